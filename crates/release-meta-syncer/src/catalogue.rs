@@ -238,5 +238,7 @@ fn release_copy(release: &Release, visible: &Visible<'_>) -> Option<Copy> {
     if spec.channels.is_none() && spec.versions.is_none() {
         return None;
     }
+    // Busola and the Kyma CLI read the list without asking whether there is one.
+    spec.channels.get_or_insert_default();
     Some(Copy::new(&release.labels, &release.annotations, json!(spec)))
 }

@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
-use kyma_api::{Kyma, Reason, annotations, finalizers, labels, names};
+use kyma_api::{DeleteProof, Kyma, Reason, annotations, finalizers, labels, names};
 use kyma_object_set::CREATED_BY;
-use kyma_sdk::{Failure, Halt, KymaKey, Wait, delete_of_uid, gone_is_fine};
+use kyma_object_set::remove::{CrdContents, hold_creation};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, Wait, is_local};
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
 use crate::plan::Whose;
 use crate::report::{self, Outcome};
 use crate::state::State;
-use crate::{contact, ground, hub, observe, write};
+use crate::{FIELD_MANAGER, contact, ground, hub, observe, write};
 
 /// One step towards the end; called again until the finalizer is off.
 pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait, Failure> {
@@ -32,13 +33,13 @@ pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait
         tracing::info!(kyma = %key, "its namespace or CRD is going, which is no order: the target keeps its catalogue");
         return end(state, kyma).await;
     }
-    if state.runtime.settings.is_local(&key.name) {
+    if is_local(&state.runtime, kyma)? {
         return end(state, kyma).await;
     }
     match contact::to_clean(state, kyma).await {
         Ok(target) => {
             state.is_accessible(&key);
-            clean(state, kyma, &target).await
+            clean(state, kyma, &target, halt).await
         }
         Err(failure) if failure.reason == Reason::AwaitingAccess => {
             without_access(state, kyma, failure).await
@@ -75,21 +76,23 @@ async fn is_access_gone(state: &State, kyma: &Kyma, key: &KymaKey) -> Result<boo
         return state.runtime.access.is_gone(&named.name).await;
     }
     let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-    let labelled = ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, key.name)).limit(1);
+    let labelled =
+        ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, &key.name)).limit(1);
     let listed = secrets.list_metadata(&labelled).await;
     Ok(listed.map_err(|error| Failure::hub("list access Secrets", &error))?.items.is_empty())
 }
 
-async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<Wait, Failure> {
+async fn clean(state: &State, kyma: &Kyma, target: &Target, halt: &Halt) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let owner = names::owner_hash(&key.namespace, &key.name);
-    state.runtime.brake.permit(&key.to_string()).await?;
+    let gate = DeleteGate::new(halt, &state.runtime.brake, key.to_string());
+    gate.permit().await?;
     let mut left = vec![];
     for kind in Kind::BOTH {
         let Some(crd) = catalogue_crd(target, kind).await? else { continue };
-        left.extend(remove_copies(state, target, kind, &owner).await?);
+        left.extend(remove_copies(state, target, kind, &owner, &gate).await?);
         if left.is_empty() {
-            remove_crd(target, kind, &crd, &owner).await?;
+            remove_crd(target, kind, &crd, &owner, &gate).await?;
         }
     }
     if left.is_empty() {
@@ -102,12 +105,16 @@ async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<Wait, Fail
     Ok(Wait::Timer(Duration::from_mins(5)))
 }
 
-async fn catalogue_crd(target: &Target, kind: Kind) -> Result<Option<CustomResourceDefinition>, Failure> {
-    let crds: Api<CustomResourceDefinition> = Api::all(target.client());
+async fn catalogue_crd(target: &Target, kind: Kind) -> Result<Option<DynamicObject>, Failure> {
+    let crds: Api<DynamicObject> = Api::all_with(target.client(), &crd_resource());
     let name = crd_name(kind);
     let live =
         crds.get_opt(&name).await.map_err(|error| Failure::target(&format!("read CRD {name}"), &error))?;
     Ok(live.filter(|crd| crd.metadata.deletion_timestamp.is_none()))
+}
+
+fn crd_resource() -> ApiResource {
+    ApiResource::erase::<CustomResourceDefinition>(&())
 }
 
 fn crd_name(kind: Kind) -> String {
@@ -119,12 +126,18 @@ fn crd_name(kind: Kind) -> String {
 }
 
 /// Deletes our copies of a kind; returns those that are still there.
-async fn remove_copies(state: &State, target: &Target, kind: Kind, owner: &str) -> Result<Vec<Key>, Failure> {
+async fn remove_copies(
+    state: &State,
+    target: &Target,
+    kind: Kind,
+    owner: &str,
+    gate: &DeleteGate,
+) -> Result<Vec<Key>, Failure> {
     let namespace = &state.runtime.settings.target_namespace;
     let reduced = |object: &DynamicObject| (object.name_any(), observe::reduce(object, owner, None));
     for (name, held) in observe::list(target, namespace, kind, reduced).await?.unwrap_or_default() {
         if held.whose == Whose::Ours {
-            write::delete(target, namespace, &Key { kind, name }, &held.uid).await?;
+            write::delete(gate, target, namespace, &Key { kind, name }, &held.uid).await?;
         }
     }
     let left = observe::list(target, namespace, kind, reduced).await?.unwrap_or_default().into_iter();
@@ -132,26 +145,26 @@ async fn remove_copies(state: &State, target: &Target, kind: Kind, owner: &str) 
     Ok(ours.map(|(name, _)| Key { kind, name }).collect())
 }
 
-/// Deletes the CRD if we made it and nobody has an object of its kind.
+/// Deletes the CRD if this operator created it, unless an object of its kind exists or is created meanwhile.
 async fn remove_crd(
     target: &Target,
     kind: Kind,
-    crd: &CustomResourceDefinition,
+    crd: &DynamicObject,
     owner: &str,
+    gate: &DeleteGate,
 ) -> Result<(), Failure> {
     if crd.annotations().get(CREATED_BY).map(String::as_str) != Some(owner) {
         return Ok(());
     }
-    let everywhere: Api<DynamicObject> = Api::all_with(target.client(), &kind.resource());
-    let listed = everywhere.list(&ListParams::default().limit(1)).await;
-    let listed =
-        listed.map_err(|error| Failure::target(&format!("list the target's {}s", kind.word()), &error))?;
-    if !listed.items.is_empty() {
+    let (client, resource) = (target.client(), crd_resource());
+    let failed = |error: &kube::Error| Failure::target(&format!("delete CRD {}", crd.name_any()), error);
+    gate.permit().await?;
+    let held = hold_creation(&client, crd, FIELD_MANAGER).await.map_err(|error| failed(&error))?;
+    let CrdContents::Empty { resource_version } = held else {
         tracing::info!("{}", report::crd_stays(kind));
         return Ok(());
-    }
-    let crds: Api<CustomResourceDefinition> = Api::all(target.client());
-    let name = crd.name_any();
-    let deleted = crds.delete(&name, &delete_of_uid(&crd.uid().unwrap_or_default())).await;
-    gone_is_fine(deleted.map(drop)).map_err(|error| Failure::target(&format!("delete CRD {name}"), &error))
+    };
+    let proof = DeleteProof::CreatedAndEmpty { resource_version };
+    let request = DeleteRequest::new(&resource, &crd.metadata, &[FIELD_MANAGER]).proven(proof);
+    gate.carry_out(&client, &request).await.map(drop).map_err(|error| error.into_failure(failed))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ApiResource;
-use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
+use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels, names};
 use kyma_sdk::{Content, Failure, Interest, KymaAccess, KymaKey, Proof, fence_of, prove_known};
 use kyma_targets::Target;
 
@@ -26,14 +26,14 @@ pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, 
         return Ok(session);
     }
     state.end_session(&key);
-    let ended = state.ended(&key);
+    let opening = state.openings.begin(&key);
     let target = state.runtime.access.target(&access).await?;
     let connection = target.connection();
     let identity = prove(state, kyma, &target).await?;
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     let session = Arc::new(Session::new(access, target, connection, identity));
     state.begin_session(&key, &session);
-    if state.ended(&key) != ended {
+    if opening.is_interrupted() {
         state.end_session(&key);
         let changed = "the access to the target changed while it was read";
         return Err(Failure::new(Reason::TargetAnswerInvalid, changed));
@@ -79,7 +79,7 @@ fn interests(state: &State) -> [Interest; 3] {
     });
     let [templates, releases] = copies;
     let crds = Interest {
-        labels: Some(format!("{}={}", labels::MANAGED_BY, labels::MANAGED_BY_KYMA)),
+        labels: Some(names::label_selector(labels::MANAGED_BY, labels::MANAGED_BY_KYMA)),
         content: Content::Metadata,
         ..Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&()))
     };

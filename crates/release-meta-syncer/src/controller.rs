@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::ResourceExt;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_sdk::{
-    AccessChange, Change, Failure, Halt, HubResource, Interest, KymaAccess, KymaKey, News, Pass, Reconciler,
-    Runtime, Sighting, Wait, Watches, feed,
+    AccessChange, Change, DeleteGate, Failure, Halt, HubResource, Interest, KymaAccess, KymaKey, News, Pass,
+    Reconciler, Runtime, Sighting, Wait, Watches, feed, is_local,
 };
 use kyma_targets::SecretKey;
 
@@ -30,6 +30,9 @@ use crate::{FIELD_MANAGER, cleanup, contact, ground, hub, observe, session, writ
 
 /// Longest wait for kinds whose CRDs were just installed: they are served within a second, or not at all.
 const SERVED: Duration = Duration::from_secs(10);
+
+/// Most events of the catalogue that are taken before Kymas are woken.
+const MAX_BURST: usize = 1000;
 
 /// Reconciles until the process shuts down.
 pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
@@ -91,8 +94,13 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
 
 fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
-        Change::Applied(kyma) if state.reported().is_another(kyma) => state.wake(&KymaKey::of(kyma)),
-        Change::Applied(_) | Change::Listed => {}
+        Change::Applied(kyma) => {
+            state.long_names.add(&KymaKey::of(kyma).name);
+            if state.reported().is_another(kyma) {
+                state.wake(&KymaKey::of(kyma));
+            }
+        }
+        Change::Listed => {}
         Change::Listing => {
             state.reported().listing();
             // The hub may have been restored from a backup.
@@ -122,7 +130,7 @@ fn listen_to_access(state: &Arc<State>) {
             change.secret().map(|name| state.of_secret(name)).into_iter().flatten().collect();
         if let Some(kyma) = change.kyma() {
             let namespace = state.runtime.settings.hub_namespace.clone();
-            concerned.insert(KymaKey { namespace, name: kyma.to_owned() });
+            concerned.insert(KymaKey { namespace, name: state.long_names.name_of(kyma) });
         }
         if let (AccessChange::Applied(_) | AccessChange::Gone(_), Some(name)) = (change, change.secret()) {
             state.watches.access_changed(name);
@@ -144,19 +152,33 @@ async fn follow<K: HubResource>(state: &State, kind: Kind, apply: impl Fn(&mut C
     let word = kind.word();
     health.expect(&word);
     let mut news = pin!(feed::<K>(&state.runtime));
-    while let Some(news) = news.next().await {
-        let is_news = match news {
-            News::Applied(object) => apply(&mut state.catalogue_mut(), *object),
-            News::Gone(name) => state.catalogue_mut().delete(&Key { kind, name }),
-            News::Listed(names) => {
-                health.ready(&word);
-                state.catalogue_mut().listed(kind, &names)
-            }
-        };
+    let take = |news| match news {
+        News::Applied(object) => apply(&mut state.catalogue_mut(), *object),
+        News::Gone(name) => state.catalogue_mut().delete(&Key { kind, name }),
+        News::Listed(names) => {
+            health.ready(&word);
+            state.catalogue_mut().listed(kind, &names)
+        }
+    };
+    while let Some(is_news) = next_burst(&mut news, take).await {
         if is_news && state.catalogue().is_complete() {
             state.wake_all();
         }
     }
+}
+
+/// Takes all events that are ready, so that a release of many modules wakes each Kyma once. Tells whether one changed
+/// something; none at the end of the stream.
+async fn next_burst<T>(
+    events: &mut (impl Stream<Item = T> + Unpin),
+    mut take: impl FnMut(T) -> bool,
+) -> Option<bool> {
+    let mut is_news = take(events.next().await?);
+    for _ in 1..MAX_BURST {
+        let Some(Some(event)) = events.next().now_or_never() else { break };
+        is_news |= take(event);
+    }
+    Some(is_news)
 }
 
 async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Failure> {
@@ -182,7 +204,10 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
         if !matches!(failure.reason, Reason::ApplyConflict | Reason::Paused | Reason::MassDeletion) {
             state.end_session(&key);
         }
-        write::report(state, kyma, &Outcome::Failed(failure)).await?;
+        // Another operator wrote the Kyma or the stamp at the same moment: the next try is due at once.
+        if failure.reason != Reason::ApplyConflict {
+            write::report(state, kyma, &Outcome::Failed(failure)).await?;
+        }
     }
     outcome
 }
@@ -190,7 +215,7 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
 async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Actor) -> Result<Wait, Failure> {
     let skipped = actor == Actor::Nobody;
     // The hub's own Kyma has the catalogue itself beside it.
-    if skipped || state.runtime.settings.is_local(&key.name) || !state.catalogue().is_complete() {
+    if skipped || is_local(&state.runtime, kyma)? || !state.catalogue().is_complete() {
         return Ok(Wait::Event);
     }
     let session = contact::session(state, kyma).await?;
@@ -261,7 +286,8 @@ async fn bring_in_step(
         plan.remove.clear();
     }
     if !plan.is_empty() {
-        let place = Place { state, kyma: &key, target, namespace, owner: &owner };
+        let gate = DeleteGate::new(halt, &state.runtime.brake, key.to_string());
+        let place = Place { state, target, namespace, owner: &owner, gate: &gate };
         write::carry_out(&place, &plan, &mut known.copies).await?;
     }
     *after = Some(known);
@@ -271,4 +297,33 @@ async fn bring_in_step(
     let outcome = Outcome::InStep { wanted: wanted.len(), taken: &plan.taken, frozen: plan.frozen };
     write::report(state, kyma, &outcome).await?;
     Ok(Some(plan.apply.len() + plan.remove.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn events_that_come_together_are_one_burst() {
+        let mut events = futures::stream::iter(0..2500);
+        let mut taken = 0;
+        let mut bursts = Vec::new();
+        while let Some(is_news) = next_burst(&mut events, |event| {
+            taken += 1;
+            event == 1999
+        })
+        .await
+        {
+            bursts.push((is_news, taken));
+        }
+        assert_eq!(bursts, [(false, 1000), (true, 2000), (false, 2500)]);
+        // An event that has to be awaited begins the next burst.
+        let (sender, mut events) = futures::channel::mpsc::unbounded();
+        sender.unbounded_send(true).unwrap();
+        assert_eq!(next_burst(&mut events, |event| event).await, Some(true));
+        sender.unbounded_send(false).unwrap();
+        drop(sender);
+        assert_eq!(next_burst(&mut events, |event| event).await, Some(false));
+        assert_eq!(next_burst(&mut events, |event| event).await, None);
+    }
 }

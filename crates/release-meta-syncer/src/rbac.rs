@@ -38,7 +38,11 @@ fn hub_namespace() -> Vec<Rule> {
     let status = "report: condition ModuleCatalog; first contact: record the target";
     let catalogue = "the catalogue; a live look before a copy is removed";
     let secrets = "access to targets; lists are of metadata only";
-    let mut rules = kyma_sdk::rbac::pauses(&["brake-release-meta-syncer"]);
+    let mut rules = kyma_sdk::rbac::pauses(&[
+        "brake-release-meta-syncer",
+        "brake-release-meta-syncer-mark",
+        "pauses-release-meta-syncer",
+    ]);
     rules.extend([
         Rule::new(KYMA_GROUP, &["kymas"], &["get", "list", "watch", "patch"], kymas).guarded(METADATA),
         Rule::new(KYMA_GROUP, &["kymas/status"], &["patch"], status)

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::Kyma;
-use kyma_sdk::{Index, KymaKey, Runtime, Trigger, Watches};
+use kyma_sdk::{Index, KymaKey, LongNames, Openings, Runtime, Trigger, Watches};
 
 use crate::args::Flags;
 use crate::catalogue::Catalogue;
@@ -23,7 +23,10 @@ pub(crate) struct State {
     trigger: Trigger<ObjectRef<Kyma>>,
     catalogue: RwLock<Catalogue>,
     sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
-    ended: Mutex<HashMap<KymaKey, u64>>,
+    /// Sessions that are being opened.
+    pub(crate) openings: Openings,
+    /// Kymas whose names are no label values.
+    pub(crate) long_names: LongNames,
     by_secret: Mutex<Index<String, KymaKey>>,
     reported: Mutex<Reported>,
     missing_access: Mutex<HashMap<KymaKey, Instant>>,
@@ -46,7 +49,8 @@ impl State {
             trigger,
             catalogue: RwLock::default(),
             sessions: Mutex::default(),
-            ended: Mutex::default(),
+            openings: Openings::default(),
+            long_names: LongNames::default(),
             by_secret: Mutex::default(),
             reported: Mutex::default(),
             missing_access: Mutex::default(),
@@ -89,13 +93,8 @@ impl State {
     /// The session ends: a call through it failed or its access changed.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         lock(&self.sessions).remove(kyma);
-        *lock(&self.ended).entry(kyma.clone()).or_default() += 1;
+        self.openings.interrupt(kyma);
         self.watches.leave_all(kyma);
-    }
-
-    /// How often a session of the Kyma ended: one that was being opened meanwhile is of no use.
-    pub(crate) fn ended(&self, kyma: &KymaKey) -> u64 {
-        lock(&self.ended).get(kyma).copied().unwrap_or_default()
     }
 
     /// The Kyma depends on these access Secrets.
@@ -126,7 +125,7 @@ impl State {
     /// The Kyma is gone: nothing about it is kept.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.end_session(kyma);
-        lock(&self.ended).remove(kyma);
+        self.long_names.remove(&kyma.name);
         lock(&self.by_secret).remove(kyma);
         self.reported().forget(kyma);
         lock(&self.missing_access).remove(kyma);

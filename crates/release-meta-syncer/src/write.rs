@@ -10,7 +10,8 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, finalizers};
 use kyma_sdk::{
-    Failure, KymaKey, delete_of_uid, gone_is_fine, hub_apply, patch_finalizers, remove_finalizer,
+    DeleteGate, DeleteRequest, Failure, KymaKey, gone_is_fine, hub_apply, live_metadata, patch_finalizers,
+    remove_finalizer,
 };
 use kyma_targets::Target;
 use serde_json::json;
@@ -27,10 +28,10 @@ const PARALLEL: usize = 4;
 /// Where a plan is carried out.
 pub(crate) struct Place<'a> {
     pub(crate) state: &'a State,
-    pub(crate) kyma: &'a KymaKey,
     pub(crate) target: &'a Target,
     pub(crate) namespace: &'a str,
     pub(crate) owner: &'a str,
+    pub(crate) gate: &'a DeleteGate,
 }
 
 /// Applies and deletes; `held` follows every step that succeeded. The first failure is returned after all others
@@ -54,7 +55,7 @@ pub(crate) async fn carry_out(
     // What is new has to be there before what is old goes.
     outcome?;
     if !plan.remove.is_empty() {
-        place.state.runtime.brake.permit(&place.kyma.to_string()).await?;
+        place.gate.permit().await?;
     }
     for removal in &plan.remove {
         if remove(place, removal).await? {
@@ -90,16 +91,26 @@ async fn remove(place: &Place<'_>, removal: &Removal) -> Result<bool, Failure> {
         tracing::warn!(object = %key, "the hub has it although its watch did not tell; the copy stays");
         return Ok(false);
     }
-    delete(place.target, place.namespace, key, &removal.uid).await?;
+    delete(place.gate, place.target, place.namespace, key, &removal.uid).await?;
     tracing::info!(object = %key, uid = removal.uid, "copy removed from the target");
     Ok(true)
 }
 
 /// Deletes the object of this uid and no other.
-pub(crate) async fn delete(target: &Target, namespace: &str, key: &Key, uid: &str) -> Result<(), Failure> {
-    let api: Api<DynamicObject> = Api::namespaced_with(target.client(), namespace, &key.kind.resource());
-    let deleted = api.delete(&key.name, &delete_of_uid(uid)).await.map(drop);
-    gone_is_fine(deleted).map_err(|error| Failure::target(&format!("delete {key}"), &error))
+pub(crate) async fn delete(
+    gate: &DeleteGate,
+    target: &Target,
+    namespace: &str,
+    key: &Key,
+    uid: &str,
+) -> Result<(), Failure> {
+    let (client, resource) = (target.client(), key.kind.resource());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let failed = |error: &kube::Error| Failure::target(&format!("delete {key}"), error);
+    let live = live_metadata(&api, &key.name).await.map_err(|error| failed(&error))?;
+    let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(uid)) else { return Ok(()) };
+    let request = DeleteRequest::new(&resource, &live.metadata, &[FIELD_MANAGER]);
+    gate.carry_out(&client, &request).await.map(drop).map_err(|error| error.into_failure(failed))
 }
 
 fn kymas(state: &State, key: &KymaKey) -> Api<Kyma> {
