@@ -5,67 +5,80 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    diff, error::Error, explain, migrate, module, reconcile, reset, run, status, suspend, target, test, tree,
-    values, why,
+    completion, diff, error::Error, explain, hub::GlobalFlags, migrate, module, reconcile, reset, run,
+    status, suspend, target, test, tree, values, why,
 };
 
-/// Modules for Kubernetes clusters: make them, run their operators, see where they run.
+/// Build modules, run their operators and inspect a fleet of clusters
 #[derive(Parser)]
-#[command(name = "kymactl", version)]
+#[command(name = "kymactl", version, after_help = ENVIRONMENT)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    global: GlobalFlags,
     #[command(subcommand)]
     command: Command,
 }
 
+const ENVIRONMENT: &str = "\
+Environment: KUBECONFIG lists kubeconfig files, NO_COLOR turns colours off.
+Exit codes: 0 success, 1 failure, 2 wrong input or usage, 3 not Ready in time.";
+
+const RESET: &str = "\
+Modules outside the set are removed, as if the cluster's user had removed them.";
+
+const DIFF: &str = "\
+Renders and decides as the operator does, by dry runs on the target. Nothing is
+written; of Secrets only keys are shown.
+Exit codes: 0 nothing would change, 1 something would, 2 it cannot be told.";
+
+const RECONCILE: &str = "\
+Exit codes: 0 Ready afterwards, 1 it failed, 3 not done or not Ready in time.";
+
+const TEST: &str = "\
+The tests run once the component is Ready.
+Exit codes: 0 all succeeded, 1 one failed, 3 not over in time.";
+
 #[derive(Subcommand)]
 enum Command {
-    /// Make modules.
+    /// Build, publish and assign modules
     #[command(subcommand)]
     Module(module::Module),
-    /// Check or take over the cluster of a Kyma.
+    /// Check or adopt the cluster of a Kyma
     #[command(subcommand)]
     Target(target::Target),
-    /// Move over from another system, and back.
+    /// Migrate from another system, and back
     #[command(subcommand)]
     Migrate(migrate::Migrate),
-    /// Show the fleet: cluster, module, version, state.
+    /// Show the fleet: cluster, module, version, state
     Status(Box<status::Status>),
-    /// Tell why each module of a Kyma has the version it has: what was asked for, what is offered, what decided, since
-    /// when.
+    /// Explain why each module of a Kyma has its version
     Explain(explain::Explain),
-    /// Tell what a Kyma waits for: its conditions and those of its components, its place in the operators' queues, how
-    /// the last passes failed, when its cluster last answered.
+    /// Show what a Kyma and its components wait for
     Why(why::Why),
-    /// Put the modules of a Kyma's cluster back to its initial set, those in the hub's Kyma.
-    ///
-    /// Says what would change; writes only with --yes. Modules that are not in the set are removed then, as if the
-    /// cluster's user had taken them out.
+    /// Restore the initial set of modules on a Kyma's cluster
+    #[command(after_help = RESET)]
     Reset(reset::Reset),
-    /// Show the values that a HelmComponent gives its chart, and where each comes from: module, valuesFrom, user or
-    /// override.
+    /// Show the values of a HelmComponent and where each comes from
     Values(values::Values),
-    /// Show what a HelmComponent would change on its target now: objects to create, change and delete, and hooks to run.
-    ///
-    /// Everything is fetched, rendered and decided as the operator does it, and tried on the target as a dry run; nothing
-    /// is written. Of Secrets only keys are shown. Exit code 0: nothing would change; 1: something would; 2: it cannot be
-    /// told, or not all of it would be applied.
+    /// Show what a HelmComponent would change on its target now
+    #[command(after_help = DIFF)]
     Diff(Box<diff::Diff>),
-    /// Show the objects of a HelmComponent on its target, with what they own: how each does, whether somebody changed it,
-    /// and its age.
+    /// Show the objects of a HelmComponent on its target, with health and drift
     Tree(tree::Tree),
-    /// Leave a HelmComponent alone: nothing is done with it, not even put right, until it is resumed.
+    /// Stop reconciling a HelmComponent until it is resumed
     Suspend(suspend::Suspend),
-    /// Take care of a HelmComponent again that was suspended.
+    /// Reconcile a suspended HelmComponent again
     Resume(suspend::Suspend),
-    /// Have everything of a HelmComponent looked at anew, now: its objects are applied again, whatever is remembered of
-    /// them, and no back-off is waited for.
+    /// Reconcile a HelmComponent now: re-apply its objects, skip backoff
+    #[command(after_help = RECONCILE)]
     Reconcile(reconcile::Reconcile),
-    /// Run the tests of a HelmComponent's chart, as `helm test` does, and tell how each ended.
-    ///
-    /// They run once the component is Ready. Ends with 1 where one failed, with 3 where they are not over in time.
+    /// Run the tests of a HelmComponent's chart, as `helm test`
+    #[command(after_help = TEST)]
     Test(test::Test),
-    /// Run all reconcilers in this process.
+    /// Run all operators in this process
     Run(Box<run::Run>),
+    /// Print the script that completes commands and names in a shell
+    Completion(completion::Completion),
 }
 
 impl Cli {
@@ -84,9 +97,13 @@ impl Cli {
             Command::Resume(component) => component.run(false).await,
             Command::Reconcile(reconcile) => reconcile.run().await,
             Command::Test(test) => test.run().await,
-            Command::Run(run) => run.run().await,
+            Command::Run(run) => run.run(&self.global).await,
             Command::Tree(tree) => tree.run().await,
+            Command::Completion(completion) => completion.run(),
         };
         done.map(|()| ExitCode::SUCCESS)
     }
 }
+
+#[cfg(test)]
+mod tests;

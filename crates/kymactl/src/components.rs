@@ -26,7 +26,7 @@ pub(crate) async fn of(hub: &Client, namespace: &str, kyma: &Kyma) -> Result<Vec
 
 /// Selects them among all of their kind.
 pub(crate) fn labelled(kyma: &Kyma) -> ListParams {
-    ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, names::label_value(&kyma.name_any())))
+    ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, &kyma.name_any()))
 }
 
 /// Their kinds: the base kind, and those that the status names as long as the hub serves them.

@@ -20,11 +20,10 @@ use text::Change;
 /// Flags of `kymactl diff`.
 #[derive(Args)]
 pub(crate) struct Diff {
-    /// The HelmComponent.
-    #[arg(required_unless_present = "file")]
+    /// The HelmComponent
+    #[arg(required_unless_present = "file", add = crate::complete::components())]
     component: Option<String>,
-    /// A file with the HelmComponent as it is to be, instead of the one on the hub. What the hub knows of one of this name
-    /// counts for it.
+    /// File with the HelmComponent as it shall be, instead of the one on the hub
     #[arg(short, long, value_name = "FILE", conflicts_with = "component")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -35,9 +34,6 @@ pub(crate) struct Diff {
     accounts: AccountArgs,
     #[command(flatten)]
     shared: HubArgs,
-    /// How it is written.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
 }
 
 impl Diff {
@@ -60,6 +56,7 @@ impl Diff {
         if component.spec.suspend == Some(true) {
             output::remark("the component is suspended: nothing of this is done before it is resumed");
         }
+        let format = self.reach.hub.format();
         // Gone with this process, unless a directory is named.
         let cache = tempfile::tempdir()?;
         let mut content = self.content;
@@ -68,7 +65,7 @@ impl Diff {
         let components = HelmComponents::new(&flags, &runtime)
             .map_err(|error| Error::Operator { name: "helm-component", problem: error.to_string() })?;
         let prospect = Box::pin(components.rehearse(&runtime, component)).await?;
-        told(&prospect, self.output)?;
+        told(&prospect, format)?;
         Ok(prospect.changes())
     }
 
@@ -84,7 +81,7 @@ impl Diff {
         let namespace = self.reach.namespace();
         let named = wished.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
         if named != namespace {
-            let problem = format!("it is in namespace {named}; say --hub-namespace={named}");
+            let problem = format!("it is in namespace {named}; repeat with --namespace={named}");
             return Err(Error::input(path.display().to_string(), problem));
         }
         let name = wished.metadata.name.clone().unwrap_or_default();
@@ -108,13 +105,9 @@ fn over(mut live: HelmComponent, wished: HelmComponent) -> HelmComponent {
 /// Writes what would change; what keeps it from being all is an error.
 fn told(prospect: &Prospect, format: Format) -> Result<(), Error> {
     let changes = text::changes(prospect)?;
-    let text = match format {
-        Format::Table => changes.iter().map(Change::to_string).collect(),
-        Format::Json => serde_json::to_string_pretty(&changes).map_err(std::io::Error::other)?,
-    };
-    if !text.is_empty() {
-        output::result(&text)?;
-    }
+    let all = || changes.iter().map(Change::to_string).collect();
+    let names = || changes.iter().map(Change::name).collect();
+    output::result(&format.text(&changes, all, names)?)?;
     for wait in &prospect.waits {
         output::remark(&format!("waits: {}", output::one_line(wait)));
     }

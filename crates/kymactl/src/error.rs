@@ -3,6 +3,9 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use kyma_artifacts::ArtifactError;
+use kyma_sdk::describe_cause;
+
+use crate::hub;
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -23,14 +26,11 @@ pub(crate) enum Error {
         /// What is wrong and what would be right.
         problem: String,
     },
-    /// The kubeconfig.
-    #[error("kubeconfig: {0}")]
-    Kubeconfig(#[from] kube::config::KubeconfigError),
-    /// Neither kubeconfig nor ServiceAccount.
-    #[error("no access to a cluster: {0}")]
-    NoAccess(#[from] kube::config::InferConfigError),
+    /// No usable kubeconfig, and no ServiceAccount of a Pod.
+    #[error("{0}")]
+    NoAccess(kyma_sdk::HubError),
     /// The cluster's API.
-    #[error("the cluster: {0}")]
+    #[error("the cluster{}: {}", hub::at_address(), describe_cause(.0))]
     Cluster(#[from] kube::Error),
     /// Its watch.
     #[error("the cluster: {0}")]
@@ -73,6 +73,20 @@ pub(crate) enum Error {
     NotMoved {
         /// How many.
         count: usize,
+    },
+    /// Another writer changed an object between the read and the write.
+    #[error("{name} changed in the meantime, nothing was written: run the command again")]
+    Changed {
+        /// The object.
+        name: String,
+    },
+    /// A component is not Ready after a reconcile.
+    #[error("{name} is not Ready: {why}")]
+    Unready {
+        /// The component.
+        name: String,
+        /// State, reason and message.
+        why: String,
     },
     /// A test of a chart failed; it was named.
     #[error("a test of {name} failed: see above")]
@@ -147,7 +161,6 @@ impl Error {
             Self::NotReady { .. } => ExitCode::from(3),
             Self::Read { .. }
             | Self::Input { .. }
-            | Self::Kubeconfig(_)
             | Self::NoAccess(_)
             | Self::NoDiff(_)
             | Self::Settings(_) => ExitCode::from(2),
@@ -163,6 +176,8 @@ impl Error {
             | Self::Left { .. }
             | Self::NotMoved { .. }
             | Self::TestFailed { .. }
+            | Self::Unready { .. }
+            | Self::Changed { .. }
             | Self::ReleasesLeft { .. }
             | Self::Stopped => ExitCode::FAILURE,
         }
@@ -189,7 +204,13 @@ impl From<kyma_sdk::AdminError> for Error {
 
 impl From<kyma_sdk::HubError> for Error {
     fn from(error: kyma_sdk::HubError) -> Self {
-        Self::Start(error.into())
+        use kyma_sdk::HubError;
+        match error {
+            HubError::Kubeconfig(_) | HubError::NoAccess { .. } | HubError::NoKubeconfig { .. } => {
+                Self::NoAccess(error)
+            }
+            error => Self::Start(error.into()),
+        }
     }
 }
 

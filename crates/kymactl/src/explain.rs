@@ -8,30 +8,24 @@ use kyma_api::Kyma;
 use kyma_operator::explain::{Explanation, Sources, explain};
 use kyma_sdk::HubResource;
 
-use crate::{
-    components,
-    error::Error,
-    hub::HubFlags,
-    output::{self, Format},
-};
+use crate::{components, error::Error, hub::GlobalFlags, output};
 
 /// Flags of `kymactl explain`.
 #[derive(Args)]
 pub(crate) struct Explain {
-    /// The Kyma.
+    /// The Kyma
+    #[arg(add = crate::complete::kymas())]
     kyma: String,
-    /// The module. Default: all.
+    /// The module. Default: all
+    #[arg(add = crate::complete::modules())]
     module: Option<String>,
     #[command(flatten)]
-    hub: HubFlags,
-    /// How it is written.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    hub: GlobalFlags,
 }
 
 impl Explain {
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let hub = Hub { client: self.hub.client().await?, namespace: &self.hub.hub_namespace };
+        let hub = Hub { client: self.hub.client().await?, namespace: self.hub.namespace() };
         let kyma = hub.api::<Kyma>().get_opt(&self.kyma).await?;
         let missing =
             || Error::input(&self.kyma, format!("there is no such Kyma in namespace {}", hub.namespace));
@@ -42,11 +36,9 @@ impl Explain {
                 return Err(Error::input(module, format!("Kyma {} has no such module", self.kyma)));
             }
         }
-        let text = match self.output {
-            Format::Table => found.iter().map(paragraph).collect::<Vec<_>>().join("\n"),
-            Format::Json => serde_json::to_string_pretty(&found).map_err(std::io::Error::other)?,
-        };
-        Ok(output::result(&text)?)
+        let paragraphs = || found.iter().map(paragraph).collect::<Vec<_>>().join("\n");
+        let names = || found.iter().map(|one| one.module.clone()).collect();
+        output::result(&self.hub.format().text(&found, paragraphs, names)?)
     }
 }
 

@@ -1,45 +1,79 @@
-//! The way to the hub.
+//! Flags that every command takes, and the client for the hub.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::OnceLock};
 
 use clap::Args;
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Client, Config};
+use kyma_sdk::{client_config, name_caller};
 
-use kyma_sdk::name_caller;
-
-use crate::error::Error;
+use crate::{error::Error, output::Format};
 
 /// Field manager of what this program writes.
 pub(crate) const MANAGER: &str = "kymactl";
 
+/// Namespace of the operators unless a flag names another.
+const DEFAULT_NAMESPACE: &str = "kcp-system";
+
 /// Who calls, for audit logs.
 pub(crate) const AGENT: &str = concat!("kymactl/", env!("CARGO_PKG_VERSION"));
 
-/// Which hub is meant.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct HubFlags {
-    /// Kubeconfig of the hub. Default: `$KUBECONFIG`, then the user's, then the pod's ServiceAccount.
-    #[arg(long)]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Namespace on the hub in which Kymas live.
-    #[arg(long, env, default_value = "kcp-system")]
-    pub(crate) hub_namespace: String,
+/// Address of the cluster, for messages. A process has one hub.
+static ADDRESS: OnceLock<String> = OnceLock::new();
+
+/// Notes the address for messages of failed calls.
+pub(crate) fn note_address(config: &Config) {
+    ADDRESS.get_or_init(|| config.cluster_url.to_string().trim_end_matches('/').to_owned());
 }
 
-impl HubFlags {
+/// Where the cluster is, for messages: ` at <address>`, or nothing before the kubeconfig is read.
+pub(crate) fn at_address() -> String {
+    ADDRESS.get().map(|address| format!(" at {address}")).unwrap_or_default()
+}
+
+/// Flags that every command takes, before or after its name.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalFlags {
+    /// Kubeconfig of the hub. Default: $KUBECONFIG, ~/.kube/config, ServiceAccount
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: the current one
+    #[arg(long, global = true, value_name = "NAME", add = crate::complete::contexts())]
+    pub(crate) context: Option<String>,
+    /// Namespace of the Kymas and components. Default: that of --hub-namespace
+    #[arg(short, long, global = true, value_name = "NAME", add = crate::complete::namespaces())]
+    pub(crate) namespace: Option<String>,
+    /// Namespace on the hub for which the operators run
+    #[arg(long, global = true, env, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
+    pub(crate) hub_namespace: String,
+    /// How the result is written
+    #[arg(short, long, global = true, value_enum)]
+    pub(crate) output: Option<Format>,
+}
+
+impl Default for GlobalFlags {
+    fn default() -> Self {
+        let hub_namespace = DEFAULT_NAMESPACE.to_owned();
+        Self { kubeconfig: None, context: None, namespace: None, hub_namespace, output: None }
+    }
+}
+
+impl GlobalFlags {
+    /// The namespace that a command works in.
+    pub(crate) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or(&self.hub_namespace)
+    }
+
+    /// How the result is written.
+    pub(crate) fn format(&self) -> Format {
+        self.output.unwrap_or(Format::Table)
+    }
+
     /// Where the hub is and how to log in there.
     pub(crate) async fn config(&self) -> Result<Config, Error> {
-        let mut config = match &self.kubeconfig {
-            Some(path) => {
-                let kubeconfig = Kubeconfig::read_from(path)?;
-                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
-            }
-            None => Config::infer().await?,
-        };
+        let mut config = client_config(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
         name_caller(&mut config, AGENT)?;
+        note_address(&config);
         Ok(config)
     }
 

@@ -1,6 +1,8 @@
 //! `kymactl`: for people who make modules, run a fleet, or want modules on one cluster now.
 
 mod cli;
+mod complete;
+mod completion;
 mod components;
 mod diff;
 mod duration;
@@ -25,12 +27,18 @@ mod why;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
+use clap_complete::CompleteEnv;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    // Before the runtime starts: a shell that asks for names gets an answer and nothing else happens.
+    CompleteEnv::with_factory(cli::Cli::command).complete();
     let cli = cli::Cli::parse();
-    match cli.run().await {
+    let done = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(Box::pin(cli.run())),
+        Err(error) => Err(error::Error::input("the async runtime", error.to_string())),
+    };
+    match done {
         Ok(code) => code,
         Err(error) => {
             output::complain(&error.to_string());

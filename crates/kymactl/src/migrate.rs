@@ -7,18 +7,23 @@ use clap::Subcommand;
 
 use crate::error::Error;
 
+const KLM: &str = "\
+No module is installed again: its objects stay and change their owner.
+Exit codes: 0 all done, 1 a Kyma was left with a reason; run the command again.";
+
+const FLUX: &str = "\
+Nothing is installed again: helm-component adopts what the release installed.
+Prints YAML; fields that cannot be carried over are named on standard error.
+Exit codes: 0 all converted, 1 a release was left with a reason.";
+
 /// Commands that move a hub over.
 #[derive(Subcommand)]
 pub(crate) enum Migrate {
-    /// Hand Kymas over from Kyma Lifecycle Manager to our operators, or give them back with --rollback.
-    ///
-    /// No module is installed anew: its objects stay as they are and change their owner. Exit code 1 if a Kyma is left,
-    /// with the reason; the same command again goes on where it stopped.
-    Klm(klm::Klm),
-    /// Make HelmComponents from Flux's HelmReleases and their sources, as YAML on standard output.
-    ///
-    /// Nothing is installed anew: helm-component takes over what the release installed. What cannot be carried over is
-    /// told, field by field. Exit code 1 if a release is left, with the reason.
+    /// Hand Kymas over from Kyma Lifecycle Manager, or back with --rollback
+    #[command(after_help = KLM)]
+    Klm(Box<klm::Klm>),
+    /// Convert HelmReleases of Flux and their sources to HelmComponents
+    #[command(after_help = FLUX)]
     Flux(flux::Flux),
 }
 

@@ -1,26 +1,133 @@
-//! What people and pipes get to see: results on standard output, everything else on standard error.
+//! Writes results to standard output and everything else to standard error.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::ValueEnum;
+use kube::{Resource, ResourceExt as _};
+use serde::Serialize;
 
-/// How a result is written.
+use crate::error::Error;
+
+/// How a result is written, as `kubectl --output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.
     Table,
-    /// For programs.
+    /// For people, with more columns where there are more.
+    Wide,
+    /// JSON.
     Json,
+    /// YAML.
+    Yaml,
+    /// One name per line.
+    Name,
 }
 
-/// Writes a result.
-pub(crate) fn result(text: &str) -> io::Result<()> {
+impl Format {
+    /// The text of a result: `text` gives it for people, `names` the names in it.
+    pub(crate) fn text<T: Serialize + ?Sized>(
+        self,
+        value: &T,
+        text: impl FnOnce() -> String,
+        names: impl FnOnce() -> Vec<String>,
+    ) -> Result<String, Error> {
+        match self {
+            Self::Table | Self::Wide => Ok(text()),
+            Self::Json => Ok(serde_json::to_string_pretty(value).map_err(io::Error::other)?),
+            Self::Yaml => yaml(value),
+            Self::Name => Ok(names().into_iter().flat_map(|name| [name, "\n".to_owned()]).collect()),
+        }
+    }
+
+    /// Writes what a command did to an object: a sentence, the object itself, or its name.
+    pub(crate) fn object<K>(self, object: &K, sentence: &str) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+    {
+        result(&self.text(object, || sentence.to_owned(), || vec![resource_name(object)])?)
+    }
+}
+
+/// One line of a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Line {
+    /// The object or step that the line is about.
+    pub(crate) name: String,
+    /// What the command says about it.
+    pub(crate) message: String,
+}
+
+/// A result whose lines people see one by one, and programs get as one list at the end.
+pub(crate) struct Lines {
+    format: Format,
+    lines: Vec<Line>,
+}
+
+impl Lines {
+    pub(crate) fn new(format: Format) -> Self {
+        Self { format, lines: Vec::new() }
+    }
+
+    /// Adds a line; people see `text`, programs `name` and `message`.
+    pub(crate) fn add(&mut self, text: &str, name: &str, message: &str) -> Result<(), Error> {
+        if matches!(self.format, Format::Table | Format::Wide) {
+            result(text)?;
+        }
+        self.lines.push(Line { name: name.to_owned(), message: message.to_owned() });
+        Ok(())
+    }
+
+    /// Says something about the whole: beside the result for programs, as a part of it for people.
+    pub(crate) fn sum_up(&self, text: &str) -> Result<(), Error> {
+        if matches!(self.format, Format::Table | Format::Wide) {
+            return result(text);
+        }
+        remark(text);
+        Ok(())
+    }
+
+    /// Writes the list, unless people have seen its lines.
+    pub(crate) fn finish(self) -> Result<(), Error> {
+        let names = || self.lines.iter().map(|line| line.name.clone()).collect();
+        result(&self.format.text(&self.lines, String::new, names)?)
+    }
+}
+
+/// `value` as YAML.
+pub(crate) fn yaml<T: Serialize + ?Sized>(value: &T) -> Result<String, Error> {
+    // By way of JSON, so that both formats have the same fields.
+    let value = serde_json::to_value(value).map_err(io::Error::other)?;
+    Ok(serde_saphyr::to_string(&value).map_err(|error| io::Error::other(error.to_string()))?)
+}
+
+/// `<kind>.<group>/<name>`, as kubectl writes and reads it.
+pub(crate) fn resource_name<K: Resource<DynamicType = ()>>(object: &K) -> String {
+    qualified(&K::kind(&()), &K::group(&()), &object.name_any())
+}
+
+/// `<kind>.<group>/<name>` of an object of this kind.
+pub(crate) fn qualified(kind: &str, group: &str, name: &str) -> String {
+    let kind = kind.to_lowercase();
+    if group.is_empty() { format!("{kind}/{name}") } else { format!("{kind}.{group}/{name}") }
+}
+
+/// Writes a result. Nothing is written for an empty one.
+pub(crate) fn result(text: &str) -> Result<(), Error> {
+    if text.is_empty() {
+        return Ok(());
+    }
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
         out.write_all(b"\n")?;
     }
-    out.flush()
+    Ok(out.flush()?)
+}
+
+/// Whether standard output shows colours: a terminal, and `NO_COLOR` is empty or not set.
+pub(crate) fn has_colours() -> bool {
+    let is_forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stdout().is_terminal() && !is_forbidden
 }
 
 /// Lines of cells, in columns as wide as their widest cell.
@@ -41,7 +148,7 @@ pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Says something beside the result. Nobody to hear it is no failure.
+/// Says something beside the result. A closed standard error is no failure.
 pub(crate) fn remark(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -49,4 +156,32 @@ pub(crate) fn remark(text: &str) {
 /// Says why the command failed.
 pub(crate) fn complain(text: &str) {
     remark(&format!("error: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_has_the_same_content() {
+        let value = serde_json::json!([{"name": "a", "note": "line one\nline two: \u{2028}"}]);
+        let write =
+            |format: Format| format.text(&value, || "text".to_owned(), || vec!["a".to_owned()]).unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&write(Format::Json)).unwrap(), value);
+        assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&write(Format::Yaml)).unwrap(), value);
+        assert_eq!(write(Format::Name), "a\n");
+        assert_eq!(write(Format::Table), "text");
+    }
+
+    #[test]
+    fn names_are_those_that_kubectl_takes() {
+        let mut kyma: kyma_api::Kyma = serde_json::from_value(serde_json::json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {},
+            "spec": {"channel": "regular"},
+        }))
+        .unwrap();
+        kyma.metadata.name = Some("blue".to_owned());
+        assert_eq!(resource_name(&kyma), "kyma.operator.kyma-project.io/blue");
+        assert_eq!(qualified("Namespace", "", "x"), "namespace/x");
+    }
 }

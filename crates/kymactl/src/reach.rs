@@ -6,11 +6,9 @@ use clap::Args;
 use helm_component::HelmComponentProgram;
 use kube::Api;
 use kyma_api::HelmComponent;
-use kyma_sdk::{
-    AccessArgs, BrakeLimit, LogFormat, Mode, Process, Program as _, Runtime, Settings, hub_config,
-};
+use kyma_sdk::{AccessArgs, BrakeLimit, LogFormat, Mode, Process, Program as _, Runtime, Settings, bounded};
 
-use crate::{error::Error, hub::HubFlags};
+use crate::{error::Error, hub::GlobalFlags};
 
 /// Who reads, for audit logs.
 const READER: &str = "kymactl";
@@ -19,14 +17,14 @@ const READER: &str = "kymactl";
 #[derive(Args)]
 pub(crate) struct Reach {
     #[command(flatten)]
-    hub: HubFlags,
-    /// Namespace on targets for releases that name none, as helm-component is told.
+    pub(crate) hub: GlobalFlags,
+    /// Namespace on targets for releases without one, as for helm-component
     #[arg(long, env, default_value = "kyma-system")]
     target_namespace: String,
-    /// Whether targets are other clusters or the hub itself, as helm-component is told.
+    /// Whether targets are other clusters or the hub, as for helm-component
     #[arg(long, env, value_enum, default_value_t = Mode::Fleet)]
     mode: Mode,
-    /// Name of the one Kyma whose target is the hub, as helm-component is told.
+    /// The one Kyma whose target is the hub, as for helm-component
     #[arg(long, env)]
     local_kyma: Option<String>,
     #[command(flatten)]
@@ -37,14 +35,14 @@ impl Reach {
     /// Connects to the hub, for reading alone.
     pub(crate) async fn runtime(&self) -> Result<Runtime, Error> {
         let settings = self.settings()?;
-        let config = hub_config(&settings).await?;
+        let config = bounded(self.hub.config().await?);
         Ok(Runtime::reading(HelmComponentProgram::OPERATOR, READER, settings, config, Process::new()?)
             .await?)
     }
 
     /// The namespace of the hub in which components live.
     pub(crate) fn namespace(&self) -> &str {
-        &self.hub.hub_namespace
+        self.hub.namespace()
     }
 
     /// The component of this name, if there is one.
@@ -62,7 +60,7 @@ impl Reach {
     /// What the operator would run with; what only a running operator needs has no meaning here.
     fn settings(&self) -> Result<Settings, Error> {
         Ok(Settings {
-            hub_namespace: self.hub.hub_namespace.clone(),
+            hub_namespace: self.hub.namespace().to_owned(),
             target_namespace: self.target_namespace.clone(),
             selector: None,
             kubeconfig: self.hub.kubeconfig.clone(),
@@ -74,6 +72,7 @@ impl Reach {
             admin_address: None,
             mode: self.mode,
             local_kyma: self.local_kyma.clone().filter(|name| !name.is_empty()),
+            only_kyma: None,
             brake: BrakeLimit { targets: 0, percent: 0 },
             access: self.access.clone().policy()?,
         })

@@ -3,48 +3,88 @@
 use std::time::Duration;
 
 use clap::Args;
-use kyma_api::{HelmComponent, annotations, condition};
+use kyma_api::{HelmComponent, State, annotations, condition};
 
-use crate::{error::Error, hub::HubFlags, output, request::Request};
+use crate::{error::Error, hub::GlobalFlags, request::Request};
 
 /// Flags of `kymactl reconcile`.
 #[derive(Args)]
 pub(crate) struct Reconcile {
-    /// The HelmComponent.
+    /// The HelmComponent
+    #[arg(add = crate::complete::components())]
     component: String,
-    /// Do not wait until it was done.
+    /// Do not wait for the reconcile
     #[arg(long)]
     no_wait: bool,
-    /// How long to wait at most, in seconds.
+    /// Longest time to wait, in seconds
     #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     timeout: u64,
     #[command(flatten)]
-    hub: HubFlags,
+    hub: GlobalFlags,
 }
 
 impl Reconcile {
-    /// Asks for everything of the component to be looked at anew, and waits until that was done.
+    /// Requests a reconcile, and waits until the component is Ready or failed.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let Self { component: name, no_wait, timeout, hub } = self;
+        let format = hub.format();
         let request = Request::make(&hub, &name, annotations::RECONCILE_REQUESTED_AT).await?;
         if no_wait {
-            return Ok(output::result(&format!("{name} is asked for"))?);
+            let component = request.component().await?;
+            return format.object(&component, &format!("{name} is asked for"));
         }
-        let is_handled = |component: &HelmComponent, at: &str| handled(component) == Some(at);
-        let Some(component) = request.followed(Duration::from_secs(timeout), is_handled).await? else {
-            let message = format!(
-                "nobody followed the request within {timeout} s: is helm-component running, and is there a Pause? \
-                 `kubectl get pauses -A` shows them"
-            );
-            return Err(Error::input(&name, message));
+        let timeout = Duration::from_secs(timeout);
+        let is_over = |component: &HelmComponent, at: &str| outcome(component, at) != Outcome::Pending;
+        let Some(component) = request.followed(timeout, is_over).await? else {
+            let component = request.component().await?;
+            return Err(Error::not_ready(timeout, &[awaited(&name, &component, &request.at)]));
         };
-        Ok(output::result(&format!("{name} was looked at anew: {}", told(&component)))?)
+        let said = told(&component);
+        format.object(&component, &format!("{name} was reconciled: {said}"))?;
+        match outcome(&component, &request.at) {
+            Outcome::Ready => Ok(()),
+            Outcome::Failed | Outcome::Pending => Err(Error::Unready { name, why: said }),
+        }
     }
 }
 
-/// The request that was followed last.
-fn handled(component: &HelmComponent) -> Option<&str> {
-    component.status.as_ref()?.last_handled_reconcile_at.as_deref()
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It was not handled, or the component is still on its way.
+    Pending,
+    Ready,
+    Failed,
+}
+
+fn outcome(component: &HelmComponent, request: &str) -> Outcome {
+    let Some(status) = &component.status else { return Outcome::Pending };
+    if status.last_handled_reconcile_at.as_deref() != Some(request) {
+        return Outcome::Pending;
+    }
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let Some(ready) = condition::get(conditions, condition::types::READY) else { return Outcome::Pending };
+    if ready.observed_generation.is_some_and(|observed| Some(observed) < component.metadata.generation) {
+        return Outcome::Pending;
+    }
+    match (ready.status.as_str(), status.state) {
+        ("True", _) => Outcome::Ready,
+        ("False", Some(State::Error | State::Warning)) => Outcome::Failed,
+        _ => Outcome::Pending,
+    }
+}
+
+/// What a request that is not over waits for.
+fn awaited(name: &str, component: &HelmComponent, request: &str) -> String {
+    let is_handled = component.status.as_ref().and_then(|status| status.last_handled_reconcile_at.as_deref())
+        == Some(request);
+    if is_handled {
+        return format!("{name}: {}", told(component));
+    }
+    format!(
+        "{name}: the request was not handled: is helm-component running, and is there a Pause? \
+         `kubectl get pauses -A` shows them"
+    )
 }
 
 /// State, and what the condition Ready says.
@@ -56,5 +96,36 @@ fn told(component: &HelmComponent) -> String {
     match ready.filter(|ready| !ready.message.is_empty()) {
         Some(ready) => format!("{state} ({}: {})", ready.reason, ready.message),
         None => state,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_component_that_is_ready_after_the_request_counts_as_ready() {
+        let of = |handled: &str, state: &str, ready: &str, observed: i64| {
+            let component: HelmComponent = serde_json::from_value(json!({
+                "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+                "metadata": {"name": "shop", "generation": 2}, "spec": {"source": {}},
+                "status": {"state": state, "lastHandledReconcileAt": handled, "conditions": [{
+                    "type": "Ready", "status": ready, "reason": "TargetUnreachable", "message": "no answer",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": observed,
+                }]},
+            }))
+            .unwrap();
+            outcome(&component, "now")
+        };
+        assert_eq!(of("now", "Ready", "True", 2), Outcome::Ready);
+        assert_eq!(of("now", "Warning", "True", 2), Outcome::Ready);
+        assert_eq!(of("before", "Ready", "True", 2), Outcome::Pending);
+        assert_eq!(of("now", "Ready", "True", 1), Outcome::Pending);
+        assert_eq!(of("now", "Ready", "Unknown", 2), Outcome::Pending);
+        assert_eq!(of("now", "Processing", "False", 2), Outcome::Pending);
+        assert_eq!(of("now", "Error", "False", 2), Outcome::Failed);
+        assert_eq!(of("now", "Warning", "False", 2), Outcome::Failed);
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     error::Error,
-    hub::{HubFlags, MANAGER},
+    hub::{GlobalFlags, MANAGER},
 };
 
 /// A request that was made.
@@ -28,8 +28,8 @@ impl Request {
     ///
     /// # Errors
     /// The component is not there, or is suspended: nobody would follow.
-    pub(crate) async fn make(hub: &HubFlags, name: &str, annotation: &str) -> Result<Self, Error> {
-        let namespace = hub.hub_namespace.clone();
+    pub(crate) async fn make(hub: &GlobalFlags, name: &str, annotation: &str) -> Result<Self, Error> {
+        let namespace = hub.namespace().to_owned();
         let components: Api<HelmComponent> = Api::namespaced(hub.client().await?, &namespace);
         let at = Timestamp::now().to_string();
         let request = Self { components, namespace, name: name.to_owned(), at };

@@ -11,19 +11,20 @@ use kyma_api::{Kyma, names::TARGET_KYMA};
 use kyma_sdk::{Failure, targets::Verdict};
 use serde_json::{Value, json};
 
-use crate::{error::Error, hub::MANAGER, output, target::way::Way};
+use crate::{error::Error, hub::MANAGER, output::Lines, target::way::Way};
 
 /// Flags of `kymactl reset`.
 #[derive(Args)]
 pub(crate) struct Reset {
-    /// The Kyma.
+    /// The Kyma
+    #[arg(add = crate::complete::kymas())]
     kyma: String,
     #[command(flatten)]
     way: Way,
-    /// Namespace of the Kyma on the cluster.
+    /// Namespace of the Kyma on the cluster
     #[arg(long, env, default_value = "kyma-system")]
     target_namespace: String,
-    /// Write. Without it only what would change is said.
+    /// Write. Without it the command only prints what would change
     #[arg(long)]
     yes: bool,
 }
@@ -45,13 +46,16 @@ impl Reset {
         let live = api.get_opt(TARGET_KYMA).await.map_err(failed)?.ok_or_else(|| self.unborn())?;
         let wanted = kyma_operator::initial_spec(&start.kyma);
         let changes = changes(&live.data["spec"], &wanted);
-        if changes.is_empty() {
-            return Ok(output::result("nothing to reset: the cluster has its initial set")?);
-        }
+        let mut lines = Lines::new(self.way.hub.format());
         for change in &changes {
-            output::result(change)?;
+            lines.add(change, change.split(':').next().unwrap_or_default(), change)?;
+        }
+        if changes.is_empty() {
+            lines.sum_up("nothing to reset: the cluster has its initial set")?;
+            return lines.finish();
         }
         if !self.yes {
+            lines.finish()?;
             return Err(Error::input("--yes", "repeat with it to write this"));
         }
         let body = json!({
@@ -59,7 +63,8 @@ impl Reset {
         });
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         api.patch(TARGET_KYMA, &params, &Patch::Merge(&body)).await.map_err(failed)?;
-        Ok(output::result(&format!("Kyma {} has its initial set again", self.kyma))?)
+        lines.sum_up(&format!("Kyma {} has its initial set again", self.kyma))?;
+        lines.finish()
     }
 
     fn unborn(&self) -> Error {

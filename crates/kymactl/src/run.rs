@@ -1,20 +1,23 @@
 //! `kymactl run`: all reconcilers in one process, for ever or until a cluster is as wished.
 
 mod crds;
+mod mandatory;
 mod once;
 mod operators;
+mod preflight;
 mod wish;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use helm_component::{AccountArgs, ContentArgs};
-use kube::Config;
+use kube::{Config, ResourceExt as _};
 use kyma_operator::KymaArgs;
-use kyma_sdk::{LogFormat, Mode, Process, Settings, hub_config, init_telemetry};
+use kyma_sdk::{LogFormat, Mode, Process, Settings, bounded, init_telemetry};
 
 use crate::duration::duration;
 use crate::error::Error;
+use crate::hub::GlobalFlags;
 
 use operators::Operators;
 
@@ -29,22 +32,24 @@ pub(crate) struct Run {
     args: kyma_sdk::Args,
     #[command(flatten)]
     flags: Flags,
-    /// Install our CRDs on the hub first where they are missing or older.
+    /// First install CRDs on the hub that are missing or older
     #[arg(long)]
     install_crds: bool,
-    /// Install the modules of one Kyma on the cluster of the kubeconfig itself, with your own credentials, and exit
-    /// once they are Ready. Brings the CRDs, leaves no operator and no ServiceAccount.
+    /// Install the modules of one Kyma on the hub itself and exit once Ready
     #[arg(long, requires = "kyma")]
     once: bool,
-    /// The Kyma to install.
+    /// File with the Kyma to install
     #[arg(long, value_name = "FILE", requires = "once")]
     kyma: Option<PathBuf>,
-    /// ModuleTemplates and ModuleReleaseMetas: files, or directories of them.
+    /// ModuleTemplates, ModuleReleaseMetas and ModuleConfigs: files or directories
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "once")]
     catalogue: Vec<PathBuf>,
-    /// Longest time to wait for the modules, as 30s or 10m. Exit code 3 if it passes.
+    /// Longest time to wait, as 30s or 10m; exit code 3 after it
     #[arg(long, default_value = "10m", value_parser = duration, requires = "once")]
     timeout: Duration,
+    /// Go on although the namespace has other Kymas, which share --catalogue
+    #[arg(long, requires = "once")]
+    allow_other_kymas: bool,
 }
 
 /// Flags of the single operators.
@@ -59,9 +64,19 @@ pub(crate) struct Flags {
 }
 
 impl Run {
-    pub(crate) async fn run(self) -> Result<(), Error> {
+    pub(crate) async fn run(self, global: &GlobalFlags) -> Result<(), Error> {
         let mut settings = Settings::resolve(self.args)?;
-        if self.once {
+        if let Some(namespace) = &global.namespace {
+            settings.hub_namespace.clone_from(namespace);
+        }
+        let wish = match &self.kyma {
+            Some(kyma) if self.once => {
+                Some(wish::Wish::read(kyma, &self.catalogue, &settings.hub_namespace)?)
+            }
+            _ => None,
+        };
+        if let Some(wish) = &wish {
+            settings.only_kyma = Some(wish.kyma.name_any());
             settings.mode = Mode::SingleCluster;
             settings.local_kyma = None;
             settings.admin_address = None;
@@ -72,14 +87,15 @@ impl Run {
             }
         }
         init_telemetry(&settings)?;
-        let config = hub_config(&settings).await?;
+        let config = bounded(global.config().await?);
         let process = Process::new()?;
         process.stop_on_signal()?;
-        match self.kyma {
+        match wish {
             None => all(self.flags, self.install_crds, settings, config, process).await,
-            Some(kyma) => {
-                let wish = wish::Wish::read(&kyma, &self.catalogue, &settings.hub_namespace)?;
-                once::run(wish, self.flags, self.timeout, settings, config, process).await
+            Some(wish) => {
+                let limits =
+                    once::Limits { timeout: self.timeout, allow_other_kymas: self.allow_other_kymas };
+                once::run(wish, self.flags, limits, settings, config, process).await
             }
         }
     }

@@ -6,7 +6,7 @@ pub(crate) mod table;
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use kube::{
     Api, ResourceExt as _,
     api::ListParams,
@@ -16,39 +16,38 @@ use kyma_api::Kyma;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    complete,
     duration::duration,
     error::Error,
-    hub::HubFlags,
+    hub::GlobalFlags,
     output::{self, Format},
 };
 
 pub(crate) use fleet::{Row, rows, unsettled};
 
 /// How many unfinished modules an error message names.
-const NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Flags of `kymactl status`.
 #[derive(Args)]
 pub(crate) struct Status {
     #[command(flatten)]
-    hub: HubFlags,
-    /// Kymas to show. Default: all.
+    hub: GlobalFlags,
+    /// Kymas to show. Default: all
+    #[arg(value_name = "KYMA", add = complete::kymas())]
     kymas: Vec<String>,
-    /// Show the Kymas of all namespaces.
+    /// Show the Kymas of all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Show only Kymas with these labels.
+    /// Show only Kymas with these labels
     #[arg(short = 'l', long)]
     selector: Option<String>,
-    /// Wait until every Kyma and every module of it is Ready. Exit code 3 if that takes longer than the timeout.
+    /// Wait until all Kymas and modules are Ready; exit code 3 after the timeout
     #[arg(long)]
     wait: bool,
-    /// Longest time to wait, as 30s or 10m.
+    /// Longest time to wait, as 30s or 10m
     #[arg(long, default_value = "10m", value_parser = duration)]
     timeout: Duration,
-    /// How the fleet is written.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
 }
 
 impl Status {
@@ -57,15 +56,23 @@ impl Status {
         let api: Api<Kyma> = if self.all_namespaces {
             Api::all(client)
         } else {
-            Api::namespaced(client, &self.hub.hub_namespace)
+            Api::namespaced(client, self.hub.namespace())
         };
-        let listed = if self.wait { self.await_ready(&api).await? } else { self.list(&api).await? };
-        let open = unsettled(listed.values());
-        self.print(&rows(listed.values()))?;
-        if self.wait && (!open.is_empty() || listed.is_empty()) {
-            return Err(Error::not_ready(self.timeout, &open[..open.len().min(NAMED)]));
+        let listed = self.list(&api).await?;
+        if self.wait {
+            self.ensure_all_exist(&listed)?;
         }
-        Ok(())
+        let listed = if self.wait { self.await_ready(&api, listed).await? } else { listed };
+        self.print(&listed)?;
+        if self.wait {
+            let open = self.open(&listed);
+            return if open.is_empty() {
+                Ok(())
+            } else {
+                Err(Error::not_ready(self.timeout, &open[..open.len().min(MAX_NAMED)]))
+            };
+        }
+        self.ensure_all_exist(&listed)
     }
 
     /// The Kymas of now, read in pages.
@@ -84,15 +91,60 @@ impl Status {
         }
     }
 
-    /// Follows the Kymas until all are Ready or time is up; what changes meanwhile is told on standard error.
-    async fn await_ready(&self, api: &Api<Kyma>) -> Result<Kymas, Error> {
-        let deadline = Instant::now() + self.timeout;
-        // Errors of the first list are the caller's to know; later ones are retried.
-        let mut kymas = self.list(api).await?;
+    /// # Errors
+    /// A Kyma that was named does not exist.
+    fn ensure_all_exist(&self, kymas: &Kymas) -> Result<(), Error> {
+        let absent = self.absent(kymas);
+        if absent.is_empty() {
+            return Ok(());
+        }
+        let place = if self.all_namespaces {
+            "any namespace".to_owned()
+        } else {
+            format!("namespace {}", self.hub.namespace())
+        };
+        let labels = self.selector.iter().map(|selector| format!(" with labels {selector}"));
+        let labels: String = labels.collect();
+        Err(Error::input(absent.join(", "), format!("there is no such Kyma{labels} in {place}")))
+    }
+
+    /// The Kymas that were named and do not exist.
+    fn absent(&self, kymas: &Kymas) -> Vec<String> {
+        let exists = |name: &String| kymas.keys().any(|(_, known)| known == name);
+        self.kymas.iter().filter(|name| !exists(name)).cloned().collect()
+    }
+
+    /// What is not Ready yet; empty once everything is.
+    fn open(&self, kymas: &Kymas) -> Vec<String> {
+        let absent = self.absent(kymas).into_iter().map(|name| format!("{name}: it does not exist"));
+        let mut open: Vec<String> = absent.chain(unsettled(kymas.values())).collect();
+        if kymas.is_empty() && open.is_empty() {
+            open.push("there is no Kyma".to_owned());
+        }
+        open
+    }
+
+    /// Follows the Kymas until all are Ready or time is up. Changes are written to standard error.
+    async fn await_ready(&self, api: &Api<Kyma>, listed: Kymas) -> Result<Kymas, Error> {
         let config = watcher::Config { label_selector: self.selector.clone(), ..watcher::Config::default() };
-        let mut events = watcher(api.clone(), config).default_backoff().into_stream().boxed();
+        let events = watcher(api.clone(), config).default_backoff().into_stream().boxed();
+        Ok(self.follow(events, listed, Instant::now() + self.timeout).await)
+    }
+
+    /// Applies events until all Kymas are Ready. During a relist the Kymas of before count, until the list is complete.
+    async fn follow<E>(
+        &self,
+        mut events: impl Stream<Item = Result<watcher::Event<Kyma>, E>> + Unpin,
+        listed: Kymas,
+        deadline: Instant,
+    ) -> Kymas {
+        let mut kymas = listed;
+        let mut relisted = Kymas::new();
         let mut shown = rows(kymas.values());
-        while kymas.is_empty() || !unsettled(kymas.values()).is_empty() {
+        for row in shown.iter().filter(|row| !row.is_settled()) {
+            output::remark(&row.line());
+        }
+        while !self.open(&kymas).is_empty() {
             let Ok(Ok(event)) = timeout_at(deadline, events.try_next()).await else {
                 if Instant::now() >= deadline {
                     break;
@@ -100,13 +152,11 @@ impl Status {
                 continue;
             };
             match event {
-                Some(watcher::Event::Init) => kymas.clear(),
-                Some(watcher::Event::InitApply(kyma) | watcher::Event::Apply(kyma)) if self.wants(&kyma) => {
-                    kymas.extend([keyed(kyma)]);
-                }
-                Some(watcher::Event::Delete(kyma)) => {
-                    kymas.remove(&keyed(kyma).0);
-                }
+                Some(watcher::Event::Init) => relisted.clear(),
+                Some(watcher::Event::InitApply(kyma)) if self.wants(&kyma) => relisted.extend([keyed(kyma)]),
+                Some(watcher::Event::InitDone) => kymas = std::mem::take(&mut relisted),
+                Some(watcher::Event::Apply(kyma)) if self.wants(&kyma) => kymas.extend([keyed(kyma)]),
+                Some(watcher::Event::Delete(kyma)) => drop(kymas.remove(&keyed(kyma).0)),
                 Some(_) => {}
                 None => break,
             }
@@ -116,19 +166,23 @@ impl Status {
             }
             shown = now;
         }
-        Ok(kymas)
+        kymas
     }
 
     fn wants(&self, kyma: &Kyma) -> bool {
         self.kymas.is_empty() || self.kymas.contains(&kyma.name_any())
     }
 
-    fn print(&self, rows: &[Row]) -> Result<(), Error> {
-        let text = match self.output {
-            Format::Table => table::render(rows, self.all_namespaces),
-            Format::Json => serde_json::to_string_pretty(rows).map_err(std::io::Error::other)?,
-        };
-        Ok(output::result(&text)?)
+    fn print(&self, kymas: &Kymas) -> Result<(), Error> {
+        let rows = rows(kymas.values());
+        let format = self.hub.format();
+        if rows.is_empty() && self.kymas.is_empty() {
+            let place = if self.all_namespaces { "any" } else { self.hub.namespace() };
+            output::remark(&format!("No Kymas found in {place} namespace."));
+        }
+        let table = || table::render(&rows, self.all_namespaces, format == Format::Wide);
+        let names = || kymas.values().map(output::resource_name).collect();
+        output::result(&format.text(&rows, table, names)?)
     }
 }
 
@@ -138,3 +192,6 @@ type Kymas = BTreeMap<(String, String), Kyma>;
 fn keyed(kyma: Kyma) -> ((String, String), Kyma) {
     ((kyma.namespace().unwrap_or_default(), kyma.name_any()), kyma)
 }
+
+#[cfg(test)]
+mod tests;

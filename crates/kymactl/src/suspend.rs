@@ -8,34 +8,34 @@ use serde_json::json;
 
 use crate::{
     error::Error,
-    hub::{HubFlags, MANAGER},
-    output,
+    hub::{GlobalFlags, MANAGER},
 };
 
 /// Flags of `kymactl suspend` and `kymactl resume`.
 #[derive(Args)]
 pub(crate) struct Suspend {
-    /// The HelmComponent.
+    /// The HelmComponent
+    #[arg(add = crate::complete::components())]
     component: String,
     #[command(flatten)]
-    hub: HubFlags,
+    hub: GlobalFlags,
 }
 
 impl Suspend {
     /// Has the component left alone, or taken care of again.
     pub(crate) async fn run(self, suspend: bool) -> Result<(), Error> {
-        let namespace = &self.hub.hub_namespace;
+        let namespace = self.hub.namespace();
         let components: Api<HelmComponent> = Api::namespaced(self.hub.client().await?, namespace);
         let missing = || Error::no_component(&self.component, namespace);
-        let component = components.get_opt(&self.component).await?.ok_or_else(missing)?;
+        let mut component = components.get_opt(&self.component).await?.ok_or_else(missing)?;
         let is_so = component.spec.suspend.unwrap_or_default() == suspend;
         if !is_so {
             let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
             let patch = json!({"spec": {"suspend": suspend.then_some(true)}});
-            components.patch(&self.component, &params, &Patch::Merge(patch)).await?;
+            component = components.patch(&self.component, &params, &Patch::Merge(patch)).await?;
         }
         let state = if suspend { "suspended: nothing is done with it" } else { "taken care of" };
         let when = if is_so { "already" } else { "now" };
-        Ok(output::result(&format!("{} is {when} {state}", self.component))?)
+        self.hub.format().object(&component, &format!("{} is {when} {state}", self.component))
     }
 }

@@ -8,18 +8,20 @@ use clap::Subcommand;
 
 use crate::error::Error;
 
+const ADOPT: &str = "\
+The stamp on the cluster, the Kyma and its components get a new epoch. An older
+copy of this hub, and the hub that had the cluster, are refused from then on.
+Writes only with --cluster-uid, or with --all --yes after a restore of the hub.
+Exit codes: 0 adopted or nothing to do, 1 clusters were left, 2 not confirmed.";
+
 /// Commands about the cluster of a Kyma.
 #[derive(Subcommand)]
 pub(crate) enum Target {
-    /// Check the way to a Kyma's cluster: access Secret, connection, identity, rights. Writes nothing.
-    ///
-    /// Exit code 1 if something is wrong.
+    /// Check access Secret, connection, identity and rights of a Kyma's cluster
+    #[command(after_help = "Writes nothing. Exit codes: 0 all checks passed, 1 one failed.")]
     Test(test::Test),
-    /// Take over a cluster that is refused as another one than before, or as another hub's.
-    ///
-    /// The stamp on the cluster, the Kyma and its components get a new epoch; an older copy of this hub, and the hub
-    /// that had the cluster, are refused there from then on. Names what is refused; writes only with --cluster-uid, or
-    /// with --all --yes for all clusters that a later state of this hub managed, as after a restore from a backup.
+    /// Adopt a cluster that is refused as a new one, or as another hub's
+    #[command(after_help = ADOPT)]
     Adopt(adopt::Adopt),
 }
 

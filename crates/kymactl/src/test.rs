@@ -5,30 +5,33 @@ use std::time::Duration;
 use clap::Args;
 use kyma_api::{HelmComponent, HookPhase, Hooks, annotations, condition};
 
-use crate::{error::Error, hub::HubFlags, output, request::Request};
+use crate::{error::Error, hub::GlobalFlags, output, request::Request};
 
 /// Flags of `kymactl test`.
 #[derive(Args)]
 pub(crate) struct Test {
-    /// The HelmComponent.
+    /// The HelmComponent
+    #[arg(add = crate::complete::components())]
     component: String,
-    /// Do not wait until the tests are over.
+    /// Do not wait for the tests
     #[arg(long)]
     no_wait: bool,
-    /// How long to wait at most, in seconds.
+    /// Longest time to wait, in seconds
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
     #[command(flatten)]
-    hub: HubFlags,
+    hub: GlobalFlags,
 }
 
 impl Test {
     /// Has the chart's tests run, and tells how each ended.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let Self { component: name, no_wait, timeout, hub } = self;
+        let format = hub.format();
         let request = Request::make(&hub, &name, annotations::TEST_REQUESTED_AT).await?;
         if no_wait {
-            return Ok(output::result(&format!("the tests of {name} are asked for"))?);
+            let component = request.component().await?;
+            return format.object(&component, &format!("the tests of {name} are asked for"));
         }
         let timeout = Duration::from_secs(timeout);
         let are_over = |component: &HelmComponent, at: &str| over(component, at).is_some();
@@ -36,7 +39,8 @@ impl Test {
             return Err(Error::not_ready(timeout, &[awaited(&name, &request.component().await?)]));
         };
         let tests = over(&component, &request.at).cloned().unwrap_or_default();
-        output::result(&told(&name, &tests))?;
+        let ran = || tests.done.iter().flatten().chain(&tests.running).cloned().collect();
+        output::result(&format.text(&tests, || told(&name, &tests), ran)?)?;
         if tests.phase == HookPhase::Succeeded { Ok(()) } else { Err(Error::TestFailed { name }) }
     }
 }

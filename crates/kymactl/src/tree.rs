@@ -4,28 +4,20 @@ mod draw;
 mod node;
 mod read;
 
-use std::io::{IsTerminal as _, stdout};
-
 use clap::Args;
 use jiff::Timestamp;
 use kyma_sdk::targets::Streams;
 
-use crate::{
-    error::Error,
-    output::{self, Format},
-    reach::Reach,
-};
+use crate::{error::Error, output, reach::Reach};
 
 /// Flags of `kymactl tree`.
 #[derive(Args)]
 pub(crate) struct Tree {
-    /// The HelmComponent.
+    /// The HelmComponent
+    #[arg(add = crate::complete::components())]
     component: String,
     #[command(flatten)]
     reach: Reach,
-    /// How it is written.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
 }
 
 impl Tree {
@@ -35,16 +27,11 @@ impl Tree {
         let target = runtime.look_at(&component).await?;
         let now = Timestamp::now();
         let nodes = read::nodes(&Streams::from(&target).client(), &component, now).await?;
-        let text = match self.output {
-            Format::Table => {
-                let colours = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-                draw::text(&nodes, now, colours)
-            }
-            Format::Json => serde_json::to_string_pretty(&nodes).map_err(std::io::Error::other)?,
-        };
+        let drawn = || draw::text(&nodes, now, output::has_colours());
+        let text = self.reach.hub.format().text(&nodes, drawn, || node::names(&nodes))?;
         if nodes.is_empty() {
             output::remark("nothing was applied for this component yet");
         }
-        Ok(output::result(&text)?)
+        output::result(&text)
     }
 }

@@ -6,11 +6,7 @@ use kube::Api;
 use kyma_api::HelmComponent;
 use serde_json::Value;
 
-use crate::{
-    error::Error,
-    hub::HubFlags,
-    output::{self, Format},
-};
+use crate::{error::Error, hub::GlobalFlags, output};
 
 /// What stands for a value that is not for everybody's eyes.
 const HIDDEN: &str = "(hidden)";
@@ -18,32 +14,27 @@ const HIDDEN: &str = "(hidden)";
 /// Flags of `kymactl values`.
 #[derive(Args)]
 pub(crate) struct Values {
-    /// The HelmComponent.
+    /// The HelmComponent
+    #[arg(add = crate::complete::components())]
     component: String,
     #[command(flatten)]
-    hub: HubFlags,
-    /// Show values that come from Secrets.
+    hub: GlobalFlags,
+    /// Show values that come from Secrets
     #[arg(long)]
     show_secrets: bool,
-    /// How it is written.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
 }
 
 impl Values {
     pub(crate) async fn run(self) -> Result<(), Error> {
         let hub = self.hub.client().await?;
-        let namespace = &self.hub.hub_namespace;
+        let namespace = self.hub.namespace();
         let components: Api<HelmComponent> = Api::namespaced(hub.clone(), namespace);
         let missing = || Error::no_component(&self.component, namespace);
         let component = components.get_opt(&self.component).await?.ok_or_else(missing)?;
         let found = helm_component::origins(&hub, &component).await?;
         let found: Vec<Origin> = found.into_iter().map(|one| self.shown(one)).collect();
-        let text = match self.output {
-            Format::Table => table(&found),
-            Format::Json => serde_json::to_string_pretty(&found).map_err(std::io::Error::other)?,
-        };
-        Ok(output::result(&text)?)
+        let names = || found.iter().map(|one| one.path.clone()).collect();
+        output::result(&self.hub.format().text(&found, || table(&found), names)?)
     }
 
     fn shown(&self, one: Origin) -> Origin {

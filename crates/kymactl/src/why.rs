@@ -7,12 +7,7 @@ use clap::Args;
 use kube::{Api, Resource, ResourceExt as _, api::DynamicObject};
 use kyma_api::Kyma;
 
-use crate::{
-    components,
-    error::Error,
-    hub::HubFlags,
-    output::{self, Format},
-};
+use crate::{components, error::Error, hub::GlobalFlags, output};
 
 use operators::Operators;
 use subject::Subject;
@@ -20,22 +15,19 @@ use subject::Subject;
 /// Flags of `kymactl why`.
 #[derive(Args)]
 pub(crate) struct Why {
-    /// The Kyma.
+    /// The Kyma
+    #[arg(add = crate::complete::kymas())]
     kyma: String,
     #[command(flatten)]
-    hub: HubFlags,
-    /// Address of an operator's admin server, as <http://127.0.0.1:8080>: it is asked for queue, last failure, next try
-    /// and the cluster's last answer. Several: each is asked. See `kubectl port-forward`.
+    hub: GlobalFlags,
+    /// An operator's admin server, as http://127.0.0.1:8080; may be repeated
     #[arg(long = "operator", value_name = "URL")]
     operators: Vec<String>,
-    /// How it is written.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
 }
 
 impl Why {
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let (hub, namespace) = (self.hub.client().await?, &self.hub.hub_namespace);
+        let (hub, namespace) = (self.hub.client().await?, self.hub.namespace());
         let operators = Operators::at(&self.operators)?;
         let kymas: Api<Kyma> = Api::namespaced(hub.clone(), namespace);
         let missing = || Error::input(&self.kyma, format!("there is no such Kyma in namespace {namespace}"));
@@ -48,11 +40,9 @@ impl Why {
         for subject in &mut subjects {
             subject.diagnoses = operators.diagnoses(namespace, subject).await?;
         }
-        let text = match self.output {
-            Format::Table => subjects.iter().map(Subject::to_string).collect::<Vec<_>>().join("\n"),
-            Format::Json => serde_json::to_string_pretty(&subjects).map_err(std::io::Error::other)?,
-        };
-        output::result(&text)?;
+        let paragraphs = || subjects.iter().map(Subject::to_string).collect::<Vec<_>>().join("\n");
+        let names = || subjects.iter().map(Subject::qualified_name).collect();
+        output::result(&self.hub.format().text(&subjects, paragraphs, names)?)?;
         if self.operators.is_empty() {
             output::remark(
                 "queues, next tries and last answers are known to the operators: name them with --operator",

@@ -56,6 +56,14 @@ impl Action {
 }
 
 impl Change {
+    /// `<kind>.<group>/<name>` of the object.
+    pub(super) fn name(&self) -> String {
+        let (kind, place) = self.object.split_once(' ').unwrap_or(("", &self.object));
+        let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
+        let name = place.rsplit('/').next().unwrap_or(place);
+        output::qualified(kind, group, name)
+    }
+
     fn of(action: Action, object: &impl fmt::Display, note: impl Into<String>) -> Self {
         let object = output::one_line(&object.to_string());
         Self { action, object, note: note.into(), diff: String::new() }

@@ -28,30 +28,27 @@ use clap::Args;
 use serde_json::Value;
 
 use self::{convert::Converted, write::Outcome};
-use crate::{error::Error, hub::HubFlags, output};
+use crate::{
+    error::Error,
+    hub::GlobalFlags,
+    output::{self, Format},
+};
 
 /// Flags of `kymactl migrate flux`.
 #[derive(Args)]
 pub(crate) struct Flux {
     #[command(flatten)]
-    hub: HubFlags,
-    /// The HelmReleases. Default: all of the namespace.
+    hub: GlobalFlags,
+    /// The HelmReleases. Default: all of the namespace
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Namespace of the HelmReleases. Default: that of the kubeconfig; for files, those of all, and `default` for what
-    /// names none.
-    #[arg(short, long, conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
-    /// HelmReleases of all namespaces.
+    /// Take the HelmReleases of all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Read HelmReleases and their sources from these files instead of the cluster; - is standard input.
+    /// Read HelmReleases and sources from these files; - is standard input
     #[arg(short, long, value_name = "FILE", num_args = 1..)]
     file: Vec<PathBuf>,
-    /// Suspend each HelmRelease and create its HelmComponent, instead of printing it.
-    ///
-    /// Left out are releases that need a look first, those that Flux is not done with, those whose component the hub does
-    /// not take, and those that depend on one of them.
+    /// Suspend each HelmRelease and create its HelmComponent, instead of printing
     #[arg(long, conflicts_with = "file")]
     apply: bool,
 }
@@ -60,28 +57,33 @@ impl Flux {
     pub(super) async fn run(self) -> Result<(), Error> {
         let hub = &self.hub.hub_namespace;
         if !self.file.is_empty() {
-            let namespace = self.namespace.as_deref().unwrap_or("default");
+            let namespace = self.releases_in().unwrap_or("default");
             let (mut releases, facts) = read::files(&self.file, namespace)?;
             releases.retain(|release| self.is_meant(release));
             self.ensure_all_named(&releases)?;
-            return printed(&converted(&releases, &facts, hub));
+            return printed(&converted(&releases, &facts, hub), self.hub.format());
         }
         let config = self.hub.config().await?;
-        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let namespace = (!self.all_namespaces).then_some(namespace);
+        let own = || (!self.all_namespaces).then(|| config.default_namespace.clone());
+        let namespace = self.releases_in().map(str::to_owned).or_else(own);
         let flux = read::Flux::new(kyma_sdk::targets::client_from(config)?).await?;
         let mut releases = flux.releases(namespace.as_deref()).await?;
         releases.retain(|release| self.is_meant(release));
         self.ensure_all_named(&releases)?;
         let facts = flux.facts(&releases, hub).await?;
         let all = converted(&releases, &facts, hub);
-        if self.apply { applied(&flux, &releases, &all).await } else { printed(&all) }
+        if self.apply { applied(&flux, &releases, &all).await } else { printed(&all, self.hub.format()) }
+    }
+
+    /// The namespace whose HelmReleases are meant, where a flag says so; `-A` wins, as in kubectl.
+    fn releases_in(&self) -> Option<&str> {
+        self.hub.namespace.as_deref().filter(|_| !self.all_namespaces)
     }
 
     fn is_meant(&self, release: &Value) -> bool {
         let name = facts::text(release, "/metadata/name").unwrap_or_default();
         let namespace = facts::text(release, "/metadata/namespace");
-        let fits = self.namespace.as_deref().is_none_or(|wished| namespace == Some(wished));
+        let fits = self.releases_in().is_none_or(|wished| namespace == Some(wished));
         fits && (self.names.is_empty() || self.names.iter().any(|wished| wished == name))
     }
 
@@ -130,8 +132,8 @@ async fn applied(flux: &read::Flux, releases: &[Value], all: &[Converted]) -> Re
     if names.is_empty() { Ok(()) } else { Err(Error::ReleasesLeft { names: names.join(", ") }) }
 }
 
-/// YAML to standard output, what is to be known beside it.
-fn printed(all: &[Converted]) -> Result<(), Error> {
+/// The components to standard output, as YAML unless another format is asked for; notes to standard error.
+fn printed(all: &[Converted], format: Format) -> Result<(), Error> {
     let mut yaml = String::new();
     for converted in all {
         output::remark(&report::text(converted));
@@ -139,9 +141,11 @@ fn printed(all: &[Converted]) -> Result<(), Error> {
             yaml.push_str(&report::yaml(component)?);
         }
     }
-    if !yaml.is_empty() {
-        output::result(&yaml)?;
-    }
+    let components: Vec<_> = all.iter().filter_map(|one| one.component.as_ref()).collect();
+    let names = || components.iter().map(|component| output::resource_name(*component)).collect();
+    // Documents rather than a list, so that each can be read and changed on its own.
+    let format = if format == Format::Yaml { Format::Table } else { format };
+    output::result(&format.text(&components, || yaml, names)?)?;
     let refused: Vec<&str> =
         all.iter().filter(|one| one.component.is_none()).map(|one| one.release.as_str()).collect();
     if refused.is_empty() { Ok(()) } else { Err(Error::ReleasesLeft { names: refused.join(", ") }) }

@@ -6,6 +6,7 @@
 mod back;
 mod component;
 mod facts;
+mod lease;
 mod note;
 mod plan;
 mod read;
@@ -32,6 +33,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::{
     facts::{Facts, ReadComponent as _},
+    lease::{KlmState, LeaseObserver},
     read::Look,
     report::Report,
 };
@@ -39,7 +41,7 @@ use crate::{
     duration::duration,
     error::Error,
     hub::MANAGER,
-    output::{self, Format},
+    output,
     target::way::{Start, Way},
 };
 
@@ -55,27 +57,29 @@ const LOOKS: usize = 1000;
 pub(crate) struct Klm {
     #[command(flatten)]
     way: Way,
-    /// The Kyma to hand over. Default: all.
-    #[arg(long, conflicts_with = "selector")]
+    /// The Kyma to hand over. Default: all
+    #[arg(long, conflicts_with = "selector", add = crate::complete::kymas())]
     kyma: Option<String>,
-    /// Only Kymas with these labels.
+    /// Only Kymas with these labels
     #[arg(short = 'l', long)]
     selector: Option<String>,
-    /// Write nothing, and tell what would be done.
+    /// Write nothing and print what would be done
     #[arg(long)]
     dry_run: bool,
-    /// Give the Kymas back.
+    /// Give the Kymas back to KLM
     #[arg(long)]
     rollback: bool,
-    /// Namespace on targets in which the users' Kyma lives.
+    /// KLM has no Lease and is stopped: no leader election, or another cluster
+    #[arg(long = "klm-is-stopped")]
+    is_stopped: bool,
+    #[clap(skip)]
+    lease: LeaseObserver,
+    /// Namespace of the users' Kyma on targets
     #[arg(long, env, default_value = "kyma-system")]
     target_namespace: String,
-    /// Longest time to wait for our operators, for each Kyma.
+    /// Longest time to wait for the operators, per Kyma
     #[arg(long, default_value = "5m", value_parser = duration)]
     timeout: Duration,
-    /// How the report is written.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
 }
 
 impl Klm {
@@ -87,11 +91,9 @@ impl Klm {
         };
         let moves = stream::iter(starts).map(|start| self.one(start));
         let reports: Vec<Report> = moves.buffered(PARALLEL).collect().await;
-        let text = match self.output {
-            Format::Table => reports.iter().map(Report::text).collect(),
-            Format::Json => serde_json::to_string_pretty(&reports).map_err(std::io::Error::other)?,
-        };
-        output::result(&text)?;
+        let paragraphs = || reports.iter().map(Report::text).collect();
+        let names = || reports.iter().map(|report| report.kyma.clone()).collect();
+        output::result(&self.way.hub.format().text(&reports, paragraphs, names)?)?;
         match reports.iter().filter(|report| !report.left.is_empty()).count() {
             0 => Ok(()),
             count => Err(Error::NotMoved { count }),
@@ -114,7 +116,10 @@ impl Klm {
         let deadline = Instant::now() + self.timeout;
         let mut idle = false;
         for number in 0..LOOKS {
-            let look = read::look(start, &self.target_namespace).await?;
+            let mut look = read::look(start, &self.target_namespace).await?;
+            if !self.rollback && plan::needs_klm_stopped(&look.facts) {
+                look.facts.klm = self.klm_state(&look).await?;
+            }
             if number == 0 {
                 *first = report::lines(&look.facts);
                 idle = self.is_idle(&look.facts);
@@ -134,6 +139,13 @@ impl Klm {
             start = look.start;
         }
         Err(Stopped::Left(vec!["it does not come to an end: run the command again".to_owned()]))
+    }
+
+    async fn klm_state(&self, look: &Look) -> Result<KlmState, Error> {
+        let namespace = look.facts.kyma.namespace().unwrap_or_default();
+        let state = self.lease.state(&look.start.hub, &namespace).await?;
+        let confirmed = state == KlmState::Unknown && self.is_stopped;
+        Ok(if confirmed { KlmState::Stopped } else { state })
     }
 
     fn is_idle(&self, facts: &Facts) -> bool {

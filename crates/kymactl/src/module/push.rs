@@ -6,76 +6,67 @@ mod progress;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use helm_component::render::Chart;
 use kyma_api::ModuleTemplate;
 use kyma_artifacts::{Artifacts, ChartArchive, Config, Credentials, PushedArtifact, RegistryBase};
 use serde_json::{Value, json};
 
 use super::{
-    config::{self, Chart, Crd, ModuleConfig},
+    config::{self, Chart as ConfiguredChart, Crd, ModuleConfig},
     images::images,
     sources::{self, Place},
     template::{self, Parts},
 };
-use crate::{error::Error, output};
+use crate::{
+    error::Error,
+    hub::GlobalFlags,
+    output::{self, Format},
+};
 
 use plan::{Content, Plan};
 
 /// Flags of `kymactl module push`.
 #[derive(Args)]
 pub(crate) struct Push {
-    /// The module's config file. Without it, flags have to say what the module is.
+    /// The module's config file. Without it, flags describe the module
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Name of the module's component, such as kyma-project.io/module/keda, or of the module alone.
+    /// The module's component, as kyma-project.io/module/keda, or the module
     #[arg(long)]
     name: Option<String>,
-    /// Version to publish, semantic.
+    /// Version to publish, semantic
     #[arg(long)]
     version: Option<String>,
-    /// Manifest that installs the module.
+    /// Manifest that installs the module
     #[arg(long, value_name = "FILE|URL")]
     manifest: Option<String>,
-    /// Default CR.
+    /// Default CR
     #[arg(long, value_name = "FILE|URL")]
     default_cr: Option<String>,
-    /// Helm chart that installs the module: a directory or a packed archive.
+    /// Helm chart that installs the module: a directory or an archive
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "manifest")]
     chart: Option<String>,
-    /// Workload whose readiness is the module's state: [GROUP/VERSION/]KIND/[NAMESPACE/]NAME, group and version
-    /// being apps/v1 unless given.
+    /// Workload whose state is the module's: [GROUP/VERSION/]KIND/[NAMESPACE/]NAME
     #[arg(long)]
     manager: Option<String>,
     /// Registry to publish to, with an optional path.
     #[arg(long, value_name = "HOST[/PATH]")]
     registry: RegistryBase,
-    /// Speak plain HTTP to the registry.
+    /// Use plain HTTP for the registry
     #[arg(long)]
     insecure: bool,
-    /// Docker config with the registry's credentials. Default: the user's own, if there is one.
+    /// Docker config with the registry's credentials. Default: the user's
     #[arg(long, value_name = "FILE")]
     docker_config: Option<PathBuf>,
-    /// PEM file of certificates to trust besides the system's.
+    /// PEM file of certificates to trust beside the system's
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Namespace to put into the ModuleTemplate. Default: the config file's, else none.
-    #[arg(long)]
-    namespace: Option<String>,
-    /// Commit of the module's repository that it is made from, to be recorded.
+    /// Commit of the repository that the module is built from
     #[arg(long, value_name = "SHA")]
     commit: Option<String>,
-    /// What is printed: the ModuleTemplate, or everything that was published.
-    #[arg(long, value_enum, default_value_t = Printed::Yaml)]
-    output: Printed,
-}
-
-/// What `push` prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Printed {
-    /// The ModuleTemplate as YAML.
-    Yaml,
-    /// Component, references, digests and ModuleTemplate as JSON.
-    Json,
+    #[command(flatten)]
+    hub: GlobalFlags,
 }
 
 impl Push {
@@ -83,6 +74,9 @@ impl Push {
         let cache = tempfile::tempdir()?;
         let artifacts = Artifacts::open(&self.settings(cache.path())?)?;
         let plan = Plan::resolve(self.file()?, &self)?;
+        if let Some(remark) = plan::numbering_remark(&plan.version) {
+            output::remark(&remark);
+        }
         let credentials = self.credentials()?;
         let published = Publisher { push: &self, artifacts: &artifacts, credentials: &credentials }
             .publish(&plan)
@@ -105,6 +99,8 @@ impl Push {
     fn settings(&self, cache: &Path) -> Result<Config, Error> {
         let mut settings = Config::new(cache);
         concat!("kymactl/", env!("CARGO_PKG_VERSION")).clone_into(&mut settings.user_agent);
+        // The user names the registry and every address, and they are called from the user's own machine.
+        settings.private_hosts.push("*".to_owned());
         settings.ca_pem = self.ca.as_deref().map(sources::read).transpose()?;
         if self.insecure {
             settings.insecure_hosts.push(self.registry.host().to_owned());
@@ -131,21 +127,19 @@ impl Push {
         for artifact in &published.artifacts {
             output::remark(&format!("published {}@{}", artifact.reference, artifact.digest));
         }
-        let text = match self.output {
-            Printed::Yaml => template::yaml(&published.template)?,
-            Printed::Json => {
-                let artifacts: Vec<Value> = published
-                    .artifacts
-                    .iter()
-                    .map(|one| json!({"reference": one.reference.to_string(), "digest": one.digest}))
-                    .collect();
-                json!({
-                    "component": published.component, "published": artifacts, "moduleTemplate": published.template,
-                })
-                .to_string()
-            }
-        };
-        Ok(output::result(&text)?)
+        let artifacts: Vec<Value> = published
+            .artifacts
+            .iter()
+            .map(|one| json!({"reference": one.reference.to_string(), "digest": one.digest}))
+            .collect();
+        let all = json!({
+            "component": published.component, "published": artifacts, "moduleTemplate": published.template,
+        });
+        let yaml = template::yaml(&published.template)?;
+        let names = || vec![output::resource_name(&published.template)];
+        // YAML is what `kubectl apply` takes; JSON tells what was published beside it.
+        let format = if self.hub.format() == Format::Yaml { Format::Table } else { self.hub.format() };
+        output::result(&format.text(&all, || yaml, names)?)
     }
 }
 
@@ -203,6 +197,7 @@ impl Publisher<'_> {
     ) -> Result<(ModuleTemplate, Vec<PushedArtifact>), Error> {
         let manifest = place.read(self.artifacts).await?;
         let objects = plan::objects(&manifest)?;
+        plan::check_manifest(&manifest)?;
         let manifest_link = place.address().map(ToString::to_string);
         let template = template::template(Parts { objects: &objects, manifest_link, ..parts });
         let mut component = plan.component_version(manifest, default_cr, images(&objects));
@@ -220,6 +215,7 @@ impl Publisher<'_> {
     /// Pushes a chart beside the components: `<registry>/charts/<chart>:<version>`.
     async fn chart(&self, path: &Path) -> Result<(kyma_api::ChartSource, PushedArtifact), Error> {
         let archive = if path.is_dir() { ChartArchive::package(path)? } else { ChartArchive::load(path)? };
+        Chart::open(archive.content()).map_err(|fault| Error::input("chart", fault.to_string()))?;
         let parent: RegistryBase = format!("{}/charts", self.push.registry).parse()?;
         let progress = progress::Bars::new();
         let pushed = self.artifacts.push_chart(&parent, &archive, self.credentials, &progress).await?;

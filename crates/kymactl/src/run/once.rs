@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{StreamExt as _, TryStreamExt as _, stream::select};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Config, ResourceExt as _,
@@ -14,7 +14,7 @@ use kyma_sdk::{Process, Settings};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Flags, Operators, crds, wish::Wish};
+use super::{Flags, Operators, crds, mandatory, preflight, wish::Wish};
 use crate::{
     error::Error,
     hub::MANAGER,
@@ -22,16 +22,25 @@ use crate::{
     status::{Row, rows, table, unsettled},
 };
 
+/// How long is waited, and what is accepted on the cluster.
+pub(super) struct Limits {
+    /// Longest time until the modules are Ready.
+    pub(super) timeout: Duration,
+    /// Whether the namespace may have other Kymas.
+    pub(super) allow_other_kymas: bool,
+}
+
 /// Installs the wish and waits until it is Ready.
 pub(super) async fn run(
     wish: Wish,
     flags: Flags,
-    timeout: Duration,
+    limits: Limits,
     settings: Settings,
     config: Config,
     process: Process,
 ) -> Result<(), Error> {
     let client = kyma_sdk::targets::client_from(config.clone())?;
+    preflight::check(&client, &wish.kyma, limits.allow_other_kymas).await?;
     crds::install(&client).await?;
     for namespace in [&settings.hub_namespace, &settings.target_namespace] {
         ensure_namespace(&client, namespace).await?;
@@ -39,7 +48,7 @@ pub(super) async fn run(
     wish.apply(&client).await?;
     let mut operators = Operators::installers(flags, &settings, &config, &process);
     let waited = tokio::select! {
-        ready = await_ready(&client, &wish, timeout) => ready,
+        ready = await_ready(&client, &wish, limits.timeout) => ready,
         ended = operators.ended() => ended.and(Err(Error::Stopped)),
     };
     operators.stop().await;
@@ -60,20 +69,25 @@ async fn await_ready(client: &Client, wish: &Wish, timeout: Duration) -> Result<
     let deadline = Instant::now() + timeout;
     let api: Api<Kyma> = Api::namespaced(client.clone(), &wish.kyma.namespace().unwrap_or_default());
     let config = watcher::Config::default().fields(&format!("metadata.name={}", wish.kyma.name_any()));
-    let mut events = watcher(api, config).default_backoff().applied_objects().boxed();
+    let kymas = watcher(api, config).default_backoff().applied_objects().map_ok(Some);
+    let mut events = select(kymas, mandatory::changes(client, wish).map_ok(|()| None)).boxed();
     let versions = wish.versions();
+    let mut latest = None;
     let mut shown: Vec<Row> = Vec::new();
     let mut open = Vec::new();
     while Instant::now() < deadline {
         // An error of the watch is followed by another try of its own; time bounds them all.
-        let Ok(Ok(Some(kyma))) = timeout_at(deadline, events.try_next()).await else { continue };
-        let now = rows(std::iter::once(&kyma));
+        let Ok(Ok(Some(event))) = timeout_at(deadline, events.try_next()).await else { continue };
+        latest = event.or(latest);
+        let Some(kyma) = &latest else { continue };
+        let now = rows(std::iter::once(kyma));
         for row in now.iter().filter(|row| !shown.contains(row)) {
             output::remark(&row.line());
         }
-        open = missing(&kyma, &now, &versions);
+        open = missing(kyma, &now, &versions);
+        open.extend(mandatory::unready(client, wish).await?);
         if open.is_empty() {
-            return Ok(output::result(&table::render(&now, false))?);
+            return output::result(&table::render(&now, false, false));
         }
         shown = now;
     }

@@ -1,15 +1,18 @@
 //! What `run --once` is asked for: one Kyma and the catalogue that it chooses from.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{Patch, PatchParams, ValidationDirective},
+    api::{ApiResource, GroupVersionKind, Patch, PatchParams, ValidationDirective},
 };
-use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
+use kyma_api::{
+    HelmComponent, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, names,
+    visibility::{Audience, Viewer},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -21,6 +24,16 @@ pub(super) struct Wish {
     pub(super) kyma: Kyma,
     templates: Vec<ModuleTemplate>,
     releases: Vec<ModuleReleaseMeta>,
+    configs: Vec<ModuleConfig>,
+}
+
+/// A module that the Kyma gets without choosing it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MandatoryModule {
+    pub(super) name: String,
+    pub(super) version: String,
+    /// Kind of its component.
+    pub(super) kind: GroupVersionKind,
 }
 
 impl Wish {
@@ -31,8 +44,12 @@ impl Wish {
         let (Some(kyma), None) = (wished.next(), wished.next()) else {
             return Err(Error::input(file.display().to_string(), "expected exactly one Kyma"));
         };
-        let mut wish =
-            Self { kyma: typed(file, "Kyma", kyma, namespace)?, templates: Vec::new(), releases: Vec::new() };
+        let mut wish = Self {
+            kyma: typed(file, "Kyma", kyma, namespace)?,
+            templates: Vec::new(),
+            releases: Vec::new(),
+            configs: Vec::new(),
+        };
         for file in files(catalogue)? {
             for object in objects(&file)? {
                 match object["kind"].as_str() {
@@ -41,6 +58,9 @@ impl Wish {
                     }
                     Some("ModuleReleaseMeta") => {
                         wish.releases.push(typed(&file, "ModuleReleaseMeta", object, namespace)?);
+                    }
+                    Some("ModuleConfig") => {
+                        wish.configs.push(typed(&file, "ModuleConfig", object, namespace)?);
                     }
                     other => {
                         let problem = format!(
@@ -57,6 +77,9 @@ impl Wish {
 
     /// Brings everything to the cluster: the catalogue first, so that the Kyma finds it.
     pub(super) async fn apply(&self, client: &Client) -> Result<(), Error> {
+        for config in &self.configs {
+            apply(client, config).await?;
+        }
         for template in &self.templates {
             apply(client, template).await?;
         }
@@ -64,6 +87,33 @@ impl Wish {
             apply(client, release).await?;
         }
         apply(client, &self.kyma).await
+    }
+
+    /// The modules that the Kyma gets without choosing them, where the files say so.
+    pub(super) fn mandatory(&self) -> Vec<MandatoryModule> {
+        let (none, restricted) = (BTreeMap::new(), BTreeSet::new());
+        let viewer =
+            Viewer { labels: self.kyma.metadata.labels.as_ref().unwrap_or(&none), restricted: &restricted };
+        let module = |release: &ModuleReleaseMeta| {
+            let version = release.spec.mandatory.as_ref()?.version.clone();
+            let name = release.name_any();
+            let template = names::template_name(&name, &version);
+            let template = self.templates.iter().find(|one| one.name_any() == template)?;
+            let audience = Audience { mandatory: false, ..Audience::of(template) };
+            viewer.version(audience).ok()?;
+            let kind = match &template.spec.component {
+                None => {
+                    let base = ApiResource::erase::<HelmComponent>(&());
+                    GroupVersionKind::gvk(&base.group, &base.version, &base.kind)
+                }
+                Some(component) => {
+                    let (group, version) = component.api_version.split_once('/')?;
+                    GroupVersionKind::gvk(group, version, &component.kind)
+                }
+            };
+            Some(MandatoryModule { name, version, kind })
+        };
+        self.releases.iter().filter_map(module).collect()
     }
 
     /// The version that each module shall come to have, where the files say so.
@@ -125,7 +175,57 @@ fn files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
 fn objects(file: &Path) -> Result<Vec<Value>, Error> {
     let documents: Vec<Value> = serde_saphyr::from_slice_multiple(&read(file)?)
         .map_err(|error| Error::input(file.display().to_string(), format!("not YAML: {error}")))?;
-    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+    Ok(documents.into_iter().filter(|document| !document.is_null()).flat_map(items).collect())
+}
+
+/// The objects of a list as `kubectl get` prints it, or the object itself.
+fn items(mut document: Value) -> Vec<Value> {
+    let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+    let Some(Value::Array(listed)) = document.get_mut("items").filter(|_| is_list).map(Value::take) else {
+        return vec![document];
+    };
+    // The items of a typed list may leave out what the list says.
+    let api_version = document["apiVersion"].clone();
+    let kind = document["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default();
+    let is_typed = !kind.is_empty();
+    let whole = |mut item: Value| {
+        if let Some(item) = item.as_object_mut().filter(|_| is_typed) {
+            item.entry("apiVersion").or_insert_with(|| api_version.clone());
+            item.entry("kind").or_insert_with(|| kind.into());
+        }
+        item
+    };
+    listed.into_iter().map(whole).flat_map(items).collect()
+}
+
+/// Metadata that an API server sets and that a file for another cluster may hold.
+const SERVER_SET: [&str; 8] = [
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
+];
+/// Metadata that names objects of another cluster, or keeps one from being deleted for their operators.
+const OF_OTHER_CLUSTER: [&str; 2] = ["ownerReferences", "finalizers"];
+/// The copy of an object that `kubectl apply` keeps.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Removes what only the cluster can know from which an object was exported.
+fn remove_server_set(object: &mut Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.remove("status");
+    }
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    for field in SERVER_SET.iter().chain(&OF_OTHER_CLUSTER) {
+        metadata.remove(*field);
+    }
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove(LAST_APPLIED);
+    }
 }
 
 fn typed<K>(file: &Path, kind: &str, mut object: Value, namespace: &str) -> Result<K, Error>
@@ -137,6 +237,7 @@ where
     if object["kind"] != kind || object["apiVersion"] != version.as_ref() {
         return Err(wrong(format!("expected a {kind} of {version}")));
     }
+    remove_server_set(&mut object);
     if let Some(metadata) = object["metadata"].as_object_mut()
         && metadata.get("namespace").and_then(Value::as_str).unwrap_or_default().is_empty()
     {
@@ -200,6 +301,71 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
         assert_eq!(wish.kyma.namespace().as_deref(), Some("kcp-system"));
         let namespaces: Vec<_> = wish.releases.iter().filter_map(kube::ResourceExt::namespace).collect();
         assert_eq!(namespaces, ["kcp-system", "elsewhere"]);
+    }
+
+    #[test]
+    fn the_output_of_kubectl_get_is_a_catalogue() {
+        let meta = "creationTimestamp: '2026-01-01T00:00:00Z', generation: 3, resourceVersion: '7', uid: u, \
+                    finalizers: [x/y], ownerReferences: [], managedFields: [{manager: m}], \
+                    annotations: {kubectl.kubernetes.io/last-applied-configuration: '{}', a: b}";
+        let api = "operator.kyma-project.io/v1beta2";
+        let kyma = format!(
+            "apiVersion: {api}\nkind: Kyma\nmetadata: {{name: one, {meta}}}\nspec: {{channel: regular}}\n\
+             status: {{state: Ready}}\n"
+        );
+        let release = |name: &str, typed: &str| {
+            format!("{{{typed} metadata: {{name: {name}, {meta}}}, spec: {{moduleName: {name}}}}}")
+        };
+        let whole = format!("apiVersion: {api}, kind: ModuleReleaseMeta,");
+        let lists = format!(
+            "apiVersion: v1\nkind: List\nmetadata: {{resourceVersion: ''}}\nitems: [{}, {}]\n---\n\
+             apiVersion: {api}\nkind: ModuleReleaseMetaList\nitems: [{}]\n---\n\
+             apiVersion: v1\nkind: List\nitems: []\n",
+            release("keda", &whole),
+            release("istio", &whole),
+            release("nats", "")
+        );
+        let wish = wish(&kyma, &lists).unwrap();
+        let names: Vec<_> = wish.releases.iter().map(kube::ResourceExt::name_any).collect();
+        assert_eq!(names, ["keda", "istio", "nats"]);
+        let metas = wish.releases.iter().map(|release| &release.metadata).chain([&wish.kyma.metadata]);
+        for meta in metas {
+            let left = serde_json::to_value(meta).unwrap();
+            let mut fields: Vec<_> = left.as_object().unwrap().keys().map(String::as_str).collect();
+            fields.sort_unstable();
+            assert_eq!(fields, ["annotations", "name", "namespace"], "{left}");
+            assert_eq!(left["annotations"], serde_json::json!({"a": "b"}));
+        }
+        assert_eq!(wish.kyma.status, None);
+    }
+
+    #[test]
+    fn mandatory_modules_that_the_kyma_may_see_are_awaited() {
+        let module = |name: &str, labels: &str, component: &str| {
+            format!(
+                "---\napiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleReleaseMeta\nmetadata: {{name: {name}}}\n\
+                 spec: {{moduleName: {name}, mandatory: {{version: 1.0.0}}}}\n\
+                 ---\napiVersion: operator.kyma-project.io/v1beta2\nkind: ModuleTemplate\n\
+                 metadata: {{name: {name}-1.0.0, labels: {{{labels}}}}}\n\
+                 spec: {{descriptor: {{}}, moduleName: {name}, version: 1.0.0{component}}}\n"
+            )
+        };
+        let own = ", component: {apiVersion: demo.example.org/v1, kind: Greeting, spec: {}}";
+        let beta = "operator.kyma-project.io/beta: 'true'";
+        let config = "---\napiVersion: operator.kyma-project.io/v1alpha1\nkind: ModuleConfig\nmetadata: {name: keda}\n\
+                      spec: {module: keda}\n";
+        let files = [
+            module("agent", "", ""),
+            module("greeter", "", own),
+            module("early", beta, ""),
+            config.to_owned(),
+        ];
+        let wish = wish(KYMA, &files.concat()).unwrap();
+        let found: Vec<_> =
+            wish.mandatory().into_iter().map(|one| (one.name, one.version, one.kind.kind)).collect();
+        let row = |name: &str, kind: &str| (name.to_owned(), "1.0.0".to_owned(), kind.to_owned());
+        assert_eq!(found, [row("agent", "HelmComponent"), row("greeter", "Greeting")]);
+        assert_eq!(wish.configs.len(), 1);
     }
 
     #[test]

@@ -1,11 +1,20 @@
 //! What Kymas say about their clusters' modules.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
-use kyma_api::{Kyma, State};
+use kyma_api::{
+    Kyma, State,
+    condition::{self, types},
+};
 use serde::Serialize;
 
-/// One module on one cluster; `module` is empty for a cluster without modules.
+/// The state of a module or cluster that is not known.
+const UNKNOWN: &str = "Unknown";
+
+/// One module on one cluster. A row without a module is about the cluster: it has no modules, or its own state says
+/// something that the states of its modules do not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) namespace: String,
     pub(crate) cluster: String,
@@ -14,6 +23,8 @@ pub(crate) struct Row {
     pub(crate) channel: String,
     pub(crate) state: &'static str,
     pub(crate) message: String,
+    /// State of the Kyma.
+    pub(crate) cluster_state: &'static str,
 }
 
 impl Row {
@@ -21,12 +32,15 @@ impl Row {
     pub(crate) fn line(&self) -> String {
         let subject = format!("{} {} {}", self.cluster, self.module, self.version);
         let subject = subject.split_whitespace().collect::<Vec<_>>().join(" ");
-        let state = if self.state.is_empty() { "Unknown" } else { self.state };
-        if self.message.is_empty() || state == State::Ready.as_str() {
-            format!("{subject}: {state}")
+        if self.message.is_empty() || self.state == State::Ready.as_str() {
+            format!("{subject}: {}", self.state)
         } else {
-            format!("{subject}: {state}: {}", self.message)
+            format!("{subject}: {}: {}", self.state, self.message)
         }
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        [State::Ready.as_str(), State::Unmanaged.as_str()].contains(&self.state)
     }
 }
 
@@ -37,65 +51,96 @@ pub(crate) fn rows<'a>(kymas: impl Iterator<Item = &'a Kyma>) -> Vec<Row> {
 
 /// What is not Ready yet, in words; empty once everything is.
 pub(crate) fn unsettled<'a>(kymas: impl Iterator<Item = &'a Kyma>) -> Vec<String> {
-    kymas.flat_map(open_of_kyma).collect()
+    kymas
+        .flat_map(|kyma| of_kyma(kyma).into_iter().filter(|row| !row.is_settled()))
+        .map(|row| row.line())
+        .collect()
 }
 
 fn of_kyma(kyma: &Kyma) -> Vec<Row> {
-    let status = kyma.status.clone().unwrap_or_default();
-    let row = |module: &str, state: State| Row {
+    let (cluster_state, why) = cluster(kyma);
+    let row = |module: &str, state: &'static str| Row {
         namespace: kyma.namespace().unwrap_or_default(),
         cluster: kyma.name_any(),
         module: module.to_owned(),
         version: String::new(),
         channel: String::new(),
-        state: state.as_str(),
+        state,
         message: String::new(),
+        cluster_state,
     };
-    let mut rows: Vec<Row> = status
-        .modules
-        .unwrap_or_default()
-        .into_iter()
+    let unreachable = unreachable(kyma);
+    let modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+    let mut rows: Vec<Row> = modules
         .map(|module| Row {
-            version: module.version.unwrap_or_default(),
-            channel: module.channel.unwrap_or_default(),
-            message: module.message.unwrap_or_default(),
-            ..row(&module.name, module.state)
+            version: module.version.clone().unwrap_or_default(),
+            channel: module.channel.clone().unwrap_or_default(),
+            message: module.message.clone().unwrap_or_default(),
+            ..row(&module.name, word(module.state))
         })
         .collect();
-    // Wished on the hub, and the operator has not said anything yet.
+    // In the hub's spec, and the operator has not reported on it yet.
     for module in kyma.spec.modules.iter().flatten() {
         if !rows.iter().any(|row| row.module == module.name) {
-            rows.push(row(&module.name, State::Unset));
+            rows.push(row(&module.name, UNKNOWN));
+        }
+    }
+    if let Some(why) = unreachable {
+        // The states are those of the last answer.
+        for row in rows.iter_mut().filter(|row| row.is_settled()) {
+            (row.state, row.message) = (UNKNOWN, why.clone());
         }
     }
     rows.sort_by(|a, b| a.module.cmp(&b.module));
-    if rows.is_empty() {
-        let message = status.last_operation.map(|operation| operation.operation).unwrap_or_default();
-        rows.push(Row { message, ..row("", status.state.unwrap_or_default()) });
+    let own = Row { message: why, ..row("", cluster_state) };
+    if rows.is_empty() || (!own.is_settled() && rows.iter().all(Row::is_settled)) {
+        rows.insert(0, own);
     }
     rows
 }
 
-fn open_of_kyma(kyma: &Kyma) -> Vec<String> {
-    let done = |state: &str| [State::Ready.as_str(), State::Unmanaged.as_str()].contains(&state);
-    let mut open: Vec<String> = of_kyma(kyma).iter().filter(|row| !done(row.state)).map(Row::line).collect();
-    let status = kyma.status.clone().unwrap_or_default();
-    let state = status.state.unwrap_or_default();
-    if open.is_empty() && (!done(state.as_str()) || is_outdated(kyma)) {
-        let operation = status.last_operation.map(|operation| operation.operation).unwrap_or_default();
-        open.push(format!("{}: {state} {operation}", kyma.name_any()).trim_end().to_owned());
+/// The state of the cluster, and what the operator says about it.
+fn cluster(kyma: &Kyma) -> (&'static str, String) {
+    let Some(status) = &kyma.status else { return (UNKNOWN, String::new()) };
+    let state = word(status.state.unwrap_or_default());
+    let said = status.last_operation.as_ref().map(|last| last.operation.clone()).unwrap_or_default();
+    if kyma.metadata.deletion_timestamp.is_some() {
+        return (State::Deleting.as_str(), said);
     }
-    open
+    if state != State::Ready.as_str() {
+        return (state, said);
+    }
+    // The operator has not confirmed Ready for what is there now.
+    if let Some(why) = unreachable(kyma).or_else(|| unconfirmed(kyma)) {
+        return (UNKNOWN, why);
+    }
+    (state, said)
 }
 
-/// Whether the status was written for an older spec.
-fn is_outdated(kyma: &Kyma) -> bool {
-    let generation = kyma.metadata.generation;
-    let conditions = kyma.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let seen = conditions
-        .filter(|one| one.type_ == kyma_api::condition::types::MODULES)
-        .find_map(|one| one.observed_generation);
-    kyma.metadata.deletion_timestamp.is_some() || seen.is_some_and(|seen| Some(seen) < generation)
+fn word(state: State) -> &'static str {
+    if state == State::Unset { UNKNOWN } else { state.as_str() }
+}
+
+/// Why the state of everything on the target is unknown: the operator cannot reach the target.
+fn unreachable(kyma: &Kyma) -> Option<String> {
+    let reachable = condition(kyma, types::TARGET_REACHABLE).filter(|found| found.status != "True")?;
+    Some(format!("{}: {}", reachable.reason, reachable.message))
+}
+
+/// Why the state Ready is not one of the Kyma as it is now: the status is of an older spec, or the operator stands still.
+fn unconfirmed(kyma: &Kyma) -> Option<String> {
+    let generation = kyma.metadata.generation.unwrap_or_default();
+    let observed = condition(kyma, types::MODULES).and_then(|modules| modules.observed_generation);
+    if let Some(observed) = observed.filter(|observed| *observed < generation) {
+        return Some(format!("the status is of generation {observed}, the spec of generation {generation}"));
+    }
+    let ready = condition(kyma, types::READY).filter(|ready| ready.status != "True")?;
+    Some(format!("{}: {}", ready.reason, ready.message))
+}
+
+fn condition<'a>(kyma: &'a Kyma, type_: &str) -> Option<&'a Condition> {
+    let conditions = kyma.status.as_ref()?.conditions.as_deref()?;
+    condition::get(conditions, type_)
 }
 
 #[cfg(test)]
@@ -145,7 +190,61 @@ mod tests {
             }]})
         };
         assert!(open(&kyma(2, &json!([]), &status(2))).is_empty());
-        assert_eq!(open(&kyma(2, &json!([]), &status(1))), ["one: Ready"]);
+        assert_eq!(
+            open(&kyma(2, &json!([]), &status(1))),
+            ["one: Unknown: the status is of generation 1, the spec of generation 2"]
+        );
+    }
+
+    fn condition(type_: &str, status: &str, reason: &str) -> Value {
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": "no answer",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        })
+    }
+
+    #[test]
+    fn nothing_on_a_target_that_does_not_answer_is_shown_ready() {
+        let modules = json!([
+            {"name": "keda", "state": "Ready", "version": "1.0.0"},
+            {"name": "nats", "state": "Error", "message": "broken"},
+        ]);
+        // Whatever the Kyma's own state says.
+        for state in ["Error", "Ready", "Processing", ""] {
+            let unreachable = condition("TargetReachable", "False", "TargetUnreachable");
+            let status = json!({"state": state, "modules": modules, "conditions": [unreachable]});
+            let kyma = kyma(1, &json!([{"name": "keda"}]), &status);
+            let rows = rows(std::iter::once(&kyma));
+            assert!(rows.iter().all(|row| row.state != "Ready" && row.cluster_state != "Ready"), "{rows:?}");
+            let keda = rows.iter().find(|row| row.module == "keda").unwrap();
+            assert_eq!((keda.state, keda.message.as_str()), ("Unknown", "TargetUnreachable: no answer"));
+            let nats = rows.iter().find(|row| row.module == "nats").unwrap();
+            assert_eq!((nats.state, nats.message.as_str()), ("Error", "broken"));
+        }
+    }
+
+    #[test]
+    fn a_state_that_no_module_explains_is_a_row_of_the_cluster() {
+        let modules = json!([{"name": "keda", "state": "Ready", "version": "1.0.0"}]);
+        let status = json!({"state": "Warning", "modules": modules, "lastOperation": {
+            "operation": "the pull secret is missing", "lastUpdateTime": null,
+        }});
+        let kyma = kyma(1, &json!([{"name": "keda"}]), &status);
+        assert_eq!(open(&kyma), ["one: Warning: the pull secret is missing"]);
+        let rows = rows(std::iter::once(&kyma));
+        assert_eq!(rows.iter().map(|row| row.module.as_str()).collect::<Vec<_>>(), ["", "keda"]);
+    }
+
+    #[test]
+    fn a_kyma_that_no_operator_looks_at_now_is_not_ready() {
+        let modules = json!([{"name": "keda", "state": "Ready", "version": "1.0.0"}]);
+        let paused = condition("Ready", "Unknown", "Paused");
+        let status = json!({"state": "Ready", "modules": modules, "conditions": [paused]});
+        assert_eq!(open(&kyma(1, &json!([]), &status)), ["one: Unknown: Paused: no answer"]);
+        assert_eq!(open(&kyma(1, &json!([]), &Value::Null)), ["one: Unknown"]);
+        let mut going = kyma(1, &json!([]), &json!({"state": "Ready"}));
+        going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok();
+        assert_eq!(open(&going), ["one: Deleting"]);
     }
 
     #[test]

@@ -5,24 +5,30 @@ use crate::output;
 
 const GAP: &str = "  ";
 
-/// A table with a line of headings; the message comes last and is not padded.
-pub(crate) fn render(rows: &[Row], namespaces: bool) -> String {
-    let mut lines =
-        vec![["NAMESPACE", "CLUSTER", "MODULE", "VERSION", "CHANNEL", "STATE", "MESSAGE"].map(str::to_owned)];
+/// A table with a line of headings; the message comes last and is not padded. `wide` adds the state of the Kyma.
+pub(crate) fn render(rows: &[Row], namespaces: bool, wide: bool) -> String {
+    let headings =
+        ["NAMESPACE", "CLUSTER", "MODULE", "VERSION", "CHANNEL", "STATE", "CLUSTER STATE", "MESSAGE"];
+    let shown = |column: usize| match headings[column] {
+        "NAMESPACE" => namespaces,
+        "CLUSTER STATE" => wide,
+        _ => true,
+    };
+    let mut lines = vec![headings.map(str::to_owned)];
     lines.extend(rows.iter().map(cells));
-    let skipped = usize::from(!namespaces);
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
     let mut table = String::new();
     for line in &lines {
-        let padded = line.iter().zip(&widths).skip(skipped).map(|(cell, width)| format!("{cell:width$}"));
+        let columns = line.iter().zip(&widths).enumerate().filter(|(column, _)| shown(*column));
+        let padded = columns.map(|(_, (cell, width))| format!("{cell:width$}"));
         table.push_str(padded.collect::<Vec<_>>().join(GAP).trim_end());
         table.push('\n');
     }
     table
 }
 
-fn cells(row: &Row) -> [String; 7] {
+fn cells(row: &Row) -> [String; 8] {
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     [
         or_dash(&row.namespace),
@@ -30,7 +36,8 @@ fn cells(row: &Row) -> [String; 7] {
         or_dash(&row.module),
         or_dash(&row.version),
         or_dash(&row.channel),
-        if row.state.is_empty() { "Unknown".to_owned() } else { row.state.to_owned() },
+        row.state.to_owned(),
+        row.cluster_state.to_owned(),
         output::one_line(&row.message),
     ]
 }
@@ -48,16 +55,23 @@ mod tests {
             channel: String::new(),
             state: "Ready",
             message: message.to_owned(),
+            cluster_state: "Error",
         }
     }
 
     #[test]
     fn columns_line_up_and_nothing_breaks_a_line() {
-        let table = render(&[row("a", "keda", ""), row("longer", "", "one\ntwo")], false);
+        let table = render(&[row("a", "keda", ""), row("longer", "", "one\ntwo")], false, false);
         let expected = "\
 CLUSTER  MODULE  VERSION  CHANNEL  STATE  MESSAGE
 a        keda    1.0.0    -        Ready
 longer   -       1.0.0    -        Ready  one two
+";
+        assert_eq!(table, expected);
+        let table = render(&[row("a", "keda", "no")], true, true);
+        let expected = "\
+NAMESPACE   CLUSTER  MODULE  VERSION  CHANNEL  STATE  CLUSTER STATE  MESSAGE
+kcp-system  a        keda    1.0.0    -        Ready  Error          no
 ";
         assert_eq!(table, expected);
     }

@@ -15,11 +15,16 @@ use kyma_sdk::targets::{
     self, Mismatch, Recorded, STAMP_NAMESPACE, Stamp, Target, Verdict, adopt, classify, compare, record,
     recorded as recorded_on,
 };
-use kyma_sdk::{is_conflict, refusal};
+use kyma_sdk::{is_conflict, recorded_of, refusal};
 use serde_json::{Value, json};
 
 use super::way::{Start, Way, uid_of};
-use crate::{components, error::Error, hub::MANAGER, output};
+use crate::{
+    components,
+    error::Error,
+    hub::MANAGER,
+    output::{self, Lines},
+};
 
 /// Clusters at a time.
 const PARALLEL: usize = 8;
@@ -27,19 +32,21 @@ const PARALLEL: usize = 8;
 /// Flags of `kymactl target adopt`.
 #[derive(Args)]
 pub(crate) struct Adopt {
-    /// The Kyma whose cluster is meant.
-    #[arg(required_unless_present = "all")]
+    /// The Kyma whose cluster is meant
+    #[arg(required_unless_present = "all", add = crate::complete::kymas())]
     kyma: Option<String>,
     #[command(flatten)]
     way: Way,
-    /// Uid of the cluster's Namespace `kube-system`: says that this very cluster is meant. Without it nothing is written.
+    /// uid of Namespace kube-system of that cluster; without it nothing is written
     #[arg(long, value_name = "UID", conflicts_with = "all")]
     cluster_uid: Option<String>,
-    /// After this hub was restored from a backup: take over the clusters of all Kymas that a later state of it managed.
-    /// Those that are refused for another reason, or do not answer, are named and left; then the exit code is 1.
+    /// The cluster is the hub itself: after a restore in single-cluster mode
+    #[arg(long, conflicts_with = "all")]
+    local: bool,
+    /// After a restore: all clusters that a later state of this hub managed
     #[arg(long, conflicts_with = "kyma")]
     all: bool,
-    /// With --all: write. Without it the clusters are only named.
+    /// With --all: write. Without it the clusters are only named
     #[arg(long, requires = "all")]
     yes: bool,
 }
@@ -47,21 +54,32 @@ pub(crate) struct Adopt {
 impl Adopt {
     pub(crate) async fn run(self) -> Result<(), Error> {
         let hub = self.way.hub().await?;
-        match self.kyma.as_deref() {
-            Some(kyma) => one(hub.start(kyma).await?, self.cluster_uid.as_deref()).await,
-            None => all(hub.starts(None).await?, self.yes).await,
+        let mut lines = Lines::new(self.way.hub.format());
+        if let Some(kyma) = self.kyma.as_deref() {
+            let start = hub.start(kyma).await?;
+            let uid = self.cluster_uid.as_deref();
+            let said = if self.local { local(start, uid).await? } else { one(start, uid).await? };
+            lines.add(&said, kyma, &said)?;
+            return lines.finish();
         }
+        let done = all(hub.starts(None).await?, self.yes, &mut lines).await;
+        lines.finish()?;
+        done
     }
 }
 
-async fn one(start: Start, meant: Option<&str>) -> Result<(), Error> {
+/// Adopts one cluster, or says why there is nothing to adopt.
+async fn one(start: Start, meant: Option<&str>) -> Result<String, Error> {
     let refused = match Refused::find(start).await? {
         Found::Refused(refused) => refused,
-        Found::OnRecord { late: 0 } => {
-            return Ok(output::result("nothing to adopt: the cluster is not refused")?);
+        Found::OnRecord { uid, .. } if meant.is_some_and(|meant| meant != uid) => {
+            return Err(Error::input("--cluster-uid", format!("the access Secret leads to cluster {uid}")));
         }
-        Found::OnRecord { late } => {
-            return Ok(output::result(&format!("the cluster is the Kyma's; {late} components follow"))?);
+        Found::OnRecord { late: 0, .. } => {
+            return Ok("nothing to adopt: the cluster is not refused".to_owned());
+        }
+        Found::OnRecord { late, .. } => {
+            return Ok(format!("the cluster is the Kyma's; {late} components follow"));
         }
     };
     let (uid, why) = (uid_of(&refused.found)?.to_owned(), refusal(&refused.verdict));
@@ -81,7 +99,32 @@ async fn one(start: Start, meant: Option<&str>) -> Result<(), Error> {
     }
     let epoch = adoption.recorded.epoch;
     let components = adoption.write().await?;
-    Ok(output::result(&format!("cluster {uid} adopted with epoch {epoch}; {components} components follow"))?)
+    Ok(format!("cluster {uid} adopted with epoch {epoch}; {components} components follow"))
+}
+
+/// Records the hub itself as the Kyma's target. There is no stamp: no other hub manages its own cluster.
+async fn local(start: Start, meant: Option<&str>) -> Result<String, Error> {
+    let name = start.kyma.name_any();
+    if let Some(secret) = start.any_secret().await? {
+        let problem =
+            format!("it has access Secret {secret}, so its target is another cluster; leave out --local");
+        return Err(Error::input(format!("Kyma {name}"), problem));
+    }
+    let uid = start.hub_uid().to_owned();
+    if meant != Some(uid.as_str()) {
+        let problem = format!("the hub is cluster {uid}; if it is meant, repeat with --cluster-uid={uid}");
+        return Err(Error::input("--cluster-uid", problem));
+    }
+    let before = recorded_of(&start.kyma);
+    let is_on_record = before.target_uid.as_ref() == Some(&uid);
+    let epoch = if is_on_record { before.epoch } else { before.epoch.saturating_add(1) };
+    let recorded = Recorded { target_uid: Some(uid.clone()), epoch, turn: None };
+    if !is_on_record {
+        record_on_hub(&start, &recorded).await?;
+    }
+    let components = components_follow(&start, &recorded).await?;
+    tell(&start, &recorded).await?;
+    Ok(format!("cluster {uid} adopted with epoch {epoch}; {components} components follow"))
 }
 
 /// What became of a Kyma's cluster among all.
@@ -92,7 +135,7 @@ enum Became {
     Fine,
 }
 
-async fn all(starts: Vec<Start>, write: bool) -> Result<(), Error> {
+async fn all(starts: Vec<Start>, write: bool, lines: &mut Lines) -> Result<(), Error> {
     let bar = bar(starts.len());
     let outcomes = stream::iter(starts).map(|start| async move {
         let name = start.kyma.name_any();
@@ -101,32 +144,38 @@ async fn all(starts: Vec<Start>, write: bool) -> Result<(), Error> {
     let mut outcomes = pin!(outcomes.buffer_unordered(PARALLEL));
     let (mut adopted, mut would_be, mut left) = (0, 0, 0);
     while let Some((kyma, became)) = outcomes.next().await {
-        let line = match became {
+        let said = match became {
             Became::Fine => None,
             Became::Adopted => {
                 adopted += 1;
-                Some(format!("{kyma}: adopted"))
+                Some("adopted".to_owned())
             }
             Became::WouldBe => {
                 would_be += 1;
-                Some(format!("{kyma}: managed by a later state of this hub"))
+                Some("managed by a later state of this hub".to_owned())
             }
             Became::Left(error) => {
                 left += 1;
-                Some(format!("{kyma}: left: {error}"))
+                Some(format!("left: {error}"))
             }
         };
-        bar.suspend(|| line.map_or(Ok(()), |line| output::result(&line)))?;
+        if let Some(said) = said {
+            bar.suspend(|| lines.add(&format!("{kyma}: {said}"), &kyma, &said))?;
+        }
         bar.inc(1);
     }
     bar.finish_and_clear();
+    if left > 0 && !write {
+        // Named above, and not among those that `--yes` would adopt.
+        output::remark(&format!("{left} clusters would be left: see their reasons above"));
+    }
     if would_be > 0 {
         let problem = format!(
             "{would_be} clusters would be adopted; repeat with --yes if this hub is the one to go on"
         );
         return Err(Error::input("--all", problem));
     }
-    output::result(&format!("{adopted} adopted, {left} left"))?;
+    lines.sum_up(&format!("{adopted} adopted, {left} left"))?;
     if left > 0 { Err(Error::Left { count: left }) } else { Ok(()) }
 }
 
@@ -165,6 +214,7 @@ enum Found {
     Refused(Box<Refused>),
     /// It is not, though an adoption may have been broken off before it came to these components.
     OnRecord {
+        uid: String,
         late: usize,
     },
 }
@@ -182,9 +232,9 @@ impl Refused {
                 if recorded.epoch > 1 {
                     tell(&start, &recorded).await?;
                 }
-                Ok(Found::OnRecord { late })
+                Ok(Found::OnRecord { uid: uid_of(&found)?.to_owned(), late })
             }
-            Verdict::FirstContact { .. } => Ok(Found::OnRecord { late: 0 }),
+            Verdict::FirstContact { .. } => Ok(Found::OnRecord { uid: uid_of(&found)?.to_owned(), late: 0 }),
             verdict => Ok(Found::Refused(Box::new(Self { start, target, found, verdict }))),
         }
     }
@@ -215,20 +265,7 @@ impl Adoption {
     async fn write(&self) -> Result<usize, Error> {
         self.namespace().await?;
         self.target.put_stamp(&self.stamp, &self.found).await.map_err(kyma_sdk::Failure::from)?;
-        let kyma = &self.start.kyma;
-        let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let kymas: Api<Kyma> = Api::namespaced(self.start.hub.clone(), &namespace);
-        let identity = TargetIdentity {
-            cluster_uid: self.recorded.target_uid.clone().unwrap_or_default(),
-            epoch: i64::try_from(self.recorded.epoch).ok(),
-            turn: None,
-        };
-        let mut record = json!(identity);
-        // Counting begins anew.
-        record["turn"] = Value::Null;
-        let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": record}});
-        kymas.patch_status(&name, &params, &Patch::Merge(&status)).await?;
+        record_on_hub(&self.start, &self.recorded).await?;
         let count = components_follow(&self.start, &self.recorded).await?;
         tell(&self.start, &self.recorded).await?;
         Ok(count)
@@ -245,6 +282,24 @@ impl Adoption {
             _ => Ok(()),
         }
     }
+}
+
+/// Records the target in the status of the Kyma.
+async fn record_on_hub(start: &Start, recorded: &Recorded) -> Result<(), Error> {
+    let kyma = &start.kyma;
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let kymas: Api<Kyma> = Api::namespaced(start.hub.clone(), &kyma.namespace().unwrap_or_default());
+    let identity = TargetIdentity {
+        cluster_uid: recorded.target_uid.clone().unwrap_or_default(),
+        epoch: i64::try_from(recorded.epoch).ok(),
+        turn: None,
+    };
+    let mut record = json!(identity);
+    // Counting begins anew.
+    record["turn"] = Value::Null;
+    let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": record}});
+    kymas.patch_status(&kyma.name_any(), &params, &Patch::Merge(&status)).await?;
+    Ok(())
 }
 
 /// Has all operators look at the Kyma, unless they were told of this record already.

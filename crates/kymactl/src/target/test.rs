@@ -15,7 +15,7 @@ use kyma_sdk::{Failure, Program as _, Rule, refusal};
 use release_meta_syncer::ReleaseMetaSyncer;
 
 use super::way::Way;
-use crate::{error::Error, output};
+use crate::{error::Error, output::Lines};
 
 /// Questions to the target at a time.
 const PARALLEL: usize = 8;
@@ -23,7 +23,8 @@ const PARALLEL: usize = 8;
 /// Flags of `kymactl target test`.
 #[derive(Args)]
 pub(crate) struct Test {
-    /// The Kyma.
+    /// The Kyma
+    #[arg(add = crate::complete::kymas())]
     kyma: String,
     #[command(flatten)]
     way: Way,
@@ -41,45 +42,57 @@ struct Right {
 
 impl Test {
     pub(crate) async fn run(self) -> Result<(), Error> {
+        let mut report = Report(Lines::new(self.way.hub.format()));
+        let checked = self.check(&mut report).await;
+        report.0.finish()?;
+        checked
+    }
+
+    async fn check(&self, report: &mut Report) -> Result<(), Error> {
         let start = self.way.hub().await?.start(&self.kyma).await?;
-        let secret = step("access Secret", start.secret().await)?;
-        done("access Secret", &secret.name)?;
-        let target = step("kubeconfig", start.target(&secret).await)?;
-        done("kubeconfig", &format!("key {}", secret.key))?;
-        let found = step("connection", target.identify().await.map_err(Failure::from))?;
-        done("connection", "the apiserver answers")?;
+        let secret = report.step("access Secret", start.secret().await)?;
+        report.passed("access Secret", &secret.name)?;
+        let target = report.step("kubeconfig", start.target(&secret).await)?;
+        report.passed("kubeconfig", &format!("key {}", secret.key))?;
+        let found = report.step("connection", target.identify().await.map_err(Failure::from))?;
+        report.passed("connection", "the apiserver answers")?;
         let (claim, recorded) = start.read_again().await?.sides();
         match compare(&claim, &recorded, &found) {
-            Verdict::Match { .. } => done("identity", "the cluster on record")?,
-            Verdict::FirstContact { .. } => done("identity", "nobody's yet")?,
-            refused => return step("identity", Err(refusal(&refused))),
+            Verdict::Match { .. } => report.passed("identity", "the cluster on record")?,
+            Verdict::FirstContact { .. } => report.passed("identity", "nobody's yet")?,
+            refused => return report.step("identity", Err(refusal(&refused))),
         }
-        let missing = missing(&target).await;
-        let missing = step("rights", missing)?;
+        let missing = report.step("rights", missing(&target).await)?;
         if missing.is_empty() {
-            return done("rights", "all that the operators need");
+            return report.passed("rights", "all that the operators need");
         }
         for right in &missing {
-            output::result(&format!("  missing: {}", right.words()))?;
+            let words = format!("missing: {}", right.words());
+            report.0.add(&format!("  {words}"), "rights", &words)?;
         }
         let words = format!(
             "{} are missing: bind the roles that `<operator> rbac --side target` prints",
             missing.len()
         );
-        step("rights", Err(Failure::new(kyma_api::Reason::TargetForbidden, words)))
+        report.step("rights", Err(Failure::new(kyma_api::Reason::TargetForbidden, words)))
     }
 }
 
-/// Ends the check where a step failed.
-fn step<T>(what: &str, outcome: Result<T, Failure>) -> Result<T, Error> {
-    if outcome.is_err() {
-        output::result(&format!("{what:<15}FAILED"))?;
-    }
-    outcome.map_err(Error::from)
-}
+/// The result of each check so far.
+struct Report(Lines);
 
-fn done(what: &str, found: &str) -> Result<(), Error> {
-    Ok(output::result(&format!("{what:<15}ok      {found}"))?)
+impl Report {
+    /// Ends the check if a step failed.
+    fn step<T>(&mut self, name: &str, outcome: Result<T, Failure>) -> Result<T, Error> {
+        if let Err(failure) = &outcome {
+            self.0.add(&format!("{name:<15}FAILED"), name, &format!("failed: {failure}"))?;
+        }
+        outcome.map_err(Error::from)
+    }
+
+    fn passed(&mut self, name: &str, found: &str) -> Result<(), Error> {
+        self.0.add(&format!("{name:<15}ok      {found}"), name, &format!("ok: {found}"))
+    }
 }
 
 /// What the operators need on a target and the user of the access Secret may not.

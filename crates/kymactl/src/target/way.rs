@@ -3,7 +3,7 @@
 use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use kyma_api::{Kyma, SecretKeyRef, labels};
+use kyma_api::{Kyma, SecretKeyRef, labels, names};
 use kyma_sdk::targets::{
     AccessPolicy, Claim, Fence, Found, Limits, Recorded, Target, Targets, Verdict, compare,
 };
@@ -13,7 +13,8 @@ use kyma_sdk::{
 
 use crate::{
     error::Error,
-    hub::{AGENT, HubFlags},
+    hub::{AGENT, GlobalFlags},
+    output,
 };
 
 /// Who asks, with the version that is compared with those that worked there.
@@ -26,7 +27,7 @@ const TARGETS: usize = 64;
 #[derive(Args)]
 pub(crate) struct Way {
     #[command(flatten)]
-    hub: HubFlags,
+    pub(crate) hub: GlobalFlags,
     #[command(flatten)]
     access: AccessArgs,
 }
@@ -54,7 +55,7 @@ impl Way {
         let policy =
             AccessPolicy { hub_addresses: hub_addresses(&config).await, ..self.access.clone().policy()? };
         let client = kyma_sdk::targets::client_from(config)?;
-        let namespace = self.hub.hub_namespace.clone();
+        let namespace = self.hub.namespace().to_owned();
         let targets = Targets::new(policy, Limits::default(), AGENT, "a person", TARGETS);
         let access = Access::new(client.clone(), &namespace, targets);
         let uid = hub_uid(&client).await?;
@@ -75,6 +76,9 @@ impl Hub {
         let parameters =
             ListParams { label_selector: selector.map(ToOwned::to_owned), ..ListParams::default() };
         let found = self.kymas().list(&parameters).await?;
+        if found.items.is_empty() {
+            output::remark(&format!("No Kymas found in {} namespace.", self.namespace));
+        }
         Ok(found.items.into_iter().map(|kyma| self.start_at(kyma)).collect())
     }
 
@@ -90,13 +94,27 @@ impl Hub {
 impl Start {
     /// The Secret that leads to the target.
     pub(crate) async fn secret(&self) -> Result<SecretKeyRef, Failure> {
+        self.kyma_access().await?.chosen
+    }
+
+    /// Name of any Secret that the Kyma names or that is labelled for it.
+    pub(crate) async fn any_secret(&self) -> Result<Option<String>, Failure> {
+        Ok(self.kyma_access().await?.secrets.into_iter().next())
+    }
+
+    /// The hub's own uid.
+    pub(crate) fn hub_uid(&self) -> &str {
+        &self.hub_uid
+    }
+
+    async fn kyma_access(&self) -> Result<KymaAccess, Failure> {
         let name = self.kyma.name_any();
         let namespace = self.kyma.namespace().unwrap_or_default();
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), &namespace);
-        let labelled = ListParams::default().labels(&format!("{}={name}", labels::KYMA_NAME));
+        let labelled = ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, &name));
         let listed = secrets.list_metadata(&labelled).await;
         let listed = listed.map_err(|error| Failure::hub("list access Secrets", &error))?;
-        KymaAccess::of(&self.kyma, listed.items.iter().map(ResourceExt::name_any).collect()).chosen
+        Ok(KymaAccess::of(&self.kyma, listed.items.iter().map(ResourceExt::name_any).collect()))
     }
 
     /// The cluster behind it.

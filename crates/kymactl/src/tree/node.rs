@@ -11,6 +11,8 @@ use kyma_object_set::{
 };
 use serde::Serialize;
 
+use crate::output;
+
 /// What an object is to the component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,6 +51,15 @@ pub(super) struct Node {
     pub(super) created: Option<Timestamp>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) children: Vec<Node>,
+}
+
+/// `<kind>.<group>/<name>` of all objects, owners before what they own.
+pub(super) fn names(nodes: &[Node]) -> Vec<String> {
+    let of_node = |node: &Node| {
+        let own = output::qualified(&node.kind, &node.group, &node.name);
+        std::iter::once(own).chain(names(&node.children)).collect::<Vec<_>>()
+    };
+    nodes.iter().flat_map(of_node).collect()
 }
 
 /// The word for an object that is not there.

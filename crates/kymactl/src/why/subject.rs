@@ -39,6 +39,11 @@ struct Status {
 }
 
 impl Subject {
+    /// `<kind>/<name>`, as kubectl takes it.
+    pub(super) fn qualified_name(&self) -> String {
+        output::qualified(&self.kind, "", &self.name)
+    }
+
     /// What its own status says.
     pub(super) fn of(kind: &str, object: &(impl ResourceExt + Serialize)) -> Result<Self, Error> {
         let name = object.name_any();

@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use kyma_api::{HelmComponent, Kyma};
 use serde_json::json;
@@ -42,6 +42,46 @@ async fn once_installs_and_upgrades_modules_on_a_bare_cluster_and_leaves_no_oper
     let before = revisions(&client).await;
     assert!(files.once().await.contains("Ready"));
     assert_eq!(revisions(&client).await, before);
+    leaves_a_fleet_alone(&files, &client).await;
+}
+
+/// On the hub of a fleet a run is refused; with the flag it writes nothing to other Kymas.
+async fn leaves_a_fleet_alone(files: &Files, client: &Client) {
+    let kymas: Api<Kyma> = Api::namespaced(client.clone(), "kcp-system");
+    let components: Api<HelmComponent> = Api::namespaced(client.clone(), "kcp-system");
+    let kyma = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "fleet"},
+        "spec": {"channel": "regular", "modules": []},
+    });
+    kymas.create(&PostParams::default(), &serde_json::from_value(kyma).unwrap()).await.unwrap();
+    let record = json!({"status": {"target": {"clusterUid": "another-cluster", "epoch": 1}}});
+    kymas.patch_status("fleet", &PatchParams::default(), &Patch::Merge(&record)).await.unwrap();
+    let component = json!({
+        "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+        "metadata": {"name": "fleet-lantern", "labels": {"operator.kyma-project.io/kyma-name": "fleet"}},
+        "spec": {
+            "target": {"kubeconfigSecretRef": {"name": "fleet", "key": "config"}},
+            "source": {"manifests": {"url": "https://example.org/lantern.yaml"}},
+        },
+    });
+    let component = serde_json::from_value(component).unwrap();
+    components.create(&PostParams::default(), &component).await.unwrap();
+    let seen = async || {
+        let kyma = kymas.get("fleet").await.unwrap();
+        (kyma.resource_version(), components.get("fleet-lantern").await.unwrap().resource_version())
+    };
+    let before = seen().await;
+    let run = async |more: &[&str]| {
+        let mut command = files.kymactl(&["run", "--once", "--timeout", "5m"]);
+        command.arg("--kyma").arg(files.path("kyma.yaml")).arg("--catalogue").arg(files.path("catalogue"));
+        tokio::time::timeout(PATIENCE, command.args(more).output()).await.unwrap().unwrap()
+    };
+    let refused = run(&[]).await;
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && told.contains("--allow-other-kymas"), "{told}");
+    let allowed = run(&["--allow-other-kymas"]).await;
+    assert!(allowed.status.success(), "{}", String::from_utf8_lossy(&allowed.stderr));
+    assert_eq!(seen().await, before, "the Kyma of the fleet and its component are untouched");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ impl Hub {
         let secret: Secret = serde_json::from_value(secret).unwrap();
         Api::namespaced(client.clone(), &self.namespace).create(&create, &secret).await.unwrap();
         let component = json!({"metadata": {"name": "shop"}, "spec": {
-            "source": {"manifests": {"url": "https://example.org/shop.yaml"}},
+            "source": {"chart": {"url": "oci://example.org/charts/shop", "version": "1.0.0"}},
             "values": {"level": "module", "own": true},
             "valuesFrom": [
                 {"kind": "ConfigMap", "name": "base"},
@@ -98,7 +98,7 @@ async fn a_component_is_asked_for_unless_it_is_suspended() {
     // Nobody is there to follow it.
     let alone = hub.command(&["reconcile", "shop", "--timeout=1"]).output().await.unwrap();
     let told = String::from_utf8_lossy(&alone.stderr);
-    assert!(!alone.status.success() && told.contains("nobody followed the request"), "{told}");
+    assert!(!alone.status.success() && told.contains("the request was not handled"), "{told}");
     hub.said(&["suspend", "shop"]).await;
     let refused = hub.command(&["reconcile", "shop"]).output().await.unwrap();
     let told = String::from_utf8_lossy(&refused.stderr);

@@ -111,5 +111,6 @@ fn default_cr(facts: &Facts, manifest: &Manifest) -> Option<CreatedResource> {
         kind: identity.kind,
         namespace: identity.namespace,
         name: identity.name,
+        absent: None,
     })
 }

@@ -2,11 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::coordination::v1::Lease,
-    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
-    jiff::Timestamp,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{ResourceExt as _, core::Object};
 use kyma_api::{
     FreeForm, HelmComponent, Kyma, Manager, ResourcePolicy, SecretKeyRef, annotations,
@@ -16,6 +12,8 @@ use kyma_api::{
 use kyma_object_set::{Identity, drift::fingerprint};
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::lease::KlmState;
 
 /// A Manifest of Kyma Lifecycle Manager (KLM), as far as we read it.
 pub(super) type Manifest = Object<ManifestSpec, ManifestStatus>;
@@ -81,8 +79,8 @@ pub(super) struct Facts {
     pub(super) kyma: Kyma,
     /// The Kyma's status as it is stored.
     pub(super) status: Value,
-    /// Whether KLM renews its Lease.
-    pub(super) klm_runs: bool,
+    /// Whether KLM runs.
+    pub(super) klm: KlmState,
     pub(super) modules: BTreeMap<String, Module>,
     /// Manifests that cannot be told apart by module.
     pub(super) strays: Vec<String>,
@@ -94,16 +92,6 @@ pub(super) struct Facts {
     pub(super) target_kyma: Identity,
     /// What is there of all objects concerned.
     pub(super) target: BTreeMap<Identity, ObjectMeta>,
-}
-
-/// Whether somebody renews the Lease: it has a holder, and was renewed within its duration.
-pub(super) fn is_renewed(lease: &Lease, now: Timestamp) -> bool {
-    let Some(spec) = &lease.spec else { return false };
-    let held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
-    let Some(renewed) = spec.renew_time.as_ref() else { return held };
-    // A clock that is behind makes it look renewed in the future: it counts as held.
-    let age = now.duration_since(renewed.0).as_secs();
-    held && age <= i64::from(spec.lease_duration_seconds.unwrap_or_default())
 }
 
 /// The value of our hand-over label.

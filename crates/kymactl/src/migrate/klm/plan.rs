@@ -11,7 +11,7 @@ use super::facts::{
     Facts, Manifest, Module, ReadComponent as _, ReadManifest as _, hand_over, is_applied_by, is_noted,
     is_skipped,
 };
-use super::{component, note};
+use super::{component, lease::KlmState, note};
 
 /// Largest note on an object, in bytes; the API takes 256 KiB of annotations in all.
 const NOTE_BYTES: usize = 200 << 10;
@@ -75,15 +75,7 @@ pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
     if facts.kyma.metadata.deletion_timestamp.is_some() {
         found.push("the Kyma is being deleted: let KLM finish that".to_owned());
     }
-    if facts.klm_runs && !is_marked_by_hand(facts) {
-        found.push(format!(
-            "KLM renews its Lease {}: stop it, or label the Kyma and all its Manifests {}=true and {}={}",
-            klm::LEASE,
-            labels::SKIP_RECONCILIATION,
-            labels::HAND_OVER,
-            labels::HAND_OVER_PENDING
-        ));
-    }
+    found.extend(klm_obstacle(facts).filter(|_| !is_marked_by_hand(facts)));
     if let Err(why) = &facts.access {
         found.push(why.clone());
     }
@@ -97,6 +89,30 @@ pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
         found.extend(obstacle(facts, module, manifest).map(|why| format!("module {name}: {why}")));
     }
     found
+}
+
+/// Whether the Kyma may be handed over only while KLM is stopped.
+pub(super) fn needs_klm_stopped(facts: &Facts) -> bool {
+    let is_done = hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) || is_ours(facts);
+    !is_done && !is_marked_by_hand(facts)
+}
+
+/// What KLM's Lease has against a hand-over.
+fn klm_obstacle(facts: &Facts) -> Option<String> {
+    let why = match facts.klm {
+        KlmState::Stopped => return None,
+        KlmState::Runs => format!("KLM renews its Lease {}: stop it", klm::LEASE),
+        KlmState::Unknown => format!(
+            "there is no Lease {}, which does not show that KLM is stopped: stop it and repeat with --klm-is-stopped",
+            klm::LEASE
+        ),
+    };
+    Some(format!(
+        "{why}, or label the Kyma and all its Manifests {}=true and {}={}",
+        labels::SKIP_RECONCILIATION,
+        labels::HAND_OVER,
+        labels::HAND_OVER_PENDING
+    ))
 }
 
 /// What forbids to make a component from a Manifest.

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::{
-    api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams},
@@ -14,7 +12,8 @@ use kyma_api::{HelmComponent, Kyma, ModuleTemplate, OPERATOR_GROUP, klm, labels,
 use kyma_object_set::{CallError, Discovery, Gvk, Identity, Kinds};
 use kyma_sdk::{Failure, targets::Target};
 
-use super::facts::{self, Facts, Manifest, Module, ReadManifest as _};
+use super::facts::{Facts, Manifest, Module, ReadManifest as _};
+use super::lease::KlmState;
 use crate::{error::Error, target::way::Start};
 
 /// Objects asked for at a time.
@@ -40,14 +39,12 @@ pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, E
     let kyma = &start.kyma;
     let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
     let mut modules = BTreeMap::new();
-    let (strays, mirrors) = manifests(&start.hub, &namespace, &name, &mut modules).await?;
-    components(&start.hub, kyma, &mut modules).await?;
+    let (mut strays, mirrors) = manifests(&start.hub, &namespace, &name, &mut modules).await?;
+    strays.extend(components(&start.hub, kyma, &mut modules).await?);
     own_kinds(&start.hub, &namespace, &mut modules).await?;
-    let leases: Api<Lease> = Api::namespaced(start.hub.clone(), &namespace);
-    let lease = leases.get_opt(klm::LEASE).await?;
     let mut facts = Facts {
         status: status(&start.hub, &namespace, &name).await?,
-        klm_runs: lease.is_some_and(|lease| facts::is_renewed(&lease, Timestamp::now())),
+        klm: KlmState::Unknown,
         access: start.secret().await.map_err(|failure| said(&failure)),
         kyma: kyma.clone(),
         modules,
@@ -86,7 +83,7 @@ async fn manifests(
     modules: &mut BTreeMap<String, Module>,
 ) -> Result<(Vec<String>, Vec<(String, String)>), Error> {
     let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &klm::manifest_resource());
-    let labelled = ListParams::default().labels(&format!("{}={kyma}", labels::KYMA_NAME));
+    let labelled = ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, kyma));
     let (mut strays, mut mirrors) = (Vec::new(), Vec::new());
     let listed = match api.list(&labelled).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok((strays, mirrors)),
@@ -117,18 +114,31 @@ async fn manifests(
     Ok((strays, mirrors))
 }
 
-async fn components(hub: &Client, kyma: &Kyma, modules: &mut BTreeMap<String, Module>) -> Result<(), Error> {
+/// Reads the Kyma's components. Gives an obstacle for each component that has the name of one and is not the Kyma's.
+async fn components(
+    hub: &Client,
+    kyma: &Kyma,
+    modules: &mut BTreeMap<String, Module>,
+) -> Result<Vec<String>, Error> {
     let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
     let api: Api<HelmComponent> = Api::namespaced(hub.clone(), &namespace);
-    let labelled =
-        ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, names::label_value(&name)));
+    let labelled = ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, &name));
     for component in api.list(&labelled).await?.items {
         let Some(module) = component.spec.module.as_ref().map(|module| module.name.clone()) else { continue };
         if component.name_any() == names::component_name(&name, &module) {
             modules.entry(module).or_default().component = Some(component);
         }
     }
-    Ok(())
+    let mut foreign = Vec::new();
+    for module in modules.iter().filter(|(_, held)| held.component.is_none()).map(|(module, _)| module) {
+        let component = names::component_name(&name, module);
+        if api.get_metadata_opt(&component).await?.is_some() {
+            foreign.push(format!(
+                "module {module}: HelmComponent {namespace}/{component} exists and is not the Kyma's: rename or delete it"
+            ));
+        }
+    }
+    Ok(foreign)
 }
 
 /// The kinds of component that ModuleTemplates of what is installed name, other than the base kind.

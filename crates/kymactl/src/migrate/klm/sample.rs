@@ -1,13 +1,13 @@
 //! One Kyma with one module at any point of a hand-over, for tests.
 
-use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kyma_api::{SecretKeyRef, annotations, klm, labels, names};
 use kyma_object_set::Identity;
 use serde_json::{Value, json};
 
 use super::{
     COMPONENT_MANAGER, component,
-    facts::{Facts, Manifest, Module, is_renewed},
+    facts::{Facts, Manifest, Module},
+    lease::KlmState,
     note,
 };
 
@@ -21,15 +21,9 @@ pub(super) struct Sample {
     pub(super) strays: Vec<String>,
     pub(super) mirrors: Vec<(String, String)>,
     pub(super) access: Result<SecretKeyRef, String>,
-    pub(super) lease: Option<Lease>,
+    pub(super) klm: KlmState,
     /// Metadata of what is on the target: the Deployment and the default CR.
     pub(super) target: Vec<(Identity, Value)>,
-}
-
-/// A Lease that is held.
-pub(super) fn renewed() -> Lease {
-    let spec = json!({"holderIdentity": "klm", "leaseDurationSeconds": 180, "renewTime": Timestamp::now().to_string()});
-    serde_json::from_value(json!({ "spec": spec })).unwrap()
 }
 
 /// A Kyma, with a status by KLM or without.
@@ -61,7 +55,7 @@ impl Sample {
             strays: Vec::new(),
             mirrors: Vec::new(),
             access: Ok(SecretKeyRef { name: "access".to_owned(), key: "config".to_owned() }),
-            lease: None,
+            klm: KlmState::Stopped,
             target: vec![
                 (deployment, json!({"uid": "d", "managedFields": by(klm::APPLIER, "Apply")})),
                 (default, json!({"uid": "cr", "managedFields": by(klm::DEFAULT_CR_MANAGER, "Update")})),
@@ -81,7 +75,7 @@ impl Sample {
         Facts {
             kyma: typed(&self.kyma),
             status: self.kyma["status"].clone(),
-            klm_runs: self.lease.as_ref().is_some_and(|lease| is_renewed(lease, Timestamp::now())),
+            klm: self.klm,
             modules: is_there.then(|| ("keda".to_owned(), module)).into_iter().collect(),
             strays: self.strays.clone(),
             mirrors: self.mirrors.clone(),

@@ -15,8 +15,8 @@ use kyma_object_set::{
     CREATED_BY, Gvk, Identity, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, move_fields,
 };
 use kyma_sdk::{
-    Failure, delete_of_uid, gone_is_fine,
-    targets::{STAMP_NAME, STAMP_NAMESPACE, Stamp},
+    DeleteRequest, Failure,
+    targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp},
 };
 use serde_json::{Value, json};
 
@@ -81,8 +81,12 @@ impl Look {
         if Some(Stamp::from_config_map(&live).kyma.uid) != self.facts.kyma.uid() {
             return Ok(());
         }
-        let deletion = delete_of_uid(&live.uid().unwrap_or_default());
-        gone_is_fine(api.delete(STAMP_NAME, &deletion).await.map(drop)).map_err(failed)?;
+        let resource = ApiResource::erase::<ConfigMap>(&());
+        let request = DeleteRequest::new(&resource, &live.metadata, &STAMP_MANAGERS);
+        let deleted = self.delete_gate().await?.carry_out(&reached.target.client(), &request).await;
+        deleted
+            .map(drop)
+            .map_err(|error| error.into_failure(|error| Failure::target("remove the stamp", error)))?;
         Ok(())
     }
 }

@@ -3,12 +3,14 @@
 
 use kube::{
     Api, Resource as _, ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams},
 };
 use kyma_api::{
     DeletionPolicy, HelmComponent, Kyma, annotations, finalizers, hand_over::klm_entry, klm, labels,
 };
-use kyma_sdk::{apply_status, delete_of_uid, gone_is_fine, hub_apply};
+use kyma_sdk::{
+    DeleteError, DeleteGate, DeleteRequest, apply_status, create_new, hub_apply, is_conflict, read_halt,
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -69,9 +71,21 @@ impl Look {
         let manifest = self.manifest(module)?;
         let body = component::body(&self.facts, module, manifest, true);
         let body = body.ok_or_else(|| Error::input(module, "its Manifest names no content"))?;
-        let name = body["metadata"]["name"].as_str().unwrap_or_default();
-        self.components().patch(name, &hub_apply(kyma_operator::FIELD_MANAGER), &Patch::Apply(&body)).await?;
-        Ok(())
+        let component: DynamicObject = serde_json::from_value(body)
+            .map_err(|error| Error::input(module, format!("its component cannot be built: {error}")))?;
+        // Never over one that is there: a look may be older than it.
+        let kind = ApiResource::erase::<HelmComponent>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.start.hub.clone(), &self.namespace(), &kind);
+        match create_new(&api, kyma_operator::FIELD_MANAGER, &component).await {
+            Err(error) if is_conflict(&error) => {
+                let problem = format!(
+                    "HelmComponent {} exists already: run the command again, and rename or delete it if it is not the Kyma's",
+                    component.name_any()
+                );
+                Err(Error::input(format!("module {module}"), problem))
+            }
+            created => Ok(created.map(drop)?),
+        }
     }
 
     /// Tells the component what is installed.
@@ -155,7 +169,9 @@ impl Look {
             self.components().patch(&name, &params(), &Patch::Merge(&body)).await?;
         }
         if component.metadata.deletion_timestamp.is_none() {
-            gone_is_fine(self.components().delete(&name, &delete_of_uid(&uid)).await.map(drop))?;
+            let components = ApiResource::erase::<HelmComponent>(&());
+            let live = self.components().get_metadata_opt(&name).await?;
+            self.delete_live(&components, live.map(|live| live.metadata), &uid).await?;
         }
         Ok(())
     }
@@ -185,9 +201,33 @@ impl Look {
     /// Deletes what kyma-operator kept as copies of components, which are gone by now.
     pub(super) async fn drop_mirrors(&self) -> Result<(), Error> {
         for (name, uid) in &self.facts.mirrors {
-            gone_is_fine(self.manifests().delete(name, &delete_of_uid(uid)).await.map(drop))?;
+            let live = self.manifests().get_metadata_opt(name).await?;
+            self.delete_live(&klm::manifest_resource(), live.map(|live| live.metadata), uid).await?;
         }
         Ok(())
+    }
+
+    /// The delete gate of this command: Pauses of the hub stop it, the brake does not count what a person orders.
+    pub(super) async fn delete_gate(&self) -> Result<DeleteGate, Error> {
+        let kyma = &self.facts.kyma;
+        Ok(DeleteGate::uncounted(&read_halt(&self.start.hub, &self.namespace(), MANAGER, kyma).await?))
+    }
+
+    /// Deletes an object on the hub through the delete gate, if it is still the one of this uid.
+    async fn delete_live(
+        &self,
+        resource: &ApiResource,
+        live: Option<ObjectMeta>,
+        uid: &str,
+    ) -> Result<(), Error> {
+        let Some(live) = live.filter(|live| live.uid.as_deref() == Some(uid)) else { return Ok(()) };
+        let managers = [MANAGER, kyma_operator::FIELD_MANAGER];
+        let request = DeleteRequest::new(resource, &live, &managers);
+        match self.delete_gate().await?.carry_out(&self.start.hub, &request).await {
+            Ok(_) => Ok(()),
+            Err(DeleteError::Refused(failure)) => Err(failure.into()),
+            Err(DeleteError::Call(error)) => Err(error.into()),
+        }
     }
 
     /// Puts the Kyma's status back, as KLM's.

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use kyma_api::{ChartSource, FreeForm, Manager, TemplateComponent, labels, patterns};
 use kyma_artifacts::{ComponentVersion, Image};
+use kyma_object_set::{Limits, ObjectSet};
 use serde_json::{Value, json};
 
-use super::{Chart, Crd, ModuleConfig, Place, Push, sources};
+use super::{ConfiguredChart as Chart, Crd, ModuleConfig, Place, Push, sources};
 use crate::error::Error;
 
 /// Where the components of modules are named whose author gives the module's name alone.
@@ -51,8 +52,8 @@ impl Plan {
         if let Some(manager) = &push.manager {
             config.manager = Some(parse_manager(manager)?);
         }
-        if push.namespace.is_some() {
-            config.namespace.clone_from(&push.namespace);
+        if push.hub.namespace.is_some() {
+            config.namespace.clone_from(&push.hub.namespace);
         }
         let place = |flag: Option<&String>, field: Option<&String>| match (flag, field) {
             (Some(flag), _) => Some(Place::parse(flag, Path::new(""))),
@@ -161,8 +162,24 @@ fn version(given: Option<&String>) -> Result<&str, Error> {
     Err(Error::input(
         "--version",
         format!(
-            "{given:?} is no version for a module: semantic, as 1.2.3 or 1.2.3-rc1, at most 32 characters"
+            "{given:?} is no version for a module: semantic, as 1.2.3 or 1.2.3-rc01, at most 32 characters, with a \
+             pre-release of one part"
         ),
+    ))
+}
+
+/// What to tell the author of a pre-release with a number that is not padded: pre-releases of one part are compared as
+/// text.
+pub(super) fn numbering_remark(version: &str) -> Option<String> {
+    let (release, pre) = version.split_once('-')?;
+    let name = pre.trim_end_matches(|c: char| c.is_ascii_digit());
+    let number = &pre[name.len()..];
+    if name.is_empty() || number.is_empty() || number.starts_with('0') {
+        return None;
+    }
+    Some(format!(
+        "{version}: pre-releases are compared as text, so {name}10 is lower than {name}9 and would not be installed \
+         after it; number them with leading zeros, as {release}-{name}{number:0>2}"
     ))
 }
 
@@ -200,6 +217,12 @@ pub(super) fn objects(yaml: &[u8]) -> Result<Vec<Value>, Error> {
         None if objects.is_empty() => Err(invalid("there is no object in it".to_owned())),
         None => Ok(objects),
     }
+}
+
+/// Refuses a manifest that no installation would take.
+pub(super) fn check_manifest(yaml: &[u8]) -> Result<(), Error> {
+    let parsed = ObjectSet::parse_bytes(yaml, &Limits::default());
+    parsed.map(drop).map_err(|error| Error::input("manifest", error.to_string()))
 }
 
 /// The default CR: one object with a name.
@@ -248,6 +271,39 @@ mod tests {
         }
         assert!(version(None).is_err());
         assert_eq!(version(Some(&"1.2.3-rc1".to_owned())).unwrap(), "1.2.3-rc1");
+    }
+
+    #[test]
+    fn pre_releases_without_leading_zeros_are_remarked() {
+        for (version, proposed) in [
+            ("1.2.0-rc1", Some("as 1.2.0-rc01")),
+            ("1.2.0-rc10", Some("as 1.2.0-rc10")),
+            ("1.2.0-beta-3", Some("beta-10 is lower than beta-9")),
+            ("1.2.0-rc01", None),
+            ("1.2.0-rc", None),
+            ("1.2.0", None),
+        ] {
+            let remark = numbering_remark(version);
+            assert_eq!(remark.is_some(), proposed.is_some(), "{version}");
+            assert!(proposed.is_none_or(|words| remark.unwrap().contains(words)), "{version}");
+        }
+        assert!(semver::Version::parse("1.2.0-rc10").unwrap() < semver::Version::parse("1.2.0-rc9").unwrap());
+        assert!(
+            semver::Version::parse("1.2.0-rc10").unwrap() > semver::Version::parse("1.2.0-rc09").unwrap()
+        );
+    }
+
+    #[test]
+    fn a_manifest_that_installation_refuses_is_not_pushed() {
+        let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        check_manifest(object.as_bytes()).unwrap();
+        for refused in [
+            format!("%YAML 1.1\n---\n{object}"),
+            format!("%TAG ! tag:example.org,2000:\n---\n{object}"),
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n".to_owned(),
+        ] {
+            assert!(check_manifest(refused.as_bytes()).is_err(), "{refused}");
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::migrate::klm::sample::{Sample, kyma, renewed};
-use crate::migrate::klm::{COMPONENT_MANAGER, component, facts};
+use crate::migrate::klm::lease::KlmState;
+use crate::migrate::klm::sample::{Sample, kyma};
+use crate::migrate::klm::{COMPONENT_MANAGER, component};
 
 /// The steps of a whole hand-over, with what each of them leaves behind, as of a run that is broken off after each.
 #[test]
@@ -44,8 +45,9 @@ fn each_step_follows_from_what_the_one_before_left() {
 #[test]
 fn what_is_in_the_way_is_named_and_nothing_is_begun() {
     type Change = fn(&mut Sample);
-    let cases: [(Change, &str); 11] = [
-        (|sample| sample.lease = Some(renewed()), klm::LEASE),
+    let cases: [(Change, &str); 12] = [
+        (|sample| sample.klm = KlmState::Runs, "renews its Lease"),
+        (|sample| sample.klm = KlmState::Unknown, "--klm-is-stopped"),
         (|sample| sample.access = Err("AwaitingAccess: none".to_owned()), "AwaitingAccess"),
         (
             |sample| sample.kyma["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
@@ -89,7 +91,7 @@ fn what_is_in_the_way_is_named_and_nothing_is_begun() {
 #[test]
 fn while_klm_runs_only_what_a_person_has_labelled_is_handed_over() {
     let mut sample = Sample::installed();
-    sample.lease = Some(renewed());
+    sample.klm = KlmState::Runs;
     let labels = json!({labels::SKIP_RECONCILIATION: "true", labels::HAND_OVER: labels::HAND_OVER_PENDING});
     let merged = |object: &mut Value| {
         for (name, value) in labels.as_object().unwrap() {
@@ -101,25 +103,6 @@ fn while_klm_runs_only_what_a_person_has_labelled_is_handed_over() {
     merged(&mut sample.manifest);
     assert!(obstacles(&sample.facts()).is_empty());
     assert_eq!(next(&sample.facts()), Step::Mark, "how it was is still to be noted");
-}
-
-#[test]
-fn a_lease_is_renewed_while_it_has_a_holder_and_is_young() {
-    let lease = |holder: &str, age: i64, seconds: i32| -> k8s_openapi::api::coordination::v1::Lease {
-        let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
-        let renewed = now - k8s_openapi::jiff::SignedDuration::from_secs(age);
-        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": renewed.to_string()});
-        serde_json::from_value(json!({ "spec": spec })).unwrap()
-    };
-    let is_renewed = |lease| facts::is_renewed(&lease, k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
-    assert!(is_renewed(lease("klm", 179, 180)));
-    assert!(!is_renewed(lease("klm", 181, 180)), "it ended without releasing it");
-    assert!(!is_renewed(lease("", 1, 180)), "it released it");
-    assert!(is_renewed(lease("klm", -60, 180)), "a clock is behind");
-    assert!(!facts::is_renewed(
-        &k8s_openapi::api::coordination::v1::Lease::default(),
-        k8s_openapi::jiff::Timestamp::UNIX_EPOCH
-    ));
 }
 
 #[test]
@@ -219,7 +202,7 @@ fn a_kyma_that_klm_never_had_is_ours_already() {
     let mut sample = Sample::installed();
     sample.kyma = kyma(false);
     sample.manifest = Value::Null;
-    sample.lease = Some(renewed());
+    sample.klm = KlmState::Runs;
     assert!(obstacles(&sample.facts()).is_empty());
     assert_eq!(next(&sample.facts()), Step::Done);
 }

@@ -1,0 +1,146 @@
+//! Whether KLM runs, as its Lease shows it.
+//!
+//! The time in a Lease is that of the holder's clock. It is compared with no other clock: a Lease that does not change for
+//! its whole duration, as this process measures it, is not renewed.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, ResourceExt as _};
+use kyma_api::klm;
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, sleep},
+};
+
+use crate::{error::Error, output};
+
+/// Duration of a Lease that names none: KLM's default.
+const DEFAULT_DURATION: Duration = Duration::from_mins(3);
+/// Longest duration that is waited for.
+const MAX_DURATION: Duration = Duration::from_mins(10);
+/// Time between two reads of the Lease.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Whether KLM runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KlmState {
+    /// It renews its Lease.
+    Runs,
+    /// It released its Lease, or did not renew it for its whole duration.
+    Stopped,
+    /// There is no Lease: KLM may run without leader election, or on another cluster.
+    Unknown,
+}
+
+/// What the Lease shows, found out once for all Kymas.
+#[derive(Default)]
+pub(super) struct LeaseObserver {
+    observed: OnceCell<Observed>,
+}
+
+/// The Lease at the end of the observation.
+struct Observed {
+    state: KlmState,
+    version: Option<String>,
+}
+
+impl LeaseObserver {
+    /// Whether KLM runs. Waits at the first call, at most for the duration of the Lease.
+    pub(super) async fn state(&self, hub: &Client, namespace: &str) -> Result<KlmState, Error> {
+        let leases: Api<Lease> = Api::namespaced(hub.clone(), namespace);
+        let observed = self.observed.get_or_try_init(|| observe(&leases)).await?;
+        if observed.state != KlmState::Stopped {
+            return Ok(observed.state);
+        }
+        // It may have been started since.
+        let now = leases.get_opt(klm::LEASE).await?;
+        Ok(match now {
+            None => KlmState::Unknown,
+            Some(lease) if lease.resource_version() == observed.version || !is_held(&lease) => {
+                KlmState::Stopped
+            }
+            Some(_) => KlmState::Runs,
+        })
+    }
+}
+
+async fn observe(leases: &Api<Lease>) -> Result<Observed, Error> {
+    let first = leases.get_opt(klm::LEASE).await?;
+    if let Some(state) = judge(first.as_ref(), None) {
+        return Ok(Observed { state, version: first.and_then(|lease| lease.resource_version()) });
+    }
+    let duration = duration_of(first.as_ref());
+    output::remark(&format!("waiting up to {} s to see whether KLM renews its Lease", duration.as_secs()));
+    let deadline = Instant::now() + duration;
+    while Instant::now() < deadline {
+        sleep(READ_INTERVAL).await;
+        let next = leases.get_opt(klm::LEASE).await?;
+        if let Some(state) = judge(next.as_ref(), first.as_ref()) {
+            return Ok(Observed { state, version: next.and_then(|lease| lease.resource_version()) });
+        }
+    }
+    Ok(Observed { state: KlmState::Stopped, version: first.and_then(|lease| lease.resource_version()) })
+}
+
+/// What a Lease shows beside an earlier read of it; none where only time can tell. Pure.
+fn judge(lease: Option<&Lease>, before: Option<&Lease>) -> Option<KlmState> {
+    let Some(lease) = lease else { return Some(KlmState::Unknown) };
+    if !is_held(lease) {
+        return Some(KlmState::Stopped);
+    }
+    let changed = before.is_some_and(|before| before.resource_version() != lease.resource_version());
+    changed.then_some(KlmState::Runs)
+}
+
+fn is_held(lease: &Lease) -> bool {
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+    holder.is_some_and(|holder| !holder.is_empty())
+}
+
+fn duration_of(lease: Option<&Lease>) -> Duration {
+    let seconds = lease.and_then(|lease| lease.spec.as_ref()?.lease_duration_seconds);
+    let named = seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
+    named.map_or(DEFAULT_DURATION, Duration::from_secs).min(MAX_DURATION)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(holder: &str, version: &str) -> Lease {
+        serde_json::from_value(json!({
+            "metadata": {"resourceVersion": version},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 180, "renewTime": "2001-01-01T00:00:00.000000Z"},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn no_clock_is_asked_whether_a_lease_is_renewed() {
+        let (old, renewed) = (lease("klm", "1"), lease("klm", "2"));
+        assert_eq!(judge(Some(&old), None), None, "its time says nothing");
+        assert_eq!(judge(Some(&old), Some(&old)), None);
+        assert_eq!(judge(Some(&renewed), Some(&old)), Some(KlmState::Runs));
+    }
+
+    #[test]
+    fn a_released_lease_shows_that_klm_is_stopped_and_a_missing_one_shows_nothing() {
+        assert_eq!(judge(Some(&lease("", "1")), None), Some(KlmState::Stopped));
+        assert_eq!(judge(Some(&Lease::default()), None), Some(KlmState::Stopped));
+        assert_eq!(judge(None, None), Some(KlmState::Unknown));
+        assert_eq!(judge(None, Some(&lease("klm", "1"))), Some(KlmState::Unknown));
+    }
+
+    #[test]
+    fn the_duration_of_a_lease_is_bounded() {
+        let of = |seconds: i32| {
+            let lease = json!({"spec": {"leaseDurationSeconds": seconds}});
+            duration_of(serde_json::from_value(lease).ok().as_ref()).as_secs()
+        };
+        assert_eq!([of(15), of(0), of(-5), of(i32::MAX)], [15, 180, 180, 600]);
+        assert_eq!(duration_of(None), DEFAULT_DURATION);
+    }
+}

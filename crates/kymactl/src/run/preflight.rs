@@ -1,0 +1,137 @@
+//! What `kymactl run --once` checks before its first write: the cluster must not be another Kyma's hub.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use kyma_api::{Kyma, labels, names::label_selector};
+use kyma_sdk::{hub_uid, recorded_of};
+
+use crate::error::Error;
+
+/// What the cluster has in the namespace of the Kyma.
+#[derive(Debug, Default)]
+struct Present {
+    /// All Kymas there.
+    kymas: Vec<Kyma>,
+    /// Names of the access Secrets that are labelled for the Kyma.
+    secrets: Vec<String>,
+    /// The cluster's own uid.
+    cluster_uid: String,
+}
+
+/// Checks that modules of `kyma` may be installed on the cluster itself.
+pub(super) async fn check(client: &Client, kyma: &Kyma, allow_other_kymas: bool) -> Result<(), Error> {
+    let namespace = kyma.namespace().unwrap_or_default();
+    let kymas: Api<Kyma> = Api::namespaced(client.clone(), &namespace);
+    let kymas = match kymas.list(&ListParams::default()).await {
+        Ok(listed) => listed.items,
+        // The CRD is not there yet.
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let labelled = ListParams::default().labels(&label_selector(labels::KYMA_NAME, &kyma.name_any()));
+    let secrets = secrets.list_metadata(&labelled).await?.iter().map(ResourceExt::name_any).collect();
+    let present = Present { kymas, secrets, cluster_uid: hub_uid(client).await? };
+    judge(kyma, &present, allow_other_kymas)
+}
+
+fn judge(kyma: &Kyma, present: &Present, allow_other_kymas: bool) -> Result<(), Error> {
+    let (name, namespace) = (kyma.name_any(), kyma.namespace().unwrap_or_default());
+    let live = present.kymas.iter().find(|one| one.name_any() == name);
+    let referenced = [Some(kyma), live]
+        .into_iter()
+        .flatten()
+        .find_map(|kyma| kyma.spec.kubeconfig_secret_ref.as_ref().map(|reference| reference.name.clone()));
+    if let Some(secret) = referenced.or_else(|| present.secrets.first().cloned()) {
+        let problem = format!(
+            "it has access Secret {secret}, so its target is another cluster; --once installs on the cluster of the \
+             kubeconfig itself. Use a Kyma without kubeconfigSecretRef and without a labelled Secret"
+        );
+        return Err(Error::input(format!("Kyma {namespace}/{name}"), problem));
+    }
+    let recorded = live.and_then(|kyma| recorded_of(kyma).target_uid);
+    if let Some(uid) = recorded.filter(|uid| *uid != present.cluster_uid) {
+        let problem = format!(
+            "its recorded target is cluster {uid}, and the kubeconfig leads to cluster {}; choose the other \
+             kubeconfig, or confirm with kymactl target adopt {name} --local",
+            present.cluster_uid
+        );
+        return Err(Error::input(format!("Kyma {namespace}/{name}"), problem));
+    }
+    let others: Vec<String> =
+        present.kymas.iter().map(ResourceExt::name_any).filter(|other| *other != name).collect();
+    if others.is_empty() || allow_other_kymas {
+        return Ok(());
+    }
+    let problem = format!(
+        "namespace {namespace} of this cluster has {} other Kymas ({}, …), so it looks like the hub of a fleet; choose \
+         another kubeconfig or --hub-namespace, or repeat with --allow-other-kymas",
+        others.len(),
+        others[0]
+    );
+    Err(Error::input("--once", problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn kyma(name: &str, spec: &Value, status: &Value) -> Kyma {
+        let mut spec = spec.clone();
+        spec["channel"] = "regular".into();
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": name, "namespace": "kcp-system"}, "spec": spec, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn plain(name: &str) -> Kyma {
+        kyma(name, &json!({}), &json!({}))
+    }
+
+    fn refused(kyma: &Kyma, present: &Present, allow: bool) -> Option<String> {
+        judge(kyma, present, allow).err().map(|error| error.to_string())
+    }
+
+    fn present(kymas: Vec<Kyma>) -> Present {
+        Present { kymas, secrets: vec![], cluster_uid: "here".to_owned() }
+    }
+
+    #[test]
+    fn a_bare_cluster_and_one_with_the_same_local_kyma_are_accepted() {
+        let one = plain("one");
+        assert_eq!(refused(&one, &present(vec![]), false), None);
+        let recorded = kyma("one", &json!({}), &json!({"target": {"clusterUid": "here"}}));
+        assert_eq!(refused(&one, &present(vec![recorded]), false), None);
+    }
+
+    #[test]
+    fn other_kymas_need_the_flag() {
+        let one = plain("one");
+        let fleet = present(vec![plain("blue"), plain("one")]);
+        assert!(refused(&one, &fleet, false).unwrap().contains("--allow-other-kymas"));
+        assert_eq!(refused(&one, &fleet, true), None);
+    }
+
+    #[test]
+    fn a_kyma_of_another_cluster_is_refused_with_and_without_the_flag() {
+        let reference = json!({"kubeconfigSecretRef": {"name": "blue", "key": "config"}});
+        let named = kyma("one", &reference, &json!({}));
+        let elsewhere = kyma("one", &json!({}), &json!({"target": {"clusterUid": "there"}}));
+        let labelled = Present { secrets: vec!["blue".to_owned()], ..present(vec![]) };
+        let one = plain("one");
+        for allow in [false, true] {
+            assert!(refused(&named, &present(vec![]), allow).unwrap().contains("access Secret blue"));
+            assert!(
+                refused(&one, &present(vec![named.clone()]), allow).unwrap().contains("access Secret blue")
+            );
+            assert!(refused(&one, &labelled, allow).unwrap().contains("access Secret blue"));
+            assert!(
+                refused(&one, &present(vec![elsewhere.clone()]), allow).unwrap().contains("cluster there")
+            );
+        }
+    }
+}
