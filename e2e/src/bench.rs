@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod current;
+mod expressions;
 mod idle;
 mod install;
 mod neighbours;
@@ -18,6 +19,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use catalogue::catalogue_size;
+pub use expressions::expressions;
 pub use idle::idle;
 pub use install::install;
 pub use neighbours::neighbours;

@@ -82,7 +82,7 @@ async fn a_killed_installation_ends_in_the_same_state(
     let hub = landscape.hub().client()?;
     let target = landscape.targets()[1].client()?;
     let components: Api<HelmComponent> = Api::namespaced(hub, HUB_NAMESPACE);
-    let of_kyma = format!("{}={}", kyma_api::labels::KYMA_NAME, KYMAS[1]);
+    let of_kyma = kyma_api::names::label_selector(kyma_api::labels::KYMA_NAME, KYMAS[1]);
     until_some("kyma-operator has created a component", components, &of_kyma).await?;
     landscape.kill_and_restart("kyma-operator").await?;
     let owned: Api<ConfigMap> = Api::namespaced(target, "kyma-system");
@@ -144,7 +144,7 @@ async fn gone_without_syncer(landscape: &Landscape) -> Result<()> {
     kymas.delete(KYMAS[1], &DeleteParams::default()).await?;
     tokio::time::timeout(DEADLINE, await_condition(kymas, KYMAS[1], is_deleted(&uid))).await??;
     let components: Api<HelmComponent> = Api::namespaced(landscape.hub().client()?, HUB_NAMESPACE);
-    let of_kyma = format!("{}={}", kyma_api::labels::KYMA_NAME, KYMAS[1]);
+    let of_kyma = kyma_api::names::label_selector(kyma_api::labels::KYMA_NAME, KYMAS[1]);
     let wanted = ListParams::default().labels(&of_kyma);
     let left = components.list(&wanted);
     ensure!(left.await?.items.is_empty(), "components outlived their Kyma");

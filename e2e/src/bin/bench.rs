@@ -84,6 +84,8 @@ enum Bench {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Processor time of CEL expressions that use up their steps or memory, in a release build
+    Expressions,
     /// From a write to the first write that it causes
     React {
         /// How many writes of each sort
@@ -107,6 +109,7 @@ async fn main() -> anyhow::Result<()> {
             let on_targets = on_targets.unwrap_or(count.div_ceil(10));
             Box::pin(bench::sequences(count, on_targets, seed)).await?
         }
+        Bench::Expressions => Box::pin(bench::expressions()).await?,
         Bench::React { tries } => Box::pin(bench::react(tries)).await?,
     };
     print(&outcome.table());

@@ -68,6 +68,11 @@ impl Drawer {
                     self.at_least_one(&["version", "digest"], fields);
                 }
             }
+            "self.module != '*' || !has(self.resourceRules)" => {
+                if fields.held.get("module").is_some_and(|module| module == "*") {
+                    fields.drop(&["resourceRules"]);
+                }
+            }
             "!self.group.endsWith('k8s.io')" => {
                 fields.replace("group", |text| text.ends_with("k8s.io"), "keda.sh");
             }

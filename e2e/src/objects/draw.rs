@@ -55,6 +55,13 @@ impl Drawer {
         let mut spec = self.value(&kind.spec, 0);
         let strained = *self.one_of(&[0, 1, 1, 1, 2, 2, 2, 12]);
         (0..strained).for_each(|_| self.strain(&kind.spec, &mut spec));
+        // An admission policy refuses others.
+        if kind.resource.kind == "ModuleReleaseMeta"
+            && self.rng.u8(..16) > 0
+            && let Some(spec) = spec.as_object_mut()
+        {
+            spec.insert("moduleName".to_owned(), json!(name));
+        }
         let object = json!({
             "apiVersion": kind.resource.api_version, "kind": kind.resource.kind,
             "metadata": {"name": name, "labels": self.labels()}, "spec": spec,

@@ -6,6 +6,7 @@
 
 mod access;
 mod catalogue;
+mod clients;
 mod kinds;
 mod kymas;
 mod objects;

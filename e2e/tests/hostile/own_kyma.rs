@@ -115,6 +115,9 @@ async fn far_too_many(mine: &Mine<'_>) -> Result<()> {
     mine.world.is_ready(HOSTILE).await
 }
 
+/// A controller that users may name for their module.
+const CONTROLLER: &str = "of-the-user";
+
 /// Whose target it is, who may see what, how it is managed, is said on the hub.
 async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
     let world = mine.world;
@@ -129,7 +132,7 @@ async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
             "kubeconfigSecretRef": {"name": format!("kubeconfig-{CALM}"), "key": "config"},
             "skipMaintenanceWindows": true,
             "modules": [
-                {"name": ANCHOR, "controller": PLANTED, "remoteModuleTemplateRef": PLANTED, "values": {"mine": true}},
+                {"name": ANCHOR, "controller": CONTROLLER, "remoteModuleTemplateRef": PLANTED, "values": {"mine": true}},
                 {"name": "vault"},
             ],
         },
@@ -142,6 +145,8 @@ async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
     let component = mine.component().await?;
     let way = &component["spec"]["target"]["kubeconfigSecretRef"]["name"];
     ensure!(*way == format!("kubeconfig-{HOSTILE}"), "its component leads to {way}");
+    let controller = &component["metadata"]["labels"][labels::CONTROLLER_NAME];
+    ensure!(*controller == CONTROLLER, "the component is for controller {controller}");
     ensure!(!component.to_string().contains(PLANTED), "its component holds what it may not set: {component}");
     let hub_after = serde_json::to_value(world.kymas().get(HOSTILE).await?)?;
     let unmoved = [

@@ -77,25 +77,30 @@ impl<'a> Story<'a> {
             Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         let lease = json!({
             "metadata": {"name": klm::LEASE},
-            "spec": {"holderIdentity": "klm", "leaseDurationSeconds": 180, "renewTime": "2099-01-01T00:00:00.000000Z"},
+            "spec": {"holderIdentity": "klm", "leaseDurationSeconds": 180, "renewTime": "2001-01-01T00:00:00.000000Z"},
         });
         leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
-        let output = self.migrate(&[]).await?;
-        ensure!(output.status.code() == Some(1) && said(&output).contains(klm::LEASE), "{}", said(&output));
+        let renewed = self.migrate_beside_klm(&leases, &[]).await?;
+        ensure!(
+            renewed.status.code() == Some(1) && said(&renewed).contains(klm::LEASE),
+            "{}",
+            said(&renewed)
+        );
         self.unchanged().await?;
         // Both sides agree: KLM leaves what is labelled alone.
         let both = json!({"metadata": {"labels": {
             labels::SKIP_RECONCILIATION: "true", labels::HAND_OVER: labels::HAND_OVER_PENDING,
         }}});
         kymas(&self.hub).patch_metadata(KYMA, &by_hand(), &Patch::Merge(&both)).await?;
-        let output = self.migrate(&["--dry-run"]).await?;
+        let output = self.migrate_beside_klm(&leases, &["--dry-run"]).await?;
         ensure!(output.status.code() == Some(1), "its Manifests are not labelled: {}", said(&output));
         for manifest in self.manifests().list(&ListParams::default()).await?.items {
             self.manifests().patch_metadata(&manifest.name_any(), &by_hand(), &Patch::Merge(&both)).await?;
         }
-        let output = self.migrate(&["--dry-run"]).await?;
+        let output = self.migrate_beside_klm(&leases, &["--dry-run"]).await?;
         ensure!(output.status.success(), "{}", said(&output));
-        leases.delete(klm::LEASE, &DeleteParams::default()).await?;
+        let released = json!({"spec": {"holderIdentity": ""}});
+        leases.patch(klm::LEASE, &by_hand(), &Patch::Merge(&released)).await?;
         until_stopped(&self.hub, KYMA).await?;
         let none = not_handed_over();
         for manifest in self.manifests().list(&ListParams::default()).await?.items {
@@ -103,6 +108,25 @@ impl<'a> Story<'a> {
         }
         kymas(&self.hub).patch_metadata(KYMA, &by_hand(), &Patch::Merge(&none)).await?;
         Ok(())
+    }
+
+    /// Runs the command while KLM renews its Lease, by a clock that is far behind.
+    async fn migrate_beside_klm(
+        &self,
+        leases: &Api<k8s_openapi::api::coordination::v1::Lease>,
+        words: &[&str],
+    ) -> Result<Output> {
+        let mut seconds = tokio::time::interval(std::time::Duration::from_secs(1));
+        let mut migrating = std::pin::pin!(self.migrate(words));
+        loop {
+            tokio::select! {
+                output = &mut migrating => return output,
+                _ = seconds.tick() => {
+                    let note = json!({"metadata": {"annotations": {"renewed": format!("{:?}", std::time::Instant::now())}}});
+                    leases.patch_metadata(klm::LEASE, &by_hand(), &Patch::Merge(&note)).await?;
+                }
+            }
+        }
     }
 
     pub(crate) async fn dry_run_writes_nothing(&self) -> Result<()> {

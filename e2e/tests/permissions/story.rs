@@ -395,7 +395,8 @@ impl<'a> Story<'a> {
 
     /// Components of the first Kyma, of both kinds.
     async fn components(&self) -> Result<Vec<DynamicObject>> {
-        let of_kyma = ListParams::default().labels(&format!("{}={}", kyma_api::labels::KYMA_NAME, KYMAS[0]));
+        let of_kyma = ListParams::default()
+            .labels(&kyma_api::names::label_selector(kyma_api::labels::KYMA_NAME, KYMAS[0]));
         let mut all = Vec::new();
         for (group, kind) in
             [("component.kyma-project.io", "HelmComponent"), ("demo.kyma-project.io", "Greeting")]

@@ -34,7 +34,7 @@ fn its_crd_and_tables_keep_the_contract() {
 async fn it_behaves_as_a_component_has_to() -> Result<()> {
     let place = Stage::place("conformance").await?.trial;
     let sample = json!({"text": "Hello"});
-    let found = kyma_sdk::testing::check_behaviour(Hello, sample, &place).await;
+    let found = Box::pin(kyma_sdk::testing::check_behaviour(Hello, sample, &place)).await;
     assert_eq!(found.map_err(anyhow::Error::from_boxed)?, [""; 0]);
     Ok(())
 }
@@ -43,7 +43,7 @@ async fn it_behaves_as_a_component_has_to() -> Result<()> {
 async fn the_conformance_tests_find_what_is_wrong() -> Result<()> {
     let place = Stage::place("sloppy").await?.trial;
     let sample = json!({"text": "Hello"});
-    let found = kyma_sdk::testing::check_behaviour(sloppy::Sloppy, sample, &place).await;
+    let found = Box::pin(kyma_sdk::testing::check_behaviour(sloppy::Sloppy, sample, &place)).await;
     let found = found.map_err(anyhow::Error::from_boxed)?;
     for part in ["without a change, it changed ConfigMap", "conformance-deleted: left behind: ConfigMap"] {
         assert!(found.iter().any(|one| one.contains(part)), "{part}: {found:?}");

@@ -29,11 +29,17 @@ pub(super) fn metadata(path: &str, with_labels: bool) -> Vec<Attempt> {
     changes.into_iter().map(attempt).collect()
 }
 
+/// Type of Secrets with credentials of registries, which have to hold some.
+const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
+
 fn secret(name: &str, kind: &str, metadata: &Value) -> Value {
     let owner = json!([{"apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent", "name": "c",
         "uid": "0-0"}]);
     let mut body = json!({"apiVersion": "v1", "kind": "Secret", "type": kind,
         "metadata": {"name": name, "ownerReferences": owner}});
+    if kind == DOCKER_CONFIG {
+        body["stringData"] = json!({".dockerconfigjson": "{\"auths\": {}}"});
+    }
     for (field, value) in metadata.as_object().into_iter().flatten() {
         body["metadata"][field] = value.clone();
     }
@@ -59,7 +65,7 @@ pub(super) fn secrets() -> Vec<Attempt> {
             "a stored release with a finalizer",
             secret(&stored, release_store::RELEASE_TYPE, &json!({"finalizers": [finalizers::COMPONENT]})),
         ),
-        ("a pull Secret", secret("pull", "kubernetes.io/dockerconfigjson", &json!({}))),
+        ("a pull Secret", secret("pull", DOCKER_CONFIG, &json!({}))),
     ];
     let mut all = Vec::new();
     for (what, body) in bodies {

@@ -104,9 +104,9 @@ async fn passwords(world: &World) -> Result<Vec<Row>> {
             auths(json!({"auth": auth(&secret("password-wrong"))})),
             Reason::SourceUnauthorized,
         ),
-        ("password-json", format!("{{\"auths\": {}", secret("password-json")), Reason::SourceInvalid),
-        ("password-plain", auths(json!({"auth": secret("password-plain")})), Reason::SourceInvalid),
-        ("password-list", auths(json!({"password": [secret("password-list")]})), Reason::SourceInvalid),
+        ("password-json", format!("{{\"auths\": {}", secret("password-json")), Reason::SourceUnauthorized),
+        ("password-plain", auths(json!({"auth": secret("password-plain")})), Reason::SourceUnauthorized),
+        ("password-list", auths(json!({"password": [secret("password-list")]})), Reason::SourceUnauthorized),
         // The right one, for a version that does not exist.
         ("password-right", auths(json!({"auth": auth(&secret("registry"))})), Reason::SourceNotFound),
     ];
