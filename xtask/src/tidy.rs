@@ -1,10 +1,12 @@
 //! Rules of the house that no compiler checks.
 
 mod clients;
+mod deletes;
 mod dependencies;
 mod events;
 mod fuzz;
 mod klm;
+mod patterns;
 mod proofs;
 mod purity;
 mod runbook;
@@ -21,6 +23,7 @@ pub(crate) fn run() -> Result<()> {
     let files = tracked_files(root)?;
     let mut findings = Vec::new();
     findings.extend(dependencies::check(root)?);
+    findings.extend(deletes::check(root, &files)?);
     findings.extend(purity::check(root, &files)?);
     findings.extend(clients::check(root, &files)?);
     findings.extend(text::check(root, &files)?);
@@ -29,6 +32,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(klm::check(root, &files)?);
     findings.extend(proofs::check(root, &files)?);
     findings.extend(events::check(root)?);
+    findings.extend(patterns::check(root, &files)?);
     if findings.is_empty() {
         return Ok(());
     }

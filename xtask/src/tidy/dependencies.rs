@@ -9,9 +9,10 @@ use crate::workspace::{self, Dependency, Package};
 /// What each crate may depend on among our own, development excepted. `*` is any operator.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("kyma-api", &[]),
-    ("kyma-targets", &["kyma-api"]),
+    ("kyma-tls", &[]),
+    ("kyma-targets", &["kyma-api", "kyma-tls"]),
     ("kyma-object-set", &["kyma-api"]),
-    ("kyma-artifacts", &["kyma-api"]),
+    ("kyma-artifacts", &["kyma-api", "kyma-tls"]),
     ("kyma-sdk", &["kyma-api", "kyma-targets"]),
     ("kyma-operator", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
     ("release-meta-syncer", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
