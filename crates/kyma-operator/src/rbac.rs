@@ -128,7 +128,12 @@ fn hub_namespace() -> Vec<Rule> {
             "mandatory: our finalizer, which holds a deleted one until every Kyma is rid of its module",
         )
         .guarded(METADATA),
-        Rule::new(OPERATOR, &["moduleconfigs"], &["list", "watch"], "observe: central configuration"),
+        Rule::new(
+            OPERATOR,
+            &["moduleconfigs"],
+            &["get", "list", "watch"],
+            "observe: central configuration, and whether one that is missing was deleted",
+        ),
         Rule::new(
             OPERATOR,
             &["moduleconfigs/status", "pauses/status"],
