@@ -1,5 +1,6 @@
 //! Rules of the house that no compiler checks.
 
+mod clients;
 mod dependencies;
 mod events;
 mod fuzz;
@@ -21,6 +22,7 @@ pub(crate) fn run() -> Result<()> {
     let mut findings = Vec::new();
     findings.extend(dependencies::check(root)?);
     findings.extend(purity::check(root, &files)?);
+    findings.extend(clients::check(root, &files)?);
     findings.extend(text::check(root, &files)?);
     findings.extend(runbook::check(root, &files)?);
     findings.extend(fuzz::check(root, &files)?);

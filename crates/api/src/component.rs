@@ -3,11 +3,13 @@
 //!
 //! Any namespaced kind with a status subresource can be a component. HelmComponent is one of them.
 
+mod command_words;
 mod contract;
 mod fields;
 mod order;
 mod view;
 
+pub use command_words::{WordConflict, is_core_word, word_conflicts};
 pub use contract::{Violation, check};
 pub use fields::{
     ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef,

@@ -32,6 +32,7 @@ mod schemas;
 mod state;
 pub mod values;
 pub mod visibility;
+mod yaml_safe;
 
 // Names with meaning on hub and targets.
 pub mod annotations;
@@ -48,9 +49,9 @@ pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
     FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
     HelmHistory, History, HookPhase, HookPolicy, Hooks, InventoryEntry, InventoryGroup, InventoryItem,
-    KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError, Patch, Release, Replaced,
-    ResolvedVersion, Rollback, RollbackMode, SecretRef, SignerIdentity, Source, TakenOver, Timeouts,
-    ValuesFrom, ValuesFromKind, Verify,
+    KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError, Patch, Release, ReleaseRevision,
+    Replaced, ResolvedVersion, Rollback, RollbackMode, SecretRef, SignerIdentity, Source, TakenOver,
+    Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,
@@ -70,6 +71,7 @@ pub use pause::{Pause, PauseScope, PauseSpec, PauseStatus};
 pub use reason::{ErrorClass, OwnReason, Reason};
 pub use state::State;
 pub use watcher::{Gateway, ResourceToWatch, ServiceInfo, WatchedField, Watcher, WatcherSpec, WatcherStatus};
+pub use yaml_safe::yaml_safe;
 
 /// Group of the kinds that Kyma's users know: Kyma, ModuleTemplate, ModuleReleaseMeta, Watcher, ModuleConfig, Pause.
 pub const OPERATOR_GROUP: &str = "operator.kyma-project.io";

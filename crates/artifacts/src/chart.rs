@@ -19,6 +19,7 @@ use crate::{
 };
 
 pub(crate) use index::Indexes;
+use index::Place;
 pub(crate) use known::KnownCharts;
 pub(crate) use versions::resolve;
 pub use versions::{ChartVersion, ChartVersions};
@@ -186,13 +187,21 @@ pub(crate) async fn read(
     };
     let (what, digest, content) = match source {
         ChartSource::Oci(reference) => {
-            let (digest, content) = read_oci(gate, reference).await?;
-            (reference.to_string(), digest, content)
+            let found = read_oci(gate, reference).await?;
+            (reference.to_string(), found.digest, found.content)
         }
         ChartSource::Archive { url, digest } => from(crate::fetch::shown(url), url, *digest).await?,
         ChartSource::Repository { url, name, version, digest } => {
             let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
-            from(format!("chart {name} {version}"), &found.url, digest.or(found.digest)).await?
+            let (what, pinned) = (format!("chart {name} {version}"), digest.or(found.digest));
+            match found.place {
+                Place::Url(url) => from(what, &url, pinned).await?,
+                Place::Registry(reference) => {
+                    let found = read_oci(gate, &reference).await?;
+                    found.check(&what, pinned)?;
+                    (what, found.digest, found.content)
+                }
+            }
         }
     };
     let chart = match known.get(digest) {
@@ -217,17 +226,44 @@ async fn parsed(what: String, content: Bytes, limits: Limits) -> Result<ChartArc
     parsed.unwrap_or_else(|_| Err(ArtifactError::invalid("a chart archive", "it cannot be unpacked")))
 }
 
+/// A chart in a registry.
+struct OciArchive {
+    /// Of the manifest.
+    manifest: Digest,
+    /// Of the archive, as its manifest gives it.
+    digest: Digest,
+    content: Bytes,
+}
+
+impl OciArchive {
+    /// Compares it with the digest that an index or a person gives: of the archive, or of the manifest.
+    fn check(&self, what: &str, pinned: Option<Digest>) -> Result<(), ArtifactError> {
+        match pinned {
+            Some(expected) if expected != self.digest && expected != self.manifest => {
+                Err(ArtifactError::DigestMismatch { what: what.to_owned(), expected, found: self.digest })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The archive, by the digest that its manifest gives it.
-async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<(Digest, Bytes), ArtifactError> {
+async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<OciArchive, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
     let what = reference.to_string();
     let (digest, manifest) = fetch.manifest(reference, credentials).await?;
+    let archive = archive_of(&what, &manifest)?;
     let layers = manifests::layers(&what, &manifest)?;
-    let layer =
-        |kinds: &[&str]| layers.iter().find(|(kind, _)| kinds.contains(&&**kind)).map(|(_, layer)| *layer);
-    let archive = layer(&[CONTENT, OLD_CONTENT]);
-    let archive = archive.ok_or_else(|| ArtifactError::invalid(what, "the artifact holds no Helm chart"))?;
-    gate.chart(reference, digest, archive, layer(&[PROVENANCE])).await?;
+    let provenance = layers.iter().find(|(kind, _)| &**kind == PROVENANCE).map(|(_, layer)| *layer);
+    gate.chart(reference, digest, archive, provenance).await?;
     let content = fetch.blob(reference.repository(), archive, fetch.limits().blob, credentials).await?;
-    Ok((archive, content))
+    Ok(OciArchive { manifest: digest, digest: archive, content })
+}
+
+/// The digest of the archive that a manifest names.
+fn archive_of(what: &str, manifest: &[u8]) -> Result<Digest, ArtifactError> {
+    let layers = manifests::layers(what, manifest)?;
+    let mut archives = layers.iter().filter(|(kind, _)| [CONTENT, OLD_CONTENT].contains(&&**kind));
+    let found = archives.next().map(|(_, digest)| *digest);
+    found.ok_or_else(|| ArtifactError::invalid(what, "the artifact holds no Helm chart"))
 }

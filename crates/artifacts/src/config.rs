@@ -64,6 +64,10 @@ pub const WELL_KNOWN_HOSTS: &[&str] = &[
     "storage.googleapis.com",
 ];
 
+/// Registries of public charts, which every `index.yaml` may name.
+pub(crate) const PUBLIC_REGISTRIES: &[&str] =
+    &["docker.io", "registry-1.docker.io", "ghcr.io", "quay.io", "public.ecr.aws", "registry.k8s.io"];
+
 /// Bounds on what is read, in bytes. More is [`ArtifactError::TooLarge`](crate::ArtifactError::TooLarge).
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

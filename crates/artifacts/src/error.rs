@@ -90,6 +90,19 @@ pub enum ArtifactError {
         /// The foreign host.
         host: String,
     },
+    /// An `index.yaml` names an address on a host that is not allowed.
+    #[error(
+        "{what}: index.yaml names {address} on host {host}, which is not an allowed host; write that address as the \
+         source's url, or allow the host"
+    )]
+    IndexHostNotAllowed {
+        /// The artifact.
+        what: String,
+        /// The foreign host.
+        host: String,
+        /// The address, without query.
+        address: String,
+    },
     /// It has to be signed, and there is no signature with it.
     #[error("{what} is not signed: {looked}")]
     Unsigned {
@@ -152,7 +165,9 @@ impl ArtifactError {
             Self::DigestMismatch { .. } => Reason::DigestMismatch,
             Self::Invalid { .. } => Reason::SourceInvalid,
             Self::TooLarge { .. } => Reason::SourceTooLarge,
-            Self::RealmNotAllowed { .. } | Self::RedirectNotAllowed { .. } => Reason::SourceHostRefused,
+            Self::RealmNotAllowed { .. }
+            | Self::RedirectNotAllowed { .. }
+            | Self::IndexHostNotAllowed { .. } => Reason::SourceHostRefused,
             Self::Unsigned { .. } => Reason::SignatureMissing,
             Self::Untrusted { .. } | Self::Misplaced { .. } => Reason::SignatureInvalid,
             Self::Verification { .. } => Reason::VerificationInvalid,

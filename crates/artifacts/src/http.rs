@@ -11,7 +11,11 @@ use reqwest::{
 };
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject as _};
 
-use crate::{ArtifactError, Config, config::WELL_KNOWN_HOSTS, digest::printable};
+use crate::{
+    ArtifactError, Config,
+    config::{PUBLIC_REGISTRIES, WELL_KNOWN_HOSTS},
+    digest::printable,
+};
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
@@ -103,6 +107,14 @@ impl Http {
     /// Whether something at `from` may send us on to `to`.
     pub(crate) fn may_follow(&self, from: &Url, to: &Url) -> bool {
         self.hosts.may_follow(from, to)
+    }
+
+    /// Whether an index at `from` may name an artifact in the registry at `host[:port]`: one that the settings name, on the
+    /// host of the index, or a public one.
+    pub(crate) fn may_ask_registry(&self, from: &Url, host: &str) -> bool {
+        let is_known = || self.hosts.is_insecure(host) || PUBLIC_REGISTRIES.contains(&host);
+        let https = || Url::parse(&format!("https://{host}/"));
+        is_known() || https().is_ok_and(|url| self.hosts.may_follow(from, &url))
     }
 
     /// Sends, following allowed redirects of reads. Any status is an answer.

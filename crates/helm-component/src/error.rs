@@ -31,7 +31,10 @@ pub enum SetupError {
     /// The artifact cache, its HTTP client or the roots of trust cannot be set up.
     #[error(transparent)]
     Artifacts(ArtifactError),
-    /// The named `helm` is not there.
+    /// The directory of the artifact cache cannot be made.
+    #[error("a directory for the artifact cache: {0}")]
+    CacheDirectory(#[source] std::io::Error),
+    /// The `helm` program is not there, or not the one that it should be.
     #[error(transparent)]
     Helm(HelmProgramError),
 }

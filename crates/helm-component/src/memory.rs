@@ -7,7 +7,7 @@ use std::time::Instant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
     CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus, HelmHistory,
-    Hooks, KeptRelease, Reason, Replaced, ResolvedVersion, TakenOver, condition,
+    Hooks, KeptRelease, Reason, ReleaseRevision, Replaced, ResolvedVersion, TakenOver, condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory};
@@ -35,6 +35,8 @@ pub(crate) struct Recorded {
     pub replaces: Option<Replaced>,
     /// The version that the chart's range stands for.
     pub resolved: Option<ResolvedVersion>,
+    /// The number of the release that was sent last, where its chart asks for it.
+    pub revision: Option<ReleaseRevision>,
     /// How far the chart's hooks are.
     pub hooks: Option<Hooks>,
     /// What Helm's record on the target says.
@@ -74,6 +76,8 @@ pub(crate) struct Session {
     pub(crate) looking: Option<Looking>,
     /// Whether something waits for a kind, so that each pass asks anew what the target serves.
     pub(crate) kinds_awaited: bool,
+    /// Whether the chart did not render and asks which kinds there are: one that arrives may change that.
+    pub(crate) render_awaits_kinds: bool,
     /// Whether objects were sent.
     pub(crate) has_sent: bool,
     /// Whether a pass that sent other content than what is on record may have been cut off: what it sent is not known.
@@ -185,6 +189,7 @@ impl Recorded {
             resource: status.resource.clone(),
             replaces: status.replaces.clone(),
             resolved: status.resolved.clone(),
+            revision: status.revision.clone(),
             hooks: status.hooks.clone(),
             history: status.history.clone(),
             taken_over: status.taken_over.clone(),

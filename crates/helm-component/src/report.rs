@@ -68,6 +68,8 @@ pub(crate) struct Finding {
     back: Option<Back>,
     /// When what cannot be told by an event is looked at again, though all is as wished.
     again: Option<std::time::Duration>,
+    /// Whether the chart did not render, and a kind that arrives may change that.
+    renders_with_kinds: bool,
 }
 
 impl Finding {
@@ -94,7 +96,8 @@ impl Finding {
         let silent = observe::awaits_groups(pass) || missing.has_silent();
         let lag = observe::kinds_lag(pass) || silent;
         let unserved = seen.default_resource == DefaultResource::Unserved;
-        pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending;
+        let renders_with = pass.session.render_awaits_kinds;
+        pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending || renders_with;
         if let Ok(inputs) = &pass.inputs {
             pass.session.recorded.overridden = inputs.overridden().to_vec();
         }
@@ -123,6 +126,7 @@ impl Finding {
             was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             back: Back::of(pass, seen),
             again: way_back::again(pass),
+            renders_with_kinds: renders_with,
         }
     }
 }
@@ -266,7 +270,11 @@ impl Finding {
                 let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
                 Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
             }
-            Rest::Failed(failure) => Progress::stopped(failure),
+            Rest::Failed(failure) => {
+                // A target serves a kind only some time after its CRD arrived.
+                let look = look.filter(|_| self.renders_with_kinds);
+                Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
+            }
             Rest::Removing(names) => {
                 Progress::working(format!("waiting until these are gone: {}", list(&names)))
             }

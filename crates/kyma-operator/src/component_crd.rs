@@ -48,7 +48,8 @@ pub(crate) fn install(
     live: Option<&CustomResourceDefinition>,
 ) -> Result<Option<CustomResourceDefinition>, Because> {
     check_names(offer)?;
-    let violations = violations(offer.crd, offer.kind);
+    let mut violations = violations(offer.crd, offer.kind);
+    violations.extend(component::word_conflicts(offer.crd).iter().map(ToString::to_string));
     if !violations.is_empty() {
         return Err(violated(offer.kind, &violations));
     }

@@ -5,6 +5,9 @@ use kyma_sdk::{Failure, KymaKey, WatchLimit};
 
 use crate::component::ComponentKind;
 
+/// Until a status that the hub refused is written again.
+const REFUSED_STATUS: std::time::Duration = std::time::Duration::from_mins(1);
+
 /// An action that failed. Its text names the action; what the other side answered is added by [`Failure`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -101,8 +104,13 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let action = error.to_string();
         match error {
+            Error::Report { source, .. } => {
+                let failure = Self::hub(&action, &source);
+                // What it is refused for may be in a value of a user, who changes it on the target.
+                let is_refused = failure.reason == Reason::HubRefused;
+                if is_refused { failure.retry_after(REFUSED_STATUS) } else { failure }
+            }
             Error::Claim { source, .. }
-            | Error::Report { source, .. }
             | Error::ReportConfig { source, .. }
             | Error::ReadScope { source, .. }
             | Error::ListUnwatched { source, .. }

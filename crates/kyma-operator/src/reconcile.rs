@@ -83,7 +83,13 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     }
     pass.repaired(plan.components.len());
     let (status, wait) = status_of(state, &observed, &decided, (&plan, &applied), &brought);
-    let kyma = report::write(state, &observed.kyma, &status).await?;
+    let kyma = match report::write(state, &observed.kyma, &status).await {
+        Ok(kyma) => kyma,
+        Err(error) => {
+            show_on_target(state, &observed).await;
+            return Err(error.into());
+        }
+    };
     if let Some(remote) = &observed.remote {
         let status = kyma.status.clone().unwrap_or_default();
         if let Err(failure) = target_kyma::show(state, &kyma, &remote.session, &remote.kyma, &status).await {
@@ -93,6 +99,16 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     apply::let_go(state, &plan, observed.authority()).await?;
     let failed = applied.worst().or(brought.may_pass());
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
+}
+
+/// Shows users of the target what the hub says although this pass failed there.
+async fn show_on_target(state: &State, observed: &Observed) {
+    let Some(remote) = &observed.remote else { return };
+    let kyma = state.written().latest(Arc::clone(&observed.kyma));
+    let status = kyma.status.clone().unwrap_or_default();
+    if let Err(error) = target_kyma::show(state, &kyma, &remote.session, &remote.kyma, &status).await {
+        tracing::warn!(kyma = %observed.key, %error, "the target's Kyma cannot show the failure");
+    }
 }
 
 /// What is ordered is this hub's to order.

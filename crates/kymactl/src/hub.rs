@@ -45,6 +45,6 @@ impl HubFlags {
 
     /// A client for it.
     pub(crate) async fn client(&self) -> Result<Client, Error> {
-        Ok(Client::try_from(self.config().await?)?)
+        Ok(kyma_sdk::targets::client_from(self.config().await?)?)
     }
 }

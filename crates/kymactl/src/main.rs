@@ -27,8 +27,14 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+fn main() -> ExitCode {
+    // Before there are threads.
+    helm_component::render::run_if_launcher();
+    run()
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn run() -> ExitCode {
     let cli = cli::Cli::parse();
     match cli.run().await {
         Ok(code) => code,

@@ -9,7 +9,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use helm_component::{AccountArgs, ContentArgs};
-use kube::{Client, Config};
+use kube::Config;
 use kyma_operator::KymaArgs;
 use kyma_sdk::{LogFormat, Mode, Process, Settings, hub_config, init_telemetry};
 
@@ -94,7 +94,7 @@ async fn all(
     process: Process,
 ) -> Result<(), Error> {
     if install_crds {
-        crds::install(&Client::try_from(config.clone())?).await?;
+        crds::install(&kyma_sdk::targets::client_from(config.clone())?).await?;
     }
     let admin = match settings.admin_address {
         Some(address) => Some(process.serve_admin(address).await?),

@@ -109,6 +109,11 @@ impl Ownership {
         format!("{}-yielded", self.manager)
     }
 
+    /// Field manager of lists that hold a key twice, until their fields are the operator's.
+    pub fn lists_manager(&self) -> String {
+        format!("{}-lists", self.manager)
+    }
+
     /// Field manager of an owner's share in an object of several owners.
     pub fn share_manager(&self, owner: &str) -> String {
         format!("{}-{owner}", self.manager)

@@ -99,6 +99,13 @@ impl CallError {
         &self.cause
     }
 
+    /// The fields that a refusal names.
+    pub(crate) fn refused_fields(&self) -> Vec<String> {
+        let kube::Error::Api(status) = self.cause() else { return Vec::new() };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.map(|cause| cause.field.clone()).filter(|field| is_path(field)).collect()
+    }
+
     /// What was tried, on what.
     pub fn attempt(&self) -> String {
         match &self.object {
@@ -261,7 +268,7 @@ impl Failure {
         if has("violates PodSecurity") {
             return Self::Denied("PodSecurity".to_owned());
         }
-        if has("request is too large") || status.code == 413 {
+        if is_too_large(status) {
             return Self::TooLarge;
         }
         let gone = text.split_once("request to convert CR to an invalid group/version: ");
@@ -317,6 +324,21 @@ impl fmt::Display for Failure {
             Self::Server(code) => write!(f, "the API server answers with status {code}"),
         }
     }
+}
+
+/// Whether an API server, its connection to etcd, or etcd finds an object too large; or one of Kubernetes' own kinds has
+/// more data than 1 MiB.
+fn is_too_large(status: &Status) -> bool {
+    let text = status.message.as_str();
+    let has_too_much_data = || {
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        let mut causes = causes.filter(|cause| cause.reason == "FieldValueTooLong");
+        causes.any(|cause| !is_path(&cause.field) || ["[]", "data"].contains(&cause.field.as_str()))
+    };
+    status.code == 413
+        || text.contains("request is too large")
+        || text.contains("trying to send message larger than max")
+        || status.code == 422 && has_too_much_data()
 }
 
 fn cause(status: &Status, reason: &str) -> bool {

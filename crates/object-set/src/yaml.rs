@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use granit_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
 
+mod lenient;
 mod scalar;
 
 /// How much one YAML text may hold, counted with every alias written out.
@@ -62,7 +63,21 @@ pub(crate) enum YamlError {
 }
 
 /// Parses all documents of a text and takes what they use from the budget.
+///
+/// What breaks the grammar only as go-yaml allows it is parsed once more, corrected.
 pub(crate) fn parse(text: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
+    let before = *budget;
+    let error = match parse_strictly(text, budget) {
+        Err(error @ YamlError::Syntax { .. }) => error,
+        done => return done,
+    };
+    let Some(corrected) = lenient::corrected(text) else { return Err(error) };
+    *budget = before;
+    parse_strictly(&corrected, budget)
+        .map_err(|second| if second == YamlError::Budget { second } else { error })
+}
+
+fn parse_strictly(text: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
     let options = granit_parser::options! { emit_comments: false };
     let mut builder = Builder { budget, anchors: HashMap::new(), open: Vec::new(), documents: Vec::new() };
     for next in Parser::new_from_str_with_options(text, options) {

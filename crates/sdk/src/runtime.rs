@@ -145,7 +145,7 @@ impl Runtime {
         let policy = AccessPolicy { hub_addresses: hub_addresses(&config).await, ..settings.access.clone() };
         let agent = format!("{}/{}", operator.name, operator.version);
         name_caller(&mut config, &format!("{agent} ({replica})"))?;
-        let client = Client::try_from(config).map_err(HubError::Client)?;
+        let client = kyma_targets::client_from(config).map_err(HubError::Client)?;
         let hub = narrowed(client.clone());
         let uid = hub_uid(&hub).await?;
         let targets = Targets::new(policy, Limits::default(), &agent, replica, TARGETS);

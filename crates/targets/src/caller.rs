@@ -7,6 +7,7 @@ use kube::client::Body;
 use tower::service_fn;
 
 use crate::account::ServiceAccount;
+use crate::apply_body::with_safe_body;
 use crate::error::TargetError;
 use crate::fence::{Fence, is_write};
 use crate::looks::Looks;
@@ -102,6 +103,7 @@ impl Caller {
                 if let Some(account) = &caller.account {
                     request.headers_mut().insert(IMPERSONATE, account.clone());
                 }
+                let request = with_safe_body(request).await.map_err(|_| TargetError::Request)?;
                 transport.call(request, caller.agent.clone()).await
             }
         });

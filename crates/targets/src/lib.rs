@@ -3,6 +3,7 @@
 //! - [`Targets`] is the cache: one [`Target`] for each access Secret and version of it.
 //! - [`Kubeconfig`] is the only way in; [`AccessPolicy`] holds what operators may allow beyond the default.
 //! - [`TokenProviders`] give tokens where a kubeconfig names a program for that, which is never run.
+//! - [`client_from`] is the way to a trusted cluster, such as the hub.
 //! - [`Target::client`] is a kube client with deadlines, budgets ([`Limits`]), body limit and [`Breaker`].
 //! - [`Acting`] is a target for one component, as its [`ServiceAccount`] if it has one; [`Streams`] is what the
 //!   streams that components share are opened with.
@@ -12,6 +13,7 @@
 mod access;
 mod account;
 mod acting;
+mod apply_body;
 mod breaker;
 mod cache;
 mod caller;
@@ -37,6 +39,7 @@ mod turn;
 pub use access::{AccessPolicy, AddressRefusal};
 pub use account::ServiceAccount;
 pub use acting::{Acting, Streams};
+pub use apply_body::client_from;
 pub use breaker::{Breaker, Effect, Outcome};
 pub use cache::Targets;
 pub use contact::Contact;

@@ -104,7 +104,7 @@ reasons! {
     HubUnavailable: Transient => "The hub's apiserver didn't answer as it should; work goes on when it does.";
     HubForbidden: Blocked => "This operator's role on the hub doesn't allow a call; install the role of its own version.";
     HubRefused: Invalid => "The hub's apiserver refuses an object as invalid; correct the field that the message names.";
-    ObjectTooLarge: Invalid => "An object would be larger than 1 MiB; make its values, resource or module smaller.";
+    ObjectTooLarge: Invalid => "An object is larger than its API server takes; make its values, resource or module smaller.";
     DeadlineExceeded: Transient => "One pass took longer than it may; it goes on from where it stopped.";
     CacheFailed: Transient => "The operator's cache on disk can't be read or written; check its volume and free space.";
     SpecInvalid: Invalid => "Fields of the object contradict each other or one is missing; correct what the message names.";

@@ -7,6 +7,7 @@ mod clusters;
 mod compatibility;
 mod definitions;
 mod inputs;
+mod kubectl_lines;
 mod policies;
 mod rules;
 mod typed;

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use url::Url;
 
-use crate::{ArtifactError, Credentials, Digest, cache::Key, digest::printable, fetch::Fetch, fetch::shown};
+use crate::{
+    ArtifactError, Credentials, Digest, OciReference, cache::Key, digest::printable, fetch::Fetch,
+    fetch::shown,
+};
 
 #[cfg(fuzzing)]
 pub(crate) use content::find;
@@ -20,8 +23,17 @@ use memory::Question;
 /// Where an index says a chart version lies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Located {
-    pub(super) url: Url,
+    pub(super) place: Place,
     pub(super) digest: Option<Digest>,
+}
+
+/// Where an archive lies.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At an address.
+    Url(Url),
+    /// In a registry.
+    Registry(OciReference),
 }
 
 /// Finds a chart version in the repository at `base`.
@@ -43,8 +55,33 @@ pub(super) async fn locate(
         found => found,
     };
     let (address, digest) = place(&what, found)?;
+    if let Some(reference) = registry_reference(&what, &address, version)? {
+        if fetch.http().may_ask_registry(&base, reference.repository().host()) {
+            return Ok(Located { place: Place::Registry(reference), digest });
+        }
+        let host = printable(reference.repository().host());
+        return Err(ArtifactError::IndexHostNotAllowed { what, host, address: printable(&address) });
+    }
     let url = resolve(&what, &base, &address, |url| fetch.http().may_follow(&base, url))?;
-    Ok(Located { url, digest })
+    Ok(Located { place: Place::Url(url), digest })
+}
+
+/// The artifact that an `oci://` address names; without a tag or digest, the chart's version is the tag, as with Helm.
+fn registry_reference(
+    what: &str,
+    address: &str,
+    version: &str,
+) -> Result<Option<OciReference>, ArtifactError> {
+    let Some(bare) = address.strip_prefix("oci://") else { return Ok(None) };
+    let name = bare.rsplit('/').next().unwrap_or(bare);
+    let whole = if name.contains([':', '@']) {
+        bare.to_owned()
+    } else {
+        format!("{bare}:{}", version.replace('+', "_"))
+    };
+    let invalid =
+        |_| ArtifactError::invalid(what, "its address in index.yaml is none of an artifact in a registry");
+    whole.parse().map(Some).map_err(invalid)
 }
 
 /// Of the versions of a chart in the repository at `base` as it is now, the entry that `choose` picks, which `what` has to
@@ -134,7 +171,8 @@ pub(crate) fn resolve(
     if may_follow(&url) {
         return Ok(url);
     }
-    Err(ArtifactError::RedirectNotAllowed { what: what.to_owned(), host: crate::http::authority(&url) })
+    let host = crate::http::authority(&url);
+    Err(ArtifactError::IndexHostNotAllowed { what: what.to_owned(), host, address: shown(&url) })
 }
 
 fn directory(url: &Url) -> Url {
@@ -144,4 +182,26 @@ fn directory(url: &Url) -> Url {
         url.set_path(&path);
     }
     url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_in_registries_are_references() {
+        let reference = |address: &str| {
+            registry_reference("x", address, "1.2.3+b").map(|found| found.map(|r| r.to_string()))
+        };
+        assert_eq!(reference("https://a.example/x.tgz").unwrap(), None);
+        assert_eq!(
+            reference("oci://a.example/charts/x:1.0.0").unwrap().as_deref(),
+            Some("a.example/charts/x:1.0.0")
+        );
+        assert_eq!(
+            reference("oci://a.example/charts/x").unwrap().as_deref(),
+            Some("a.example/charts/x:1.2.3_b")
+        );
+        assert!(reference("oci://a.example").is_err());
+    }
 }

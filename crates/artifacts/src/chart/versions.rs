@@ -5,7 +5,7 @@ use std::sync::Arc;
 use semver::Version;
 use url::Url;
 
-use super::index::{self, Entry, Indexes};
+use super::index::{self, Entry, Indexes, Place};
 use crate::{
     ArtifactError, Credentials, Digest, Repository, VersionRange, digest::printable, fetch::Fetch,
     version_range::lenient_version,
@@ -64,7 +64,13 @@ pub(crate) async fn resolve(
             } else {
                 // The index is silent about it; the archive is needed next anyway, and whose it is is told then.
                 let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
-                fetch.document_now(&found.url, fetch.limits().blob, credentials).await?.0
+                match found.place {
+                    Place::Url(url) => fetch.document_now(&url, fetch.limits().blob, credentials).await?.0,
+                    Place::Registry(reference) => {
+                        let (_, manifest) = fetch.manifest_now(&reference, credentials).await?;
+                        super::archive_of(&what, &manifest)?
+                    }
+                }
             };
             Ok(ChartVersion { version: version.to_owned(), digest })
         }

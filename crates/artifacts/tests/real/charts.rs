@@ -68,6 +68,41 @@ async fn a_repository_is_read_by_its_index() {
     server.abort();
 }
 
+#[tokio::test]
+async fn an_index_that_names_a_registry_is_followed_to_known_ones() {
+    let setup = Setup::new().await;
+    let archive = packaged(setup.directory.path(), "1.0.0");
+    let remote = format!("oci://{}/moved", setup.registry.address());
+    helm(setup.directory.path(), &["push", archive.to_str().unwrap(), &remote, "--plain-http"]);
+    let entries = format!(
+        "  demo:\n  - {{version: 1.0.0, urls: [\"{remote}/demo\"]}}\n  - {{version: 1.1.0, urls: [\"oci://registry.invalid/demo\"]}}\n"
+    );
+    let index = format!("apiVersion: v1\nentries:\n{entries}");
+    let site = Router::new().route("/index.yaml", get(move || async move { index }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move { axum::serve(listener, site).await });
+    let mut config = Config::new(setup.directory.path().join("another"));
+    config.insecure_hosts = vec![address.to_string(), setup.registry.address().to_owned()];
+    let artifacts = Artifacts::open(&config).unwrap();
+    let source = |version: &str, digest| ChartSource::Repository {
+        url: format!("http://{address}/").parse().unwrap(),
+        name: "demo".to_owned(),
+        version: version.to_owned(),
+        digest,
+    };
+    let read = async |source| artifacts.chart(&source, &Credentials::anonymous()).await;
+    let chart = read(source("1.0.0", None)).await.unwrap();
+    assert_eq!(chart.content()[..], fs::read(&archive).unwrap());
+    assert!(read(source("1.0.0", Some(chart.digest))).await.is_ok());
+    let mismatch = read(source("1.0.0", Some(Digest::of(b"other")))).await.unwrap_err();
+    assert!(matches!(mismatch, ArtifactError::DigestMismatch { .. }), "{mismatch}");
+    let refused = read(source("1.1.0", None)).await.unwrap_err();
+    assert_eq!(refused.reason(), Reason::SourceHostRefused);
+    assert!(refused.to_string().contains("oci://registry.invalid/demo"), "{refused}");
+    server.abort();
+}
+
 pub(crate) fn chart(directory: &Path, version: &str) -> std::path::PathBuf {
     let chart = directory.join("demo");
     fs::create_dir_all(chart.join("templates")).unwrap();

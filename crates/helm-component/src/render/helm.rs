@@ -1,17 +1,19 @@
 //! The `helm` program as engine.
 
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kyma_artifacts::archive::unpacking;
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use super::chart::TemplateText;
+use super::context_template::{REVISION, TARGET_VERSIONS_BEGIN};
 use super::{Reads, RenderError, RenderLimits, RenderRequest, Rendered, Renderer, message, process};
 
 /// Why there is no usable `helm` program.
@@ -23,15 +25,60 @@ pub enum HelmProgramError {
     /// Named, but not there.
     #[error("--helm names {0}, which is not a file")]
     NotAFile(PathBuf),
+    /// It is no Helm 4, or does not run.
+    #[error("{} is no Helm 4: its version is {found:?}", .path.display())]
+    Version {
+        /// The program.
+        path: PathBuf,
+        /// What it said.
+        found: String,
+    },
+    /// It is another file than the one that is expected.
+    #[error("{} has digest sha256:{found}, and --helm-sha256 expects {expected}", .path.display())]
+    Digest {
+        /// The program.
+        path: PathBuf,
+        /// The digest expected.
+        expected: String,
+        /// The digest of the file.
+        found: String,
+    },
+    /// It cannot be read.
+    #[error("{}: {source}", .path.display())]
+    Unreadable {
+        /// The program.
+        path: PathBuf,
+        /// What the file system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Longest text of a version that is quoted.
+const VERSION_LENGTH: usize = 64;
+
+/// Which file a program is: it changes with the file's content or its place.
+#[derive(Debug, PartialEq, Eq)]
+struct FileIdentity([i64; 6]);
+
+impl FileIdentity {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let found = std::fs::metadata(path)?;
+        let numbers = [found.dev(), found.ino(), found.size()].map(u64::cast_signed);
+        let [device, inode, size] = numbers;
+        Ok(Self([device, inode, size, found.mtime(), found.mtime_nsec(), found.ctime()]))
+    }
 }
 
 /// Runs `helm template` in a sandbox: empty environment, private home and working directory, bounds on time,
 /// memory, processor time and output, values by pipe, no kubeconfig, no plugins, no network reads.
 ///
-/// `.Release.IsInstall` is always true and `.Release.Revision` 1 (as in Argo CD), so that a release renders
-/// alike every time; `lookup` finds nothing.
+/// `.Capabilities.APIVersions` holds what the request says and nothing else, unless the chart prints
+/// `.Capabilities.KubeVersion` as a whole; `.Release.Revision`, `.IsInstall` and `.IsUpgrade` follow the request's
+/// revision; `lookup` finds nothing.
 pub struct HelmProgram {
     program: PathBuf,
+    identity: Option<FileIdentity>,
     limits: RenderLimits,
     slots: Arc<Semaphore>,
 }
@@ -49,12 +96,50 @@ impl HelmProgram {
                 .ok_or(HelmProgramError::Missing)?,
         };
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        Ok(Self { program, limits, slots: Arc::new(Semaphore::new(cores)) })
+        let identity = FileIdentity::of(&program).ok();
+        Ok(Self { program, identity, limits, slots: Arc::new(Semaphore::new(cores)) })
+    }
+
+    /// Checks that the program is a Helm 4, and the file that `sha256` (hex digits) says, if that is given.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(&self, sha256: Option<&str>) -> Result<(), HelmProgramError> {
+        let path = || self.program.clone();
+        let unreadable = |source| HelmProgramError::Unreadable { path: path(), source };
+        if let Some(expected) = sha256 {
+            let expected = expected.trim_start_matches("sha256:").to_ascii_lowercase();
+            let found = hex::encode(Sha256::digest(std::fs::read(&self.program).map_err(unreadable)?));
+            if found != expected {
+                return Err(HelmProgramError::Digest { path: path(), expected, found });
+            }
+        }
+        let home = tempfile::tempdir().map_err(unreadable)?;
+        let mut command = std::process::Command::new(&self.program);
+        let command =
+            command.args(["version", "--template={{.Version}}"]).env_clear().env("HOME", home.path());
+        let output = command.stdin(std::process::Stdio::null()).output().map_err(unreadable)?;
+        let found: String =
+            String::from_utf8_lossy(&output.stdout).trim().chars().take(VERSION_LENGTH).collect();
+        if output.status.success() && found.starts_with("v4.") {
+            return Ok(());
+        }
+        Err(HelmProgramError::Version { path: path(), found })
+    }
+
+    /// Refuses a program that was replaced since it was found.
+    fn check_unchanged(&self) -> Result<(), RenderError> {
+        if FileIdentity::of(&self.program).ok() == self.identity {
+            return Ok(());
+        }
+        let detail = format!("{} changed since the operator started: restart it", self.program.display());
+        Err(RenderError::Engine { detail })
     }
 
     async fn template(&self, request: &RenderRequest) -> Result<Rendered, RenderError> {
         let values = serde_json::to_vec(&request.values)
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
+        let values = kyma_api::yaml_safe(&values);
         if values.len() > self.limits.values {
             return Err(RenderError::TooLarge { what: "the text of all values", limit: self.limits.values });
         }
@@ -70,6 +155,7 @@ impl HelmProgram {
         tokio::fs::write(&archive, request.chart.archive())
             .await
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
+        self.check_unchanged()?;
         let args = arguments(request, &archive);
         let deadline = request.deadline.unwrap_or(self.limits.deadline);
         let limits = RenderLimits { deadline, ..self.limits };
@@ -84,11 +170,15 @@ impl HelmProgram {
             let limit = usize::try_from(limits.memory).unwrap_or(usize::MAX);
             return Err(RenderError::TooLarge { what: "what the templates keep in memory", limit });
         }
+        let error_text = String::from_utf8_lossy(&output.stderr);
+        if let Some(fault) = request.chart.schema_fault(&error_text) {
+            return Err(RenderError::Chart(fault));
+        }
         let chart = Arc::clone(&request.chart);
         let text = unpacking(request.chart.archive().clone(), move |_| TemplateText::of(&chart))
             .await
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
-        Err(message::reduce(&String::from_utf8_lossy(&output.stderr), &text))
+        Err(message::reduce(&error_text, &text))
     }
 }
 
@@ -109,7 +199,16 @@ fn arguments(request: &RenderRequest, archive: &Path) -> Vec<String> {
         args.push("--include-crds".to_owned());
     }
     // Where nobody looks at them they are not told: then one render serves targets of other kinds too.
+    if let Some(revision) = request.revision {
+        args.push(format!("--api-versions={REVISION}{revision}"));
+        if revision > 1 {
+            args.push("--is-upgrade".to_owned());
+        }
+    }
     if request.chart.depends_on_api_versions(&request.values) {
+        if !request.chart.keeps_compiled_versions() {
+            args.push(format!("--api-versions={TARGET_VERSIONS_BEGIN}"));
+        }
         args.extend(request.api_versions.iter().map(|version| format!("--api-versions={version}")));
     }
     args.push("--".to_owned());

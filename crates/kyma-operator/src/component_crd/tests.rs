@@ -82,7 +82,9 @@ fn a_crd_that_breaks_the_contract_or_is_of_another_kind_is_not_installed() {
     renamed.metadata.name = Some("secrets.example.com".to_owned());
     let mut hooked = crd(&[("v1", true, true)], "blue");
     hooked.spec.conversion = serde_json::from_value(json!({ "strategy": "Webhook" })).ok();
-    for crd in [cluster_scoped, renamed, hooked] {
+    let mut shadowing = crd(&[("v1", true, true)], "blue");
+    shadowing.spec.names.categories = Some(vec!["kyma".to_owned()]);
+    for crd in [cluster_scoped, renamed, hooked, shadowing] {
         assert_eq!(offer("own", "2.0.0", &crd, &live), Err(Reason::ContractViolated));
     }
 }

@@ -35,10 +35,38 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     let written = match written {
         // Deleted meanwhile: there is nothing to report on.
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Arc::clone(kyma)),
-        other => other.map_err(|source| Error::Report { kyma: key, source })?,
+        Err(source) => {
+            show_refusal(state, &api, kyma, &source).await;
+            return Err(Error::Report { kyma: key, source });
+        }
+        Ok(written) => written,
     };
     tell(state, kyma, &before, wanted);
     Ok(state.wrote(written))
+}
+
+/// Says that the hub does not take the status, in an event and in the status as it was before: or that would go on
+/// telling of a Kyma that is Ready, while nothing of it is followed any more.
+async fn show_refusal(state: &State, api: &Api<Kyma>, kyma: &Arc<Kyma>, source: &kube::Error) {
+    let failure = Failure::hub("write the status", source);
+    if failure.reason != Reason::HubRefused {
+        return;
+    }
+    state.runtime.events.warning(kyma.as_ref(), failure.reason, "Reconcile", &failure.message);
+    let before = kyma.status.clone().unwrap_or_default();
+    let generation = kyma.metadata.generation;
+    let mut shown = left_alone(&before, generation, (failure.reason, &failure.message), Timestamp::now());
+    shown.state = Some(ModuleState::Error);
+    let shown = own_part(&shown);
+    if own_part(&before) == shown {
+        return;
+    }
+    match apply_status(api, FIELD_MANAGER, &kyma.metadata, &json!(shown)).await {
+        Ok(written) => drop(state.wrote(written)),
+        Err(error) => {
+            tracing::warn!(kyma = %KymaKey::of(kyma), %error, "the refusal cannot be shown in the status");
+        }
+    }
 }
 
 /// A person may be putting right whose the target is, which is on record here too.

@@ -69,7 +69,7 @@ impl Flux {
         let config = self.hub.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let namespace = (!self.all_namespaces).then_some(namespace);
-        let flux = read::Flux::new(kube::Client::try_from(config)?).await?;
+        let flux = read::Flux::new(kyma_sdk::targets::client_from(config)?).await?;
         let mut releases = flux.releases(namespace.as_deref()).await?;
         releases.retain(|release| self.is_meant(release));
         self.ensure_all_named(&releases)?;

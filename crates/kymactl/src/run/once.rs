@@ -31,7 +31,7 @@ pub(super) async fn run(
     config: Config,
     process: Process,
 ) -> Result<(), Error> {
-    let client = Client::try_from(config.clone())?;
+    let client = kyma_sdk::targets::client_from(config.clone())?;
     crds::install(&client).await?;
     for namespace in [&settings.hub_namespace, &settings.target_namespace] {
         ensure_namespace(&client, namespace).await?;

@@ -53,7 +53,7 @@ impl Way {
         let config = self.hub.config().await?;
         let policy =
             AccessPolicy { hub_addresses: hub_addresses(&config).await, ..self.access.clone().policy()? };
-        let client = Client::try_from(config)?;
+        let client = kyma_sdk::targets::client_from(config)?;
         let namespace = self.hub.hub_namespace.clone();
         let targets = Targets::new(policy, Limits::default(), AGENT, "a person", TARGETS);
         let access = Access::new(client.clone(), &namespace, targets);

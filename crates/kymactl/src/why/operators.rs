@@ -24,7 +24,7 @@ impl Operators {
             })?;
             let mut config = Config::new(url);
             (config.read_timeout, config.connect_timeout) = (Some(PATIENCE), Some(PATIENCE));
-            Ok((address.clone(), Client::try_from(config)?))
+            Ok((address.clone(), kyma_sdk::targets::client_from(config)?))
         };
         addresses.iter().map(connect).collect::<Result<_, Error>>().map(Self)
     }

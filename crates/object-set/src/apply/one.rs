@@ -16,8 +16,9 @@ use crate::object::{Identity, Object};
 use crate::protect::Guard;
 use crate::prune::holds_data;
 
-/// The most that is sent as one object, in bytes of JSON: etcd takes little more.
-const MAX_OBJECT: usize = 1 << 20;
+/// The largest object that is sent, in bytes of JSON: API servers read no more of a request. Smaller limits, such as
+/// etcd's or that of a Secret's data, are for the API server to tell.
+const MAX_OBJECT: usize = 3 << 20;
 
 /// What an object turned out to be, and what to remember of it.
 pub(super) type Done = Result<(Outcome, Option<Entry>), Refusal>;

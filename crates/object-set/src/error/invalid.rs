@@ -25,6 +25,12 @@ const IMMUTABLE: &[&str] = &[
     "updates to reclaimPolicy are forbidden",
 ];
 
+/// Words for a value that another object has, such as the port of a node.
+const ALLOCATED: &str = "already allocated";
+
+/// Words before the key of a list that is there twice.
+const DUPLICATE_KEY: &str = "duplicate entries for key ";
+
 /// What refuses an object as it is: that fields cannot change, or anything else. With a part of both it is the latter: a
 /// new object would be refused as well.
 pub(super) fn invalid(status: &Status) -> Failure {
@@ -34,7 +40,9 @@ pub(super) fn invalid(status: &Status) -> Failure {
         let named = causes.iter().filter(|cause| is_path(&cause.field));
         let paths: BTreeSet<String> = named
             .map(|cause| {
-                if with_reason && is_path(&cause.reason) {
+                if with_reason && detail(&cause.message).contains(ALLOCATED) {
+                    format!("{} ({ALLOCATED})", cause.field)
+                } else if with_reason && is_path(&cause.reason) {
                     format!("{} ({})", cause.field, cause.reason)
                 } else {
                     cause.field.clone()
@@ -91,14 +99,33 @@ pub(super) fn unknown_fields(text: &str) -> Vec<String> {
         }
     }
     if paths.is_empty() {
-        let path = text.split_whitespace().find(|word| word.starts_with('.') && word.ends_with(':'));
-        paths.extend(path.map(|word| word.trim_matches([':', '.']).to_owned()).filter(|path| is_path(path)));
+        paths.extend(typed_path(text).or_else(|| decoded_path(text)));
     }
     paths
 }
 
+/// The path in `.spec.env[name="A"]: ...`, without quotation marks, and the key that is there twice.
+fn typed_path(text: &str) -> Option<String> {
+    let word = text.split_whitespace().find(|word| word.starts_with('.') && word.ends_with(':'))?;
+    let path = word.trim_matches([':', '.']).replace('"', "");
+    let key = text.split_once(DUPLICATE_KEY).and_then(|(_, after)| after.split_once(']'));
+    let key = key.map(|(key, _)| format!("{key}]").replace('"', "")).filter(|key| is_path(key));
+    let path = Some(path).filter(|path| is_path(path))?;
+    Some(match key {
+        Some(key) => format!("{path} ({DUPLICATE_KEY}{key})"),
+        None => path,
+    })
+}
+
+/// The path in `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string`.
+fn decoded_path(text: &str) -> Option<String> {
+    let (_, after) = text.split_once("Go struct field ")?;
+    let (_, path) = after.split_whitespace().next()?.split_once('.')?;
+    is_path(path).then(|| path.to_owned())
+}
+
 /// Only what looks like a path or a word is quoted from an answer.
 pub(super) fn is_path(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/[]()=$~*".contains(c);
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/[]()=$~*,".contains(c);
     !text.is_empty() && text.len() <= MAX_PATH && text.chars().all(allowed)
 }

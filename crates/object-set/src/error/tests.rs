@@ -247,3 +247,83 @@ fn a_missing_namespace_is_told_from_a_missing_object() {
     let unserved = CallError::new(Action::Get, Some(&role), kube::Error::Api(page.boxed()));
     assert!(unserved.is_about_no_object() && !unserved.is_missing_kind());
 }
+
+#[test]
+fn refusals_of_bodies_that_do_not_decode_name_the_field() {
+    let refused = |text: &str| match of(400, text, &[]) {
+        Failure::Refused(paths) => paths.join(" "),
+        other => panic!("{other:?}"),
+    };
+    let typed = "failed to create typed patch object (n/a; apps/v1, Kind=Deployment): ";
+    for (text, path) in [
+        (".spec.replicas: expected numeric (int or float), got string", "spec.replicas"),
+        (
+            ".spec.containers[name=\"a\"].env: duplicate entries for key [name=\"FOO\"]",
+            "spec.containers[name=a].env (duplicate entries for key [name=FOO])",
+        ),
+        (
+            ".spec.ports: duplicate entries for key [port=80,protocol=\"TCP\"]",
+            "spec.ports (duplicate entries for key [port=80,protocol=TCP])",
+        ),
+    ] {
+        assert_eq!(refused(&format!("{typed}{text}")), path);
+    }
+    let decoded =
+        "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string";
+    assert_eq!(refused(decoded), "metadata.labels");
+    let secret = of(
+        422,
+        "x",
+        &[(
+            "FieldValueInvalid",
+            "spec.ports[0].nodePort",
+            "Invalid value: 30080: provided port is already allocated",
+        )],
+    );
+    assert_eq!(secret, Failure::Refused(vec!["spec.ports[0].nodePort (already allocated)".to_owned()]));
+}
+
+#[test]
+fn objects_that_are_too_large_are_told_apart_from_fields_that_are() {
+    let cases: &[(Failure, Failure)] = &[
+        (
+            of(
+                500,
+                "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)",
+                &[],
+            ),
+            Failure::TooLarge,
+        ),
+        (
+            of(
+                422,
+                "ConfigMap is invalid",
+                &[("FieldValueTooLong", "[]", "Too long: may not be more than 1048576 bytes")],
+            ),
+            Failure::TooLarge,
+        ),
+        (
+            of(
+                422,
+                "Secret is invalid",
+                &[("FieldValueTooLong", "data", "Too long: may not be more than 1048576 bytes")],
+            ),
+            Failure::TooLarge,
+        ),
+        (
+            of(
+                422,
+                "x",
+                &[(
+                    "FieldValueTooLong",
+                    "metadata.annotations",
+                    "Too long: may not be more than 262144 bytes",
+                )],
+            ),
+            Failure::Refused(vec!["metadata.annotations (FieldValueTooLong)".to_owned()]),
+        ),
+    ];
+    for (found, expected) in cases {
+        assert_eq!(found, expected);
+    }
+}

@@ -148,3 +148,43 @@ fn aliases_do_not_nest_deeper_than_json_may() {
         Err(YamlError::Value { problem: "nested too deeply", .. })
     ));
 }
+
+// The expected values are what sigs.k8s.io/yaml 1.6.0 prints for the same text.
+#[test]
+fn quoted_text_goes_on_at_any_column() {
+    let cases = [
+        ("data:\n  text: \"one\ntwo\"\n", json!({"data": {"text": "one two"}})),
+        (
+            "data:\n  text: 'it''s\n\n two\n# no comment'\n  b: c\n",
+            json!({"data": {"text": "it's\ntwo # no comment", "b": "c"}}),
+        ),
+        ("a:\n  - k: \"x \\\ny: z\"\n    l: \"\\\"\nm\"\n", json!({"a": [{"k": "x y: z", "l": "\" m"}]})),
+        ("a:\n  b: &x !!str \"one\ntwo\"\n", json!({"a": {"b": "one two"}})),
+        ("a:\n  \"k\": \"one\ntwo\" # note\n", json!({"a": {"k": "one two"}})),
+        ("a:\n  - \"one\ntwo\"\n", json!({"a": ["one two"]})),
+        (
+            "a:\n  b: |\n    \"not\n    quoted\n  c: \"d\ne\"\n",
+            json!({"a": {"b": "\"not\nquoted\n", "c": "d e"}}),
+        ),
+        (
+            "a: {\"x\": \"y\n}\",\n\"z\": 1}\nb:\n  c: \"d\ne\"\n",
+            json!({"a": {"x": "y }", "z": 1}, "b": {"c": "d e"}}),
+        ),
+        ("a: \"x\"#c\nb: [1]#d\nc: 'y'#e\n", json!({"a": "x", "b": [1], "c": "y"})),
+        (
+            "a: {\n\"limits\": {\n\"cpu\": \"1\"\n}\n}\nb: \"x\ny\"\n",
+            json!({"a": {"limits": {"cpu": "1"}}, "b": "x y"}),
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(one(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn other_mistakes_are_told_as_they_are() {
+    assert!(matches!(fails("a:\n  b: \"c\nd\"\n  e: [\n"), YamlError::Syntax { .. }));
+    assert!(matches!(fails("a:\n  b: \"c\nd\n"), YamlError::Syntax { .. }));
+    let deep = format!("a:\n{}b: \"c\n{}d\"\n", " ".repeat(10_000), "x\n".repeat(10_000));
+    assert!(matches!(fails(&deep), YamlError::Syntax { .. }));
+}

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kyma_api::ErrorClass;
+use kyma_api::{ErrorClass, Reason};
 use kyma_object_set::{Cluster, Failure, Identity, NothingObserved, OWNER_LABEL, Observed, Outcome, Refusal};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
@@ -104,10 +104,29 @@ async fn an_item_that_another_manager_keeps_is_named_and_goes_with_that_manager(
 }
 
 #[tokio::test]
-async fn an_object_that_is_too_large_is_not_sent() -> Result<()> {
+async fn objects_are_sent_up_to_the_limit_of_api_servers() -> Result<()> {
     let mut story = Story::begin("large").await?;
-    let applied = story.try_apply(&config_map("a", &"x".repeat(1 << 20)), &NothingObserved).await?;
-    assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::TooLarge { .. })));
+    let reason = |applied: &kyma_object_set::Applied, name: &str| match outcome(applied, name) {
+        Outcome::Refused(refusal) => refusal.reason(),
+        other => panic!("{other:?}"),
+    };
+    let applied = story.try_apply(&config_map("data", &"x".repeat(1 << 20)), &NothingObserved).await?;
+    assert_eq!(reason(&applied, "data"), Reason::ObjectTooLarge, "of a ConfigMap's data");
+    let applied = story.try_apply(&config_map("request", &"x".repeat(3 << 20)), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "request"), Outcome::Refused(Refusal::TooLarge { .. })));
+    let group = format!("{}.io", story.namespace);
+    let thing = |size: usize| {
+        let text = "x".repeat(size);
+        format!(
+            "{}---\napiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: t{size}}}\nspec: {{text: {text}}}\n",
+            super::crds::crd(&group, &["v1"])
+        )
+    };
+    story.apply(&thing(1_200_000)).await?;
+    for size in [1_800_000, 2_500_000] {
+        let applied = story.try_apply(&thing(size), &NothingObserved).await?;
+        assert_eq!(reason(&applied, &format!("t{size}")), Reason::ObjectTooLarge, "{size}");
+    }
     Ok(())
 }
 

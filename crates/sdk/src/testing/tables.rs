@@ -12,6 +12,8 @@ pub fn check_tables<C: Component>() -> Vec<Violation> {
     let version = C::Resource::version(&());
     let crd = component::check(&C::Resource::crd(), &version);
     found.extend(crd.iter().map(|violation| format!("CRD: {violation}")));
+    let words = component::word_conflicts(&C::Resource::crd());
+    found.extend(words.iter().map(|conflict| format!("CRD: {conflict}")));
     if !is_dns_label(C::NAME) {
         found.push(format!("NAME {:?} is no DNS label", C::NAME));
     }
