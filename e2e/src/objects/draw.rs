@@ -42,6 +42,13 @@ pub struct Drawer {
     patterns: HashMap<String, Option<Regex>>,
 }
 
+/// A name of letters alone, as modules have.
+fn module_name(number: usize) -> String {
+    let letters =
+        [number / 676, number / 26, number].map(|digit| "abcdefghijklmnopqrstuvwxyz".as_bytes()[digit % 26]);
+    format!("drawn-{}", letters.map(char::from).iter().collect::<String>())
+}
+
 impl Drawer {
     /// The same seed makes the same objects.
     pub fn new(seed: u64) -> Self {
@@ -51,15 +58,13 @@ impl Drawer {
     /// The next object of a kind. Nearly all keep to the schema but for one or two places, which are put to a limit or
     /// beyond; a few are wild.
     pub fn object(&mut self, kind: &Kind, number: usize) -> Drawn {
-        let name = self.name(number);
+        let is_module = kind.resource.kind == "ModuleReleaseMeta" && number % 16 > 0;
+        let name = if is_module { module_name(number) } else { self.name(number) };
         let mut spec = self.value(&kind.spec, 0);
         let strained = *self.one_of(&[0, 1, 1, 1, 2, 2, 2, 12]);
         (0..strained).for_each(|_| self.strain(&kind.spec, &mut spec));
         // An admission policy refuses others.
-        if kind.resource.kind == "ModuleReleaseMeta"
-            && self.rng.u8(..16) > 0
-            && let Some(spec) = spec.as_object_mut()
-        {
+        if is_module && let Some(spec) = spec.as_object_mut() {
             spec.insert("moduleName".to_owned(), json!(name));
         }
         let object = json!({
