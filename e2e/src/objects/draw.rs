@@ -44,8 +44,7 @@ pub struct Drawer {
 
 /// A name of letters alone, as modules have.
 fn module_name(number: usize) -> String {
-    let letters =
-        [number / 676, number / 26, number].map(|digit| "abcdefghijklmnopqrstuvwxyz".as_bytes()[digit % 26]);
+    let letters = [number / 676, number / 26, number].map(|digit| b"abcdefghijklmnopqrstuvwxyz"[digit % 26]);
     format!("drawn-{}", letters.map(char::from).iter().collect::<String>())
 }
 
