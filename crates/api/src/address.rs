@@ -1,4 +1,4 @@
-//! Which addresses an operator may connect to on behalf of somebody else's input.
+//! Decides which addresses an operator may connect to for a kubeconfig or a content source.
 //!
 //! The author of an access Secret, a module or a registry's redirect chooses a host name, and the owner of that name
 //! chooses the address. The rules here are therefore for addresses after name resolution: the code that opens the

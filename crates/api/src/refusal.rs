@@ -169,7 +169,7 @@ impl fmt::Display for Refusal {
             Self::ConversionFailed(kind) => write!(f, "the conversion webhook for {kind} did not answer"),
             Self::NoDryRun(name) => write!(f, "webhook {name} does not support dry runs"),
             Self::NotFound => f.write_str("not found"),
-            Self::Conflict => f.write_str("changed by somebody else meanwhile"),
+            Self::Conflict => f.write_str("changed by another writer meanwhile"),
             Self::Expired => f.write_str("the list expired"),
             Self::VersionGone(version) => write!(f, "its fields are on record in {version}, which is gone"),
             Self::Immutable(paths) => write!(f, "cannot be changed: {}", paths.join(", ")),

@@ -45,7 +45,7 @@ impl HubSecrets {
         }
     }
 
-    /// What a component's objects get.
+    /// Collects the data of hub Secrets that a component's objects receive.
     pub(crate) fn additions(&self, component: &HelmComponent) -> Additions {
         let labels = component.metadata.labels.as_ref();
         // kyma-operator copies it to targets of Kymas.

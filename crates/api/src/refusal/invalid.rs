@@ -51,7 +51,7 @@ pub(super) fn invalid(status: &Status) -> Refusal {
             .collect();
         paths.into_iter().take(MAX_PATHS).collect()
     };
-    // An answer without causes quotes values where nobody can tell.
+    // An answer without causes may quote values anywhere, so nothing of its text is kept.
     let all = !causes.is_empty() && causes.iter().all(|cause| is_immutable(&cause.message));
     if all { Refusal::Immutable(paths(false)) } else { Refusal::Invalid(paths(true)) }
 }

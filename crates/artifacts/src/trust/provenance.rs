@@ -166,7 +166,7 @@ fn usable(key: &SignedPublicKey, now: i64) -> Option<KeyFlags> {
     (!has_expired(latest, primary.created_at().as_secs(), now)).then(|| latest.key_flags())
 }
 
-/// What the owner of a key says of it with a user ID, but what they had said when they revoked that.
+/// Returns the self-signatures of a user ID, without those that its owner revoked.
 fn said_with<'a>(user: &'a SignedUser, primary: &'a PublicKey) -> impl Iterator<Item = &'a Signature> {
     let is_own = |one: &Signature| one.verify_certification(primary, Tag::UserId, &user.id).is_ok();
     let own: Vec<&Signature> = user.signatures.iter().filter(|one| is_own(one)).collect();

@@ -63,7 +63,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Whether somebody changed, took or deleted it, so that it would have to be applied again.
+    /// Whether another writer changed, adopted or deleted the object, so that it must be applied again.
     pub fn has_drifted(&self) -> bool {
         matches!(self.drift, Some(Drift::Gone | Drift::Recreated | Drift::Changed | Drift::Taken))
     }

@@ -165,7 +165,7 @@ impl Pass<'_> {
         let own: Inventory =
             self.own(inventory).map(|(identity, entry)| (identity.clone(), entry.clone())).collect();
         let loses_nothing = own.missing_from(&desired).is_empty();
-        // What was Ready before is meant as it was, however much what failed brought.
+        // The rollback target was Ready before, so its size is not compared with the failed revision.
         let is_back = rollback::taken(self).is_some();
         prune::plan(&PruneRequest {
             inventory,
