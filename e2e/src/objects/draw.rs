@@ -57,7 +57,7 @@ impl Drawer {
     /// The next object of a kind. Nearly all keep to the schema but for one or two places, which are put to a limit or
     /// beyond; a few are wild.
     pub fn object(&mut self, kind: &Kind, number: usize) -> Drawn {
-        let is_module = kind.resource.kind == "ModuleReleaseMeta" && number % 16 > 0;
+        let is_module = kind.resource.kind == "ModuleReleaseMeta" && !number.is_multiple_of(16);
         let name = if is_module { module_name(number) } else { self.name(number) };
         let mut spec = self.value(&kind.spec, 0);
         let strained = *self.one_of(&[0, 1, 1, 1, 2, 2, 2, 12]);
