@@ -44,7 +44,7 @@ fn a_certificate_of_another_authority_that_is_trusted_is_accepted() {
 }
 
 #[test]
-fn a_trusted_certificate_is_refused_for_another_name_and_when_it_has_expired() {
+fn a_trusted_certificate_is_refused_for_another_name_or_time() {
     for is_ca in [AUTHORITY, IsCa::NoCa] {
         let certificate = self_signed(&params(is_ca));
         assert!(verify(&certificate, &certificate, "other.example.org").is_err(), "{is_ca:?}");
@@ -52,6 +52,10 @@ fn a_trusted_certificate_is_refused_for_another_name_and_when_it_has_expired() {
         (expired.not_before, expired.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
         let expired = self_signed(&expired);
         assert!(verify(&expired, &expired, NAME).is_err(), "{is_ca:?}");
+        let mut future = params(is_ca);
+        (future.not_before, future.not_after) = (date_time_ymd(2500, 1, 1), date_time_ymd(2501, 1, 1));
+        let future = self_signed(&future);
+        assert!(verify(&future, &future, NAME).is_err(), "{is_ca:?}");
     }
 }
 

@@ -22,9 +22,10 @@ use crate::object::Object;
 const MARKER: &str = "thisKindIsBeingRemoved";
 /// Dry runs that show whether creation is refused.
 const MAX_PROBES: usize = 20;
-/// Pause between two of them.
+/// Pause between two of them. An API server takes a schema over some time after the CRD's change, and reports no event.
 const PROBE_PAUSE: Duration = Duration::from_millis(100);
-/// How long another API server of the target may take to refuse creation as well.
+/// How long another API server of the target may take to refuse creation as well. Behind one address nothing shows which
+/// of them answers, so the time has to pass.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// What is known about the objects of a CRD.

@@ -215,27 +215,36 @@ pub(super) fn add<'a>(left: &Value<'a>, right: &Value<'a>, budget: &mut Budget) 
     }
 }
 
+/// The functions add, subtract, multiply, divide and take the remainder.
+type Checked<N> = [fn(N, N) -> Option<N>; 5];
+
+/// An operator on two integers; `None` where the result does not fit.
+fn checked<N>(operator: &str, left: N, right: N, functions: Checked<N>) -> Option<N> {
+    let [add, subtract, multiply, divide, modulo] = functions;
+    let function = match operator {
+        operators::ADD => add,
+        operators::SUBSTRACT => subtract,
+        operators::MULTIPLY => multiply,
+        operators::DIVIDE => divide,
+        operators::MODULO => modulo,
+        _ => return None,
+    };
+    function(left, right)
+}
+
 /// An operator on two numbers of the same type.
 pub(super) fn arithmetic<'a>(operator: &str, left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>> {
     let result = match (left, right) {
-        (Value::Int(left), Value::Int(right)) => match operator {
-            operators::ADD => left.checked_add(*right),
-            operators::SUBSTRACT => left.checked_sub(*right),
-            operators::MULTIPLY => left.checked_mul(*right),
-            operators::DIVIDE => left.checked_div(*right),
-            operators::MODULO => left.checked_rem(*right),
-            _ => None,
+        (Value::Int(left), Value::Int(right)) => {
+            let functions: Checked<i64> =
+                [i64::checked_add, i64::checked_sub, i64::checked_mul, i64::checked_div, i64::checked_rem];
+            checked(operator, *left, *right, functions).map(Value::Int)
         }
-        .map(Value::Int),
-        (Value::Uint(left), Value::Uint(right)) => match operator {
-            operators::ADD => left.checked_add(*right),
-            operators::SUBSTRACT => left.checked_sub(*right),
-            operators::MULTIPLY => left.checked_mul(*right),
-            operators::DIVIDE => left.checked_div(*right),
-            operators::MODULO => left.checked_rem(*right),
-            _ => None,
+        (Value::Uint(left), Value::Uint(right)) => {
+            let functions: Checked<u64> =
+                [u64::checked_add, u64::checked_sub, u64::checked_mul, u64::checked_div, u64::checked_rem];
+            checked(operator, *left, *right, functions).map(Value::Uint)
         }
-        .map(Value::Uint),
         (Value::Double(left), Value::Double(right)) => match operator {
             operators::ADD => Some(left + right),
             operators::SUBSTRACT => Some(left - right),

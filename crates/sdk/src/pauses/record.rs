@@ -22,7 +22,7 @@ use crate::Runtime;
 const PAUSES: &str = "pauses";
 /// Pauses that are recorded at most, the first by name.
 const MAX_RECORDED_PAUSES: usize = 200;
-/// Delay before the record is read or written again after a failure.
+/// Delay before the record is read or written again after a failure, which no event ends.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Name of the `ConfigMap` with an operator's record of Pauses.

@@ -3,15 +3,19 @@
 //! The time in a Lease is that of the holder's clock. It is compared with no other clock: a Lease that does not change for
 //! its whole duration, as this process measures it, is not renewed.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
+use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, ResourceExt as _};
-use kyma_api::klm;
-use tokio::{
-    sync::OnceCell,
-    time::{Instant, sleep},
+use kube::{
+    Api, Client, ResourceExt as _,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
 };
+use kyma_api::klm;
+use tokio::{sync::OnceCell, time::timeout};
 
 use crate::{error::Error, output};
 
@@ -19,8 +23,6 @@ use crate::{error::Error, output};
 const DEFAULT_DURATION: Duration = Duration::from_mins(3);
 /// Longest duration that is waited for.
 const MAX_DURATION: Duration = Duration::from_mins(10);
-/// Time between two reads of the Lease.
-const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether KLM runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,15 +74,27 @@ async fn observe(leases: &Api<Lease>) -> Result<Observed, Error> {
     }
     let duration = duration_of(first.as_ref());
     output::remark(&format!("waiting up to {} s to see whether KLM renews its Lease", duration.as_secs()));
-    let deadline = Instant::now() + duration;
-    while Instant::now() < deadline {
-        sleep(READ_INTERVAL).await;
-        let next = leases.get_opt(klm::LEASE).await?;
-        if let Some(state) = judge(next.as_ref(), first.as_ref()) {
-            return Ok(Observed { state, version: next.and_then(|lease| lease.resource_version()) });
+    // The watch only ends the wait early: one that breaks shows nothing, so the Lease is read at the end.
+    timeout(duration, until_changed(leases, first.as_ref())).await.ok();
+    let last = leases.get_opt(klm::LEASE).await?;
+    let state = judge(last.as_ref(), first.as_ref()).unwrap_or(KlmState::Stopped);
+    Ok(Observed { state, version: last.and_then(|lease| lease.resource_version()) })
+}
+
+/// Follows the Lease until it differs from an earlier read.
+async fn until_changed(leases: &Api<Lease>, first: Option<&Lease>) {
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", klm::LEASE));
+    let mut events = pin!(watcher(leases.clone(), config).default_backoff());
+    while let Some(event) = events.next().await {
+        let is_change = match event {
+            Ok(Event::Apply(lease) | Event::InitApply(lease)) => judge(Some(&lease), first).is_some(),
+            Ok(Event::Delete(_)) => true,
+            _ => false,
+        };
+        if is_change {
+            return;
         }
     }
-    Ok(Observed { state: KlmState::Stopped, version: first.and_then(|lease| lease.resource_version()) })
 }
 
 /// What a Lease shows beside an earlier read of it; none where only time can tell. Pure.
