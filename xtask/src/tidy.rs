@@ -6,6 +6,7 @@ mod dependencies;
 mod events;
 mod fuzz;
 mod klm;
+mod missing_data;
 mod patterns;
 mod proofs;
 mod purity;
@@ -30,6 +31,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(runbook::check(root, &files)?);
     findings.extend(fuzz::check(root, &files)?);
     findings.extend(klm::check(root, &files)?);
+    findings.extend(missing_data::check(root, &files)?);
     findings.extend(proofs::check(root, &files)?);
     findings.extend(events::check(root)?);
     findings.extend(patterns::check(root, &files)?);

@@ -49,6 +49,21 @@ pub const RECONCILE_REQUESTED_AT: &str = "component.kyma-project.io/reconcile-re
 /// On a component: a person asks for the chart's tests to be run. Any text, a moment in RFC 3339 by custom, that differs from
 /// `status.lastHandledTestAt`.
 pub const TEST_REQUESTED_AT: &str = "component.kyma-project.io/test-requested-at";
+/// On a component, and on a policy on a target: a JSON object with the uid of each ModuleConfig in force, by name. One
+/// that is missing later stays in force until its deletion is certain.
+pub const MODULE_CONFIGS: &str = "component.kyma-project.io/module-configs";
+/// On a policy on a target: the module for which it was made.
+pub const POLICY_OF_MODULE: &str = "component.kyma-project.io/policy-of-module";
+/// On an object with ownerReferences: whether its deletion is meant. `true`: what it stands for is removed from targets;
+/// `false`: everything stays there. Without it the garbage collector may have deleted the object, which removes nothing.
+pub const DELETION_CONFIRMED: &str = "component.kyma-project.io/deletion-confirmed";
+/// On a component: the ModuleTemplate that it was made from, in JSON: version, uid and digest of its spec.
+pub const MODULE_TEMPLATE: &str = "component.kyma-project.io/module-template";
+/// `Manual` on a component: its user approves upgrades of the module.
+pub const UPGRADE_MODE: &str = "component.kyma-project.io/upgrade-mode";
+/// `true` on a component: the module's default custom resource was created before, for an earlier component of the module.
+/// If it is gone, its user deleted it, and it is not created again.
+pub const DEFAULT_RESOURCE_CREATED: &str = "component.kyma-project.io/default-resource-created";
 /// On an object on a target that did not exist before: the hash of the owner who created it. What is only adopted
 /// is never deleted.
 pub const CREATED_BY: &str = "component.kyma-project.io/created-by";

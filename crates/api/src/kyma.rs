@@ -1,5 +1,7 @@
 //! Kyma: which modules a cluster has.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -255,6 +257,13 @@ pub struct ModuleStatus {
     /// The ModuleTemplate in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<TrackedObject>,
+    /// The module's default CR was created, so it is not created again when the module is managed again; on the hub only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub default_resource_created: bool,
+    /// Uids of the ModuleConfigs that apply to the module, by name; on the hub only. A ModuleConfig that is missing
+    /// later stays in force until its deletion is certain.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub module_configs: BTreeMap<String, String>,
 }
 
 /// An upgrade that waits for approval.

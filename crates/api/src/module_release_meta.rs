@@ -93,9 +93,10 @@ pub struct ReleasedVersion {
     /// The version.
     #[schemars(regex(pattern = patterns::PINNED_VERSION), length(max = 32))]
     pub version: String,
-    /// From then on the version is not installed anew; where it runs it stays, with a warning. Absent: no such date.
+    /// From then on the version is not installed anew; where it runs it stays, with a warning. A date and time, or a date,
+    /// which means its beginning in UTC. Absent: no such date.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "schemas::moment")]
-    #[schemars(schema_with = "schemas::date_time")]
+    #[schemars(schema_with = "schemas::date_or_date_time")]
     pub deprecation_date: Option<Time>,
     /// What to do instead; shown to the users of the version. Absent: `choose another version`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

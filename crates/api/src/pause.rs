@@ -19,7 +19,7 @@ use crate::schemas;
     derive = "PartialEq",
     doc = "Pause stops the operators within seconds, for some or all Kymas of its namespace, until it is deleted or ends.",
     printcolumn(name = "Scope", type_ = "string", json_path = ".spec.scope"),
-    printcolumn(name = "Until", type_ = "date", json_path = ".spec.until"),
+    printcolumn(name = "Until", type_ = "string", json_path = ".spec.until"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".spec.reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -42,9 +42,9 @@ pub struct PauseSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
-    /// End. Absent: until it is deleted.
+    /// End: a date and time, or a date, which means its beginning in UTC. Absent: until it is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "schemas::moment")]
-    #[schemars(schema_with = "schemas::date_time")]
+    #[schemars(schema_with = "schemas::date_or_date_time")]
     pub until: Option<Time>,
 }
 
@@ -97,6 +97,7 @@ mod tests {
         };
         assert_eq!(end("2026-01-01T00:00:00Z".into()), "2026-01-01T00:00:00Z");
         assert_eq!(end("2026-01-01T00:00:00+14:00".into()), "2025-12-31T10:00:00Z");
+        assert_eq!(end("2026-01-01".into()), "2026-01-01T00:00:00Z", "the beginning of the day");
         for late in ["9999-12-31T23:59:59Z", "9999-12-31T00:00:00Z", "2026-01-01T00:00:00"] {
             assert!(end(late.into()).starts_with("9999-12-30T"), "{late}");
         }

@@ -160,9 +160,14 @@ pub(crate) fn conditions_of_one(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A moment.
+/// A moment that an operator writes.
 pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
+}
+
+/// A moment that somebody sets: a date with a time, or a plain date.
+pub(crate) fn date_or_date_time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "anyOf": [{ "format": "date-time" }, { "format": "date" }] })
 }
 
 /// An address, as KLM's CRD has it. For people: nobody asks there.
@@ -170,11 +175,17 @@ pub(crate) fn uri(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "uri" })
 }
 
+fn start_of_day(text: &str) -> Option<Timestamp> {
+    let date: k8s_openapi::jiff::civil::Date =
+        text.parse().ok().filter(|_| text.len() == "2026-01-01".len())?;
+    Some(date.to_zoned(k8s_openapi::jiff::tz::TimeZone::UTC).ok()?.timestamp())
+}
+
 /// Reads a moment that somebody set. An API server takes some that we cannot count to, such as the end of the year
 /// 9999, and an empty list: those are the last moment that there is, since an object that cannot be read would not be
-/// heeded at all.
+/// heeded at all. A plain date is its beginning in UTC.
 pub(crate) fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {
     let set: Option<Value> = Deserialize::deserialize(from)?;
-    let parsed = |set: &Value| set.as_str().and_then(|text| text.parse().ok());
+    let parsed = |set: &Value| set.as_str().and_then(|text| text.parse().ok().or_else(|| start_of_day(text)));
     Ok(set.map(|set| Time(parsed(&set).unwrap_or(Timestamp::MAX))))
 }

@@ -61,8 +61,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let recorded = &pass.session.recorded;
     let snapshot = pass.shared.sights.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
     let spec = &pass.context.resource.spec;
-    let refusal = pass.rules.as_ref().err().cloned();
-    let refusal = refusal.or_else(|| pass.inputs.as_ref().err().cloned());
+    let refusal = pass.rules.as_ref().err().or(pass.inputs.as_ref().err()).cloned();
     let watched = pass.done.watching && snapshot.complete;
     // What others change is theirs where nothing is to be put right.
     let requested = pass.context.is_requested() && drift_mode(pass) == DriftMode::Correct;
@@ -72,6 +71,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let default = made_identity(pass);
     let pieces = pieces(pass, &Look { snapshot: &snapshot, watched, set_back }, content);
     let known = content != Content::Stale;
+    let predecessor = predecessor::of(pass, &pieces);
     let made = default.as_ref().filter(|made| spec.manager.as_ref().is_some_and(|one| is_manager(one, made)));
     Observed {
         order: pass.order,
@@ -99,7 +99,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         unseen: unseen(pass).filter(|_| !watched),
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
-        predecessor: predecessor::of(pass),
+        predecessor,
         release_unseen: former::is_unseen(pass, content),
         as_found: former::as_found(pass),
         unrecorded: recorded.history.as_ref().and_then(|history| history.failure.clone()),

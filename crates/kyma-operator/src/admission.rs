@@ -41,20 +41,18 @@ pub(crate) async fn sync(
     halt: &Halt,
 ) -> Option<Result<(), Failure>> {
     let wanted = wanted(state, observed, decided);
-    let print = policy::fingerprint(&wanted);
+    let print = policy::fingerprint(&wanted, &observed.missing_configs);
     let brought = if state.policies().has(&observed.key, &print) {
         Ok(())
     } else {
-        bring(state, observed, &wanted, &print, halt).await
+        bring(state, observed, decided, (&wanted, &print), halt).await
     };
-    (!wanted.is_empty() || brought.is_err()).then_some(brought.map_err(Failure::from))
+    (!wanted.is_empty() || brought.is_err()).then_some(brought)
 }
 
-/// Those of modules that are there, or are to be.
+/// The policies of all modules.
 fn wanted(state: &State, observed: &Observed, decided: &[Resolved]) -> BTreeMap<Id, Body> {
-    let ordered = decided.iter().filter(|resolved| matches!(resolved.decision, Decision::Install(_)));
-    let ordered = ordered.map(|resolved| resolved.module.as_str());
-    let modules: BTreeSet<&str> = observed.views.keys().map(String::as_str).chain(ordered).collect();
+    let modules = modules(observed, decided);
     let none = BTreeMap::new();
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
     let configs = state.configs();
@@ -64,13 +62,20 @@ fn wanted(state: &State, observed: &Observed, decided: &[Resolved]) -> BTreeMap<
         .collect()
 }
 
+/// Modules that are there, or are to be.
+fn modules<'a>(observed: &'a Observed, decided: &'a [Resolved]) -> BTreeSet<&'a str> {
+    let ordered = decided.iter().filter(|resolved| matches!(resolved.decision, Decision::Install(_)));
+    let ordered = ordered.map(|resolved| resolved.module.as_str());
+    observed.views.keys().map(String::as_str).chain(ordered).collect()
+}
+
 async fn bring(
     state: &State,
     observed: &Observed,
-    wanted: &BTreeMap<Id, Body>,
-    print: &str,
+    decided: &[Resolved],
+    (wanted, print): (&BTreeMap<Id, Body>, &str),
     halt: &Halt,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let kyma = &observed.key;
     let local = state.runtime.access.local();
     let target = observed.remote.as_ref().map_or(&local, |remote| &remote.session.target);
@@ -87,7 +92,14 @@ async fn bring(
         };
         versions.insert(id.clone(), version.and_then(|version| version.parse().ok()).unwrap_or_default());
     }
-    let left_over: Vec<_> = found.into_iter().filter(|(id, _)| !wanted.contains_key(id)).collect();
+    let modules = modules(observed, decided);
+    let left_over = {
+        let configs = state.configs();
+        let is_left_over = |(id, live): &(Id, DynamicObject)| {
+            !wanted.contains_key(id) && !policy::stays(&live.metadata, &configs, &modules)
+        };
+        found.into_iter().filter(is_left_over).collect::<Vec<_>>()
+    };
     if !left_over.is_empty() && halt.deletes().is_some() {
         return Ok(());
     }

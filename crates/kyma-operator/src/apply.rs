@@ -12,13 +12,14 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::annotations;
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, hub_apply};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, create_new, hub_apply};
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
 use crate::component::{ComponentKind, ComponentView};
+use crate::component_crd::{self, Offer};
 use crate::error::Error;
-use crate::plan::{Plan, Upgrade, Wanted};
+use crate::plan::{OfferedCrd, Plan, Upgrade, Wanted};
 use crate::state::State;
 
 pub(crate) use orders::give;
@@ -61,9 +62,11 @@ pub(crate) struct Authority<'a> {
 
 /// Carries out the whole plan.
 pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) -> Applied {
-    for crd in &plan.crds {
-        if let Err(failure) = install(state, crd).await.map_err(Failure::from) {
-            tracing::warn!(crd = crd.name_any(), reason = %failure.reason, "component CRD: {}", failure.message);
+    let mut done: Vec<(String, Result<(), Failure>)> = Vec::new();
+    for offered in &plan.crds {
+        if let Err(failure) = install(state, offered).await {
+            tracing::warn!(crd = offered.crd.name_any(), reason = %failure.reason, "component CRD: {}", failure.message);
+            done.push((offered.module.clone(), Err(failure)));
         }
     }
     let components = stream::iter(plan.components.clone())
@@ -71,7 +74,7 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
             (wanted.module.clone(), component(state, &wanted).await.map_err(Failure::from))
         })
         .buffer_unordered(PARALLEL);
-    let mut done: Vec<(String, Result<(), Failure>)> = components.collect().await;
+    done.extend(components.collect::<Vec<_>>().await);
     let mut missed = BTreeSet::new();
     for order in plan.orders.iter().filter(|order| order.removes()) {
         let module = &order.component.module;
@@ -106,11 +109,26 @@ pub(crate) async fn let_go(state: &State, plan: &Plan, authority: Authority<'_>)
     result
 }
 
-async fn install(state: &State, crd: &CustomResourceDefinition) -> Result<(), Error> {
+/// Judges the offer again by what the hub has now: the index leaves out CRDs that are not established or not served, and
+/// another team may have made one since.
+async fn install(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
     let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
+    let OfferedCrd { module, version, kind, crd } = offered;
     let name = crd.name_any();
-    let applied = api.patch(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(crd)).await;
-    let applied = applied.map_err(|source| Error::InstallComponentCrd { name: name.clone(), source })?;
+    let failed = |source| Error::InstallComponentCrd { name: name.clone(), source };
+    let live = api.get_opt(&name).await.map_err(failed)?;
+    let wanted = component_crd::install(&Offer { module, version, kind, crd }, live.as_ref());
+    let wanted = wanted.map_err(|because| Failure::new(because.reason, because.message))?;
+    let Some(mut wanted) = wanted else { return Ok(()) };
+    let applied = match live {
+        None => create_new(&api, FIELD_MANAGER, &wanted).await,
+        Some(live) => {
+            wanted.metadata.uid = live.metadata.uid;
+            wanted.metadata.resource_version = live.metadata.resource_version;
+            api.patch(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&wanted)).await
+        }
+    };
+    let applied = applied.map_err(failed)?;
     tracing::info!(crd = name, version = ?applied.annotations().get(annotations::CRD_VERSION), "component CRD installed");
     Ok(())
 }

@@ -5,18 +5,21 @@
 //! sorts first; rules of all of them have to hold. One that cannot be used (a rule that is no CEL) freezes what it
 //! holds for, rather than having no effect.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kyma_api::{ConfigOverrides, ModuleConfig, ModuleOverride, ResourceRule, values};
 use serde_json::{Map, Value, json};
 
 mod govern;
 mod index;
+mod recorded;
 mod report;
 mod rule;
 mod standing;
 
 pub(crate) use govern::{Governed, govern, govern_all};
 pub(crate) use index::Configs;
+pub(crate) use recorded::{ConfigUids, keep_under_missing, missing, record, recorded, recorded_of_kyma};
 pub(crate) use report::next as next_status;
 use rule::Rule;
 use standing::Standing;
@@ -29,6 +32,10 @@ pub(crate) struct Config {
     pub(crate) name: String,
     /// The object's uid and generation.
     revision: (Option<String>, Option<i64>),
+    /// When the object was created.
+    pub(crate) created: Option<Timestamp>,
+    /// Whether the garbage collector may delete it: it has ownerReferences, and no annotation confirms a deletion.
+    pub(crate) is_dependent: bool,
     /// The module.
     pub(crate) module: String,
     /// The greater one wins.
@@ -66,6 +73,11 @@ impl Config {
         self.rules.len()
     }
 
+    /// The object's uid.
+    pub(crate) fn uid(&self) -> &str {
+        self.revision.0.as_deref().unwrap_or_default()
+    }
+
     /// Whether it is the same state of the same object.
     pub(crate) fn is(&self, other: &Self) -> bool {
         (&self.name, &self.revision) == (&other.name, &other.revision)
@@ -74,6 +86,7 @@ impl Config {
 
 impl From<ModuleConfig> for Config {
     fn from(object: ModuleConfig) -> Self {
+        let is_dependent = kyma_sdk::may_be_garbage(&object.metadata);
         let spec = object.spec;
         let ConfigOverrides { module: entry, component } = spec.overrides.unwrap_or_default();
         let entry = entry.unwrap_or_default();
@@ -86,6 +99,8 @@ impl From<ModuleConfig> for Config {
         Self {
             name: object.metadata.name.unwrap_or_default(),
             revision: (object.metadata.uid, object.metadata.generation),
+            created: object.metadata.creation_timestamp.map(|time| time.0),
+            is_dependent,
             module: spec.module,
             priority: spec.priority.unwrap_or_default(),
             selector: spec.selector,

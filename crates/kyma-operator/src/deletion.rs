@@ -25,8 +25,8 @@ const REASON: DeletionReason = DeletionReason::KymaDeleted;
 /// What is known of a Kyma that is being deleted.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
-    /// Its namespace or its CRD is terminating.
-    pub(crate) scope_terminating: bool,
+    /// Nobody requested the deletion: the namespace or the CRD is terminating, or the garbage collector deleted it.
+    pub(crate) nothing_requested: bool,
     /// Its components.
     pub(crate) components: &'a [ComponentView],
     /// Whether modules lost their component, so that nothing removes them.
@@ -140,7 +140,7 @@ impl Facts<'_> {
 
 /// The next step of a deletion.
 pub(crate) fn next(facts: &Facts<'_>) -> Step {
-    if facts.scope_terminating {
+    if facts.nothing_requested {
         return Step::Release;
     }
     if is_gone(facts) {

@@ -18,6 +18,8 @@ pub(crate) enum Error {
     Report { kyma: KymaKey, source: kube::Error },
     #[error("write the status of ModuleConfig {name}")]
     ReportConfig { name: String, source: kube::Error },
+    #[error("read ModuleConfig {name}")]
+    ReadConfig { name: String, source: kube::Error },
     #[error("read namespace {namespace} and CRD {crd}")]
     ReadScope { namespace: String, crd: String, source: kube::Error },
     #[error("list components of Kyma {kyma} that are not watched")]
@@ -125,6 +127,7 @@ impl From<Error> for Failure {
             }
             Error::Claim { source, .. }
             | Error::ReportConfig { source, .. }
+            | Error::ReadConfig { source, .. }
             | Error::ReadScope { source, .. }
             | Error::ListUnwatched { source, .. }
             | Error::ListAccess { source, .. }

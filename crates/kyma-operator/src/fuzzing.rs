@@ -34,5 +34,5 @@ pub fn select(spec: &Value) -> Result<(String, Vec<Wish>), String> {
 
 /// The spec of a target's Kyma that is born with what a spec chooses.
 pub fn birth(spec: &Value) -> Value {
-    selection::birth(&selection::choice(spec))
+    selection::birth(&selection::choice(spec, None))
 }

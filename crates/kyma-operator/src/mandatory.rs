@@ -28,8 +28,10 @@ enum End {
     No,
     /// Somebody wished it.
     Wished,
-    /// Its namespace or its CRD is gone or going, which nobody wished for its sake.
+    /// Its namespace or its CRD is gone or going, or the garbage collector deleted it: nobody requested it.
     Swept,
+    /// The garbage collector may have deleted it, and a person may still confirm it.
+    Unconfirmed,
 }
 
 /// What to do next.
@@ -50,7 +52,7 @@ fn next(facts: Facts) -> Step {
     match (is_held, end) {
         (false, End::No) if is_mandatory => Step::Hold,
         (true, End::Wished) if is_mandatory && left > 0 => Step::Withdraw,
-        (true, End::No) if is_mandatory => Step::Rest,
+        (true, End::No | End::Unconfirmed) if is_mandatory => Step::Rest,
         (false, _) => Step::Rest,
         (true, _) => Step::Release,
     }
@@ -76,6 +78,11 @@ mod tests {
         assert_eq!(next(deleted), Step::Withdraw);
         assert_eq!(next(Facts { left: 0, ..deleted }), Step::Release);
         assert_eq!(next(Facts { is_held: false, ..deleted }), Step::Rest, "it goes without asking");
+    }
+
+    #[test]
+    fn a_deletion_by_the_garbage_collector_waits_for_a_confirmation() {
+        assert_eq!(next(Facts { end: End::Unconfirmed, ..MANDATORY }), Step::Rest);
     }
 
     #[test]

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use kyma_api::{DeletionPolicy, Kyma, Selection as Choice, TargetRef, names};
+use kube::api::ListParams;
+use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Selection as Choice, TargetRef, names};
 use kyma_sdk::{Failure, Halt, KymaKey, Pass};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::apply::Authority;
+use crate::apply::{self, Authority};
 use crate::component::ComponentView;
+use crate::config::{self, ConfigUids};
+use crate::error::Error;
+use crate::feeds::explain_configs;
 use crate::local;
 use crate::maintenance::Skips;
 use crate::resolve::Installed;
@@ -26,8 +30,8 @@ pub(crate) struct Observed {
     pub(crate) uid: String,
     /// The way to the target; none where it is the hub.
     pub(crate) remote: Option<RemoteSide>,
-    /// What the user chose, as the hub remembers it.
-    pub(crate) choice: Choice,
+    /// What the user chose, as the hub remembers it; none if nothing usable was ever read.
+    pub(crate) choice: Option<Choice>,
     /// The selection in force; the last good one if the present one cannot be used, and why it cannot.
     pub(crate) selection: Option<Selection>,
     /// Who said that upgrades need not wait for a maintenance window.
@@ -35,6 +39,8 @@ pub(crate) struct Observed {
     pub(crate) refused: Option<SelectionError>,
     /// Components by module.
     pub(crate) views: BTreeMap<String, ComponentView>,
+    /// ModuleConfigs on record that are missing and stay in force, by module.
+    pub(crate) missing_configs: BTreeMap<String, ConfigUids>,
 }
 
 /// The target's side of a Kyma.
@@ -73,6 +79,8 @@ fn installed(view: &ComponentView) -> Installed {
         running: view.running.clone(),
         channel: view.channel.clone(),
         mandatory: view.mandatory,
+        template: view.template.clone(),
+        is_manual: view.is_manual,
         leaving: view.terminating && view.deletion_policy == DeletionPolicy::Delete,
     }
 }
@@ -97,20 +105,22 @@ pub(crate) async fn observe(
     };
     let remembered = kyma.status.as_ref().and_then(|status| status.selection.clone());
     let (selection, refused, choice) = match Selection::read(&spec) {
-        Ok(read) => (Some(read), None, selection::choice(&spec)),
+        Ok(read) => (Some(read), None, Some(selection::choice(&spec, remembered.as_ref()))),
         Err(error) => {
             let last = remembered.as_ref().and_then(|last| Selection::read(&json!(last)).ok());
-            (last, Some(error), remembered.unwrap_or_default())
+            (last, Some(error), remembered)
         }
     };
     let skips_windows = match kyma.spec.skip_maintenance_windows {
         Some(true) => Some(Skips::OnHub),
         _ => selection::skips_windows(&spec).then_some(Skips::OnTarget),
     };
+    let views = views(state, &key, kyma.status.as_ref());
     Ok(Some(Observed {
         skips_windows,
         uid: kyma.uid().unwrap_or_default(),
-        views: views(state, &key),
+        missing_configs: missing_configs(state, &kyma, &views).await?,
+        views,
         key,
         kyma,
         remote,
@@ -120,10 +130,35 @@ pub(crate) async fn observe(
     }))
 }
 
-/// The components of a Kyma by module. Where a module has two, the one that stays counts.
-pub(crate) fn views(state: &State, key: &KymaKey) -> BTreeMap<String, ComponentView> {
+async fn missing_configs(
+    state: &State,
+    kyma: &Kyma,
+    views: &BTreeMap<String, ComponentView>,
+) -> Result<BTreeMap<String, ConfigUids>, Failure> {
+    let mut missing = BTreeMap::new();
+    for (module, recorded) in config::recorded_of_kyma(kyma.status.as_ref(), views) {
+        let left = explain_configs(state, &recorded).await?;
+        if !left.is_empty() {
+            missing.insert(module, left);
+        }
+    }
+    Ok(missing)
+}
+
+/// The components of a Kyma by module. Where a module has two, the one that stays counts. One that lost its label is
+/// mandatory by the Kyma's record.
+pub(crate) fn views(
+    state: &State,
+    key: &KymaKey,
+    status: Option<&KymaStatus>,
+) -> BTreeMap<String, ComponentView> {
+    let is_recorded = |module: &str| {
+        let mut known = status.iter().flat_map(|status| status.mandatory_modules.iter().flatten());
+        known.any(|known| known.name == module)
+    };
     let mut found: BTreeMap<String, ComponentView> = BTreeMap::new();
-    for view in state.components().of(key) {
+    for mut view in state.components().of(key) {
+        view.mandatory |= is_recorded(&view.module);
         match found.get(&view.module) {
             Some(held) if !held.terminating => {}
             _ => drop(found.insert(view.module.clone(), view)),
@@ -142,10 +177,35 @@ async fn remote_side(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Opt
         Some(Remote::Present(remote)) => *remote,
         Some(Remote::Absent) => {
             let remembered = kyma.status.as_ref().and_then(|status| status.selection.clone());
-            let choice = remembered.unwrap_or_else(|| selection::choice(&json!(kyma.spec)));
+            let choice = match remembered {
+                Some(remembered) => remembered,
+                None => recovered_choice(state, kyma).await?,
+            };
             target_kyma::give_birth(state, kyma, &session, &choice).await?
         }
     };
     let reference = TargetRef { kubeconfig_secret_ref: Some(session.access.clone()) };
     Ok(Some(RemoteSide { session, kyma: remote, reference }))
+}
+
+/// The choice of a Kyma that neither the hub nor the target remembers: the hub's initial set, unless modules are
+/// installed.
+async fn recovered_choice(state: &State, kyma: &Kyma) -> Result<Choice, Failure> {
+    let initial = selection::choice(&json!(kyma.spec), None);
+    let components = state.components().of(&KymaKey::of(kyma));
+    let is_chosen = |view: &ComponentView| !view.mandatory && view.deletion_policy == DeletionPolicy::Orphan;
+    let mut specs: Vec<Value> = Vec::new();
+    for view in components.into_iter().filter(is_chosen) {
+        // The role need not allow to get components.
+        let only = ListParams::default().fields(&format!("metadata.name={}", view.name));
+        let live = apply::api_of(state, &view)?.list(&only).await;
+        let failed = |source| Error::ReadComponent { component: apply::named(&view), source };
+        let live = live.map_err(failed)?.items.into_iter();
+        specs.extend(live.filter_map(|component| component.data.get("spec").cloned()));
+    }
+    if specs.is_empty() {
+        return Ok(initial);
+    }
+    tracing::warn!(kyma = %KymaKey::of(kyma), modules = specs.len(), "the choice of modules is lost: every module with a component is chosen");
+    Ok(selection::recovered(&initial, &specs))
 }

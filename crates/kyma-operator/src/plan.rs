@@ -2,7 +2,7 @@
 //!
 //! Pure. Nothing that is as it should be appears in the plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::component::DeletionReason;
@@ -42,6 +42,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) target_namespace: &'a str,
     /// What is installed, by module.
     pub(crate) installed: &'a BTreeMap<String, ComponentView>,
+    /// Modules whose default CR was created for an earlier component.
+    pub(crate) default_resources: &'a BTreeSet<String>,
     /// Kinds that the hub knows.
     pub(crate) kinds: &'a Kinds,
     /// The operator's settings.
@@ -56,7 +58,7 @@ pub(crate) struct Scope<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Component CRDs to install or extend.
-    pub(crate) crds: Vec<CustomResourceDefinition>,
+    pub(crate) crds: Vec<OfferedCrd>,
     /// Components to apply.
     pub(crate) components: Vec<Wanted>,
     /// Components to let go.
@@ -80,6 +82,19 @@ impl Plan {
             || !self.recalls.is_empty()
             || self.orders.iter().any(Order::removes)
     }
+}
+
+/// A component CRD that a template brings, and that the hub lacks or has in an older version as far as is known.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OfferedCrd {
+    /// The module.
+    pub(crate) module: String,
+    /// The module's version.
+    pub(crate) version: String,
+    /// The kind that is asked for.
+    pub(crate) kind: ComponentKind,
+    /// The CRD as its author wrote it.
+    pub(crate) crd: CustomResourceDefinition,
 }
 
 /// What changes of a component that is being removed; the rest of it, the order among that, stays as it is.
@@ -271,10 +286,15 @@ fn offer_crd(
         serde_json::from_value(Value::Object(brought.clone())).map_err(unreadable)?;
     let offer = Offer { module, version: &install.version, kind, crd: &crd };
     let live = scope.kinds.crd(kind).map(AsRef::as_ref);
-    let Some(wanted) = component_crd::install(&offer, live)? else {
+    if component_crd::install(&offer, live)?.is_none() {
         return Ok(());
-    };
-    plan.crds.push(wanted);
+    }
+    plan.crds.push(OfferedCrd {
+        module: module.to_owned(),
+        version: install.version.clone(),
+        kind: kind.clone(),
+        crd,
+    });
     let is_usable = live.is_some_and(|live| component_crd::violations(live, kind).is_empty());
     if is_usable {
         Ok(())

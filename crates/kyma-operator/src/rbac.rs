@@ -117,20 +117,6 @@ fn hub_namespace() -> Vec<Rule> {
         Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status").guarded(STATUS),
         Rule::new(
             OPERATOR,
-            &["moduletemplates", "modulereleasemetas"],
-            &["list", "watch"],
-            "observe: the catalogue",
-        ),
-        Rule::new(
-            OPERATOR,
-            &["modulereleasemetas"],
-            &["patch"],
-            "mandatory: our finalizer, which holds a deleted one until every Kyma is rid of its module",
-        )
-        .guarded(METADATA),
-        Rule::new(OPERATOR, &["moduleconfigs"], &["list", "watch"], "observe: central configuration"),
-        Rule::new(
-            OPERATOR,
             &["moduleconfigs/status", "pauses/status"],
             &["patch"],
             "report: for whom a ModuleConfig holds; whether a Pause does",
@@ -160,7 +146,33 @@ fn hub_namespace() -> Vec<Rule> {
         Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events for people")
             .guarded(Guard::Role("no operator reads events")),
     ]);
+    rules.extend(catalogue());
     rules
+}
+
+/// What is known of modules.
+fn catalogue() -> [Rule; 3] {
+    [
+        Rule::new(
+            OPERATOR,
+            &["moduletemplates", "modulereleasemetas"],
+            &["list", "watch"],
+            "observe: the catalogue",
+        ),
+        Rule::new(
+            OPERATOR,
+            &["modulereleasemetas"],
+            &["patch"],
+            "mandatory: our finalizer, which holds a deleted one until every Kyma is rid of its module",
+        )
+        .guarded(METADATA),
+        Rule::new(
+            OPERATOR,
+            &["moduleconfigs"],
+            &["get", "list", "watch"],
+            "observe: central configuration, and whether one that is missing was deleted",
+        ),
+    ]
 }
 
 fn target() -> Vec<Rule> {

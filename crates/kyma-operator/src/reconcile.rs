@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::hand_over::{self, Actor};
-use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
+use kyma_api::{ErrorClass, Kyma, KymaStatus, MandatoryModule, Reason, State as ModuleState};
 use kyma_sdk::{Failure, Halt, KymaKey, Pass, Wait, evaluate_apart};
 
 use crate::apply::{self, Applied};
@@ -14,7 +14,8 @@ use crate::brought::Brought;
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::component::ComponentView;
-use crate::config::{Governed, govern_all};
+use crate::config::{Governed, govern_all, keep_under_missing};
+use crate::deletion::IgnorePolicy;
 use crate::error::Error;
 use crate::lost;
 use crate::mirror;
@@ -72,9 +73,9 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
         Err(failure) => return troubled(state, &kyma, failure).await,
     };
     let decided = loop {
-        let governed = govern(state, &observed).await?;
+        let entries = govern(state, &observed).await?;
         // ModuleConfigs that changed meanwhile decide anew.
-        if let Some(decided) = decide(state, &observed, pass.halt(), &governed) {
+        if let Some(decided) = decide(state, &observed, pass.halt(), &entries) {
             break decided;
         }
     };
@@ -155,25 +156,37 @@ async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> 
     Ok(Wait::Answer(left + Duration::from_millis(100)))
 }
 
-/// All entries in force, and the revision of the ModuleConfigs that they come from. Rules are evaluated apart, and while
-/// no lock is held.
-async fn govern(state: &State, observed: &Observed) -> Result<(u64, Vec<Governed>), Failure> {
-    let Some(selection) = observed.selection.clone() else { return Ok((0, vec![])) };
+/// The entries in force of one Kyma.
+#[derive(Default)]
+struct Entries {
+    /// Revision of the ModuleConfigs that they come from.
+    revision: u64,
+    /// Those that the user made.
+    wishes: Vec<Governed>,
+    /// Those of modules whose removal is held up.
+    leaving: BTreeMap<String, Governed>,
+}
+
+/// Returns all entries in force. Rules are evaluated apart, and while no lock is held.
+async fn govern(state: &State, observed: &Observed) -> Result<Entries, Failure> {
+    let Some(selection) = observed.selection.clone() else { return Ok(Entries::default()) };
     let labels = observed.kyma.metadata.labels.clone().unwrap_or_default();
+    let installed = observed.installed();
     let configs = state.configs().clone();
     let has_rules = configs.have_rules();
-    let evaluate = move || (configs.revision(), govern_all(&configs, &labels, &selection));
-    if has_rules { evaluate_apart(RULES_DEADLINE, evaluate).await } else { Ok(evaluate()) }
+    let evaluate = move || Entries {
+        revision: configs.revision(),
+        wishes: govern_all(&configs, &labels, &selection),
+        leaving: resolve::govern_leaving(&configs, &labels, &installed),
+    };
+    let mut entries = if has_rules { evaluate_apart(RULES_DEADLINE, evaluate).await? } else { evaluate() };
+    keep_under_missing(&mut entries.wishes, &observed.missing_configs);
+    Ok(entries)
 }
 
 /// Decides about all modules, and remembers which catalogue changes would change that. Without a selection that
-/// can be used nothing is decided: everything stays. `None` if `governed` is of ModuleConfigs that changed since.
-fn decide(
-    state: &State,
-    observed: &Observed,
-    halt: &Halt,
-    (revision, wishes): &(u64, Vec<Governed>),
-) -> Option<Vec<Resolved>> {
+/// can be used nothing is decided: everything stays. `None` if `entries` are of ModuleConfigs that changed since.
+fn decide(state: &State, observed: &Observed, halt: &Halt, entries: &Entries) -> Option<Vec<Resolved>> {
     let Some(selection) = &observed.selection else { return Some(vec![]) };
     let installed = observed.installed();
     let none = BTreeMap::new();
@@ -181,19 +194,25 @@ fn decide(
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
     // Both are held until the interests are known: a change in between would wake nobody.
     let configs = state.configs();
-    if configs.revision() != *revision {
+    if configs.revision() != entries.revision {
         return None;
     }
     // First, or a policy that changes meanwhile would wake somebody else.
     state.awaits_window(&observed.key, true);
+    let recorded = recorded(&before, observed);
+    let components = state.components();
     let mut catalogue = state.catalogue_mut();
     let decided = resolve::resolve(&Inputs {
         labels,
         channel: &selection.channel,
-        wishes,
+        wishes: &entries.wishes,
+        leaving: &entries.leaving,
         configs: &configs,
+        missing_configs: &observed.missing_configs,
         installed: &installed,
         catalogue: &catalogue,
+        contents: components.contents(),
+        recorded: &recorded,
         policy: &state.policy,
         upgrades_halted: halt.upgrades(),
         lost: &lost::of(&before, &observed.views, state.args.ignore_policy),
@@ -205,8 +224,15 @@ fn decide(
     state.awaits_window(&observed.key, decided.iter().any(windows::is_awaited));
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     catalogue.follow(&observed.key, &interests);
-    state.count_for_configs(&observed.key, wishes);
+    state.count_for_configs(&observed.key, &entries.wishes);
     Some(decided)
+}
+
+/// Versions that modules without a component were installed in, as the status remembers them.
+fn recorded(before: &KymaStatus, observed: &Observed) -> BTreeMap<String, String> {
+    let lost = before.modules.iter().flatten().filter(|line| !observed.views.contains_key(&line.name));
+    let installed = lost.filter(|line| line.manifest.is_some() && line.state != ModuleState::Deleting);
+    installed.filter_map(|line| Some((line.name.clone(), line.version.clone()?))).collect()
 }
 
 /// Since when upgrades have been waiting for approval, as the status remembers it.
@@ -218,6 +244,9 @@ fn offered(before: &KymaStatus) -> BTreeMap<String, Timestamp> {
 }
 
 fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Plan {
+    let lines = observed.kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+    let created = lines.filter(|line| line.default_resource_created);
+    let default_resources = created.map(|line| line.name.clone()).collect();
     let kinds = state.kinds();
     state.waits_for_kinds(&observed.key, plan::unready_kinds(&kinds, decided));
     let scope = plan::Scope {
@@ -232,6 +261,7 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Hal
         },
         target_namespace: &state.runtime.settings.target_namespace,
         installed: &observed.views,
+        default_resources: &default_resources,
         kinds: &kinds,
         policy: &state.policy,
         ignore: state.args.ignore_policy,
@@ -250,7 +280,7 @@ fn status_of(
 ) -> (KymaStatus, Wait) {
     let now = Timestamp::now();
     let before = observed.kyma.status.clone().unwrap_or_default();
-    let views = observe::views(state, &observed.key);
+    let views = observe::views(state, &observed.key, Some(&before));
     let outcomes: Vec<Outcome<'_>> = decided
         .iter()
         .map(|resolved| Outcome {
@@ -280,8 +310,8 @@ fn status_of(
         target: observed.remote.as_ref().map(|remote| remote.session.identity.clone()),
         is_remote: observed.remote.is_some(),
         access_missing: false,
-        choice: observed.remote.as_ref().map(|_| observed.choice.clone()),
-        mandatory: Some(lost::mandatory(&before, &views, state.args.ignore_policy)),
+        choice: observed.remote.as_ref().and_then(|_| observed.choice.clone()),
+        mandatory: Some(mandatory(&before, &views, decided, state.args.ignore_policy)),
         windows: windows::told(decided, observed.skips_windows),
         pull_secret: brought.pull_secret(),
         resource_rules: brought.resource_rules(),
@@ -291,6 +321,26 @@ fn status_of(
     let due = report::earliest(outcomes.iter().filter_map(report::next_look), now);
     let wait = due.and_then(|due| Duration::try_from(due).ok()).map_or(Wait::Event, Wait::Timer);
     (status, wait)
+}
+
+/// Mandatory modules on record; one that its user chooses by now is none of them any more.
+fn mandatory(
+    before: &KymaStatus,
+    views: &BTreeMap<String, ComponentView>,
+    decided: &[Resolved],
+    ignore: IgnorePolicy,
+) -> Vec<MandatoryModule> {
+    let is_chosen = |module: &str| {
+        decided.iter().filter(|resolved| resolved.module == module).any(|resolved| match &resolved.decision {
+            Decision::Install(install)
+            | Decision::KeepVersion(install, _)
+            | Decision::Await(Some(install), _) => !install.mandatory,
+            _ => false,
+        })
+    };
+    let mut known = lost::mandatory(before, views, ignore);
+    known.retain(|known| !is_chosen(&known.name));
+    known
 }
 
 /// A component that was just let go without its target being touched is not shown any more.

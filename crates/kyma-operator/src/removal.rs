@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::{Api, CustomResourceExt, ResourceExt};
 use kyma_api::condition;
 use kyma_api::{Kyma, Reason, annotations, labels, names};
-use kyma_sdk::{DeleteGate, Failure, KymaKey, Pass, Wait};
+use kyma_sdk::{DeleteGate, DeletionRequest, Failure, KymaKey, Pass, Wait};
 
 use crate::admission;
 use crate::claim;
@@ -57,17 +57,30 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     if let Err(refused) = local::is_local(state, kyma) {
         return report::leave_alone(state, kyma, refused.reason, &refused.message).await;
     }
-    take_step(state, kyma, pass).await
+    let request = DeletionRequest::of(&kyma.metadata, Timestamp::now());
+    let key = KymaKey::of(kyma);
+    let is_terminating = scope::is_terminating(state, &key.namespace, Kyma::crd_name()).await?;
+    if let (DeletionRequest::Unconfirmed { until: end }, false) = (request, is_terminating) {
+        let why = DeletionRequest::message(end);
+        report::leave_alone(state, kyma, Reason::DeletionUnconfirmed, &why).await?;
+        return Ok(Wait::Timer(until(end)));
+    }
+    go_on(state, kyma, pass, is_terminating || request == DeletionRequest::Orphan).await
 }
 
-/// Takes the next step of a deletion that may go on.
-async fn take_step(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
+/// Carries out the next step.
+async fn go_on(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    pass: &Pass,
+    nothing_requested: bool,
+) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let components = state.components().of(&key);
     let lost = lost_modules(state, kyma);
     let mut reach = reach(state, kyma, &components, &lost, pass).await?;
     let mut facts = Facts {
-        scope_terminating: scope::is_terminating(state, &key.namespace, Kyma::crd_name()).await?,
+        nothing_requested,
         components: &components,
         has_lost: !lost.is_empty(),
         target: reach.facts,
@@ -87,7 +100,7 @@ async fn take_step(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
         }
     };
     let gone = deletion::is_gone(&facts);
-    let may_let_go = matches!(step, Step::CleanTarget | Step::Release) && !facts.scope_terminating && !gone;
+    let may_let_go = matches!(step, Step::CleanTarget | Step::Release) && !facts.nothing_requested && !gone;
     if may_let_go && unseen::are_left(state, kyma).await? {
         step = Step::AwaitUnwatched;
     }

@@ -13,22 +13,25 @@ use kyma_api::visibility::{Hidden, Viewer};
 use kyma_api::{Reason, State};
 
 use crate::catalogue::{Catalogue, Interest, Release, Template};
-use crate::component::kind_of;
-use crate::config::{Configs, Governed};
+use crate::component::{Contents, TemplateRecord, kind_of};
+use crate::config::{self, ConfigUids, Configs, Governed};
 use crate::lost::Lost;
 use crate::maintenance::Maintenance;
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 
 mod approval;
 mod awaited;
+mod changed;
 mod deprecation;
 mod downtime;
 mod halt;
 mod leaving;
 mod lost;
+mod rollout;
 mod version;
 
 pub(crate) use awaited::Awaited;
+pub(crate) use leaving::govern_leaving;
 pub(crate) use lost::finish;
 pub(crate) use version::compare;
 
@@ -41,12 +44,20 @@ pub(crate) struct Inputs<'a> {
     pub(crate) channel: &'a str,
     /// The modules asked for, under what ModuleConfigs say.
     pub(crate) wishes: &'a [Governed],
+    /// The entries in force of modules whose removal is held up, by module.
+    pub(crate) leaving: &'a BTreeMap<String, Governed>,
     /// The ModuleConfigs: they hold also for what nobody asks for.
     pub(crate) configs: &'a Configs,
+    /// ModuleConfigs on record that are missing and stay in force, by module.
+    pub(crate) missing_configs: &'a BTreeMap<String, ConfigUids>,
     /// What is installed, by module.
     pub(crate) installed: &'a BTreeMap<String, Installed>,
     /// What there is to install.
     pub(crate) catalogue: &'a Catalogue,
+    /// The content of module versions, as components record it.
+    pub(crate) contents: &'a Contents,
+    /// Versions on record of modules that have no component now.
+    pub(crate) recorded: &'a BTreeMap<String, String>,
     /// The operator's settings.
     pub(crate) policy: &'a Policy,
     /// Why what is installed keeps its version now.
@@ -91,6 +102,10 @@ pub(crate) struct Installed {
     pub(crate) mandatory: bool,
     /// Its removal was ordered and is under way.
     pub(crate) leaving: bool,
+    /// The ModuleTemplate that it was made from.
+    pub(crate) template: Option<TemplateRecord>,
+    /// Its user approves upgrades, as the last entry said.
+    pub(crate) is_manual: bool,
 }
 
 impl Installed {
@@ -116,6 +131,8 @@ pub(crate) struct Resolved {
     pub(crate) interest: Interest,
     /// When time alone may change it.
     pub(crate) until: Option<Timestamp>,
+    /// The ModuleConfigs under which it was made.
+    pub(crate) configs: ConfigUids,
 }
 
 /// What to do with a module.
@@ -238,7 +255,7 @@ fn decide(inputs: &Inputs<'_>, governed: &Governed) -> Resolved {
         _ => None,
     };
     let until = deprecated.into_iter().chain(opens).min();
-    Resolved { module: wish.name.clone(), decision, interest, until }
+    Resolved { module: wish.name.clone(), decision, interest, until, configs: wish.central.configs.clone() }
 }
 
 /// An entry that breaks a rule is not followed: what runs stays as it is.
@@ -276,21 +293,41 @@ fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<I
 
 /// Compares what was chosen with what runs.
 fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, install: Install) -> Decision {
-    let Some(installed) = installed else {
-        return match deprecation::deprecated(inputs, &install) {
-            Some(why) => Decision::Refuse(Because::error(Reason::VersionDeprecated, why)),
-            None => Decision::Install(install),
+    if let Some(because) = changed::refused(inputs, installed, &install) {
+        let is_other = |installed: &&Installed| installed.wanted() != Some(install.version.as_str());
+        return match installed.filter(is_other) {
+            Some(installed) => keep_version(inputs, installed, &install, because),
+            None => object(installed, &Because { state: State::Error, ..because }),
         };
-    };
+    }
+    let Some(installed) = installed else { return install_anew(inputs, wish, install) };
     if let Some(because) = kind_changed(installed, &install) {
         return Decision::Keep(because);
     }
     let held_back = version::judge(installed, &install)
         .or_else(|| halt::halted(inputs, installed, &install))
+        .or_else(|| rollout::held_back(wish, installed, &install))
         .map(|because| keep_version(inputs, installed, &install, because))
         .or_else(|| deprecation::decide(inputs, installed, &install))
         .or_else(|| approval::decide(inputs, wish, installed, &install))
         .or_else(|| downtime::decide(inputs, installed, &install));
+    held_back.unwrap_or(Decision::Install(install))
+}
+
+/// A module without a component. One that is on record keeps its version where another would not be installed over it.
+fn install_anew(inputs: &Inputs<'_>, wish: &Wish, install: Install) -> Decision {
+    if let Some(why) = deprecation::deprecated(inputs, &install) {
+        return Decision::Refuse(Because::error(Reason::VersionDeprecated, why));
+    }
+    let Some(recorded) = inputs.recorded.get(&wish.name) else { return Decision::Install(install) };
+    let installed = Installed {
+        ordered: Some(recorded.clone()),
+        channel: install.channel.clone(),
+        ..Installed::default()
+    };
+    let held_back = rollout::held_back(wish, &installed, &install)
+        .map(|because| keep_version(inputs, &installed, &install, because))
+        .or_else(|| approval::decide(inputs, wish, &installed, &install));
     held_back.unwrap_or(Decision::Install(install))
 }
 
@@ -305,12 +342,13 @@ fn keep_version(inputs: &Inputs<'_>, installed: &Installed, install: &Install, b
 fn kept(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Install> {
     let version = installed.wanted()?;
     let template = inputs.catalogue.template(&install.release.module, version)?;
-    Some(Install {
+    let kept = Install {
         template: Arc::clone(template),
         version: version.to_owned(),
         channel: installed.channel.clone(),
         ..install.clone()
-    })
+    };
+    changed::refused(inputs, Some(installed), &kept).is_none().then_some(kept)
 }
 
 /// What is installed stays; only an explicit flag lets lost visibility remove it.
@@ -353,14 +391,32 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
             let wish = Arc::new(Wish { central, ..Wish::of(&release.module) });
             let install = Install { template, release, version, channel: None, mandatory: true, wish };
             let because = installed.and_then(|installed| {
-                kind_changed(installed, &install)
+                missing_config(inputs, &install.release.module)
+                    .or_else(|| kind_changed(installed, &install))
                     .or_else(|| version::judge(installed, &install))
                     .or_else(|| halt::halted(inputs, installed, &install))
+                    .or_else(|| rollout::held_back(&install.wish, installed, &install))
             });
-            because.map_or(Decision::Install(install), Decision::Keep)
+            match (because, changed::refused(inputs, installed, &install)) {
+                (Some(because), _) => Decision::Keep(because),
+                (None, Some(changed)) => object(installed, &changed),
+                (None, None) => Decision::Install(install),
+            }
         }
     };
-    Some(Resolved { module: release.module.clone(), decision, interest, until: None })
+    Some(Resolved {
+        module: release.module.clone(),
+        decision,
+        interest,
+        until: None,
+        configs: ConfigUids::new(),
+    })
+}
+
+/// Why a module that nobody has an entry for stays as it is: a ModuleConfig on its record is missing.
+fn missing_config(inputs: &Inputs<'_>, module: &str) -> Option<Because> {
+    let name = inputs.missing_configs.get(module)?.keys().next()?;
+    Some(config::missing(name))
 }
 
 /// Installed, but in no wish: the entry was taken out. A mandatory module stays until its release meta was deleted
@@ -379,7 +435,7 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resol
         let message = format!("module {module} was mandatory and is no longer; it stays as it is");
         Decision::Keep(Because::warning(Reason::Mandatory, message))
     };
-    Resolved { module: module.to_owned(), decision, interest, until: None }
+    Resolved { module: module.to_owned(), decision, interest, until: None, configs: ConfigUids::new() }
 }
 
 /// Lost, and in no wish. What was mandatory stays until its release meta was deleted for all to see.

@@ -9,7 +9,12 @@ use std::collections::BTreeSet;
 use kyma_api::{KymaModule, Reason, ResourcePolicy, Upgrade, limits};
 use serde_json::{Map, Value, json};
 
+use crate::config::ConfigUids;
+
 mod entry;
+mod recovered;
+
+pub(crate) use recovered::recovered;
 
 /// The channel for a module where neither it nor its Kyma names one (KLM's constant).
 pub(crate) const DEFAULT_CHANNEL: &str = "regular";
@@ -77,6 +82,8 @@ pub(crate) struct Central {
     pub(crate) component: Map<String, Value>,
     /// Over the spec of a component of another kind: without what is said of all modules.
     pub(crate) own_kind: Map<String, Value>,
+    /// The ModuleConfigs.
+    pub(crate) configs: ConfigUids,
 }
 
 /// Why a selection as a whole cannot be used; what is installed stays.
@@ -173,22 +180,30 @@ pub(crate) fn reduced(spec: &Value) -> Value {
     Value::Object(kept)
 }
 
-/// What a user has a say in, of a spec: as the hub remembers it, and as the target's Kyma is born with it.
-/// Entries that cannot be read are left out.
-pub(crate) fn choice(spec: &Value) -> kyma_api::Selection {
+/// What a user has a say in, of a spec: as the hub remembers it, and as the target's Kyma is born with it. Of an entry
+/// that cannot be read stays what was remembered of it, or its name: it takes its module out no more than it changes it.
+pub(crate) fn choice(spec: &Value, remembered: Option<&kyma_api::Selection>) -> kyma_api::Selection {
+    let before = |name: &str| {
+        let mut known = remembered.into_iter().flat_map(|choice| &choice.modules);
+        known.find(|module| module.name == name).cloned()
+    };
+    let module = |module: &Value| {
+        let read: Result<KymaModule, _> = serde_json::from_value(module.clone());
+        read.ok().or_else(|| {
+            let name = module.get("name").and_then(Value::as_str)?;
+            Some(before(name).unwrap_or_else(|| KymaModule::new(name)))
+        })
+    };
     let modules = spec.get("modules").and_then(Value::as_array).into_iter().flatten();
     kyma_api::Selection {
         channel: spec.get("channel").and_then(Value::as_str).map(str::to_owned),
-        modules: modules
-            .filter_map(|module| serde_json::from_value(module.clone()).ok())
-            .map(known_fields)
-            .collect(),
+        modules: modules.filter_map(module).map(known_fields).collect(),
     }
 }
 
 /// The spec with which the target's Kyma is first born: channel and modules of the hub's.
 pub fn initial_spec(kyma: &kyma_api::Kyma) -> Value {
-    birth(&choice(&json!(kyma.spec)))
+    birth(&choice(&json!(kyma.spec), None))
 }
 
 /// The spec of a Kyma that starts from a choice.

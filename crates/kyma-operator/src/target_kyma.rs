@@ -92,6 +92,8 @@ pub(crate) fn status_for(status: &KymaStatus, namespace: &str) -> KymaStatus {
     let mut status = KymaStatus { target: None, selection: None, mandatory_modules: None, ..status.clone() };
     for module in status.modules.iter_mut().flatten() {
         module.manifest = None;
+        module.module_configs.clear();
+        module.default_resource_created = false;
         if let Some(meta) = module.template.as_mut().and_then(|template| template.metadata.as_mut()) {
             meta.namespace = Some(namespace.to_owned());
         }

@@ -3,16 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use kube::api::ObjectMeta;
 use kyma_api::visibility::{Audience, Viewer};
 use kyma_api::{
     KindRef, ModuleReleaseMeta, ModuleReleaseMetaSpec, ModuleTemplate, ModuleTemplateSpec, labels, names,
 };
+use kyma_sdk::may_be_garbage;
 use serde_json::json;
 
 use crate::copy::{Copy, Key, Kind};
 
 #[cfg(test)]
 mod tests;
+
+/// Maximum number of requested deletions that are remembered.
+const MAX_DELETED: usize = 10_000;
 
 /// One version of one module.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +28,23 @@ pub(crate) struct Template {
     version: Option<String>,
     audience: Audience,
     copy: Arc<Copy>,
+    origin: Origin,
+}
+
+/// What tells whether the end of a catalogue object is a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Origin {
+    /// When it was created.
+    pub(crate) created: Option<Timestamp>,
+    /// Whether the garbage collector may delete it.
+    pub(crate) is_dependent: bool,
+}
+
+impl Origin {
+    fn of(meta: &ObjectMeta) -> Self {
+        let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+        Self { created, is_dependent: may_be_garbage(meta) }
+    }
 }
 
 /// How a module is offered.
@@ -31,6 +54,7 @@ pub(crate) struct Release {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     spec: ModuleReleaseMetaSpec,
+    origin: Origin,
 }
 
 impl Template {
@@ -38,6 +62,7 @@ impl Template {
     /// the hub.
     pub(crate) fn of(template: ModuleTemplate) -> Self {
         let audience = Audience::of(&template);
+        let origin = Origin::of(&template.metadata);
         let ModuleTemplate { metadata, spec } = template;
         let labels = metadata.labels.unwrap_or_default();
         let mut reduced = Self {
@@ -46,6 +71,7 @@ impl Template {
             version: spec.version.clone().filter(|version| !version.is_empty()),
             audience,
             copy: Arc::new(Copy::new(&BTreeMap::new(), &BTreeMap::new(), json!(null))),
+            origin,
         };
         reduced.module = reduced.module.or_else(|| labels.get(labels::MODULE_NAME).cloned());
         let associated_resources = visible_resources(&spec);
@@ -107,11 +133,14 @@ impl<'a> Visible<'a> {
 }
 
 impl Release {
-    /// Reduces a `ModuleReleaseMeta`.
+    /// Reduces a `ModuleReleaseMeta`. Its name identifies the module, whatever its spec says.
     pub(crate) fn of(release: ModuleReleaseMeta) -> Self {
         let ModuleReleaseMeta { metadata, spec } = release;
+        let name = metadata.name.clone().unwrap_or_default();
+        let spec = ModuleReleaseMetaSpec { module_name: name.clone(), ..spec };
         Self {
-            name: metadata.name.unwrap_or_default(),
+            origin: Origin::of(&metadata),
+            name,
             labels: metadata.labels.unwrap_or_default(),
             annotations: metadata.annotations.unwrap_or_default(),
             spec,
@@ -122,9 +151,15 @@ impl Release {
         &self.name
     }
 
+    /// The versions that it refers to.
+    fn versions(&self) -> impl Iterator<Item = &str> {
+        let channels = self.spec.channels.iter().flatten().map(|channel| channel.version.as_str());
+        channels.chain(self.spec.versions.iter().flatten().map(|version| version.version.as_str()))
+    }
+
     fn is_hidden_from(&self, viewer: &Viewer<'_>) -> bool {
-        let ModuleReleaseMetaSpec { module_name, mandatory, kyma_selector, .. } = &self.spec;
-        viewer.module(module_name, mandatory.is_some(), kyma_selector.as_ref()).is_err()
+        let ModuleReleaseMetaSpec { mandatory, kyma_selector, .. } = &self.spec;
+        viewer.module(&self.name, mandatory.is_some(), kyma_selector.as_ref()).is_err()
     }
 }
 
@@ -134,6 +169,8 @@ pub(crate) struct Catalogue {
     templates: BTreeMap<String, Arc<Template>>,
     releases: BTreeMap<String, Arc<Release>>,
     listed: BTreeSet<Kind>,
+    /// Objects whose deletion was requested; only their copies are removed.
+    deleted: BTreeSet<Key>,
 }
 
 impl Catalogue {
@@ -156,8 +193,35 @@ impl Catalogue {
         }
     }
 
+    /// Whether the deletion of the object was requested.
+    pub(crate) fn is_deleted(&self, key: &Key) -> bool {
+        self.deleted.contains(key)
+    }
+
+    /// What tells whether the end of the object is a request.
+    pub(crate) fn origin(&self, key: &Key) -> Option<Origin> {
+        match key.kind {
+            Kind::Template => self.templates.get(&key.name).map(|template| template.origin.clone()),
+            Kind::Release => self.releases.get(&key.name).map(|release| release.origin.clone()),
+        }
+    }
+
+    /// Releases of which no version can be shown because the hub lost their templates: nothing follows from that.
+    pub(crate) fn lacks_templates_of(&self, key: &Key) -> bool {
+        let Some(release) = self.releases.get(&key.name).filter(|_| key.kind == Kind::Release) else {
+            return false;
+        };
+        let all: Vec<&Arc<Template>> = self.templates.values().collect();
+        let known = Visible::of(&all);
+        release.versions().any(|version| {
+            let template = Key { kind: Kind::Template, name: names::template_name(&release.name, version) };
+            !known.has(&release.name, version) && !self.is_deleted(&template)
+        })
+    }
+
     /// Takes in a new or changed template. False if that is no news.
     pub(crate) fn apply_template(&mut self, template: Template) -> bool {
+        self.deleted.remove(&Key { kind: Kind::Template, name: template.name.clone() });
         let before = self.templates.get(&template.name).map(AsRef::as_ref);
         let is_news = before != Some(&template);
         if is_news {
@@ -168,6 +232,7 @@ impl Catalogue {
 
     /// Takes in a new or changed release. False if that is no news.
     pub(crate) fn apply_release(&mut self, release: Release) -> bool {
+        self.deleted.remove(&Key { kind: Kind::Release, name: release.name.clone() });
         let before = self.releases.get(release.name()).map(AsRef::as_ref);
         let is_news = before != Some(&release);
         if is_news {
@@ -176,8 +241,11 @@ impl Catalogue {
         is_news
     }
 
-    /// Takes an object out. False if it was not there.
-    pub(crate) fn delete(&mut self, key: &Key) -> bool {
+    /// Takes an object out; its copies are removed only if the deletion was requested. False if it was not there.
+    pub(crate) fn delete(&mut self, key: &Key, is_requested: bool) -> bool {
+        if is_requested && self.deleted.len() < MAX_DELETED {
+            self.deleted.insert(key.clone());
+        }
         match key.kind {
             Kind::Template => self.templates.remove(&key.name).is_some(),
             Kind::Release => self.releases.remove(&key.name).is_some(),
@@ -213,7 +281,7 @@ impl Catalogue {
 
     fn visible_templates(&self, viewer: &Viewer<'_>) -> Vec<&Arc<Template>> {
         let hidden = self.releases.values().filter(|release| release.is_hidden_from(viewer));
-        let hidden: BTreeSet<&str> = hidden.map(|release| release.spec.module_name.as_str()).collect();
+        let hidden: BTreeSet<&str> = hidden.map(|release| release.name.as_str()).collect();
         let is_shown = |template: &&Arc<Template>| {
             viewer.version(template.audience).is_ok()
                 && !template.module.as_deref().is_some_and(|module| hidden.contains(module))
@@ -224,9 +292,9 @@ impl Catalogue {
 
 /// The release without what its viewer cannot have; none if nothing is left to choose.
 fn release_copy(release: &Release, visible: &Visible<'_>) -> Option<Copy> {
-    let module = release.spec.module_name.as_str();
-    let has = |version: &str| visible.has(module, version);
-    let mut spec = ModuleReleaseMetaSpec { rollout: None, ..release.spec.clone() };
+    let has = |version: &str| visible.has(&release.name, version);
+    // The selector may name other customers.
+    let mut spec = ModuleReleaseMetaSpec { rollout: None, kyma_selector: None, ..release.spec.clone() };
     if let Some(channels) = &mut spec.channels {
         channels.retain(|channel| has(&channel.version));
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
@@ -9,7 +10,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, Reason, annotations, finalizers, labels, names};
 use kyma_object_set::CREATED_BY;
 use kyma_object_set::remove::{CrdContents, hold_creation};
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, Wait, is_local};
+use kyma_sdk::{DeleteGate, DeleteRequest, DeletionRequest, Failure, Halt, KymaKey, Wait, is_local};
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
@@ -36,11 +37,18 @@ pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait
     if is_local(&state.runtime, kyma)? {
         return end(state, kyma).await;
     }
-    match contact::to_clean(state, kyma).await {
-        Ok(target) => {
-            state.is_accessible(&key);
-            clean(state, kyma, &target, halt).await
+    match DeletionRequest::of(&kyma.metadata, Timestamp::now()) {
+        DeletionRequest::Confirmed => {}
+        DeletionRequest::Orphan => return end(state, kyma).await,
+        DeletionRequest::Unconfirmed { until } => {
+            let failure = Failure::new(Reason::DeletionUnconfirmed, DeletionRequest::message(until));
+            write::report(state, kyma, &Outcome::Failed(&failure)).await?;
+            let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+            return Ok(Wait::Timer(left + Duration::from_millis(100)));
         }
+    }
+    match contact::to_clean(state, kyma).await {
+        Ok(target) => clean(state, kyma, &target, halt).await,
         Err(failure) if failure.reason == Reason::AwaitingAccess => {
             without_access(state, kyma, failure).await
         }
@@ -61,12 +69,14 @@ async fn without_access(state: &State, kyma: &Kyma, awaiting: Failure) -> Result
         return Err(awaiting);
     }
     let told = kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true");
-    let missing = state.missing_since(&key).elapsed();
+    let now = Timestamp::now();
+    let since = report::access_missing_since(state.reported().latest(kyma).as_ref()).unwrap_or(now);
+    let missing = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     if told || missing >= state.cluster_gone_after {
         tracing::info!(kyma = %key, "its access is gone for good: what is on the cluster is left alone");
         return end(state, kyma).await;
     }
-    write::report(state, kyma, &Outcome::Failed(&awaiting)).await?;
+    write::report(state, kyma, &Outcome::AccessMissing(&awaiting)).await?;
     let rest = state.cluster_gone_after.saturating_sub(missing);
     Ok(Wait::Timer(rest.max(Duration::from_secs(1))))
 }

@@ -20,7 +20,6 @@ const VERIFY_AT: f64 = 0.8;
 pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failure> {
     let key = KymaKey::of(kyma);
     let access = access_of(state, kyma)?;
-    state.is_accessible(&key);
     let held = state.session(&key);
     if let Some(session) = held.filter(|session| session.is_proven(kyma, &access)) {
         return Ok(session);

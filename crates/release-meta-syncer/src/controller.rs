@@ -152,31 +152,48 @@ async fn follow<K: HubResource>(state: &State, kind: Kind, apply: impl Fn(&mut C
     let word = kind.word();
     health.expect(&word);
     let mut news = pin!(feed::<K>(&state.runtime));
-    let take = |news| match news {
-        News::Applied(object) => apply(&mut state.catalogue_mut(), *object),
-        News::Gone(name) => state.catalogue_mut().delete(&Key { kind, name }),
-        News::Listed(names) => {
-            health.ready(&word);
-            state.catalogue_mut().listed(kind, &names)
-        }
-    };
-    while let Some(is_news) = next_burst(&mut news, take).await {
+    while let Some(is_news) = next_burst(&mut news, |news| take_in(state, kind, &apply, news)).await {
         if is_news && state.catalogue().is_complete() {
             state.wake_all();
         }
     }
 }
 
+/// Takes in one event of the catalogue. Returns whether it changes something.
+async fn take_in<K: HubResource>(
+    state: &State,
+    kind: Kind,
+    apply: &impl Fn(&mut Catalogue, K) -> bool,
+    news: News<K>,
+) -> bool {
+    match news {
+        News::Applied(object) => apply(&mut state.catalogue_mut(), *object),
+        News::Gone(name) => {
+            let key = Key { kind, name };
+            let origin = state.catalogue().origin(&key);
+            let is_requested = match &origin {
+                Some(origin) => hub::is_deletion_requested(state, kind, origin).await,
+                None => false,
+            };
+            state.catalogue_mut().delete(&key, is_requested)
+        }
+        News::Listed(names) => {
+            state.runtime.process.health.ready(&kind.word());
+            state.catalogue_mut().listed(kind, &names)
+        }
+    }
+}
+
 /// Takes all events that are ready, so that a release of many modules wakes each Kyma once. Tells whether one changed
 /// something; none at the end of the stream.
-async fn next_burst<T>(
+async fn next_burst<T, Taken: Future<Output = bool>>(
     events: &mut (impl Stream<Item = T> + Unpin),
-    mut take: impl FnMut(T) -> bool,
+    mut take: impl FnMut(T) -> Taken,
 ) -> Option<bool> {
-    let mut is_news = take(events.next().await?);
+    let mut is_news = take(events.next().await?).await;
     for _ in 1..MAX_BURST {
         let Some(Some(event)) = events.next().now_or_never() else { break };
-        is_news |= take(event);
+        is_news |= take(event).await;
     }
     Some(is_news)
 }
@@ -301,6 +318,8 @@ async fn bring_in_step(
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use super::*;
 
     #[tokio::test]
@@ -310,7 +329,7 @@ mod tests {
         let mut bursts = Vec::new();
         while let Some(is_news) = next_burst(&mut events, |event| {
             taken += 1;
-            event == 1999
+            ready(event == 1999)
         })
         .await
         {
@@ -320,10 +339,10 @@ mod tests {
         // An event that has to be awaited begins the next burst.
         let (sender, mut events) = futures::channel::mpsc::unbounded();
         sender.unbounded_send(true).unwrap();
-        assert_eq!(next_burst(&mut events, |event| event).await, Some(true));
+        assert_eq!(next_burst(&mut events, ready).await, Some(true));
         sender.unbounded_send(false).unwrap();
         drop(sender);
-        assert_eq!(next_burst(&mut events, |event| event).await, Some(false));
-        assert_eq!(next_burst(&mut events, |event| event).await, None);
+        assert_eq!(next_burst(&mut events, ready).await, Some(false));
+        assert_eq!(next_burst(&mut events, ready).await, None);
     }
 }

@@ -110,6 +110,9 @@ impl Copy {
     }
 }
 
+/// The field of a release that may name other customers; tools that apply objects repeat it in their annotations.
+const SELECTOR: &str = "kymaSelector";
+
 /// Labels or annotations that are of use on a target.
 fn shared(all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let hub_only = |name: &str| {
@@ -118,7 +121,7 @@ fn shared(all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
             || name == labels::MANAGED_BY
     };
     all.iter()
-        .filter(|(name, _)| !hub_only(name))
+        .filter(|(name, value)| !hub_only(name) && !value.contains(SELECTOR))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }
@@ -148,8 +151,10 @@ mod tests {
             ("operator.kyma-project.io/module-name".into(), "keda".into()),
             ("component.kyma-project.io/shard".into(), "7".into()),
         ]);
-        let annotations =
-            BTreeMap::from([("kubectl.kubernetes.io/last-applied-configuration".into(), "{}".into())]);
+        let annotations = BTreeMap::from([
+            ("kubectl.kubernetes.io/last-applied-configuration".into(), "{}".into()),
+            ("kapp.k14s.io/original".into(), r#"{"spec":{"kymaSelector":{}}}"#.into()),
+        ]);
         Copy::new(&labels, &annotations, json!({"a": 1, "list": [{"name": "x"}]}))
     }
 

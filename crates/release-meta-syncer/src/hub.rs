@@ -7,7 +7,9 @@ use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::{Kyma, Reason};
 use kyma_sdk::{Failure, KymaKey};
 
-use crate::copy::Key;
+use crate::catalogue::Origin;
+use crate::copy::{Key, Kind};
+use crate::rbac::CATALOGUE_CRDS;
 use crate::state::State;
 
 /// Whether the hub's namespace or one of these CRDs is gone or going: what vanishes with them was not wished away.
@@ -27,6 +29,30 @@ pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failu
         }
     }
     Ok(false)
+}
+
+/// Whether the deletion of a catalogue object that the watch told of was requested: its namespace and its CRD were there
+/// before it and are not going, and the garbage collector did not delete it. Without an answer it was not.
+pub(crate) async fn is_deletion_requested(state: &State, kind: Kind, origin: &Origin) -> bool {
+    if origin.is_dependent {
+        return false;
+    }
+    let hub = &state.runtime.hub;
+    let [template, release] = CATALOGUE_CRDS;
+    let crd = match kind {
+        Kind::Template => template,
+        Kind::Release => release,
+    };
+    let crd = Api::<CustomResourceDefinition>::all(hub.clone()).get_metadata_opt(crd).await;
+    let namespace = &state.runtime.settings.hub_namespace;
+    let namespace = Api::<Namespace>::all(hub.clone()).get_metadata_opt(namespace).await;
+    let (Ok(Some(crd)), Ok(Some(namespace))) = (crd, namespace) else { return false };
+    let was_there = |meta: &ObjectMeta| {
+        let since = meta.creation_timestamp.as_ref().map(|time| time.0);
+        meta.deletion_timestamp.is_none()
+            && origin.created.is_none_or(|created| since.is_none_or(|since| since <= created))
+    };
+    was_there(&crd.metadata) && was_there(&namespace.metadata)
 }
 
 /// Fails unless the hub still wants this Kyma: the watch may tell late that it does not.

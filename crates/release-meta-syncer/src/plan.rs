@@ -73,6 +73,10 @@ pub(crate) trait Source {
     fn is_doubtful(&self, kind: Kind) -> bool;
     /// Whether the hub has the object.
     fn has(&self, key: &Key) -> bool;
+    /// Whether the deletion of the object was requested.
+    fn is_deleted(&self, key: &Key) -> bool;
+    /// Whether the object is not shown only because the hub lost others that it refers to.
+    fn is_hidden_by_loss(&self, key: &Key) -> bool;
 }
 
 impl Source for crate::catalogue::Catalogue {
@@ -82,6 +86,14 @@ impl Source for crate::catalogue::Catalogue {
 
     fn has(&self, key: &Key) -> bool {
         Self::has(self, key)
+    }
+
+    fn is_deleted(&self, key: &Key) -> bool {
+        Self::is_deleted(self, key)
+    }
+
+    fn is_hidden_by_loss(&self, key: &Key) -> bool {
+        self.lacks_templates_of(key)
     }
 }
 
@@ -108,11 +120,12 @@ pub(crate) fn plan(
     }
     let surplus = held.iter().filter(|(key, held)| held.whose == Whose::Ours && !wanted.contains_key(key));
     for (key, held) in surplus {
-        if source.is_doubtful(key.kind) {
+        let unconfirmed = !source.has(key);
+        let is_lost = unconfirmed && !source.is_deleted(key) || source.is_hidden_by_loss(key);
+        if is_lost || source.is_doubtful(key.kind) {
             plan.frozen += 1;
             continue;
         }
-        let unconfirmed = !source.has(key);
         plan.remove.push(Removal { key: key.clone(), uid: held.uid.clone(), unconfirmed });
     }
     plan

@@ -35,7 +35,7 @@ impl Program for ReleaseMetaSyncer {
     }
 
     async fn run(self, flags: Flags, runtime: Runtime) -> Result<(), RunError> {
-        controller::run(&flags, runtime).await;
+        Box::pin(controller::run(&flags, runtime)).await;
         Ok(())
     }
 }

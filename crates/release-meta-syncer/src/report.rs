@@ -25,8 +25,17 @@ pub(crate) enum Outcome<'a> {
     },
     /// The copies are being removed.
     Removing(&'a str),
+    /// The Kyma is being deleted, and live reads say that there is no access Secret.
+    AccessMissing(&'a Failure),
     /// It could not go on.
     Failed(&'a Failure),
+}
+
+/// Returns since when the access to the target of a deleted Kyma is missing: only that has the status Unknown, so the
+/// condition's transition time is its beginning, also after a restart.
+pub(crate) fn access_missing_since(condition: Option<&Condition>) -> Option<Timestamp> {
+    let missing = condition.filter(|condition| condition.status == "Unknown")?;
+    Some(missing.last_transition_time.0)
 }
 
 /// Our condition on a Kyma.
@@ -63,7 +72,8 @@ fn words(outcome: &Outcome<'_>) -> (Status, Reason, String) {
             Status::False,
             Reason::PruneGuard,
             format!(
-                "so much of the hub's catalogue is missing that {frozen} copies on the target are left as they are"
+                "so much of the hub's catalogue is missing that {frozen} copies on the target are left as they are: publish \
+                 it again; to remove copies, delete their objects on the hub while release-meta-syncer runs"
             ),
         ),
         // No number: a message that counts would write every Kyma of the fleet for each module published.
@@ -79,6 +89,7 @@ fn words(outcome: &Outcome<'_>) -> (Status, Reason, String) {
             (Status::True, Reason::CatalogSynced, message)
         }
         Outcome::Removing(message) => (Status::False, Reason::Deleting, (*message).to_owned()),
+        Outcome::AccessMissing(failure) => (Status::Unknown, failure.reason, failure.message.clone()),
         Outcome::Failed(failure) => (Status::False, failure.reason, failure.message.clone()),
     }
 }
@@ -117,6 +128,18 @@ mod tests {
         let first = next(None, &in_step(&[]), Some(1), at(1)).unwrap();
         assert_eq!((first.status.as_str(), first.reason.as_str()), ("True", "CatalogSynced"));
         assert_eq!(next(Some(first), &in_step(&[]), Some(1), at(2)), None);
+    }
+
+    #[test]
+    fn the_wait_for_a_cluster_that_is_gone_survives_a_restart() {
+        let awaiting = Failure::new(Reason::AwaitingAccess, "no access Secret");
+        let before = next(None, &Outcome::Failed(&awaiting), None, at(1));
+        assert_eq!(access_missing_since(before.as_ref()), None, "before the deletion");
+        let first = next(before, &Outcome::AccessMissing(&awaiting), None, at(100));
+        assert_eq!(access_missing_since(first.as_ref()), Some(at(100)));
+        assert_eq!(next(first.clone(), &Outcome::AccessMissing(&awaiting), None, at(200)), None);
+        let back = next(first, &Outcome::Removing("going"), None, at(300));
+        assert_eq!(access_missing_since(back.as_ref()), None);
     }
 
     #[test]

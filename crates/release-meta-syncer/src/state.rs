@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Instant;
 
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::Kyma;
@@ -29,7 +28,6 @@ pub(crate) struct State {
     pub(crate) long_names: LongNames,
     by_secret: Mutex<Index<String, KymaKey>>,
     reported: Mutex<Reported>,
-    missing_access: Mutex<HashMap<KymaKey, Instant>>,
 }
 
 impl State {
@@ -53,7 +51,6 @@ impl State {
             long_names: LongNames::default(),
             by_secret: Mutex::default(),
             reported: Mutex::default(),
-            missing_access: Mutex::default(),
         }
     }
 
@@ -112,23 +109,12 @@ impl State {
         lock(&self.reported)
     }
 
-    /// Since when a deleted Kyma's access has been seen missing; starts now.
-    pub(crate) fn missing_since(&self, kyma: &KymaKey) -> Instant {
-        *lock(&self.missing_access).entry(kyma.clone()).or_insert_with(Instant::now)
-    }
-
-    /// A deleted Kyma's access is there.
-    pub(crate) fn is_accessible(&self, kyma: &KymaKey) {
-        lock(&self.missing_access).remove(kyma);
-    }
-
     /// The Kyma is gone: nothing about it is kept.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.end_session(kyma);
         self.long_names.remove(&kyma.name);
         lock(&self.by_secret).remove(kyma);
         self.reported().forget(kyma);
-        lock(&self.missing_access).remove(kyma);
     }
 }
 

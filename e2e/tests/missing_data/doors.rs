@@ -29,6 +29,8 @@ pub(crate) enum Side {
 pub(crate) enum Fault {
     /// Lists of these resources have no items.
     Empty(fn(Side, &str) -> bool),
+    /// Lists of this resource have no items.
+    EmptyOf(Side, &'static str),
     /// Whatever is asked there is answered with 500.
     Fails(Side),
     /// Whatever is read there breaks off in the middle.
@@ -38,10 +40,19 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// Whether lists of the resource have no items.
+    fn empties(self, side: Side, resource: &str) -> bool {
+        match self {
+            Self::Empty(of) => of(side, resource),
+            Self::EmptyOf(on, of) => side == on && resource == of,
+            Self::Fails(_) | Self::Halved(_) | Self::FirstPage => false,
+        }
+    }
+
     /// Whether lists of this resource are altered.
     fn concerns(self, stream: &Stream) -> bool {
         match self {
-            Self::Empty(of) => of(stream.side, &stream.resource),
+            Self::Empty(_) | Self::EmptyOf(..) => self.empties(stream.side, &stream.resource),
             Self::Fails(side) | Self::Halved(side) => side == stream.side,
             Self::FirstPage => true,
         }
@@ -49,18 +60,20 @@ impl Fault {
 
     /// Whether it hides from an operator what leads it to targets: who finds that empty first leaves them.
     fn may_end(self, stream: &Stream) -> bool {
-        let Self::Empty(of) = self else { return false };
+        if !self.is_believed() {
+            return false;
+        }
         let leads = match stream.agent.as_str() {
             "helm-component" => "helmcomponents",
             "greeting-component" => "greetings",
             _ => "kymas",
         };
-        stream.side == Side::Targets && of(Side::Hub, leads)
+        stream.side == Side::Targets && self.empties(Side::Hub, leads)
     }
 
     /// Whether those who asked take the answer and ask no more.
     pub(crate) fn is_believed(self) -> bool {
-        matches!(self, Self::Empty(_))
+        matches!(self, Self::Empty(_) | Self::EmptyOf(..))
     }
 }
 
@@ -149,7 +162,7 @@ impl Doors {
         until_or_why("the fault has met all that it concerns", DEADLINE, || async {
             let known = self.known();
             let met = |stream: &Stream| match fault {
-                Fault::Empty(_) | Fault::FirstPage => known.altered.contains(stream),
+                Fault::Empty(_) | Fault::EmptyOf(..) | Fault::FirstPage => known.altered.contains(stream),
                 Fault::Fails(_) | Fault::Halved(_) => {
                     known.altered.iter().filter(|other| other.asks_the_same(stream)).count() >= TRIES
                 }
@@ -193,7 +206,7 @@ impl Doors {
                 halved
             }
             (_, None) => passing.onward().await,
-            (Some(Fault::Empty(of)), Some(stream)) if of(side, &stream.resource) => {
+            (Some(fault), Some(stream)) if fault.empties(side, &stream.resource) => {
                 let emptied = emptied(passing.onward().await?).await;
                 self.note(Some(stream), true, round);
                 emptied

@@ -12,6 +12,8 @@ use serde_json::json;
 use testbed::Process;
 
 use crate::doors::{Doors, Fault, Side, Stream};
+use crate::losses;
+use crate::table::KINDS;
 use crate::world::{KYMAS, World};
 
 /// One thing that is wrong with lists, for a while.
@@ -44,12 +46,12 @@ impl Row {
     }
 }
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 15] = [
     row("Kymas are none", Fault::Empty(|side, of| side == Side::Hub && of == "kymas")),
     row("components are none", Fault::Empty(|side, of| side == Side::Hub && is_component(of))).in_full(),
-    row("access Secrets are none", Fault::Empty(|side, of| side == Side::Hub && of == "secrets"))
-        .says("AwaitingAccess")
-        .in_full(),
+    row("ModuleConfigs are none at the start", Fault::EmptyOf(Side::Hub, "moduleconfigs"))
+        .says("ModuleConfigMissing")
+        .at_start(),
     row("targets fail", Fault::Fails(Side::Targets)).says("TargetServerError").in_full(),
     row("answers of targets are cut off", Fault::Halved(Side::Targets)).says("TargetUnreachable"),
     row("all but Kymas is empty at the start", Fault::Empty(but_kymas))
@@ -58,12 +60,7 @@ const ROWS: [Row; 17] = [
     row("the catalogue is empty", Fault::Empty(|side, of| side == Side::Hub && is_catalogue(of)))
         .says("ModuleReleaseMetaMissing")
         .in_full(),
-    row("versions are none", Fault::Empty(|side, of| side == Side::Hub && of == "moduletemplates"))
-        .says("ModuleTemplateMissing")
-        .in_full(),
     row("CRDs are none", Fault::Empty(|_, of| of == CRDS)).in_full(),
-    row("Kymas on targets are none", Fault::Empty(|side, of| side == Side::Targets && of == "kymas"))
-        .in_full(),
     row("nothing runs on targets", Fault::Empty(|side, of| side == Side::Targets && of != "kymas")).in_full(),
     row("all is empty", Fault::Empty(|_, of| of != CRDS)).in_full(),
     row("the hub fails", Fault::Fails(Side::Hub)).in_full(),
@@ -108,12 +105,31 @@ pub(crate) async fn story(is_full: bool) -> Result<()> {
     for row in ROWS.iter().filter(|row| is_full || !row.only_in_full) {
         lists.meet(row).await.context(row.what)?;
     }
+    for row in of_kinds().iter().filter(|_| is_full) {
+        let when = if row.starts { "at the start" } else { "while operators run" };
+        lists.meet(row).await.with_context(|| format!("{} {when}", row.what))?;
+    }
+    lists.loses_both_choices().await.context("without the choice of modules")?;
     lists.are_as_they_were(&KYMAS, &calm).await?;
     for (number, (what, fault)) in WISHED.into_iter().enumerate() {
         lists.removes(KYMAS[number], fault).await.context(what)?;
         lists.are_as_they_were(&KYMAS[number + 1..], &calm).await.context(what)?;
     }
     lists.world.stop().await
+}
+
+/// Rows of the table of kinds: each list is empty, while operators run and when they start.
+fn of_kinds() -> Vec<Row> {
+    let listed = KINDS.iter().filter_map(|kind| Some((kind, kind.listed_on?)));
+    let rows = listed.flat_map(|(kind, side)| {
+        let row = |says, starts| Row {
+            says,
+            starts,
+            ..row(kind.resource, Fault::EmptyOf(side, kind.resource)).in_full()
+        };
+        [row(kind.says, false), row(kind.says_at_start, true)]
+    });
+    rows.collect()
 }
 
 /// The world, and what stands between its operators and its clusters.
@@ -146,12 +162,27 @@ impl Lists {
             self.world.landscape.until_at_rest().await?;
         }
         self.world.nothing_was_deleted(&marks)?;
+        self.world.is_configured().await?;
 
         self.doors.set(None);
         self.doors.until_whole(&streams).await?;
         self.world.is_ready().await?;
         self.world.landscape.until_at_rest().await?;
+        self.world.is_configured().await.context("afterwards")?;
         self.world.nothing_was_deleted(&marks).context("afterwards")
+    }
+
+    /// Both memories of what users chose are lost while no operator runs.
+    async fn loses_both_choices(&mut self) -> Result<()> {
+        let marks = self.world.landscape.marks()?;
+        self.world.landscape.operators().for_each(Process::kill);
+        losses::every_status(&self.world).await?;
+        losses::remote_kymas_by_force(&self.world).await?;
+        self.start_operators().await?;
+        self.world.is_ready().await?;
+        self.world.landscape.until_at_rest().await?;
+        self.world.is_configured().await?;
+        self.world.nothing_was_deleted(&marks)
     }
 
     /// The Kyma is deleted while lists are empty: once they are not, its target is as it was without it.

@@ -8,13 +8,14 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::runtime::conditions::is_deleted;
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
-use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, annotations};
 use serde_json::json;
 use testbed::{crd_is_served, until_or_why};
 
 use crate::world::{DEADLINE, KYMAS, World};
 
 pub(crate) const HELM_COMPONENTS: &str = "helmcomponents.component.kyma-project.io";
+const MODULE_CONFIG_CRD: &str = "moduleconfigs.operator.kyma-project.io";
 pub(crate) const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
 
 pub(crate) async fn component_objects(world: &World) -> Result<()> {
@@ -68,6 +69,45 @@ pub(crate) async fn remote_kymas(world: &World) -> Result<()> {
         gone(kymas, "default", &uid).await?;
     }
     Ok(())
+}
+
+/// The same where no operator takes finalizers off.
+pub(crate) async fn remote_kymas_by_force(world: &World) -> Result<()> {
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    for target in world.landscape.targets() {
+        let kymas: Api<Kyma> = Api::namespaced(target.client()?, TARGET_NAMESPACE);
+        kymas.delete("default", &DeleteParams::default()).await?;
+        match kymas.patch_metadata("default", &PatchParams::default(), &bare).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            freed => drop(freed?),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn module_configs(world: &World) -> Result<()> {
+    delete_crd(world, MODULE_CONFIG_CRD).await?;
+    world.all_say("ModuleConfigMissing").await
+}
+
+pub(crate) async fn configure_again(world: &World) -> Result<()> {
+    restore_crd(world, kyma_api::crds::module_config()).await?;
+    world.configure().await
+}
+
+/// A restored hub has owners under other uids.
+pub(crate) async fn collected_kyma(world: &World) -> Result<()> {
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"});
+    let reference = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+    world.kymas().patch_metadata(KYMAS[0], &PatchParams::default(), &reference).await?;
+    world.says(KYMAS[0], "DeletionUnconfirmed").await
+}
+
+pub(crate) async fn create_collected(world: &World) -> Result<()> {
+    let leaves = json!({"metadata": {"annotations": {annotations::DELETION_CONFIRMED: "false"}}});
+    world.kymas().patch_metadata(KYMAS[0], &PatchParams::default(), &Patch::Merge(leaves)).await?;
+    world.kyma_is_gone(KYMAS[0]).await?;
+    world.fleet()?.create(KYMAS[0]).await
 }
 
 /// As a restore with Velero leaves it.
@@ -156,6 +196,7 @@ pub(crate) async fn namespace(mut world: World) -> Result<World> {
     world.nothing_was_deleted(&marks).context("without the namespace")?;
     world.landscape.install_again().await?;
     world.fleet()?.publish().await?;
+    world.configure().await?;
     for name in KYMAS {
         world.fleet()?.join(name, world.cluster(name)?).await?;
     }

@@ -6,6 +6,7 @@ mod lists;
 mod losses;
 mod removals;
 mod restores;
+mod table;
 mod world;
 
 use anyhow::Result;
@@ -38,6 +39,8 @@ async fn vanishing() -> Result<()> {
     let world = World::build(false).await?;
     world.loses("component objects", losses::component_objects, world::nothing).await?;
     world.loses("the catalogue", losses::catalogue, losses::publish_again).await?;
+    world.loses("ModuleConfigs", losses::module_configs, losses::configure_again).await?;
+    world.loses("a Kyma by garbage collection", losses::collected_kyma, losses::create_collected).await?;
     world.loses("access Secrets", losses::access_secrets, losses::grant_again).await?;
     world.loses("labels of Kymas", losses::labels, world::nothing).await?;
     world.loses("Kymas on targets", losses::remote_kymas, world::nothing).await?;

@@ -8,12 +8,13 @@ use anyhow::{Context, Result, ensure};
 use e2e::fleet::Fleet;
 use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE, is_of_an_operator};
 use e2e::snapshot::{self, Snapshot};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, NamespaceResourceScope};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, Kyma};
+use kyma_api::{HelmComponent, Kyma, ModuleConfig, labels};
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, Cluster, until_or_why};
 
@@ -27,6 +28,13 @@ pub(crate) struct World {
     before: Vec<Snapshot>,
     /// What a backup tool holds: Kymas and components as they were.
     backup: Mutex<Vec<DynamicObject>>,
+}
+
+/// The module that is configured for all.
+const MODULE: &str = "harbour";
+
+fn forced() -> Value {
+    json!({"replicas": 2})
 }
 
 /// It comes back by itself.
@@ -49,12 +57,42 @@ impl World {
         }
         let world = Self { hub: landscape.hub().client()?, landscape, before, backup: Mutex::default() };
         world.fleet()?.publish().await?;
+        world.configure().await?;
         for name in KYMAS {
             world.fleet()?.join(name, world.cluster(name)?).await?;
         }
         world.is_ready().await?;
         world.landscape.until_at_rest().await?;
         Ok(world)
+    }
+
+    /// A value that wins over the users', and a policy on each target.
+    pub(crate) async fn configure(&self) -> Result<()> {
+        let config: ModuleConfig = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "ModuleConfig",
+            "metadata": {"name": "fleet"},
+            "spec": {"module": MODULE, "values": forced(), "resourceRules": [{
+                "group": "demo.example.com", "resource": "lanterns", "expression": "true", "message": "never",
+            }]},
+        }))?;
+        let configs: Api<ModuleConfig> = self.api();
+        configs.create(&PostParams::default(), &config).await?;
+        Ok(())
+    }
+
+    /// Components have the forced values, and targets the policy.
+    pub(crate) async fn is_configured(&self) -> Result<()> {
+        let of_module = ListParams::default().labels(&format!("{}={MODULE}", labels::MODULE_NAME));
+        for component in self.components().list(&of_module).await?.items {
+            let overrides = &component.data["spec"]["overrides"];
+            ensure!(*overrides == forced(), "{} has {overrides}", component.name_any());
+        }
+        for kyma in KYMAS {
+            let policies: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.target(kyma)?);
+            let of_configs = ListParams::default().labels(labels::MODULE_CONFIG);
+            ensure!(policies.list(&of_configs).await?.items.len() == 1, "{kyma} has no policy");
+        }
+        Ok(())
     }
 
     pub(crate) fn fleet(&self) -> Result<Fleet<'_>> {
@@ -94,9 +132,11 @@ impl World {
         cause(self).await.with_context(|| format!("without {what}"))?;
         self.landscape.until_at_rest().await.with_context(|| format!("without {what}"))?;
         self.nothing_was_deleted(&marks).with_context(|| format!("without {what}"))?;
+        self.is_configured().await.with_context(|| format!("without {what}"))?;
         mend(self).await.with_context(|| format!("{what} again"))?;
         self.is_ready().await.with_context(|| format!("{what} again"))?;
         self.landscape.until_at_rest().await.with_context(|| format!("{what} again"))?;
+        self.is_configured().await.with_context(|| format!("{what} again"))?;
         self.nothing_was_deleted(&marks).with_context(|| format!("{what} again"))
     }
 

@@ -41,6 +41,7 @@ pub(crate) async fn tell(landscape: &mut Landscape) -> Result<()> {
     story.a_version_that_nothing_tells_keeps_running().await.context("unknown")?;
     story.a_newer_version_keeps_running(landscape).await.context("newer")?;
     story.it_is_taken_over_once_the_channel_reaches_it().await.context("taken over")?;
+    story.an_upgrade_by_hand_of_a_managed_module_stays(landscape).await.context("upgraded by hand")?;
     story.ignored_it_stays().await.context("ignored")?;
     story.it_is_installed_by_hand_again().await.context("by hand again")?;
     story.nobody_touches_it(landscape).await.context("left alone")
@@ -135,6 +136,21 @@ impl Story {
         let kept = self.get(&resource).await?;
         ensure!(kept.resource_version() == resource.resource_version(), "the user's resource was written to");
         Ok(())
+    }
+
+    /// The user puts 2.2.0 over what the operators installed in 2.1.0: that is reported and stays, as no downgrade is done.
+    async fn an_upgrade_by_hand_of_a_managed_module_stays(&self, landscape: &Landscape) -> Result<()> {
+        ByHand::of("2.2.0", "red")?.apply(&self.target).await?;
+        self.until("the hub says why 2.2.0 stays", |kyma| {
+            let message = kyma["status"]["modules"][0]["message"].as_str().unwrap_or_default();
+            has_condition(kyma, "Ready", "False", Reason::DowngradeRefused)
+                && message.contains("version 2.2.0 is installed already")
+        })
+        .await?;
+        landscape.until_at_rest().await?;
+        ensure!(self.image().await?.ends_with(":2.2.0"), "{}", self.image().await?);
+        ByHand::of("2.1.0", "red")?.apply(&self.target).await?;
+        self.until("2.1.0 is Ready again", |kyma| kyma["status"]["state"] == "Ready").await
     }
 
     /// Disabled with policy Ignore: the component goes, and all of the module stays.

@@ -98,6 +98,7 @@ reasons! {
 
     // What people stopped.
     Paused: Blocked => "A Pause holds for the object; it goes on when the Pause that the message names is deleted or ends.";
+    DeletionUnconfirmed: Blocked => "An object with ownerReferences was deleted, maybe by the garbage collector, so nothing is removed from the target; confirm the deletion as the message says.";
     MassDeletion: Blocked => "Deletions on too many targets within ten minutes were stopped; find out why, and delete the Pause that the message names if they are meant.";
 
     // The hub itself.
@@ -114,6 +115,7 @@ reasons! {
     // What the user chose, and what the catalogue offers.
     ModuleReleaseMetaMissing: Blocked => "No ModuleReleaseMeta has the module's name; correct the name or publish the module. What is installed stays.";
     ModuleTemplateMissing: Blocked => "No ModuleTemplate for the wanted version exists; publish it. What is installed stays.";
+    ModuleTemplateChanged: Blocked => "A ModuleTemplate was deleted and created again with other content than its version was installed with; give it its former content and publish a new version. What runs stays.";
     ChannelUnknown: Blocked => "The module isn't offered in this channel; choose a channel that its ModuleReleaseMeta lists.";
     ChannelAndVersion: Invalid => "The module names both a channel and a version; remove one of them.";
     VersionNotListed: Blocked => "The pinned version isn't offered; choose one that the ModuleReleaseMeta lists.";
@@ -141,6 +143,7 @@ reasons! {
     ContractViolated: Blocked => "The component's CRD lacks fields of the component contract; the message names them.";
     RuleViolated: Blocked => "The entry breaks a rule that the owner of the fleet made for the module; change it as the message says. What runs stays.";
     ModuleConfigInvalid: Invalid => "A ModuleConfig cannot be used, so nothing that it holds for is changed; correct it as the message says.";
+    ModuleConfigMissing: Blocked => "A ModuleConfig is gone and nothing shows that its deletion was meant, so it stays in force; create it again under its name, then delete it if it is to go.";
     KindChanged: Invalid => "The new version of the module has another component kind; remove the module and add it again.";
     NoReconciler: Blocked => "Nobody reconciles the component; check that its operator runs and watches this namespace.";
     CrdConflict: Blocked => "A CRD of this name exists and isn't ours, or is newer; it is left as it is.";

@@ -25,12 +25,22 @@ async fn check(table: Vec<(Value, bool)>) -> Result<()> {
 #[tokio::test]
 async fn versions_stand_beside_or_in_place_of_channels_but_not_beside_mandatory() -> Result<()> {
     let channels = json!([{"channel": "regular", "version": "1.2.3"}]);
+    let deprecated =
+        |date: &str| release_meta(&json!({"versions": [{"version": "1.2.3", "deprecationDate": date}]}));
+    let pause = |until: &str| object("operator.kyma-project.io/v1alpha1", "Pause", &json!({"until": until}));
     let versions =
         json!([{"version": "1.2.3"}, {"version": "1.2.4", "deprecationDate": "2026-01-01T00:00:00Z"}]);
     check(vec![
         (release_meta(&json!({"versions": versions})), true),
         (release_meta(&json!({"versions": versions, "channels": channels})), true),
         (release_meta(&json!({"versions": versions, "mandatory": {"version": "1.2.3"}})), false),
+        (deprecated("2024-09-09"), true),
+        (deprecated("2024-09-09T12:00:00+02:00"), true),
+        (deprecated("2024-13-09"), false),
+        (deprecated("soon"), false),
+        (pause("2024-09-09"), true),
+        (pause("2024-09-09T00:00:00Z"), true),
+        (pause("soon"), false),
         (release_meta(&json!({"versions": [{"version": ""}]})), false),
         (release_meta(&json!({"versions": [{"version": "1.2.3"}, {"version": "1.2.3"}]})), false),
     ])

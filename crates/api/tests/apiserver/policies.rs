@@ -264,6 +264,50 @@ async fn a_module_team_edits_its_own_modules_and_no_others() -> Result<()> {
     assert_eq!(gone.code, 403, "{gone:?}");
     let finalizer = json!({"metadata": {"finalizers": ["example.org/f"]}});
     call(&team, Method::PATCH, &format!("{releases}/nats"), Some(&finalizer)).await?.ok()?;
+    // Neither takes over a template of another team nor gives one away, where specs may change.
+    let foreign =
+        template("nats-1.0.0", &json!({"moduleName": "nats", "version": "1.0.0", "descriptor": {}}));
+    create(&admin, &foreign).await?.ok()?;
+    for (name, module) in [("nats-1.0.0", "keda"), ("keda-1.3.0", "nats")] {
+        let refused = patch(&team, name, &json!({"spec": {"moduleName": module}})).await?;
+        assert_eq!(refused.code, 403, "{refused:?}");
+    }
     change("keda", "1.3.0").await?.ok()?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_release_cannot_name_another_module() -> Result<()> {
+    let cluster: Cluster = BED.cluster("release-names", |cluster| cluster).await?;
+    let admin = cluster.client()?;
+    clusters::ensure_namespace(&admin, "default").await?;
+    clusters::install(&admin, clusters::our_crds()).await?;
+    let named = |name: &str, module: &str| {
+        let mut object = release(name, "1.0.0");
+        object["spec"]["moduleName"] = json!(module);
+        object
+    };
+    create(&admin, &named("stored", "nats")).await?.ok()?;
+    apply_file(&admin, &deployed("policies/modulereleasemeta-naming.yaml")).await?;
+    let number = Cell::new(0);
+    until("the policy is in force", Duration::from_mins(1), || async {
+        number.set(number.get() + 1);
+        let reply = create(&admin, &named(&format!("other-{}", number.get()), "nats")).await?;
+        Ok(reply.body["message"].to_string().contains("identifies the module").then_some(()))
+    })
+    .await?;
+    create(&admin, &release("keda", "1.0.0")).await?.ok()?;
+    let releases = collection(&release("", "")).unwrap_or_default();
+    let change = |name: &'static str, body: Value| {
+        let (admin, path) = (admin.clone(), format!("{releases}/{name}"));
+        async move { call(&admin, Method::PATCH, &path, Some(&body)).await }
+    };
+    let moved = change("keda", json!({"spec": {"moduleName": "nats"}})).await?;
+    assert_eq!(moved.code, 422, "{moved:?}");
+    change("stored", json!({"metadata": {"finalizers": ["example.org/f"]}})).await?.ok()?;
+    change("stored", json!({"metadata": {"finalizers": null}})).await?.ok()?;
+    change("keda", json!({"spec": {"channels": [{"channel": "regular", "version": "1.1.0"}]}}))
+        .await?
+        .ok()?;
     Ok(())
 }

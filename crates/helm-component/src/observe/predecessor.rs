@@ -3,21 +3,38 @@
 use kube::api::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_artifacts::image_tag;
+use kyma_object_set::drift::Drift;
 use kyma_object_set::{Object, Ownership, drift};
 use semver::Version;
 use serde_json::Value;
 
 use super::{is_manager, version};
 use crate::pass::Pass;
-use crate::plan::Predecessor;
+use crate::plan::{Piece, Predecessor};
 
-/// What is known of a predecessor at this point of a pass. A module of which something was applied has none any more.
-pub(super) fn of(pass: &Pass<'_>) -> Predecessor {
-    let is_applied = !pass.session.recorded.inventory.is_empty();
-    if is_applied || !version::is_judged(pass) || candidates(pass).next().is_none() {
+/// What is known of a predecessor at this point of a pass. A module of which something was applied has one only where
+/// somebody changed an object since that tells the version: a user may have upgraded the module by hand.
+pub(super) fn of(pass: &Pass<'_>, pieces: &[Piece]) -> Predecessor {
+    let mut candidates = candidates(pass).map(Object::identity);
+    let may_have_one = if is_applied(pass) {
+        candidates
+            .any(|candidate| pieces.iter().any(|piece| piece.identity == candidate && is_changed(piece)))
+    } else {
+        candidates.next().is_some()
+    };
+    if !may_have_one || !version::is_judged(pass) {
         return Predecessor::None;
     }
     pass.done.predecessor.clone().unwrap_or(Predecessor::Unseen)
+}
+
+/// Whether something of the module was applied.
+pub(crate) fn is_applied(pass: &Pass<'_>) -> bool {
+    !pass.session.recorded.inventory.is_empty()
+}
+
+fn is_changed(piece: &Piece) -> bool {
+    matches!(piece.drift, Some(Drift::Changed | Drift::Taken | Drift::Recreated))
 }
 
 /// Objects of the module by which a predecessor is known: `spec.manager`, or its workloads where none is named.

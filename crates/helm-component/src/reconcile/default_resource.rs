@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DynamicObject, ObjectMeta};
-use kyma_api::{CreatedResource, FreeForm, Reason, labels};
+use kyma_api::{CreatedResource, FreeForm, Reason, annotations, labels};
 use kyma_object_set::{CallError, Guard, Gvk, Identity, Mapping, Object, Refusal};
 use kyma_sdk::{DeleteRequest, Deleted, Failure, create_new, is_conflict, unreadable_fields};
 
@@ -23,6 +23,12 @@ impl Pass<'_> {
     async fn make_default_resource(&self) -> Result<CreatedResource, Failure> {
         let (mapping, identity, body) = self.default_object()?;
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        if self.was_created_before() {
+            let live = self.live(&mapping, &identity).await?;
+            let absent = live.is_none().then_some(true);
+            let uid = live.and_then(|live| self.born_here(live));
+            return Ok(CreatedResource { absent, ..created(&mapping, identity, uid) });
+        }
         let body = serde_json::Value::from(body);
         let object: DynamicObject = serde_json::from_value(body.clone()).map_err(|_| {
             let fields = unreadable_fields::<DynamicObject>(&body);
@@ -79,6 +85,13 @@ impl Pass<'_> {
                 None
             }
         }
+    }
+
+    /// Whether it was created for an earlier component of the module: if it is gone, its user deleted it.
+    pub(super) fn was_created_before(&self) -> bool {
+        let annotations = self.context.resource.metadata.annotations.as_ref();
+        let created = annotations.and_then(|all| all.get(annotations::DEFAULT_RESOURCE_CREATED));
+        created.is_some_and(|value| value == "true")
     }
 
     /// The default custom resource that an earlier object of this component made, where there is one.

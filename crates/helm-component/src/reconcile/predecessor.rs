@@ -34,7 +34,11 @@ impl Pass<'_> {
         let live = api.get_opt(&identity.name).await;
         let live = live.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
         let Some(live) = live else { return Ok(Predecessor::None) };
-        let found = Place { wanted, live: &live }.judge(&self.ownership);
+        let mut found = Place { wanted, live: &live }.judge(&self.ownership);
+        // What was applied and changed since without a newer version is drift.
+        if predecessor::is_applied(self) && !matches!(found, Predecessor::Newer(_)) {
+            found = Predecessor::None;
+        }
         if found != Predecessor::None {
             self.context.watch(Interest {
                 namespace: identity.namespace.clone(),

@@ -156,7 +156,7 @@ impl Pass<'_> {
     /// The default custom resource, and what it would be created as; nothing where there is one already.
     async fn default_resource_due(&self) -> Result<(CreatedResource, Option<(Identity, FreeForm)>), Failure> {
         let (mapping, identity, body) = self.default_object()?;
-        let is_there = self.live(&mapping, &identity).await?.is_some();
+        let is_there = self.was_created_before() || self.live(&mapping, &identity).await?.is_some();
         let made = default_resource::created(&mapping, identity.clone(), None);
         Ok((made, (!is_there).then_some((identity, body))))
     }

@@ -1,14 +1,15 @@
 //! The policies that a module's ModuleConfigs make. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use kube::api::ObjectMeta;
 use kyma_api::{ResourceRule, annotations, labels, names};
 use kyma_sdk::KymaKey;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::GROUP;
-use crate::config::{Config, Configs};
+use crate::config::{self, Config, ConfigUids, Configs};
 
 /// What says what is refused.
 pub(super) const POLICY: &str = "ValidatingAdmissionPolicy";
@@ -43,10 +44,10 @@ pub(super) fn of_module(
     kyma: &KymaKey,
 ) -> BTreeMap<Id, Body> {
     let holding = configs.holding(module, labels).into_iter();
-    holding.flat_map(|config| of_config(config, kyma)).collect()
+    holding.flat_map(|config| of_config(config, module, kyma)).collect()
 }
 
-fn of_config(config: &Config, kyma: &KymaKey) -> BTreeMap<Id, Body> {
+fn of_config(config: &Config, module: &str, kyma: &KymaKey) -> BTreeMap<Id, Body> {
     let mut by_resource: BTreeMap<(&str, &str), Vec<&ResourceRule>> = BTreeMap::new();
     for rule in &config.resource_rules {
         by_resource.entry((&rule.group, &rule.resource)).or_default().push(rule);
@@ -55,7 +56,7 @@ fn of_config(config: &Config, kyma: &KymaKey) -> BTreeMap<Id, Body> {
     for ((group, resource), rules) in by_resource {
         let name = names::policy_name(&config.name, group, resource, (&kyma.namespace, &kyma.name));
         let mut put = |kind: &'static str, spec: Value| {
-            let object = object(kind, &name, &config.name, kyma, &spec);
+            let object = object(kind, &name, (config, module), kyma, &spec);
             made.insert(Id { kind, name: name.clone() }, Body { config: config.name.clone(), object });
         };
         put(POLICY, policy(group, resource, &rules));
@@ -79,7 +80,14 @@ fn policy(group: &str, resource: &str, rules: &[&ResourceRule]) -> Value {
     })
 }
 
-fn object(kind: &str, name: &str, config: &str, kyma: &KymaKey, spec: &Value) -> Value {
+fn object(kind: &str, name: &str, (config, module): (&Config, &str), kyma: &KymaKey, spec: &Value) -> Value {
+    let uids = ConfigUids::from([(config.name.clone(), config.uid().to_owned())]);
+    let annotations = config::record(&uids).map(|(name, value)| (name.to_owned(), value)).into_iter();
+    let annotations = annotations.chain([
+        (annotations::OWNED_BY.to_owned(), kyma.to_string()),
+        (annotations::POLICY_OF_MODULE.to_owned(), module.to_owned()),
+    ]);
+    let annotations: BTreeMap<String, String> = annotations.collect();
     json!({
         "apiVersion": format!("{GROUP}/v1"),
         "kind": kind,
@@ -88,18 +96,37 @@ fn object(kind: &str, name: &str, config: &str, kyma: &KymaKey, spec: &Value) ->
             "labels": {
                 labels::MANAGED_BY: labels::MANAGED_BY_KYMA,
                 labels::OWNER: names::owner_hash(&kyma.namespace, &kyma.name),
-                labels::MODULE_CONFIG: names::label_value(config),
+                labels::MODULE_CONFIG: names::label_value(&config.name),
             },
-            "annotations": { annotations::OWNED_BY: kyma.to_string() },
+            "annotations": annotations,
         },
         "spec": spec,
     })
 }
 
+/// Whether a policy that the ModuleConfigs at hand do not make stays: its ModuleConfig is missing and its deletion is
+/// not accepted, while its module is there.
+pub(super) fn stays(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&str>) -> bool {
+    let annotation = |name: &str| live.annotations.as_ref().and_then(|set| set.get(name));
+    if annotation(annotations::POLICY_OF_MODULE).is_some_and(|module| !modules.contains(module.as_str())) {
+        return false;
+    }
+    let recorded = config::recorded(live);
+    if !recorded.is_empty() {
+        return !configs.unaccounted(&recorded).is_empty();
+    }
+    // A version that did not record it wrote this one.
+    let Some(label) = live.labels.as_ref().and_then(|set| set.get(labels::MODULE_CONFIG)) else {
+        return false;
+    };
+    let is_there = configs.names().iter().any(|name| names::label_value(name) == *label);
+    !is_there && !configs.is_label_deleted(label)
+}
+
 /// Of all that is wanted.
-pub(super) fn fingerprint(wanted: &BTreeMap<Id, Body>) -> String {
+pub(super) fn fingerprint(wanted: &BTreeMap<Id, Body>, missing: &BTreeMap<String, ConfigUids>) -> String {
     let objects: Vec<&Value> = wanted.values().map(|body| &body.object).collect();
-    hex::encode(Sha256::digest(json!(objects).to_string()))
+    hex::encode(Sha256::digest(json!([objects, missing]).to_string()))
 }
 
 #[cfg(test)]
@@ -164,10 +191,35 @@ mod tests {
     #[test]
     fn the_fingerprint_changes_with_any_rule() {
         let of = |expression| {
-            fingerprint(&made(&configs(vec![rule("lanterns", expression)]), "production", "lantern"))
+            let made = made(&configs(vec![rule("lanterns", expression)]), "production", "lantern");
+            fingerprint(&made, &BTreeMap::new())
         };
         assert_eq!(of("a"), of("a"));
         assert_ne!(of("a"), of("b"));
-        assert_ne!(of("a"), fingerprint(&BTreeMap::new()));
+        assert_ne!(of("a"), fingerprint(&BTreeMap::new(), &BTreeMap::new()));
+    }
+
+    #[test]
+    fn a_policy_outlives_its_config_until_the_deletion_is_accepted() {
+        let configs_with = configs(vec![rule("lanterns", "a")]);
+        let made = made(&configs_with, "production", "lantern");
+        let meta =
+            |body: &Body| serde_json::from_value::<ObjectMeta>(body.object["metadata"].clone()).unwrap();
+        let live: Vec<ObjectMeta> = made.values().map(meta).collect();
+        let modules = BTreeSet::from(["lantern"]);
+        for live in live {
+            let mut older = live.clone();
+            older.annotations = None;
+            let mut empty = Configs::default();
+            assert!(
+                stays(&live, &empty, &modules) && stays(&older, &empty, &modules),
+                "nothing is known of it"
+            );
+            assert!(!stays(&live, &configs_with, &modules), "its ModuleConfig does not make it any more");
+            assert!(!stays(&older, &configs_with, &modules));
+            assert!(!stays(&live, &empty, &BTreeSet::new()), "its module is gone");
+            empty.accept("bright", "");
+            assert!(!stays(&live, &empty, &modules) && !stays(&older, &empty, &modules), "it was deleted");
+        }
     }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use kyma_api::visibility::Audience;
 use kyma_api::{ModuleTemplate, ModuleTemplateSpec, annotations, names};
+use serde_json::json;
+use sha2::{Digest, Sha256};
 
 /// One version of one module.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Template {
     /// The object's name.
     pub(crate) name: String,
@@ -14,6 +16,10 @@ pub(crate) struct Template {
     pub(crate) namespace: String,
     /// The object's generation; none where it is unknown.
     pub(crate) generation: Option<i64>,
+    /// The object's uid.
+    pub(crate) uid: String,
+    /// Digest of the spec.
+    pub(crate) digest: String,
     /// `spec.moduleName`; older objects have none.
     pub(crate) module: Option<String>,
     /// `spec.version`; older objects have none.
@@ -40,11 +46,17 @@ impl From<ModuleTemplate> for Template {
             name: meta.name.unwrap_or_default(),
             namespace: meta.namespace.unwrap_or_default(),
             generation: meta.generation,
+            uid: meta.uid.unwrap_or_default(),
+            digest: digest(&object.spec),
             module: said(&object.spec.module_name),
             version: said(&object.spec.version),
             spec: Arc::new(object.spec),
         }
     }
+}
+
+fn digest(spec: &ModuleTemplateSpec) -> String {
+    hex::encode(&Sha256::digest(json!(spec).to_string())[..16])
 }
 
 impl Template {

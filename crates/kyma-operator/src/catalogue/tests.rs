@@ -37,6 +37,8 @@ fn template(name: &str, module: Option<&str>, version: Option<&str>) -> Template
         module: module.map(str::to_owned),
         version: version.map(str::to_owned),
         audience: kyma_api::visibility::Audience::default(),
+        uid: String::new(),
+        digest: String::new(),
         cluster_scoped: false,
         spec: Arc::new(ModuleTemplateSpec::default()),
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use kyma_sdk::KymaKey;
 
-use super::ComponentView;
+use super::{ComponentView, Contents};
 use crate::kinds::GroupKind;
 
 /// What names a component: group, kind, namespace, name. The API version may change under it.
@@ -31,6 +31,7 @@ pub(crate) struct Components {
     listing: HashMap<GroupKind, BTreeSet<ComponentId>>,
     /// The resourceVersion up to which the watch of a kind has told everything since its last list.
     told: HashMap<GroupKind, u64>,
+    contents: Contents,
 }
 
 impl Components {
@@ -40,12 +41,18 @@ impl Components {
         ids.filter_map(|id| self.views.get(id)).cloned().collect()
     }
 
+    /// The content of module versions, as components record it.
+    pub(crate) fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
     /// How many components install the module because it is mandatory.
     pub(crate) fn mandatory(&self, module: &str) -> usize {
         self.mandatory.get(module).copied().unwrap_or_default()
     }
 
     fn insert(&mut self, id: ComponentId, view: ComponentView) {
+        self.contents.add(&view.module, view.template.as_ref());
         if view.mandatory {
             *self.mandatory.entry(view.module.clone()).or_default() += 1;
         }
@@ -55,6 +62,7 @@ impl Components {
     }
 
     fn uncount(&mut self, view: &ComponentView) {
+        self.contents.remove(&view.module, view.template.as_ref());
         if !view.mandatory {
             return;
         }

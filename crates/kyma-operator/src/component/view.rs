@@ -2,21 +2,26 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::condition::types;
 use kyma_api::{
-    DeletionPolicy, PartialMeta, ReadyView, Reason, ResourcePolicy, State, TrackedObject, finalizers,
-    kyma_owner, labels, names,
+    DeletionPolicy, PartialMeta, ReadyView, Reason, ResourcePolicy, State, TrackedObject, annotations,
+    finalizers, kyma_owner, labels, names,
 };
 use kyma_sdk::KymaKey;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ComponentId, ComponentKind};
+use super::{ComponentId, ComponentKind, TemplateRecord};
 use crate::FIELD_MANAGER;
+use crate::config::{self, ConfigUids};
 use crate::owned;
 
+/// Value of [`annotations::UPGRADE_MODE`].
+pub(crate) const MANUAL: &str = "Manual";
+
 /// What kyma-operator knows of a component.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ComponentView {
     /// API version and kind under which it was read.
@@ -69,6 +74,16 @@ pub(crate) struct ComponentView {
     pub(crate) held_by: Vec<String>,
     /// When we last changed it.
     pub(crate) applied_at: Option<Timestamp>,
+    /// The module's default CR was created, by its reconciler or for an earlier component.
+    pub(crate) default_resource_created: bool,
+    /// It was told that the module's default CR was created for an earlier component.
+    pub(crate) default_resource_passed_on: bool,
+    /// The ModuleTemplate that it was made from.
+    pub(crate) template: Option<TemplateRecord>,
+    /// Its user approves upgrades.
+    pub(crate) is_manual: bool,
+    /// The ModuleConfigs that it was made under.
+    pub(crate) configs: ConfigUids,
     /// Fingerprint of what we own of it.
     pub(crate) owned: Option<String>,
 }
@@ -110,6 +125,11 @@ impl ComponentView {
             terminating: contract.deletion_timestamp.is_some(),
             held_by: held_by(object),
             applied_at: owned::applied_at(meta, FIELD_MANAGER),
+            default_resource_created: has_default_resource(object) || is_passed_on(meta),
+            default_resource_passed_on: is_passed_on(meta),
+            template: TemplateRecord::read(meta),
+            is_manual: is_manual(meta),
+            configs: config::recorded(meta),
             owned: owned::fingerprint(object, FIELD_MANAGER),
             namespace: contract.namespace,
             name: contract.name,
@@ -203,6 +223,20 @@ fn held_by(object: &DynamicObject) -> Vec<String> {
 /// The Kyma by its controller reference, which unlike a label holds names of any length.
 fn owner_of(object: &DynamicObject) -> Option<&OwnerReference> {
     kyma_owner(object.metadata.owner_references.as_deref()?)
+}
+
+fn is_manual(meta: &ObjectMeta) -> bool {
+    let mode = meta.annotations.as_ref().and_then(|set| set.get(annotations::UPGRADE_MODE));
+    mode.is_some_and(|mode| mode == MANUAL)
+}
+
+fn has_default_resource(object: &DynamicObject) -> bool {
+    object.data.pointer("/status/resource").is_some_and(Value::is_object)
+}
+
+fn is_passed_on(meta: &ObjectMeta) -> bool {
+    let annotated = meta.annotations.as_ref().and_then(|set| set.get(annotations::DEFAULT_RESOURCE_CREATED));
+    annotated.is_some_and(|value| value == "true")
 }
 
 /// The Kyma by its label, where the name says that this is the component which it made for the module.

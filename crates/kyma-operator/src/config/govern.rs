@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kyma_api::{ModuleOverride, Reason, values};
 use serde_json::{Map, Value, json};
 
-use super::{Config, Configs};
+use super::{Config, Configs, missing};
 use crate::plan::lay_over_component;
 use crate::resolve::Because;
 use crate::selection::{Central, Selection, Wish};
@@ -61,7 +61,11 @@ fn govern_within(
     let entry = (!holding.is_empty() && wish.invalid.is_none()).then(|| entry(&wish, channel));
     let objections: Vec<(&str, Option<Because>)> = holding
         .iter()
-        .map(|config| (config.name.as_str(), entry.as_ref().and_then(|entry| object(config, entry, steps))))
+        .map(|config| {
+            let missing = configs.is_missing(&config.name).then(|| missing(&config.name));
+            let objection = missing.or_else(|| object(config, entry.as_ref()?, steps));
+            (config.name.as_str(), objection)
+        })
         .collect();
     let by = objections.iter().map(|(name, objection)| ((*name).to_owned(), objection.is_some())).collect();
     // The weightiest speaks.
@@ -84,6 +88,7 @@ fn central(holding: &[&Config]) -> Central {
         if !config.is_for_all() {
             lay_over_component(&mut central.own_kind, &config.component);
         }
+        central.configs.insert(config.name.clone(), config.uid().to_owned());
     }
     central
 }

@@ -1,10 +1,11 @@
 //! All ModuleConfigs, by module.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
+use kyma_api::names;
 
 use kyma_api::patterns::ALL_MODULES;
 
@@ -20,20 +21,91 @@ pub(crate) struct Configs {
     revision: u64,
     by_name: BTreeMap<String, Arc<Config>>,
     by_module: BTreeMap<String, BTreeSet<String>>,
+    /// Those that vanished without a deletion that is accepted: they stay in force.
+    missing: BTreeSet<String>,
+    /// Name and uid of those whose deletion was accepted.
+    deleted: VecDeque<(String, String)>,
+    /// Name and uid of those on record whose deletion the last list does not show.
+    unexplained: BTreeSet<(String, String)>,
+    /// Whether the last list had any.
+    has_listed: bool,
 }
+
+/// Maximum number of accepted deletions that are remembered; older ones are looked up again.
+const MAX_DELETED: usize = 1_000;
 
 impl Configs {
     /// Takes in a new or changed one; gives the one before.
     pub(crate) fn apply(&mut self, config: Config) -> Option<Arc<Config>> {
         self.revision += 1;
-        let before = self.delete(&config.name);
+        self.missing.remove(&config.name);
+        let before = self.take_out(&config.name);
         self.by_module.entry(config.module.clone()).or_default().insert(config.name.clone());
         self.by_name.insert(config.name.clone(), Arc::new(config));
         before
     }
 
-    /// Takes one out.
+    /// Takes one out whose deletion is accepted.
     pub(crate) fn delete(&mut self, name: &str) -> Option<Arc<Config>> {
+        self.missing.remove(name);
+        let gone = self.take_out(name)?;
+        self.accept(name, gone.uid());
+        Some(gone)
+    }
+
+    /// The deletion of one that is on record is accepted.
+    pub(crate) fn accept(&mut self, name: &str, uid: &str) {
+        self.unexplained.remove(&(name.to_owned(), uid.to_owned()));
+        if self.deleted.len() >= MAX_DELETED {
+            self.deleted.pop_front();
+        }
+        self.deleted.push_back((name.to_owned(), uid.to_owned()));
+    }
+
+    /// Whether the deletion of one was accepted; without a uid, of any of that name.
+    pub(crate) fn is_deleted(&self, name: &str, uid: Option<&str>) -> bool {
+        self.deleted.iter().any(|(one, its)| one == name && uid.is_none_or(|uid| uid == its))
+    }
+
+    /// Whether the deletion of any with this value of the label was accepted.
+    pub(crate) fn is_label_deleted(&self, label: &str) -> bool {
+        self.deleted.iter().any(|(name, _)| names::label_value(name) == label)
+    }
+
+    /// One vanished, and nothing shows that its deletion was meant.
+    pub(crate) fn miss(&mut self, name: &str) {
+        if self.by_name.contains_key(name) && self.missing.insert(name.to_owned()) {
+            self.revision += 1;
+        }
+    }
+
+    /// Whether one that is in force vanished.
+    pub(crate) fn is_missing(&self, name: &str) -> bool {
+        self.missing.contains(name)
+    }
+
+    /// A list is complete. True if objects record some that the list before did not explain.
+    pub(crate) fn listed(&mut self, has_any: bool) -> bool {
+        self.has_listed = has_any;
+        !std::mem::take(&mut self.unexplained).is_empty()
+    }
+
+    /// Whether the last list had any.
+    pub(crate) fn has_listed(&self) -> bool {
+        self.has_listed
+    }
+
+    /// The hub does not show that the deletion of one on record was meant. False if that was known.
+    pub(crate) fn leave_unexplained(&mut self, name: &str, uid: &str) -> bool {
+        self.unexplained.insert((name.to_owned(), uid.to_owned()))
+    }
+
+    /// Whether the hub was asked about one on record since the last list.
+    pub(crate) fn is_unexplained(&self, name: &str, uid: &str) -> bool {
+        self.unexplained.contains(&(name.to_owned(), uid.to_owned()))
+    }
+
+    fn take_out(&mut self, name: &str) -> Option<Arc<Config>> {
         let gone = self.by_name.remove(name)?;
         self.revision += 1;
         if let Some(names) = self.by_module.get_mut(&gone.module) {

@@ -31,7 +31,7 @@ fn component(name: &str, policy: &str, resource_policy: &str, terminating: bool)
 
 fn facts(components: &[ComponentView], target: TargetFacts) -> Facts<'_> {
     Facts {
-        scope_terminating: false,
+        nothing_requested: false,
         components,
         has_lost: false,
         target,
@@ -101,7 +101,7 @@ fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() 
     assert_eq!(policies(next(&others)), [("a".into(), DeletionPolicy::Delete)], "others first");
     let gone = TargetFacts::NoSecret { since: at(0) };
     assert_eq!(next(&Facts { has_lost: true, now: at(10), ..facts(&[], gone) }), Step::Release);
-    assert_eq!(next(&Facts { has_lost: true, scope_terminating: true, ..facts(&[], gone) }), Step::Release);
+    assert_eq!(next(&Facts { has_lost: true, nothing_requested: true, ..facts(&[], gone) }), Step::Release);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_target_is_cleaned_unless_it_was_never_seen() {
 #[test]
 fn a_terminating_namespace_or_crd_is_no_order() {
     let components = [component("a", "Orphan", "CreateAndDelete", false)];
-    let facts = Facts { scope_terminating: true, ..facts(&components, TargetFacts::Reachable) };
+    let facts = Facts { nothing_requested: true, ..facts(&components, TargetFacts::Reachable) };
     assert_eq!(next(&facts), Step::Release);
 }
 

@@ -1,16 +1,24 @@
 //! Carries out what [`super::next`] says.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::{Api, CustomResourceExt, ResourceExt};
 use kube_runtime::reflector::Store;
 use kyma_api::Kyma;
-use kyma_api::{ModuleReleaseMeta, finalizers};
-use kyma_sdk::{Failure, KymaKey, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer};
+use kyma_api::{ModuleReleaseMeta, Reason, finalizers};
+use kyma_sdk::{
+    DeletionRequest, Failure, KymaKey, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer,
+};
 
 use super::{End, Facts, Step, next};
 use crate::scope;
 use crate::state::State;
+
+/// What a release that asks for a staged rollout means until there are any.
+const ROLLOUT: &str = "spec.rollout asks for a staged rollout, which is not supported yet: installed modules keep their \
+    version; remove spec.rollout to upgrade all clusters at once";
 
 /// Follows all release metas until the process shuts down. The indexes have to be complete.
 pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleReleaseMeta>, kymas: Store<Kyma>) {
@@ -34,6 +42,9 @@ pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleRelease
 async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMeta) -> Result<Wait, Failure> {
     let (name, namespace) = (release.name_any(), release.namespace().unwrap_or_default());
     let facts = facts(state, kymas, release, &name, &namespace).await?;
+    if release.spec.rollout.is_some() && facts.end == End::No {
+        state.runtime.events.warning(release, Reason::NotYetSupported, "Reconcile", ROLLOUT);
+    }
     let api: Api<ModuleReleaseMeta> = Api::namespaced(state.runtime.hub.clone(), &namespace);
     let patch = match next(facts) {
         Step::Rest => None,
@@ -49,7 +60,17 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
         patch_finalizers(&api, &name, patch).await?;
     }
     // The end of a component brings it back, and what a Kyma has on record.
-    Ok(Wait::Event)
+    let DeletionRequest::Unconfirmed { until } = DeletionRequest::of(&release.metadata, Timestamp::now())
+    else {
+        return Ok(Wait::Event);
+    };
+    if facts.end != End::Unconfirmed || !facts.is_held {
+        return Ok(Wait::Event);
+    }
+    let why = DeletionRequest::message(until);
+    state.runtime.events.warning(release, Reason::DeletionUnconfirmed, "Withdraw", &why);
+    let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+    Ok(Wait::Timer(left + Duration::from_millis(100)))
 }
 
 /// Live reads only where a deletion is to be judged.
@@ -66,7 +87,11 @@ async fn facts(
     } else if is_held && scope::is_terminating(state, namespace, ModuleReleaseMeta::crd_name()).await? {
         End::Swept
     } else {
-        End::Wished
+        match DeletionRequest::of(&release.metadata, Timestamp::now()) {
+            DeletionRequest::Confirmed => End::Wished,
+            DeletionRequest::Unconfirmed { .. } => End::Unconfirmed,
+            DeletionRequest::Orphan => End::Swept,
+        }
     };
     Ok(Facts {
         is_mandatory: release.spec.mandatory.is_some(),

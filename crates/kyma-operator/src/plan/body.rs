@@ -1,17 +1,20 @@
 //! The whole body with which a component is applied.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 use kyma_api::component::{DeletionOrder, DeletionReason};
 use kyma_api::{
-    Adopt, ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, Kyma, Reason, finalizers,
-    labels, names, values,
+    Adopt, ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, Kyma, Reason, UpgradeMode,
+    annotations, finalizers, labels, names, values,
 };
 use kyma_targets::Recorded;
 use serde_json::{Map, Value, json};
 
 use super::{Scope, source};
-use crate::component::{ComponentKind, ComponentView, kind_of};
+use crate::component::{ComponentKind, ComponentView, MANUAL, TemplateRecord, kind_of};
+use crate::config;
 use crate::resolve::{Because, Install};
 
 const ADOPT: &str = "adopt";
@@ -49,6 +52,18 @@ pub(super) fn compose(
         "finalizers": [finalizers::COMPONENT],
         "ownerReferences": [owner(&scope.kyma.name, scope.uid)],
     });
+    let passed_on = match view {
+        Some(view) => view.default_resource_passed_on,
+        None => scope.default_resources.contains(module),
+    };
+    let passed_on = passed_on.then(|| (annotations::DEFAULT_RESOURCE_CREATED, "true".to_owned()));
+    let is_manual = install.wish.upgrade.mode == UpgradeMode::Manual;
+    let mode = is_manual.then(|| (annotations::UPGRADE_MODE, MANUAL.to_owned()));
+    let template = TemplateRecord::of(&install.version, &install.template).annotation();
+    let configs = config::record(&install.wish.central.configs);
+    let records: BTreeMap<&str, String> =
+        configs.into_iter().chain(passed_on).chain(mode).chain([template]).collect();
+    metadata["annotations"] = json!(records);
     if let Some(view) = view {
         metadata["uid"] = Value::from(view.uid.as_str());
     }
@@ -74,6 +89,10 @@ pub(super) fn order(scope: &Scope<'_>, reason: DeletionReason, body: &mut Value)
     let mut annotations = order.to_annotations();
     annotations
         .extend(scope.identity.map(|known| kyma_targets::record(&Recorded::from(known))).unwrap_or_default());
+    if let Some(set) = body["metadata"]["annotations"].as_object() {
+        annotations
+            .extend(set.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
+    }
     body["metadata"]["annotations"] = json!(annotations);
     body["spec"]["deletionPolicy"] = json!(DeletionPolicy::Delete);
 }

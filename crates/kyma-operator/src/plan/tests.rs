@@ -7,12 +7,13 @@ use serde_json::json;
 
 use super::*;
 use crate::catalogue::{Interest, Release, Template};
+use crate::config::ConfigUids;
 use crate::owned;
 use crate::selection::{Central, Selection, Wish};
 
 fn resolved(decision: Decision) -> Resolved {
     let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
-    Resolved { module: "keda".into(), decision, interest, until: None }
+    Resolved { module: "keda".into(), decision, interest, until: None, configs: ConfigUids::new() }
 }
 
 fn install(spec: Value) -> Install {
@@ -26,6 +27,8 @@ fn install(spec: Value) -> Install {
             module: Some("keda".into()),
             version: Some("1.0.0".into()),
             audience: kyma_api::visibility::Audience::default(),
+            uid: String::new(),
+            digest: String::new(),
             cluster_scoped: false,
             spec: Arc::new(serde_json::from_value(spec).unwrap()),
         }),
@@ -48,6 +51,7 @@ struct Stage {
     target: TargetRef,
     identity: TargetIdentity,
     deletes_halted: Option<&'static str>,
+    default_resources: BTreeSet<String>,
 }
 
 impl Stage {
@@ -66,6 +70,7 @@ impl Stage {
             target,
             identity,
             deletes_halted: None,
+            default_resources: BTreeSet::new(),
         }
     }
 
@@ -77,6 +82,7 @@ impl Stage {
             shard: 7,
             target: Some(&self.target),
             identity: Some(&self.identity),
+            default_resources: &self.default_resources,
             target_namespace: "kyma-system",
             installed: &self.installed,
             kinds: &self.kinds,
@@ -188,6 +194,7 @@ fn central_configuration_lies_over_module_and_user_but_not_over_what_is_decided_
         "deletionPolicy": "Delete", "target": { "kubeconfigSecretRef": { "name": "other" } },
     });
     let central = Central {
+        configs: ConfigUids::new(),
         values: serde_json::from_value(json!({ "a": 2 })).unwrap(),
         component: serde_json::from_value(component).unwrap(),
         ..Central::default()

@@ -1,6 +1,6 @@
 //! What the deletion of a Kyma writes on the hub: orders to components, and components for modules that lost theirs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
 use kyma_api::component::DeletionReason;
@@ -58,7 +58,7 @@ fn authority<'a>(kyma: &Kyma, key: &'a KymaKey, uid: &'a str, halt: &'a Halt) ->
 /// them is missed.
 pub(super) fn lost_modules(state: &State, kyma: &Kyma) -> Vec<Lost> {
     let before = kyma.status.clone().unwrap_or_default();
-    lost::of(&before, &observe::views(state, &KymaKey::of(kyma)), state.args.ignore_policy)
+    lost::of(&before, &observe::views(state, &KymaKey::of(kyma), Some(&before)), state.args.ignore_policy)
 }
 
 fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
@@ -91,6 +91,7 @@ fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
             identity: kyma.status.as_ref().and_then(|status| status.target.as_ref()),
             target_namespace: &state.runtime.settings.target_namespace,
             installed: &BTreeMap::new(),
+            default_resources: &BTreeSet::new(),
             kinds: &kinds,
             policy: &state.policy,
             ignore: state.args.ignore_policy,

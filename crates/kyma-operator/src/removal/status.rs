@@ -51,7 +51,7 @@ pub(super) async fn report(
         return Ok(());
     }
     let before = kyma.status.clone().unwrap_or_default();
-    let views = observe::views(state, &KymaKey::of(kyma));
+    let views = observe::views(state, &KymaKey::of(kyma), Some(&before));
     let blocked = done.plan.blocked.values().next();
     let trouble = trouble(step, gone, reach.failure.as_ref(), blocked);
     let status = report::status(&report::Facts {

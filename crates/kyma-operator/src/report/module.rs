@@ -78,7 +78,20 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
         Decision::Unmanage => unmanaged(outcome),
         Decision::Refuse(because) => refused(outcome, because),
     };
-    Some(Line { status: ModuleStatus { name, ..line.status }, ..line })
+    let module_configs = outcome.resolved.configs.clone();
+    let default_resource_created = default_resource_created(outcome);
+    let status = ModuleStatus { name, module_configs, default_resource_created, ..line.status };
+    Some(Line { status, ..line })
+}
+
+/// Whether the module's default CR was created and is not to be created again. A removal deletes it.
+fn default_resource_created(outcome: &Outcome<'_>) -> bool {
+    let before = outcome.before.is_some_and(|before| before.default_resource_created);
+    match outcome.view {
+        Some(view) if view.deletion_policy == DeletionPolicy::Delete => false,
+        Some(view) => view.default_resource_created || before,
+        None => before,
+    }
 }
 
 /// When the line may change without an event: the decision does, or an unseen component becomes

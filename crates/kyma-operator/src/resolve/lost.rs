@@ -8,6 +8,7 @@ use kyma_api::{Reason, State};
 
 use super::{Because, Decision, Install, Resolved, kind_of, missing_release};
 use crate::catalogue::{Catalogue, Interest};
+use crate::config::ConfigUids;
 use crate::lost::Lost;
 use crate::selection::Wish;
 
@@ -23,7 +24,7 @@ pub(crate) fn finish(catalogue: &Catalogue, lost: &Lost, reason: DeletionReason)
         Ok(install) => Decision::Finish(install, reason),
         Err(because) => Decision::Keep(because),
     };
-    Resolved { module: lost.module.clone(), decision, interest, until: None }
+    Resolved { module: lost.module.clone(), decision, interest, until: None, configs: ConfigUids::new() }
 }
 
 fn install(catalogue: &Catalogue, lost: &Lost) -> Result<Install, Because> {

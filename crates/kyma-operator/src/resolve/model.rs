@@ -292,7 +292,8 @@ impl World {
         if !self.used.contains(module) {
             return None;
         }
-        let next = held.channel.and_then(|channel| self.target(module, Choice::Channel(channel)));
+        let governed = |channel| self.governed.get(module).copied().unwrap_or(channel);
+        let next = held.channel.and_then(|channel| self.target(module, Choice::Channel(governed(channel))));
         let next = next.filter(|next| self.may_replace(&held, next.version));
         let ordered = next.map_or(held.ordered, |next| next.version);
         Some(Installed { ordered, leaving: true, ..held })

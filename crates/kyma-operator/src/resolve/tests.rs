@@ -15,7 +15,7 @@ use super::*;
 use crate::catalogue::release::ListedVersion;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::component::ComponentKind;
-use crate::config::{Config, govern_all};
+use crate::config::{Config, govern_all, keep_under_missing};
 use crate::maintenance::Policy;
 use crate::selection::Selection;
 
@@ -50,6 +50,12 @@ struct Case {
     /// Since when upgrades of modules have been waiting for approval.
     #[serde(default)]
     offered: BTreeMap<String, Timestamp>,
+    #[serde(default)]
+    missing_configs: BTreeMap<String, String>,
+    #[serde(default)]
+    recorded: BTreeMap<String, String>,
+    #[serde(default)]
+    contents: BTreeMap<String, String>,
     /// name -> spec of a ModuleConfig.
     #[serde(default)]
     configs: BTreeMap<String, Value>,
@@ -75,6 +81,7 @@ struct Offered {
     deleting: bool,
     withdrawn: bool,
     selector: Option<LabelSelector>,
+    rollout: bool,
 }
 
 #[derive(Deserialize)]
@@ -117,6 +124,11 @@ enum InstalledCase {
         mandatory: bool,
         #[serde(default)]
         leaving: bool,
+        #[serde(default)]
+        manual: bool,
+        /// Uid and digest of the template that it was made from.
+        #[serde(default)]
+        template: Option<String>,
     },
 }
 
@@ -153,6 +165,7 @@ fn catalogue(offered: BTreeMap<String, Offered>) -> Catalogue {
                 mandatory: offered.mandatory,
                 deleting: offered.deleting,
                 selector: offered.selector,
+                rollout: offered.rollout,
                 ..Release::default()
             });
         }
@@ -179,6 +192,8 @@ fn template(module: &str, case: TemplateCase) -> Template {
         version: Some(version),
         audience,
         cluster_scoped: false,
+        uid: String::new(),
+        digest: String::new(),
         spec: Arc::new(ModuleTemplateSpec {
             component,
             requires_downtime: Some(downtime),
@@ -197,7 +212,19 @@ fn installed(case: InstalledCase) -> Installed {
         InstalledCase::Running(version) => {
             Installed { running: Some(version.clone()), ordered: Some(version), ..helm }
         }
-        InstalledCase::Full { running, ordered, channel, group, kind, mandatory, leaving } => Installed {
+        InstalledCase::Full {
+            running,
+            ordered,
+            channel,
+            group,
+            kind,
+            mandatory,
+            leaving,
+            manual,
+            template,
+        } => Installed {
+            template: template.map(|former| content(running.as_deref().unwrap_or_default(), &former)),
+            is_manual: manual,
             ordered: ordered.or_else(|| running.clone()),
             running,
             channel,
@@ -207,6 +234,18 @@ fn installed(case: InstalledCase) -> Installed {
             leaving,
         },
     }
+}
+
+fn content(version: &str, former: &str) -> TemplateRecord {
+    TemplateRecord { version: version.to_owned(), uid: former.to_owned(), digest: former.to_owned() }
+}
+
+fn contents(versions: &BTreeMap<String, String>) -> Contents {
+    let mut contents = Contents::default();
+    for (module, version) in versions {
+        contents.add(module, Some(&content(version, "former")));
+    }
+    contents
 }
 
 fn maintenance(policy: Option<Value>) -> Maintenance {
@@ -271,11 +310,21 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
     };
     let lost: Vec<Lost> = case.lost.into_iter().map(lost).collect();
     let configs = configs(case.configs);
+    let missing = |(module, config): (&String, &String)| {
+        (module.clone(), ConfigUids::from([(config.clone(), "uid".to_owned())]))
+    };
+    let missing_configs: BTreeMap<String, ConfigUids> = case.missing_configs.iter().map(missing).collect();
+    let mut wishes = govern_all(&configs, &case.kyma.labels, &selection);
+    keep_under_missing(&mut wishes, &missing_configs);
     let inputs = Inputs {
         labels: &case.kyma.labels,
         channel: &selection.channel,
-        wishes: &govern_all(&configs, &case.kyma.labels, &selection),
+        wishes: &wishes,
+        leaving: &govern_leaving(&configs, &case.kyma.labels, &installed),
         configs: &configs,
+        missing_configs: &missing_configs,
+        contents: &contents(&case.contents),
+        recorded: &case.recorded,
         installed: &installed,
         catalogue: &catalogue(case.catalogue),
         policy: &policy,
@@ -328,7 +377,11 @@ fn decided(
         labels: &labels,
         channel: &selection.channel,
         wishes: &govern_all(&configs, &labels, &selection),
+        leaving: &govern_leaving(&configs, &labels, installed),
         configs: &configs,
+        missing_configs: &BTreeMap::new(),
+        contents: &Contents::default(),
+        recorded: &BTreeMap::new(),
         installed,
         catalogue: &catalogue(offered),
         policy: &super::Policy::default(),

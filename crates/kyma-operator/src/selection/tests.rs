@@ -8,10 +8,21 @@ fn only_what_a_user_has_a_say_in_is_read() {
         "channel": "fast", "kubeconfigSecretRef": { "name": "evil", "key": "config" }, "skipMaintenanceWindows": true,
         "modules": [{ "name": "keda", "controller": "x", "remoteModuleTemplateRef": "y", "values": { "a": 1 } }],
     });
-    let choice = serde_json::to_value(choice(&spec)).unwrap();
+    let choice = serde_json::to_value(choice(&spec, None)).unwrap();
     let module = json!({ "name": "keda", "controller": "x", "customResourcePolicy": "CreateAndDelete", "managed": true,
         "values": { "a": 1 } });
     assert_eq!(choice, json!({ "channel": "fast", "modules": [module] }));
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_is_remembered_as_it_was() {
+    let spec = json!({ "modules": [{ "name": "keda", "channel": 7 }, { "name": "nats", "managed": "no" }] });
+    let known = json!({ "modules": [{ "name": "keda", "channel": "fast" }, { "name": "gone" }] });
+    let known = serde_json::from_value(known).unwrap();
+    let modules = choice(&spec, Some(&known)).modules;
+    let names: Vec<_> =
+        modules.iter().map(|module| (module.name.as_str(), module.channel.as_deref())).collect();
+    assert_eq!(names, [("keda", Some("fast")), ("nats", None)]);
 }
 
 #[test]
@@ -55,7 +66,7 @@ fn i91_i92_what_is_no_selection_is_refused_as_a_whole() {
 
 #[test]
 fn a_kyma_is_born_with_the_choice_and_always_with_a_channel() {
-    let born = birth(&choice(&json!({ "modules": [{ "name": "keda", "version": "1.0.0" }] })));
+    let born = birth(&choice(&json!({ "modules": [{ "name": "keda", "version": "1.0.0" }] }), None));
     assert_eq!(born["channel"], "regular");
     assert_eq!(Selection::read(&born).unwrap().wishes[0].version.as_deref(), Some("1.0.0"));
 }

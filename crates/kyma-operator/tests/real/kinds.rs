@@ -1,6 +1,7 @@
 //! Components of a kind that a module brings along.
 
 use anyhow::Result;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -92,6 +93,53 @@ async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allow
     )
     .await?;
     landscape.until_kyma_is_gone("local").await
+}
+
+/// The index of CRDs leaves out one whose names another CRD has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crd_of_others_that_is_not_established_is_left_alone() -> Result<()> {
+    let landscape =
+        Landscape::start(&["--component-groups=clash.example.com", "--mode=single-cluster"]).await?;
+    landscape.allow("clash.example.com", "widgets").await?;
+    let widgets = CRD
+        .replace("widgets.widgets.example.com", "widgets.clash.example.com")
+        .replace("widgets.example.com", "clash.example.com");
+    // Its singular is taken, so the other one is never established.
+    let gadgets = widgets
+        .replace("widgets.clash.example.com", "gadgets.clash.example.com")
+        .replace("plural: widgets", "plural: gadgets")
+        .replace("kind: Widget,", "kind: Gadget,");
+    landscape.apply(&gadgets).await?;
+    until("the first is established", SOON, || async {
+        let crd: Api<CustomResourceDefinition> = Api::all(landscape.hub.client()?);
+        let crd = crd.get("gadgets.clash.example.com").await?;
+        let mut conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        Ok(conditions.any(|one| one.type_ == "Established" && one.status == "True").then_some(()))
+    })
+    .await?;
+    landscape.apply(&widgets).await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(landscape.hub.client()?);
+    let before = until("the names are not accepted", SOON, || async {
+        let crd = crds.get("widgets.clash.example.com").await?;
+        let mut conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let refused = conditions.any(|one| one.type_ == "NamesAccepted" && one.status == "False");
+        Ok(refused.then_some(crd))
+    })
+    .await?;
+    let whole = format!("{{apiVersion: clash.example.com/v1, kind: Widget, spec: {{}}, crd: {widgets}}}");
+    landscape.apply(&template("clash", &whole)).await?;
+    landscape.apply(&release("clash", "1.0.0")).await?;
+    landscape.kyma("clashing", "[{name: clash}]").await?;
+    landscape
+        .until_kyma("the conflict is reported", "clashing", |kyma| {
+            let mut modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+            modules.any(|module| module.reason.as_deref() == Some("CrdConflict"))
+        })
+        .await?;
+    let after = crds.get("widgets.clash.example.com").await?;
+    assert_eq!((after.spec, after.metadata.labels), (before.spec, before.metadata.labels));
+    landscape.kymas()?.delete("clashing", &DeleteParams::default()).await?;
+    landscape.until_kyma_is_gone("clashing").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -217,3 +217,29 @@ pub(crate) async fn choose(target: &Cluster, modules: serde_json::Value) -> Resu
 fn version_of(component: &HelmComponent) -> Option<&str> {
     component.spec.module.as_ref().map(|module| module.version.as_str())
 }
+
+/// The garbage collector deletes what an owner that is gone owned, as after a restore of the hub.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kyma_deleted_by_the_garbage_collector_removes_nothing() -> Result<()> {
+    let landscape = Landscape::start(&[]).await?;
+    let (target, kubeconfig) = landscape.target("collected").await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.secret("sample", &kubeconfig).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    let component = landscape.until_component("keda", "keda", |_| true).await?;
+    let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "gone",
+        "uid": "00000000-0000-0000-0000-000000000000" });
+    let reference = json!({ "metadata": { "ownerReferences": [owner] } });
+    landscape.kymas()?.patch("sample", &PatchParams::default(), &Patch::Merge(&reference)).await?;
+    let waits = |kyma: &Kyma| {
+        let mut conditions = kyma.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.any(|condition| condition.reason == "DeletionUnconfirmed")
+    };
+    landscape.until_kyma("it waits for a confirmation", "sample", waits).await?;
+    let held = landscape.components()?.get(&component.name_any()).await?;
+    assert_eq!(held.metadata.deletion_timestamp, None);
+    let leaves = json!({ "metadata": { "annotations": { annotations::DELETION_CONFIRMED: "false" } } });
+    landscape.kymas()?.patch("sample", &PatchParams::default(), &Patch::Merge(&leaves)).await?;
+    landscape.until_kyma_is_gone("sample").await?;
+    until_remote(&target, "the target keeps its Kyma", |_| true).await.map(drop)
+}

@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
-use kyma_api::{Kyma, labels};
+use kyma_api::{HelmComponent, Kyma, labels};
 use serde_json::{Value, json};
 use testbed::{Cluster, until};
 
@@ -205,4 +205,50 @@ async fn rules_go_with_the_module_and_with_the_kyma() -> Result<()> {
     landscape.until_kyma_is_gone("sample").await?;
     assert_eq!(ground.count().await?, (0, 0));
     Ok(())
+}
+
+/// Nothing shows whether the last ModuleConfig was deleted on purpose while no operator ran.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_that_vanished_while_no_operator_ran_stays_in_force() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
+    let (target, kubeconfig) = landscape.target("forsaken").await?;
+    let ground = Ground::of(&target).await?;
+    let config = |watts: u32| {
+        let mut spec = rules(&format!("object.spec.watts <= {watts}"));
+        spec["values"] = json!({ "watts": watts });
+        spec
+    };
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.config("dim", &config(10)).await?;
+    landscape.secret("sample", &kubeconfig).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    let has = |watts: u32| {
+        move |component: &HelmComponent| json!(component.spec)["overrides"] == json!({ "watts": watts })
+    };
+    landscape.until_component("the forced value", "keda", has(10)).await?;
+    landscape.report_ready("keda").await?;
+    until_remote(&target, "the policy is in force", are_in_force).await?;
+
+    landscape.stop().await?;
+    landscape.configs()?.delete("dim", &DeleteParams::default()).await?;
+    landscape.run().await?;
+    let is_missing = |kyma: &Kyma| {
+        let mut modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+        modules.any(|module| {
+            module.reason.as_deref() == Some("ModuleConfigMissing")
+                && module.message.as_deref().is_some_and(|message| message.contains("ModuleConfig dim"))
+        })
+    };
+    landscape.until_kyma("the ModuleConfig is missed", "sample", is_missing).await?;
+    choose(&target, json!([{ "name": "keda", "values": { "watts": 99 } }])).await?;
+    landscape.until_component("the forced value stays", "keda", has(10)).await?;
+    assert_eq!(ground.count().await?, (1, 1), "the policy was lifted");
+
+    landscape.config("dim", &config(20)).await?;
+    landscape.until_component("it is in force again", "keda", has(20)).await?;
+    ground.until_refused(21, "lanterns of this fleet stay dim").await?;
+    landscape.configs()?.delete("dim", &DeleteParams::default()).await?;
+    let is_free = |component: &HelmComponent| json!(component.spec).get("overrides").is_none();
+    landscape.until_component("its deletion releases the value", "keda", is_free).await?;
+    ground.until_clean().await
 }

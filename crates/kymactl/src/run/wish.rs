@@ -118,7 +118,9 @@ impl Wish {
 
     /// The version that each module shall come to have, where the files say so.
     pub(super) fn versions(&self) -> BTreeMap<String, String> {
-        let release = |module: &str| self.releases.iter().find(|release| release.spec.module_name == module);
+        let release = |module: &str| {
+            self.releases.iter().find(|release| release.metadata.name.as_deref() == Some(module))
+        };
         let of_channel = |module: &str, channel: &str| {
             let channels = release(module)?.spec.channels.iter().flatten();
             channels.into_iter().find(|one| one.channel == channel).map(|one| one.version.clone())

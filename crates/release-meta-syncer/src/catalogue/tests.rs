@@ -195,3 +195,59 @@ fn the_same_object_again_is_no_news() {
     assert!(!catalogue.apply_template(template("keda", "1.0.0", &json!({}))));
     assert!(catalogue.apply_template(template("keda", "1.0.0", &labelled(labels::BETA))));
 }
+
+#[test]
+fn the_name_of_a_release_identifies_its_module() {
+    let mut other = release("a", &channels(&[("regular", "1.0.0")]));
+    other = Release {
+        spec: ModuleReleaseMetaSpec {
+            kyma_selector: serde_json::from_value(json!({"matchLabels": {"tier": "none"}})).unwrap(),
+            ..other.spec
+        },
+        ..other
+    };
+    let object = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta", "metadata": {"name": "a"},
+        "spec": {"moduleName": "b", "mandatory": {"version": "1.0.0"}},
+    });
+    let claims_b = Release::of(serde_json::from_value(object).unwrap());
+    for foreign in [other, claims_b] {
+        let catalogue = catalogue(
+            vec![template("b", "1.0.0", &json!({}))],
+            vec![release("b", &channels(&[("regular", "1.0.0")])), foreign],
+        );
+        assert_eq!(seen_by(&catalogue, &[], &["a"]), ["b-1.0.0", "b"]);
+    }
+}
+
+#[test]
+fn the_selector_of_a_release_is_not_copied() {
+    let mut spec = channels(&[("regular", "1.0.0")]);
+    spec["kymaSelector"] = json!({"matchLabels": {"kyma-project.io/global-account-id": "secret-account"}});
+    let catalogue = catalogue(vec![template("keda", "1.0.0", &json!({}))], vec![release("keda", &spec)]);
+    let labels = BTreeMap::from([("kyma-project.io/global-account-id".into(), "secret-account".into())]);
+    let restricted = BTreeSet::from(["keda".into()]);
+    for (key, copy) in catalogue.visible_to(&Viewer { labels: &labels, restricted: &restricted }) {
+        let body = copy.body(&key, "kyma-system", "owner", None).to_string();
+        assert!(!body.contains("secret-account") && !body.contains("kymaSelector"), "{body}");
+    }
+}
+
+#[test]
+fn a_release_whose_templates_are_lost_is_told_from_one_that_is_hidden() {
+    let keys = ["keda", "gone"].map(|name| Key { kind: Kind::Release, name: name.into() });
+    let mut catalogue = catalogue(
+        vec![template("keda", "1.0.0", &labelled(labels::BETA)), template("gone", "1.0.0", &json!({}))],
+        vec![
+            release("keda", &channels(&[("regular", "1.0.0")])),
+            release("gone", &channels(&[("regular", "1.0.0")])),
+        ],
+    );
+    let lost = |catalogue: &Catalogue| keys.clone().map(|key| catalogue.lacks_templates_of(&key));
+    assert_eq!(lost(&catalogue), [false, false]);
+    let template = Key { kind: Kind::Template, name: "gone-1.0.0".into() };
+    catalogue.delete(&template, false);
+    assert_eq!(lost(&catalogue), [false, true]);
+    catalogue.delete(&template, true);
+    assert_eq!(lost(&catalogue), [false, false], "its deletion was requested");
+}

@@ -5,15 +5,27 @@ use serde_json::json;
 use super::*;
 use crate::copy::Kind;
 
-struct Hub(BTreeSet<Key>);
+struct Hub {
+    has: BTreeSet<Key>,
+    deleted: BTreeSet<Key>,
+    hidden_by_loss: BTreeSet<Key>,
+}
 
 impl Source for Hub {
     fn is_doubtful(&self, _: Kind) -> bool {
-        self.0.is_empty()
+        self.has.is_empty()
     }
 
     fn has(&self, key: &Key) -> bool {
-        self.0.contains(key)
+        self.has.contains(key)
+    }
+
+    fn is_deleted(&self, key: &Key) -> bool {
+        self.deleted.contains(key)
+    }
+
+    fn is_hidden_by_loss(&self, key: &Key) -> bool {
+        self.hidden_by_loss.contains(key)
     }
 }
 
@@ -22,7 +34,8 @@ fn key(name: &str) -> Key {
 }
 
 fn hub(names: &[&str]) -> Hub {
-    Hub(names.iter().map(|name| key(name)).collect())
+    let has = names.iter().map(|name| key(name)).collect();
+    Hub { has, deleted: BTreeSet::new(), hidden_by_loss: BTreeSet::new() }
 }
 
 fn copy() -> Arc<Copy> {
@@ -80,7 +93,17 @@ fn only_our_own_copies_are_removed() {
 fn a_copy_that_the_index_does_not_know_needs_a_live_look_first() {
     let unconfirmed = |hub: Hub| plan(&wanted(&[]), &on_target("a", Whose::Ours), &hub).remove[0].unconfirmed;
     assert!(!unconfirmed(hub(&["a"])), "on the hub, but not for this Kyma");
-    assert!(unconfirmed(hub(&["b"])), "not on the hub as far as the watch told");
+    let deleted = Hub { deleted: [key("a")].into(), ..hub(&["b"]) };
+    assert!(unconfirmed(deleted), "deleted as far as the watch told");
+}
+
+#[test]
+fn a_partial_loss_of_the_catalogue_removes_no_copy() {
+    let lost = plan(&wanted(&["b"]), &on_target("a", Whose::Ours), &hub(&["b"]));
+    assert_eq!((lost.frozen, lost.remove.len()), (1, 0), "nobody deleted it");
+    let hidden = Hub { hidden_by_loss: [key("a")].into(), ..hub(&["a", "b"]) };
+    let hidden = plan(&wanted(&["b"]), &on_target("a", Whose::Ours), &hidden);
+    assert_eq!((hidden.frozen, hidden.remove.len()), (1, 0), "the hub lost what it refers to");
 }
 
 #[test]
@@ -91,7 +114,7 @@ fn a_doubtful_catalogue_removes_nothing() {
 
 #[test]
 fn frozen_removals_are_counted() {
-    let mut plan = plan(&wanted(&["b"]), &on_target("a", Whose::Ours), &hub(&["b"]));
+    let mut plan = plan(&wanted(&["b"]), &on_target("a", Whose::Ours), &hub(&["a", "b"]));
     plan.freeze();
     assert_eq!((plan.frozen, plan.remove.len(), plan.apply.len()), (1, 0, 1));
 }

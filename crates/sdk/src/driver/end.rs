@@ -1,7 +1,8 @@
 //! The end of a component. A deletionTimestamp is not an order: only a proven one removes anything from a target.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -15,8 +16,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Driver, Outcome, account, nothing_blocks, reachable, step};
 use crate::{
-    Blocking, Component, Context, Contract, Failure, Interest, Pass, Progress, Removal, Report, Wait,
-    add_finalizer,
+    Blocking, Component, Context, Contract, DeletionRequest, Failure, Interest, Pass, Progress, Removal,
+    Report, Wait, add_finalizer,
     blocking::find_blockers,
     contract::{Deletion, deletion},
     dependencies::Kind,
@@ -41,7 +42,12 @@ impl<C: Component> Driver<C> {
         let removes = match deletion(&*resource, policy) {
             Deletion::Orphan => false,
             Deletion::Ordered(_) => true,
-            Deletion::Standalone => !self.home_is_ending(&resource).await?,
+            Deletion::Standalone if self.home_is_ending(&resource).await? => false,
+            Deletion::Standalone => match DeletionRequest::of(resource.meta(), Timestamp::now()) {
+                DeletionRequest::Confirmed => true,
+                DeletionRequest::Orphan => false,
+                DeletionRequest::Unconfirmed { until } => return self.unconfirmed(&resource, until).await,
+            },
             Deletion::Unproven => {
                 let note = "deletionPolicy is Delete without a valid order of its Kyma: everything on the target stays";
                 self.runtime.events.warning(&*resource, Reason::Orphaned, "Delete", note);
@@ -113,6 +119,16 @@ impl<C: Component> Driver<C> {
             blocking.kinds.extend(more);
         }
         blocking
+    }
+
+    /// Nothing is removed before the deletion is confirmed.
+    async fn unconfirmed(&self, resource: &Arc<C::Resource>, until: Timestamp) -> Result<Wait, Failure> {
+        let why = DeletionRequest::message(until);
+        let step =
+            step(condition::types::READY, condition::Status::Unknown, Reason::DeletionUnconfirmed, &why);
+        let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+        let wait = self.report(resource, Outcome::halted(step)).await?;
+        Ok(wait.at_most(left + Duration::from_millis(100)))
     }
 
     /// Whether the component goes only because its namespace or its CRD does.

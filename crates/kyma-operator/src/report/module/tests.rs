@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::catalogue::{Interest, Release, Template};
 use crate::component::ComponentKind;
+use crate::config::ConfigUids;
 use crate::selection::Wish;
 
 fn at(second: i64) -> Timestamp {
@@ -27,6 +28,8 @@ fn install() -> Install {
             module: None,
             version: None,
             audience: kyma_api::visibility::Audience::default(),
+            uid: String::new(),
+            digest: String::new(),
             cluster_scoped: false,
             spec: Arc::new(serde_json::from_value(spec).unwrap()),
         }),
@@ -87,7 +90,8 @@ fn line_after(
 ) -> (Option<Line>, Option<Timestamp>) {
     let interest =
         Interest { module: "keda".into(), channel: Some("fast".into()), versions: BTreeSet::new() };
-    let resolved = Resolved { module: "keda".into(), decision, interest, until: None };
+    let resolved =
+        Resolved { module: "keda".into(), decision, interest, until: None, configs: ConfigUids::new() };
     let outcome = outcome(&resolved, view, now, before);
     (line(&outcome), next_look(&outcome))
 }
@@ -337,7 +341,13 @@ fn a_module_whose_component_went_before_its_order_came_is_told_as_it_was() {
     let component = TrackedObject { kind: Some("HelmComponent".into()), ..TrackedObject::default() };
     let before = ModuleStatus { manifest: Some(component), ..before() };
     let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
-    let resolved = Resolved { module: "keda".into(), decision: removed(), interest, until: None };
+    let resolved = Resolved {
+        module: "keda".into(),
+        decision: removed(),
+        interest,
+        until: None,
+        configs: ConfigUids::new(),
+    };
     let line = line(&Outcome { missed: true, ..outcome(&resolved, None, at(0), &before) }).unwrap().status;
     assert_eq!((line.state, line.version, line.manifest), (State::Warning, before.version, before.manifest));
 }

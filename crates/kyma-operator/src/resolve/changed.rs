@@ -1,0 +1,31 @@
+//! A ModuleTemplate that was deleted and created again under its name with other content: what runs stays as it is.
+
+use kyma_api::Reason;
+
+use super::{Because, Inputs, Install, Installed};
+use crate::catalogue::Template;
+
+/// Why the template of an install is not followed: its version was installed with other content.
+pub(super) fn refused(
+    inputs: &Inputs<'_>,
+    installed: Option<&Installed>,
+    install: &Install,
+) -> Option<Because> {
+    let (module, version) = (&install.release.module, &install.version);
+    let own = installed.and_then(|installed| installed.template.as_ref());
+    let own = own.filter(|own| own.version == *version);
+    let is_other = match own {
+        Some(own) => own.is_replaced_by(&install.template),
+        None => inputs.contents.is_replaced(module, version, &install.template),
+    };
+    is_other.then(|| because(module, version, &install.template))
+}
+
+fn because(module: &str, version: &str, template: &Template) -> Because {
+    let message = format!(
+        "ModuleTemplate {} was deleted and created again with other content than version {version} of module {module} \
+         was installed with: nothing is changed until it has its former content; publish other content as a new version",
+        template.name
+    );
+    Because::warning(Reason::ModuleTemplateChanged, message)
+}

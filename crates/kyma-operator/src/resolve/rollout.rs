@@ -1,0 +1,21 @@
+//! A module whose release asks for a staged rollout, which this version does not carry out: what runs keeps its version.
+
+use kyma_api::Reason;
+
+use super::{Because, Install, Installed, Wish};
+
+/// Why another version is not installed over what there is. A pinned version was chosen by a person.
+pub(super) fn held_back(wish: &Wish, installed: &Installed, install: &Install) -> Option<Because> {
+    let is_other = installed.wanted() != Some(install.version.as_str());
+    (install.release.rollout && is_other && wish.version.is_none()).then(|| not_supported(install))
+}
+
+/// Why a version of a staged rollout is not installed.
+pub(super) fn not_supported(install: &Install) -> Because {
+    let (module, version) = (&install.release.module, &install.version);
+    let message = format!(
+        "version {version} of module {module} is not installed: spec.rollout of its ModuleReleaseMeta asks for a staged \
+         rollout, which is not supported yet; remove spec.rollout to upgrade all clusters at once"
+    );
+    Because::warning(Reason::NotYetSupported, message)
+}

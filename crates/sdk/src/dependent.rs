@@ -1,0 +1,101 @@
+//! What the deletion of an object with ownerReferences means: the garbage collector may have deleted it because an owner
+//! is gone, as after a restore of the hub, which gives every owner another uid.
+
+use jiff::{SignedDuration, Timestamp};
+use kube::api::ObjectMeta;
+use kyma_api::annotations::DELETION_CONFIRMED;
+
+/// How long such a deletion waits for a confirmation before it counts as Orphan.
+pub const DELETION_CONFIRMATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+
+/// What the deletion of an object asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletionRequest {
+    /// It is a request: what the object stands for is removed.
+    Confirmed,
+    /// It may be the garbage collector's. Nothing is removed before a person says so, at most until this moment.
+    Unconfirmed {
+        /// From then on it counts as [`Self::Orphan`].
+        until: Timestamp,
+    },
+    /// Everything stays on the target.
+    Orphan,
+}
+
+impl DeletionRequest {
+    /// Reads what the deletion of an object asks for.
+    ///
+    /// ```
+    /// use kyma_sdk::DeletionRequest;
+    /// use kyma_sdk::kube::api::ObjectMeta;
+    ///
+    /// let without_owner = ObjectMeta::default();
+    /// assert_eq!(DeletionRequest::of(&without_owner, jiff::Timestamp::UNIX_EPOCH), DeletionRequest::Confirmed);
+    /// ```
+    pub fn of(meta: &ObjectMeta, now: Timestamp) -> Self {
+        let answer = meta.annotations.as_ref().and_then(|set| set.get(DELETION_CONFIRMED));
+        match answer.map(String::as_str) {
+            Some("true") => return Self::Confirmed,
+            Some("false") => return Self::Orphan,
+            _ if !may_be_garbage(meta) => return Self::Confirmed,
+            _ => {}
+        }
+        let since = meta.deletion_timestamp.as_ref().map_or(now, |time| time.0);
+        match since.checked_add(DELETION_CONFIRMATION_TIMEOUT) {
+            Ok(until) if now < until => Self::Unconfirmed { until },
+            _ => Self::Orphan,
+        }
+    }
+
+    /// Returns the message for a deletion that waits for a confirmation.
+    pub fn message(until: Timestamp) -> String {
+        format!(
+            "the object has ownerReferences, so the garbage collector may have deleted it, and nothing is removed \
+             from the target: set the annotation {DELETION_CONFIRMED} to \"true\" to remove everything, or to \"false\" \
+             to leave everything there, as happens from {} on",
+            until.strftime("%FT%TZ")
+        )
+    }
+}
+
+/// Whether the garbage collector may delete the object: it has ownerReferences, and no annotation confirms the deletion.
+pub fn may_be_garbage(meta: &ObjectMeta) -> bool {
+    let confirmed = meta.annotations.as_ref().and_then(|set| set.get(DELETION_CONFIRMED));
+    meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())
+        && confirmed.is_none_or(|value| value != "true")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn request(is_owned: bool, answer: Option<&str>, minutes: i64) -> DeletionRequest {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "app", "uid": "u"});
+        let meta = serde_json::from_value(json!({
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": is_owned.then(|| vec![owner]),
+            "annotations": answer.map(|answer| json!({DELETION_CONFIRMED: answer})),
+        }));
+        let now = "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes);
+        DeletionRequest::of(&meta.unwrap(), now)
+    }
+
+    #[test]
+    fn deletion_of_an_owned_object_needs_a_confirmation() {
+        let until = "2026-01-01T00:10:00Z".parse().unwrap();
+        let rows = [
+            (false, None, 0, DeletionRequest::Confirmed),
+            (false, Some("false"), 0, DeletionRequest::Orphan),
+            (true, None, 0, DeletionRequest::Unconfirmed { until }),
+            (true, Some("yes"), 9, DeletionRequest::Unconfirmed { until }),
+            (true, None, 10, DeletionRequest::Orphan),
+            (true, Some("true"), 11, DeletionRequest::Confirmed),
+            (true, Some("false"), 1, DeletionRequest::Orphan),
+        ];
+        for (owned, answer, minutes, expected) in rows {
+            assert_eq!(request(owned, answer, minutes), expected, "{owned} {answer:?} {minutes}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Every kind that an operator reads, from which the rows about lists are generated. SECURITY.md tells the effect of each
+//! loss; `cargo xtask tidy` compares both with the roles, so that a new kind needs a row.
+
+use crate::doors::Side;
+
+/// One kind on the hub or on targets.
+pub(crate) struct Kind {
+    /// The resource, as roles name it.
+    pub(crate) resource: &'static str,
+    /// Where its lists are altered; none where no operator lists it.
+    pub(crate) listed_on: Option<Side>,
+    /// The reason that Kymas give while a list of it is empty and the operators run.
+    pub(crate) says: Option<&'static str>,
+    /// The reason that Kymas give while a list of it is empty and the operators start.
+    pub(crate) says_at_start: Option<&'static str>,
+}
+
+const fn kind(resource: &'static str, listed_on: Option<Side>) -> Kind {
+    Kind { resource, listed_on, says: None, says_at_start: None }
+}
+
+impl Kind {
+    const fn says(self, reason: &'static str) -> Self {
+        Self { says: Some(reason), says_at_start: Some(reason), ..self }
+    }
+}
+
+const HUB: Option<Side> = Some(Side::Hub);
+const TARGETS: Option<Side> = Some(Side::Targets);
+
+/// One row per kind.
+pub(crate) const KINDS: [Kind; 15] = [
+    kind("kymas", HUB),
+    kind("helmcomponents", HUB),
+    kind("moduletemplates", HUB).says("ModuleTemplateMissing"),
+    kind("modulereleasemetas", HUB).says("ModuleReleaseMetaMissing"),
+    kind("moduleconfigs", HUB).says("ModuleConfigMissing"),
+    kind("pauses", HUB),
+    kind("secrets", HUB).says("AwaitingAccess"),
+    kind("customresourcedefinitions", HUB),
+    // Read by name only.
+    kind("configmaps", None),
+    kind("namespaces", None),
+    // With --manifest-mirror only: nothing is installed or removed by them.
+    kind("manifests", None),
+    kind("validatingadmissionpolicies", TARGETS),
+    kind("validatingadmissionpolicybindings", TARGETS),
+    // Kymas and the catalogue on targets have rows of their own, as they have other effects there.
+    kind("kymas", TARGETS),
+    kind("deployments", TARGETS),
+];
