@@ -15,7 +15,7 @@ const MAX_STEPS: u64 = 400_000;
 const MAX_BYTES: usize = 2 << 20;
 
 /// Counts what this thread has allocated and not freed, and the most of it.
-struct Counting;
+struct CountingAllocator;
 
 thread_local! {
     static LIVE: Cell<usize> = const { Cell::new(0) };
@@ -31,7 +31,7 @@ fn count(change: impl Fn(usize) -> usize) {
 }
 
 // SAFETY: every call is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(|live| live.saturating_add(layout.size()));
         unsafe { System.alloc(layout) }
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes) {

@@ -14,7 +14,7 @@ use url::Url;
 use crate::{
     ArtifactError, Digest, Limits, OciReference, archive,
     digest::printable,
-    fetch::Form,
+    fetch::ContentFormat,
     manifests,
     selection::{self, ArtifactKind},
     trust::{Gate, PROVENANCE},
@@ -178,7 +178,7 @@ pub(crate) async fn read(
     source: &ChartSource,
 ) -> Result<ChartArchive, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
-    let wanted = (fetch.limits().blob, Form::Archive);
+    let wanted = (fetch.limits().blob, ContentFormat::Archive);
     if !matches!(source, ChartSource::Oci(_)) {
         gate.archives()?;
     }
@@ -197,8 +197,8 @@ pub(crate) async fn read(
             let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
             let (what, pinned) = (format!("chart {name} {version}"), digest.or(found.digest));
             match found.place {
-                Place::Url(url) => from(what, &url, pinned).await?,
-                Place::Registry(reference) => {
+                ArchiveLocation::Url(url) => from(what, &url, pinned).await?,
+                ArchiveLocation::Registry(reference) => {
                     let found = read_oci(gate, &reference).await?;
                     found.check(&what, pinned)?;
                     (what, found.digest, found.content, None)

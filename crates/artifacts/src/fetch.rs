@@ -10,9 +10,9 @@ use futures::FutureExt as _;
 use reqwest::Url;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::documents::{Form, shown};
+pub(crate) use self::documents::{ContentFormat, shown};
 use self::{
-    documents::{Document, Wanted, ask_of},
+    documents::{Document, DocumentRequest, ask_of},
     validators::Validators,
 };
 use crate::{
@@ -35,8 +35,8 @@ pub(crate) struct Fetch {
     permits: Semaphore,
     manifests: Flights<Ask, Found>,
     blobs: Flights<Key, Bytes>,
-    documents: Flights<(Ask, Wanted), Document>,
-    pulls: Flights<(Origin, Wanted), Document>,
+    documents: Flights<(Ask, DocumentRequest), Document>,
+    pulls: Flights<(Origin, DocumentRequest), Document>,
     validators: Validators,
     tags: Flights<Ask, Arc<[String]>>,
     searches: Flights<(Passed, Ask), ()>,

@@ -15,7 +15,7 @@ use reqwest::{
     },
 };
 
-use self::{addresses::Scope, client::Clients};
+use self::{addresses::NetworkScope, client::Clients};
 pub use hosts::Refusal;
 pub(crate) use hosts::{Hosts, authority};
 
@@ -173,10 +173,11 @@ impl Http {
     ) -> Result<reqwest::Response, ArtifactError> {
         let Request { what, method, accept, modifier, body, .. } = request;
         let authority = authority(url);
-        let scope = if self.hosts.may_be_private(&authority) { Scope::Private } else { Scope::Public };
+        let scope =
+            if self.hosts.may_be_private(&authority) { NetworkScope::Private } else { NetworkScope::Public };
         if !self.hosts.is_named(&authority) {
             let refused =
-                |refused: addresses::AddressRefused| address_refused(what, &authority, refused.range);
+                |refused: addresses::RefusedAddress| address_refused(what, &authority, refused.range);
             scope.check_literal(url).map_err(refused)?;
         }
         let clients = self.clients.get().await;

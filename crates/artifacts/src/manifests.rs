@@ -7,7 +7,7 @@ use url::Url;
 use crate::{
     ArtifactError, Digest, Limits, OciReference, archive,
     digest::printable,
-    fetch::Form,
+    fetch::ContentFormat,
     selection::{self, ArtifactKind},
     trust::Gate,
 };
@@ -98,7 +98,7 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ManifestsSource) -> Result<Man
         ManifestsSource::Http { url, digest } => {
             let Gate { fetch, credentials, .. } = gate;
             gate.unsignable("manifests at an address carry no signatures; put them into a registry")?;
-            let wanted = (fetch.limits().blob, Form::YamlOrArchive);
+            let wanted = (fetch.limits().blob, ContentFormat::YamlOrArchive);
             let (digest, content) = fetch.document(url, *digest, wanted, credentials).await?;
             let yaml = yaml(&crate::fetch::shown(url), content, fetch.limits()).await;
             if matches!(yaml, Err(ArtifactError::Invalid { .. })) {

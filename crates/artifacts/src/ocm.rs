@@ -13,7 +13,7 @@ use crate::{
     digest::printable,
     fetch::Fetch,
     manifests,
-    selection::{self, ArtifactKind, Selected},
+    selection::{self, ArtifactKind, SelectedManifest},
     trust::Gate,
 };
 
@@ -98,7 +98,7 @@ pub(crate) async fn read(
     let selected = selection::select(gate, &reference, ArtifactKind::Component).await?;
     let verified = gate.manifest(&reference, selected.manifest_digest).await;
     selection::verify(gate, &reference, &selected, verified).await?;
-    let Selected { digest, manifest, .. } = selected;
+    let SelectedManifest { digest, manifest, .. } = selected;
     let reader = Reader { fetch, repository: &repository, credentials, what: &what };
     let content = reader.content(&manifest, digest, component, version).await;
     if matches!(content, Err(ArtifactError::Invalid { .. })) {

@@ -16,7 +16,7 @@ use crate::{
 
 #[cfg(fuzzing)]
 pub(crate) use tokens::bearer_challenge;
-use tokens::{Access, TokenKey, Tokens};
+use tokens::{RequestKind, TokenKey, Tokens};
 pub(crate) use tokens::{basic, bearer};
 
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
@@ -255,9 +255,9 @@ impl Registry {
         request: Request,
     ) -> Result<Response, ArtifactError> {
         let access = match request.url.path() {
-            _ if session.push => Access::Write,
-            path if path.ends_with("/tags/list") => Access::List,
-            _ => Access::Read,
+            _ if session.push => RequestKind::Write,
+            path if path.ends_with("/tags/list") => RequestKind::List,
+            _ => RequestKind::Read,
         };
         let key = TokenKey::new(session, access);
         let cached: Option<HeaderValue> = self.tokens.get(&key);

@@ -47,7 +47,7 @@ impl ArtifactKind {
 }
 
 /// The manifest that a reference stands for.
-pub(crate) struct Selected {
+pub(crate) struct SelectedManifest {
     /// Digest of what the reference names: the manifest, or the index with it.
     pub(crate) digest: Digest,
     /// Digest of the manifest.
@@ -66,11 +66,11 @@ pub(crate) async fn select(
     gate: Gate<'_>,
     reference: &OciReference,
     kind: ArtifactKind,
-) -> Result<Selected, ArtifactError> {
+) -> Result<SelectedManifest, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
     let (digest, content) = fetch.manifest(reference, credentials).await?;
     let Some(descriptors) = index_of(&content) else {
-        return Ok(Selected { digest, manifest_digest: digest, manifest: content });
+        return Ok(SelectedManifest { digest, manifest_digest: digest, manifest: content });
     };
     let what = reference.to_string();
     let candidates = candidates(&what, &descriptors, kind)?;
@@ -85,7 +85,7 @@ pub(crate) async fn select(
         let pinned = reference.repository().digest(*candidate);
         let (manifest_digest, manifest) = fetch.manifest(&pinned, credentials).await?;
         if is_of_kind(&manifest, kind) {
-            found.push(Selected { digest, manifest_digest, manifest });
+            found.push(SelectedManifest { digest, manifest_digest, manifest });
         }
     }
     match (found.pop(), found.is_empty()) {
@@ -103,7 +103,7 @@ pub(crate) async fn select(
 pub(crate) async fn verify(
     gate: Gate<'_>,
     reference: &OciReference,
-    selected: &Selected,
+    selected: &SelectedManifest,
     verified: Result<(), ArtifactError>,
 ) -> Result<(), ArtifactError> {
     match verified {

@@ -4,7 +4,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
 use kyma_object_set::{Action, CallError, Deleter, Deletion, Identity};
-use kyma_sdk::{Authorship, DeleteError, DeleteGate, DeleteRequest, Deleted, Failure};
+use kyma_sdk::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Failure};
 
 /// The delete gate of one pass.
 pub(crate) struct GatedDeleter(pub(crate) DeleteGate);
@@ -29,7 +29,7 @@ impl Deleter for GatedDeleter {
                 propagation: deletion.propagation,
             };
             match self.0.carry_out(client, &request).await {
-                Ok(deleted) => Ok(matches!(deleted, Deleted::Gone)),
+                Ok(deleted) => Ok(matches!(deleted, DeleteOutcome::Gone)),
                 Err(DeleteError::Refused(failure)) => Err(halted(deletion.identity, &failure)),
                 Err(DeleteError::Call(error)) => {
                     Err(CallError::new(Action::Delete, Some(deletion.identity), error))

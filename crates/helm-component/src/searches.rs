@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kyma_object_set::sweep::{self, Found, Unlisted};
+use kyma_object_set::sweep::{self, SearchResult, Unlisted};
 use kyma_object_set::{CallError, Cluster, Ownership};
 use tokio::sync::oneshot;
 
 use crate::claims::Reach;
 
 /// Who waits for a search, by owner.
-type Waiting = BTreeMap<String, Vec<oneshot::Sender<Result<Found, CallError>>>>;
+type PendingSearches = BTreeMap<String, Vec<oneshot::Sender<Result<SearchResult, CallError>>>>;
 
 /// Owners in one search: their hashes are part of a URL.
 const MAX_OWNERS: usize = 100;
@@ -21,14 +21,14 @@ const MAX_OWNERS: usize = 100;
 /// Searches of all targets. An entry exists while a component searches there.
 #[derive(Debug, Default)]
 pub(crate) struct Searches {
-    places: Mutex<HashMap<(Reach, bool), Arc<Place>>>,
+    places: Mutex<HashMap<(Reach, bool), Arc<TargetSearches>>>,
 }
 
 /// Searches on one target with the rights of one account.
 #[derive(Debug, Default)]
-struct Place {
+struct TargetSearches {
     /// Owners that wait for the next search.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingSearches>,
     /// Held by the component that searches for all.
     turn: tokio::sync::Mutex<()>,
 }
@@ -44,7 +44,7 @@ impl Searches {
         cluster: &Cluster,
         ownership: &Ownership,
         unlisted: Unlisted,
-    ) -> Result<Found, CallError> {
+    ) -> Result<SearchResult, CallError> {
         if unlisted == Unlisted::Refused {
             return sweep::owned(cluster, ownership, unlisted).await;
         }
@@ -59,18 +59,18 @@ impl Searches {
         found
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<(Reach, bool), Arc<Place>>> {
+    fn places(&self) -> MutexGuard<'_, HashMap<(Reach, bool), Arc<TargetSearches>>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
+impl TargetSearches {
     async fn search(
         &self,
         cluster: &Cluster,
         ownership: &Ownership,
         unlisted: Unlisted,
-    ) -> Result<Found, CallError> {
+    ) -> Result<SearchResult, CallError> {
         loop {
             let (sender, mut receiver) = oneshot::channel();
             self.waiting().entry(ownership.owner.clone()).or_default().push(sender);
@@ -99,9 +99,9 @@ impl Place {
     }
 
     /// The owners of the next search; `own` is among them.
-    fn take_batch(&self, own: &str) -> Waiting {
+    fn take_batch(&self, own: &str) -> PendingSearches {
         let mut waiting = self.waiting();
-        let mut batch = Waiting::new();
+        let mut batch = PendingSearches::new();
         batch.extend(waiting.remove_entry(own));
         while batch.len() < MAX_OWNERS
             && let Some((owner, senders)) = waiting.pop_first()
@@ -111,13 +111,13 @@ impl Place {
         batch
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, PendingSearches> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Tells each owner what was found. Who was cut off meanwhile does not listen.
-fn tell(batch: Waiting, found: &Result<BTreeMap<String, Found>, CallError>) {
+fn tell(batch: PendingSearches, found: &Result<BTreeMap<String, SearchResult>, CallError>) {
     for (owner, senders) in batch {
         let own = match found {
             Ok(found) => Ok(found.get(&owner).cloned().unwrap_or_default()),
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn one_batch_has_the_own_owner_and_all_that_wait() {
-        let place = Place::default();
+        let place = TargetSearches::default();
         for owner in 0..MAX_OWNERS + 5 {
             let (sender, _) = oneshot::channel();
             place.waiting().insert(format!("owner-{owner:03}"), vec![sender]);

@@ -39,10 +39,10 @@ pub(crate) async fn of(
     }
     // What was seen through another access says nothing about this one; what was seen long ago is read anew.
     state.end_session(&key);
-    let opening = state.openings.begin(&key);
+    let pending = state.pending_sessions.begin(&key);
     let session = Arc::new(open(state, kyma, access, pass).await?);
     state.sessions().insert(key.clone(), Arc::clone(&session));
-    if opening.is_interrupted() {
+    if pending.is_interrupted() {
         state.end_session(&key);
         return Err(Error::OpenSession.into());
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
-use kyma_sdk::{Index, KymaKey, LongNames, Openings, Runtime, Trigger, Watches};
+use kyma_sdk::{Index, KymaKey, LongNames, PendingSessions, Runtime, Trigger, Watches};
 
 use crate::admission::known::Policies;
 use crate::args::KymaArgs;
@@ -53,7 +53,7 @@ pub(crate) struct State {
     maintenance: RwLock<Arc<Maintenance>>,
     awaiting_windows: Mutex<HashSet<KymaKey>>,
     /// Sessions that are being opened.
-    pub(crate) openings: Openings,
+    pub(crate) pending_sessions: PendingSessions,
     /// Kymas whose names are no label values.
     pub(crate) long_names: LongNames,
     klms: Mutex<HashSet<KymaKey>>,
@@ -90,7 +90,7 @@ impl State {
             standings: Mutex::default(),
             maintenance: RwLock::default(),
             awaiting_windows: Mutex::default(),
-            openings: Openings::default(),
+            pending_sessions: PendingSessions::default(),
             long_names: LongNames::default(),
             klms: Mutex::default(),
             manifests: Mutex::default(),
@@ -175,7 +175,7 @@ impl State {
     /// The session ends: a call through it failed or its access changed. What was seen through it is forgotten.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         self.sessions().remove(kyma);
-        self.openings.interrupt(kyma);
+        self.pending_sessions.interrupt(kyma);
         self.watches.leave_all(kyma);
         self.remotes().forget(kyma);
         self.pull_secrets().forget(kyma);

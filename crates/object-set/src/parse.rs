@@ -123,7 +123,7 @@ impl ObjectSet {
         for (index, (first_line, part)) in documents(text).into_iter().enumerate() {
             let document = index + 1;
             for value in values(part, &mut budget).map_err(|e| located(e, document, first_line, limits))? {
-                flatten(value, document, limits, &FromList::default(), &mut objects)?;
+                flatten(value, document, limits, &ListDefaults::default(), &mut objects)?;
             }
         }
         Ok(Self::new(objects))
@@ -184,14 +184,14 @@ fn values(part: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
 
 /// What the items of a list get from the list itself.
 #[derive(Clone, Debug, Default)]
-struct FromList {
+struct ListDefaults {
     /// API version and kind of the items of a typed list, such as a RoleBindingList, which need not repeat them.
     kind: Option<(Value, Value)>,
     /// Helm's annotations on the list: Helm decides by those of the document, so they hold for each item.
     annotations: Map<String, Value>,
 }
 
-impl FromList {
+impl ListDefaults {
     /// What the items of `list` get, which may itself be an item.
     fn of(&self, list: &Map<String, Value>) -> Self {
         let kind = list.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"));
@@ -227,7 +227,7 @@ fn flatten(
     value: Value,
     document: usize,
     limits: &Limits,
-    from: &FromList,
+    from: &ListDefaults,
     into: &mut Vec<Object>,
 ) -> Result<(), ParseError> {
     let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));

@@ -34,7 +34,7 @@ pub enum Unlisted {
 
 /// What a search found.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct SearchResult {
     /// The owner's objects.
     pub objects: Inventory,
     /// Broken kinds that were left out.
@@ -49,7 +49,11 @@ pub struct Found {
 ///
 /// # Errors
 /// A kind cannot be listed, or is of an aggregated API that does not answer any more: then what it holds is not known.
-pub async fn owned(cluster: &Cluster, ownership: &Ownership, unlisted: Unlisted) -> Result<Found, CallError> {
+pub async fn owned(
+    cluster: &Cluster,
+    ownership: &Ownership,
+    unlisted: Unlisted,
+) -> Result<SearchResult, CallError> {
     let owners = BTreeSet::from([ownership.owner.clone()]);
     let mut found = owned_by(cluster, &ownership.manager, &owners, unlisted).await?;
     Ok(found.remove(&ownership.owner).unwrap_or_default())
@@ -64,7 +68,7 @@ pub async fn owned_by(
     manager: &str,
     owners: &BTreeSet<String>,
     unlisted: Unlisted,
-) -> Result<BTreeMap<String, Found>, CallError> {
+) -> Result<BTreeMap<String, SearchResult>, CallError> {
     let search = Search { cluster, manager, owners, unlisted };
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
     let holds_objects = |mapping: &&Mapping| mapping.can("list") && mapping.can("delete");
@@ -77,15 +81,15 @@ pub async fn owned_by(
     }
     let listable = kinds.all().filter(holds_objects);
     let lists: Vec<_> = listable.map(|mapping| search.in_some_version(&kinds, mapping)).collect();
-    let lists: Vec<Result<Vec<Owned>, GroupKind>> =
+    let lists: Vec<Result<Vec<OwnedObject>, GroupKind>> =
         futures::stream::iter(lists).buffer_unordered(PARALLEL).try_collect().await?;
-    let empty = Found { objects: Inventory::new(), left_out: silent };
-    let mut found: BTreeMap<String, Found> =
+    let empty = SearchResult { objects: Inventory::new(), left_out: silent };
+    let mut found: BTreeMap<String, SearchResult> =
         owners.iter().map(|owner| (owner.clone(), empty.clone())).collect();
     for list in lists {
         match list {
             Ok(objects) => {
-                for Owned { owner, identity, entry } in objects {
+                for OwnedObject { owner, identity, entry } in objects {
                     found.entry(owner).or_default().objects.insert(identity, entry);
                 }
             }
@@ -98,7 +102,7 @@ pub async fn owned_by(
 }
 
 /// An object that was found.
-struct Owned {
+struct OwnedObject {
     owner: String,
     identity: Identity,
     entry: Entry,
@@ -118,7 +122,7 @@ impl Search<'_> {
         &self,
         kinds: &Kinds,
         mapping: &Mapping,
-    ) -> Result<Result<Vec<Owned>, GroupKind>, CallError> {
+    ) -> Result<Result<Vec<OwnedObject>, GroupKind>, CallError> {
         let kind = mapping.gvk().group_kind();
         let others =
             kinds.versions(&kind).iter().filter(|other| other.resource.version != mapping.resource.version);
@@ -136,7 +140,7 @@ impl Search<'_> {
         }
     }
 
-    async fn of_kind(&self, mapping: &Mapping) -> Result<Vec<Owned>, CallError> {
+    async fn of_kind(&self, mapping: &Mapping) -> Result<Vec<OwnedObject>, CallError> {
         let gvk = mapping.gvk();
         let probe = Identity::new(&gvk.group, &gvk.kind, None, "");
         let owners: Vec<&str> = self.owners.iter().map(String::as_str).collect();
@@ -154,7 +158,7 @@ impl Search<'_> {
     }
 
     /// The owners of an object, each with what is to be remembered of it.
-    fn owned(&self, mapping: &Mapping, metadata: &ObjectMeta) -> Vec<Owned> {
+    fn owned(&self, mapping: &Mapping, metadata: &ObjectMeta) -> Vec<OwnedObject> {
         let gvk = mapping.gvk();
         let labels = metadata.labels.as_ref();
         let owns = |owner: &&String| {
@@ -178,7 +182,7 @@ impl Search<'_> {
             };
             let namespace = metadata.namespace.as_deref();
             let identity = Identity::new(&gvk.group, &gvk.kind, namespace, metadata.name.as_deref()?);
-            Some(Owned { owner: owner.clone(), identity, entry })
+            Some(OwnedObject { owner: owner.clone(), identity, entry })
         });
         owned.collect()
     }

@@ -25,14 +25,14 @@ pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, 
         return Ok(session);
     }
     state.end_session(&key);
-    let opening = state.openings.begin(&key);
+    let pending = state.pending_sessions.begin(&key);
     let target = state.runtime.access.target(&access).await?;
     let connection = target.connection();
     let identity = prove(state, kyma, &target).await?;
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     let session = Arc::new(Session::new(access, target, connection, identity));
     state.begin_session(&key, &session);
-    if opening.is_interrupted() {
+    if pending.is_interrupted() {
         state.end_session(&key);
         let changed = "the access to the target changed while it was read";
         return Err(Failure::new(Reason::TargetAnswerInvalid, changed));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::Kyma;
-use kyma_sdk::{Index, KymaKey, LongNames, Openings, Runtime, Trigger, Watches};
+use kyma_sdk::{Index, KymaKey, LongNames, PendingSessions, Runtime, Trigger, Watches};
 
 use crate::args::Flags;
 use crate::catalogue::Catalogue;
@@ -23,7 +23,7 @@ pub(crate) struct State {
     catalogue: RwLock<Catalogue>,
     sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
     /// Sessions that are being opened.
-    pub(crate) openings: Openings,
+    pub(crate) pending_sessions: PendingSessions,
     /// Kymas whose names are no label values.
     pub(crate) long_names: LongNames,
     by_secret: Mutex<Index<String, KymaKey>>,
@@ -47,7 +47,7 @@ impl State {
             trigger,
             catalogue: RwLock::default(),
             sessions: Mutex::default(),
-            openings: Openings::default(),
+            pending_sessions: PendingSessions::default(),
             long_names: LongNames::default(),
             by_secret: Mutex::default(),
             reported: Mutex::default(),
@@ -90,7 +90,7 @@ impl State {
     /// The session ends: a call through it failed or its access changed.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         lock(&self.sessions).remove(kyma);
-        self.openings.interrupt(kyma);
+        self.pending_sessions.interrupt(kyma);
         self.watches.leave_all(kyma);
     }
 

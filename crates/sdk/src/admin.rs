@@ -23,13 +23,13 @@ use crate::Process;
 
 /// Both ends of a connection to the server.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct ConnectionAddresses {
     peer: SocketAddr,
     /// None where the system does not say.
     local: Option<SocketAddr>,
 }
 
-impl Ends {
+impl ConnectionAddresses {
     /// Whether both ends are on loopback. A proxy beside the process may connect from loopback to the Pod's address.
     fn are_loopback(self) -> bool {
         let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
@@ -37,7 +37,7 @@ impl Ends {
     }
 }
 
-impl Connected<IncomingStream<'_, tokio::net::TcpListener>> for Ends {
+impl Connected<IncomingStream<'_, tokio::net::TcpListener>> for ConnectionAddresses {
     fn connect_info(stream: IncomingStream<'_, tokio::net::TcpListener>) -> Self {
         Self { peer: *stream.remote_addr(), local: stream.io().local_addr().ok() }
     }
@@ -117,7 +117,7 @@ impl AdminServer {
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             })
         };
-        let diagnosis = move |ConnectInfo(ends): ConnectInfo<Ends>,
+        let diagnosis = move |ConnectInfo(ends): ConnectInfo<ConnectionAddresses>,
                               Path((namespace, name)): Path<(String, String)>| {
             std::future::ready(if ends.are_loopback() {
                 Json(diagnoses.of(&namespace, &name)).into_response()
@@ -146,7 +146,7 @@ impl AdminServer {
     /// # Errors
     /// The listener broke.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), AdminError> {
-        axum::serve(self.listener, self.router.into_make_service_with_connect_info::<Ends>())
+        axum::serve(self.listener, self.router.into_make_service_with_connect_info::<ConnectionAddresses>())
             .with_graceful_shutdown(shutdown.cancelled_owned())
             .await
             .map_err(AdminError::Serve)
@@ -182,8 +182,10 @@ mod tests {
             ("127.0.0.1:5", None, false),
         ];
         for (peer, local, expected) in rows {
-            let ends =
-                Ends { peer: peer.parse().unwrap(), local: local.map(|local: &str| local.parse().unwrap()) };
+            let ends = ConnectionAddresses {
+                peer: peer.parse().unwrap(),
+                local: local.map(|local: &str| local.parse().unwrap()),
+            };
             assert_eq!(ends.are_loopback(), expected, "{peer} {local:?}");
         }
     }

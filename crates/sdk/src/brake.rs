@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 pub use window::BrakeLimit;
-use window::{Moment, Verdict, Window};
+use window::{ClockReading, Verdict, Window};
 
 use crate::{Failure, Pauses, Settings, call::is_conflict, hub_apply};
 
@@ -87,7 +87,7 @@ struct Held {
 impl Held {
     /// Whether a person took the Pause away, which says that what goes on is meant. One that is merely missing is made
     /// again as soon as it is due.
-    fn hear(&mut self, released: u64, lost: u64, now: Moment) -> bool {
+    fn hear(&mut self, released: u64, lost: u64, now: ClockReading) -> bool {
         if lost > self.missed {
             self.is_on = false;
             self.missed = lost;
@@ -229,8 +229,8 @@ impl Brake {
 }
 
 /// The present on both clocks.
-fn moment() -> Moment {
-    Moment { monotonic: Instant::now(), wall: Timestamp::now() }
+fn moment() -> ClockReading {
+    ClockReading { monotonic: Instant::now(), wall: Timestamp::now() }
 }
 
 /// Why the brake stops without a count.
@@ -242,7 +242,7 @@ fn over(limit: usize, all: usize) -> String {
 
 /// The window of an earlier process; `None` if its record was lost or cannot be read. An operator that never deleted
 /// anything loses nothing with its record.
-fn restored(record: Option<ConfigMap>, is_marked: bool, now: Moment) -> Option<Window> {
+fn restored(record: Option<ConfigMap>, is_marked: bool, now: ClockReading) -> Option<Window> {
     let Some(record) = record else {
         return (!is_marked).then(Window::default);
     };

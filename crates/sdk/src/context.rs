@@ -21,8 +21,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::unreadable_fields;
 use crate::{
-    Brake, ComponentResource, Contract, DeleteGate, DeleteRequest, Deleted, Events, Failure, Interest, Pass,
-    Settings, Trigger,
+    Brake, ComponentResource, Contract, DeleteGate, DeleteOutcome, DeleteRequest, Events, Failure, Interest,
+    Pass, Settings, Trigger,
     object::{Claim, claim, content_hash, covers, holds_more, is_created_by, is_protected},
     status::StatusWriter,
 };
@@ -284,8 +284,8 @@ impl<R: ComponentResource> Context<R> {
         let request = DeleteRequest::new(&kind, &live.metadata, &managers);
         let deleted = self.delete_gate().carry_out(&self.target.client(), &request).await;
         match deleted {
-            Ok(Deleted::Gone) => Ok(true),
-            Ok(Deleted::Waiting(_)) => Ok(false),
+            Ok(DeleteOutcome::Gone) => Ok(true),
+            Ok(DeleteOutcome::Waiting(_)) => Ok(false),
             Err(error) => {
                 let action = format!("delete {} {name}", kind.kind);
                 Err(error.into_failure(|error| Failure::target(&action, error)))

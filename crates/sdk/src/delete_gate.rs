@@ -101,7 +101,7 @@ impl<'a> DeleteRequest<'a> {
 
 /// Result of a DELETE.
 #[derive(Clone, Debug)]
-pub enum Deleted {
+pub enum DeleteOutcome {
     /// The object no longer exists.
     Gone,
     /// Finalizers or dependents delay the deletion; the object as the API server returned it.
@@ -113,7 +113,7 @@ pub enum Deleted {
 pub enum DeleteError {
     /// The gate refused it.
     Refused(Failure),
-    /// The API server refused it or did not answer. 404 is [`Deleted::Gone`].
+    /// The API server refused it or did not answer. 404 is [`DeleteOutcome::Gone`].
     Call(kube::Error),
 }
 
@@ -183,7 +183,7 @@ impl DeleteGate {
         &self,
         client: &Client,
         request: &DeleteRequest<'_>,
-    ) -> Result<Deleted, DeleteError> {
+    ) -> Result<DeleteOutcome, DeleteError> {
         if let Some(refusal) = request.refusal().or_else(|| self.protects(request)) {
             return Err(DeleteError::Refused(refusal));
         }
@@ -201,10 +201,10 @@ impl DeleteGate {
             ..DeleteParams::default()
         };
         match api.delete(request.name(), &params).await {
-            Ok(answer) => {
-                Ok(answer.left().map_or(Deleted::Gone, |object| Deleted::Waiting(Box::new(object))))
-            }
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Deleted::Gone),
+            Ok(answer) => Ok(answer
+                .left()
+                .map_or(DeleteOutcome::Gone, |object| DeleteOutcome::Waiting(Box::new(object)))),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(DeleteOutcome::Gone),
             Err(error) => Err(DeleteError::Call(error)),
         }
     }

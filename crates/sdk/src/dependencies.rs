@@ -44,13 +44,13 @@ struct Inner<R: ComponentResource> {
     graph: Mutex<Graph>,
     followed: Mutex<HashMap<Kind, Followed>>,
     /// Components that are being judged by expressions, each with its latest state that was not yet.
-    judging: Mutex<HashMap<Node, Option<Unjudged>>>,
+    judging: Mutex<HashMap<Node, Option<PendingJudgement>>>,
     /// Held from a change of what is known until the kinds that follow from it are followed: they come in its order.
     turn: Mutex<()>,
 }
 
 /// A component that expressions have to judge.
-struct Unjudged {
+struct PendingJudgement {
     uid: String,
     expressions: BTreeSet<String>,
     object: Value,
@@ -191,19 +191,20 @@ impl<R: ComponentResource> Dependencies<R> {
         self.wake(affected);
         self.follow_all(kinds);
         if !expressions.is_empty() {
-            self.judge_apart(node, Unjudged { uid, expressions, object: whole() });
+            self.judge_apart(node, PendingJudgement { uid, expressions, object: whole() });
         }
     }
 
     /// Has a component judged apart from the watch that showed it. Until then its judgements are those of its state
     /// before; of several states only the latest is judged.
-    fn judge_apart(&self, node: &Node, unjudged: Unjudged) {
+    fn judge_apart(&self, node: &Node, unjudged: PendingJudgement) {
         if lock(&self.inner.judging).insert(node.clone(), Some(unjudged)).is_some() {
             return;
         }
         let (dependencies, node) = (self.clone(), node.clone());
         tokio::spawn(async move {
-            while let Some(Unjudged { uid, expressions, object }) = dependencies.next_unjudged(&node) {
+            while let Some(PendingJudgement { uid, expressions, object }) = dependencies.next_unjudged(&node)
+            {
                 let Ok(judged) = run_apart(move || view::judge(expressions, &object)).await else { continue };
                 let _turn = lock(&dependencies.inner.turn);
                 let affected = lock(&dependencies.inner.graph).rejudged(&node, &uid, judged);
@@ -213,7 +214,7 @@ impl<R: ComponentResource> Dependencies<R> {
     }
 
     /// The latest state of a component that was not judged; without one, the next one needs a new task.
-    fn next_unjudged(&self, node: &Node) -> Option<Unjudged> {
+    fn next_unjudged(&self, node: &Node) -> Option<PendingJudgement> {
         let mut judging = lock(&self.inner.judging);
         let next = judging.get_mut(node).and_then(Option::take);
         if next.is_none() {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use budget::{Budget, MAX_ALLOCATED_BYTES, MAX_STEPS, Stop};
+use budget::{Budget, EvaluationError, MAX_ALLOCATED_BYTES, MAX_STEPS};
 use evaluate::Evaluation;
 use parse::{MAX_DEPTH, MAX_TEXT_BYTES, Tree};
 
@@ -101,8 +101,8 @@ impl Expression {
         let judgement = match evaluation.evaluate(&self.tree.root) {
             Ok(value::Value::Bool(true)) => Judgement::Holds,
             Ok(value::Value::Bool(false)) => Judgement::Fails,
-            Ok(_) | Err(Stop::Error) => Judgement::Unclear,
-            Err(Stop::Exhausted) => Judgement::TooLarge,
+            Ok(_) | Err(EvaluationError::Error) => Judgement::Unclear,
+            Err(EvaluationError::Exhausted) => Judgement::TooLarge,
         };
         let (steps, bytes) = evaluation.budget.remaining();
         let cost = EvaluationCost { steps: MAX_STEPS - steps, allocated_bytes: MAX_ALLOCATED_BYTES - bytes };

@@ -11,14 +11,14 @@ use crate::{Access, Failure, Operator, Runtime};
 mod key;
 mod ledger;
 mod long_names;
-mod openings;
+mod pending_sessions;
 mod proof;
 mod stopped;
 
 pub use key::KymaKey;
 pub(crate) use ledger::KymaLedger;
 pub use long_names::LongNames;
-pub use openings::{Opening, Openings};
+pub use pending_sessions::{PendingSession, PendingSessions};
 pub use proof::{Proof, prove, prove_known, record_local};
 pub use stopped::note_stop;
 

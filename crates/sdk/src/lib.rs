@@ -77,7 +77,7 @@ pub use contract::{
 };
 pub use copied_secret::{CopyError, holds_no_access, may_be_copied};
 pub use crd_check::{CrdError, await_crds, missing};
-pub use delete_gate::{Authorship, DeleteError, DeleteGate, DeleteRequest, Deleted};
+pub use delete_gate::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest};
 pub use dependent::{DELETION_CONFIRMATION_TIMEOUT, DeletionRequest, may_be_garbage};
 pub use diagnosis::{Diagnoses, Diagnosis, TargetDiagnosis};
 pub use driver::{ComponentProgram, component_table, drive, run_component};
@@ -97,8 +97,8 @@ pub use identity::refusal;
 pub use index::Index;
 pub use jitter::{jitter, shortened};
 pub use kyma::{
-    KymaAccess, KymaKey, LongNames, Opening, Openings, Proof, claim_of, fence_of, is_on_record, note_stop,
-    prove, prove_known, record_local, recorded_of,
+    KymaAccess, KymaKey, LongNames, PendingSession, PendingSessions, Proof, claim_of, fence_of, is_on_record,
+    note_stop, prove, prove_known, record_local, recorded_of,
 };
 pub use local::{is_local, not_local};
 pub use metrics::{Described, Metrics, MetricsError};

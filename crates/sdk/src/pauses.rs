@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 pub use halt::{Halt, is_in_force};
 use halt::{Known, Whose};
-use record::{Record, Stored};
+use record::{PauseRecord, StoredRecord};
 
 use crate::{
     News, Runtime, await_crds,
@@ -108,12 +108,12 @@ impl Pauses {
             tracing::error!(%error, "Pauses cannot be read, so nothing is written");
             return;
         }
-        let record = Record::new(&runtime, &self.brake);
+        let record = PauseRecord::new(&runtime, &self.brake);
         let recorded = record.read().await;
         self.restore(record::restored(recorded.pauses.clone(), Timestamp::now()));
         let mut writing = pin!(self.record(&record, recorded));
         let mut news = pin!(feed::<Pause>(&runtime));
-        let labels = kymas::Follower::new(&runtime, self.known.clone());
+        let labels = kymas::KymaLabelFollower::new(&runtime, self.known.clone());
         let mut labels = pin!(labels.follow());
         loop {
             let end = self.known.borrow().next_end(Timestamp::now());
@@ -137,7 +137,7 @@ impl Pauses {
     }
 
     /// Keeps the record once the first list has completed what it holds.
-    async fn record(&self, record: &Record, recorded: Stored) {
+    async fn record(&self, record: &PauseRecord, recorded: StoredRecord) {
         self.listed().await;
         record.follow(self.known.subscribe(), recorded).await;
     }

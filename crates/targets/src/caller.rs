@@ -11,7 +11,7 @@ use crate::apply_body::with_safe_body;
 use crate::error::TargetError;
 use crate::fence::{Fence, is_write};
 use crate::looks::Looks;
-use crate::transport::{MeantFor, Transport};
+use crate::transport::{ExpectedCluster, Transport};
 
 /// Who calls: first part of the User-Agent.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Caller {
                 caller.passes.judge(&mut request)?;
                 if let Some((fence, looks)) = guard.as_deref().filter(|_| is_write(request.method())) {
                     let uid = fence.admit(looks).await?;
-                    request.extensions_mut().insert(MeantFor(uid));
+                    request.extensions_mut().insert(ExpectedCluster(uid));
                 }
                 if let Some(account) = &caller.account {
                     request.headers_mut().insert(IMPERSONATE, account.clone());

@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use tokio::sync::Semaphore;
 
-use crate::transport::{Audits, Bounds, Queue, read_answer};
+use crate::transport::{AuditIdPresence, Bounds, Queue, read_answer};
 use crate::{Kubeconfig, Limits, TargetError, classify};
 
 /// Everything that a kubeconfig was read to.
@@ -58,7 +58,7 @@ pub fn answer(
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_bytes(content_type).ok()?);
     let (limits, large) = (Limits { body: limit, ..Limits::default() }, Arc::new(Semaphore::new(1)));
     let queue = Queue::at(&large);
-    let audits = Audits::default();
+    let audits = AuditIdPresence::default();
     let reading =
         std::pin::pin!(read_answer(answer, Bounds::of(&limits, &queue, &audits), "/api/v1/namespaces"));
     match reading.poll(&mut Context::from_waker(Waker::noop())) {

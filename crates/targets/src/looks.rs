@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use crate::error::{TargetError, classify};
 use crate::identity::{Found, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, Verdict};
-use crate::transport::{MeantFor, Transport};
+use crate::transport::{ExpectedCluster, Transport};
 
 /// The looks at one target. Cheap to clone; clones share what was seen.
 #[derive(Clone)]
@@ -129,7 +129,7 @@ impl Looks {
             }
         };
         let mut request = request.map_err(|_| TargetError::Request)?;
-        request.extensions_mut().insert(MeantFor(over.target_uid.clone()));
+        request.extensions_mut().insert(ExpectedCluster(over.target_uid.clone()));
         let written = self.client.request::<ConfigMap>(request).await;
         self.doubt().await;
         written.map(drop).map_err(|error| classify(&error))

@@ -33,10 +33,10 @@ mod verified;
 mod weight;
 mod wire;
 
-pub(crate) use verified::MeantFor;
+pub(crate) use verified::ExpectedCluster;
 
 #[cfg(fuzzing)]
-pub(crate) use answer::{Audits, Bounds, Queue, read as read_answer};
+pub(crate) use answer::{AuditIdPresence, Bounds, Queue, read as read_answer};
 
 /// When to come back after all slots stayed taken.
 const BUSY: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ pub(crate) struct Transport {
     /// How often the breaker has closed again, and whether calls pass.
     health: watch::Sender<Health>,
     notices: Notices,
-    audits: answer::Audits,
+    audits: answer::AuditIdPresence,
     /// The uid that the last look found.
     identified: Mutex<Option<String>>,
 }
@@ -106,7 +106,7 @@ impl Transport {
             pace: Arc::new(Mutex::new(pace::Pace::new(limits.watch_pace, Instant::now()))),
             large: Arc::new(Semaphore::new(1)),
             health: watch::Sender::new(Health { calls_pass: true, recoveries: 0 }),
-            audits: answer::Audits::default(),
+            audits: answer::AuditIdPresence::default(),
             identified: Mutex::default(),
             notices,
             limits,
@@ -148,10 +148,10 @@ impl Transport {
         agent: HeaderValue,
     ) -> Result<Response<AnswerBody>, TargetError> {
         if is_write(request.method())
-            && request.extensions().get::<MeantFor>().is_none()
+            && request.extensions().get::<ExpectedCluster>().is_none()
             && let Some(uid) = lock(&self.identified).clone()
         {
-            request.extensions_mut().insert(MeantFor(uid));
+            request.extensions_mut().insert(ExpectedCluster(uid));
         }
         match self.admitted(request, agent).await {
             Err(TargetError::Throttled(pause)) => {

@@ -66,13 +66,13 @@ const VALUED: &[&str] = &[
 
 /// What a word stands for.
 #[derive(Default)]
-struct Discovered {
+struct DiscoveredResources {
     categories: BTreeMap<String, BTreeSet<String>>,
     resources: BTreeMap<String, BTreeSet<String>>,
     core: BTreeSet<String>,
 }
 
-async fn discover(client: &kube::Client) -> Result<Discovered> {
+async fn discover(client: &kube::Client) -> Result<DiscoveredResources> {
     let mut paths = vec!["/api/v1".to_owned()];
     let groups = call(client, Method::GET, "/apis", None).await?.ok()?.body;
     for group in groups["groups"].as_array().into_iter().flatten() {
@@ -81,7 +81,7 @@ async fn discover(client: &kube::Client) -> Result<Discovered> {
             paths.push(format!("/apis/{version}"));
         }
     }
-    let mut found = Discovered::default();
+    let mut found = DiscoveredResources::default();
     for path in paths {
         let list = call(client, Method::GET, &path, None).await?.ok()?.body;
         let group = list["groupVersion"].as_str().unwrap_or_default();
@@ -93,7 +93,7 @@ async fn discover(client: &kube::Client) -> Result<Discovered> {
     Ok(found)
 }
 
-impl Discovered {
+impl DiscoveredResources {
     fn add(&mut self, group: &str, resource: &Value) {
         let text = |field: &str| resource[field].as_str().unwrap_or_default().to_lowercase();
         if text("name").contains('/') {

@@ -23,13 +23,13 @@ use memory::Question;
 /// Where an index says a chart version lies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Located {
-    pub(super) place: Place,
+    pub(super) place: ArchiveLocation,
     pub(super) digest: Option<Digest>,
 }
 
 /// Where an archive lies.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ArchiveLocation {
     /// At an address.
     Url(Url),
     /// In a registry.
@@ -57,13 +57,13 @@ pub(super) async fn locate(
     let (address, digest) = place(&what, found)?;
     if let Some(reference) = registry_reference(&what, &address, version)? {
         if fetch.http().may_ask_registry(&base, reference.repository().host()) {
-            return Ok(Located { place: Place::Registry(reference), digest });
+            return Ok(Located { place: ArchiveLocation::Registry(reference), digest });
         }
         let host = printable(reference.repository().host());
         return Err(ArtifactError::IndexHostNotAllowed { what, host, address: printable(&address) });
     }
     let url = resolve(&what, &base, &address, |url| fetch.http().check_link(&base, url))?;
-    Ok(Located { place: Place::Url(url), digest })
+    Ok(Located { place: ArchiveLocation::Url(url), digest })
 }
 
 /// The artifact that an `oci://` address names; without a tag or digest, the chart's version is the tag, as with Helm.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use semver::Version;
 use url::Url;
 
-use super::index::{self, Entry, Indexes, Place};
+use super::index::{self, ArchiveLocation, Entry, Indexes};
 use crate::{
     ArtifactError, Credentials, Digest, Repository, VersionRange,
     digest::printable,
-    fetch::{Fetch, Form},
+    fetch::{ContentFormat, Fetch},
     version_range::lenient_version,
 };
 
@@ -67,10 +67,13 @@ pub(crate) async fn resolve(
                 // The index is silent about it; the archive is needed next anyway, and whose it is is told then.
                 let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
                 match found.place {
-                    Place::Url(url) => {
-                        fetch.document_now(&url, (fetch.limits().blob, Form::Archive), credentials).await?.0
+                    ArchiveLocation::Url(url) => {
+                        fetch
+                            .document_now(&url, (fetch.limits().blob, ContentFormat::Archive), credentials)
+                            .await?
+                            .0
                     }
-                    Place::Registry(reference) => {
+                    ArchiveLocation::Registry(reference) => {
                         let (_, manifest) = fetch.manifest_now(&reference, credentials).await?;
                         super::archive_of(&what, &manifest)?
                     }

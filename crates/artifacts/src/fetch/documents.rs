@@ -28,7 +28,7 @@ pub(super) type Document = (Digest, Option<Bytes>);
 /// The form in which content at an address has to be. A page of a proxy or of a sign-on service is not, and is not
 /// cached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
+pub(crate) enum ContentFormat {
     /// An archive: gzip or tar.
     Archive,
     /// YAML.
@@ -39,7 +39,7 @@ pub(crate) enum Form {
     Any,
 }
 
-impl Form {
+impl ContentFormat {
     /// Whether content begins in this form.
     fn is_of(self, content: &[u8]) -> bool {
         let is_archive = archive::is_gzip(content) || archive::is_tar(content);
@@ -68,10 +68,10 @@ fn is_markup(content: &[u8]) -> bool {
 
 /// What is wanted of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Wanted {
+pub(super) struct DocumentRequest {
     expected: Option<Digest>,
     limit: u64,
-    form: Form,
+    form: ContentFormat,
     /// Whether it goes to disk as it comes and stays there.
     on_disk: bool,
 }
@@ -92,10 +92,10 @@ impl Fetch {
         self: &Arc<Self>,
         url: &Url,
         expected: Option<Digest>,
-        (limit, form): (u64, Form),
+        (limit, form): (u64, ContentFormat),
         credentials: &Credentials,
     ) -> Result<Found, ArtifactError> {
-        let wanted = Wanted { expected, limit, form, on_disk: false };
+        let wanted = DocumentRequest { expected, limit, form, on_disk: false };
         self.whole(url, self.look(url, wanted, credentials, Remembered::Counts).await?).await
     }
 
@@ -103,10 +103,10 @@ impl Fetch {
     pub(crate) async fn document_now(
         self: &Arc<Self>,
         url: &Url,
-        (limit, form): (u64, Form),
+        (limit, form): (u64, ContentFormat),
         credentials: &Credentials,
     ) -> Result<Found, ArtifactError> {
-        let wanted = Wanted { expected: None, limit, form, on_disk: false };
+        let wanted = DocumentRequest { expected: None, limit, form, on_disk: false };
         self.whole(url, self.look(url, wanted, credentials, Remembered::IsOld).await?).await
     }
 
@@ -118,7 +118,12 @@ impl Fetch {
         now: bool,
         credentials: &Credentials,
     ) -> Result<Key, ArtifactError> {
-        let wanted = Wanted { expected: None, limit: self.limits.index, form: Form::Yaml, on_disk: true };
+        let wanted = DocumentRequest {
+            expected: None,
+            limit: self.limits.index,
+            form: ContentFormat::Yaml,
+            on_disk: true,
+        };
         let remembered = if now { Remembered::IsOld } else { Remembered::Counts };
         let (digest, _) = self.look(url, wanted, credentials, remembered).await?;
         Ok((Origin::of(url.as_str()), digest))
@@ -138,7 +143,7 @@ impl Fetch {
     async fn look(
         self: &Arc<Self>,
         url: &Url,
-        wanted: Wanted,
+        wanted: DocumentRequest,
         credentials: &Credentials,
         remembered: Remembered,
     ) -> Result<Document, ArtifactError> {
@@ -173,7 +178,7 @@ impl Fetch {
         self.documents.join((ask, wanted), work).await
     }
 
-    async fn held(&self, key: Key, wanted: Wanted) -> Result<Option<Document>, ArtifactError> {
+    async fn held(&self, key: Key, wanted: DocumentRequest) -> Result<Option<Document>, ArtifactError> {
         if wanted.on_disk {
             return Ok(self.cache.holds(key).then_some((key.1, None)));
         }
@@ -185,7 +190,7 @@ impl Fetch {
     async fn prove_document(
         self: &Arc<Self>,
         asking: &Asking,
-        wanted: Wanted,
+        wanted: DocumentRequest,
     ) -> Result<Document, ArtifactError> {
         if let Some(expected) = wanted.expected
             && self.cache.holds((asking.origin, expected))
@@ -222,7 +227,7 @@ impl Fetch {
     }
 
     /// Content comes only if it is not what was here before.
-    async fn pull(&self, asking: &Asking, wanted: Wanted) -> Result<Document, ArtifactError> {
+    async fn pull(&self, asking: &Asking, wanted: DocumentRequest) -> Result<Document, ArtifactError> {
         let Asking { ask, what, origin, .. } = asking;
         let known = || self.validators.condition(*origin, ask.who);
         let known = if wanted.expected.is_none() { known() } else { None };
@@ -272,7 +277,7 @@ impl Fetch {
         &self,
         Asking { what, origin, .. }: &Asking,
         mut response: Response,
-        Wanted { limit, form, .. }: Wanted,
+        DocumentRequest { limit, form, .. }: DocumentRequest,
     ) -> Result<Digest, ArtifactError> {
         let mut incoming = self.cache.incoming().await?;
         let mut piece = BytesMut::new();
@@ -294,7 +299,12 @@ impl Fetch {
 }
 
 /// Refuses content by its first piece.
-fn check_start(what: &str, incoming: &Incoming, piece: &[u8], form: Form) -> Result<(), ArtifactError> {
+fn check_start(
+    what: &str,
+    incoming: &Incoming,
+    piece: &[u8],
+    form: ContentFormat,
+) -> Result<(), ArtifactError> {
     if incoming.size() > 0 || form.is_of(piece) { Ok(()) } else { Err(form.refusal(what)) }
 }
 
@@ -345,14 +355,18 @@ mod tests {
             b"<!-- maintenance -->",
         ];
         for page in pages {
-            for form in [Form::Archive, Form::Yaml, Form::YamlOrArchive] {
+            for form in [ContentFormat::Archive, ContentFormat::Yaml, ContentFormat::YamlOrArchive] {
                 assert!(!form.is_of(page), "{}", String::from_utf8_lossy(page));
             }
-            assert!(Form::Any.is_of(page));
+            assert!(ContentFormat::Any.is_of(page));
         }
         for yaml in [&b"kind: A"[..], b"<<: *a", b"", b"- <b>x</b>", b"{}"] {
-            assert!(Form::Yaml.is_of(yaml) && Form::YamlOrArchive.is_of(yaml) && !Form::Archive.is_of(yaml));
+            assert!(
+                ContentFormat::Yaml.is_of(yaml)
+                    && ContentFormat::YamlOrArchive.is_of(yaml)
+                    && !ContentFormat::Archive.is_of(yaml)
+            );
         }
-        assert!(Form::Archive.is_of(b"\x1f\x8b..") && !Form::Yaml.is_of(b"\x1f\x8b.."));
+        assert!(ContentFormat::Archive.is_of(b"\x1f\x8b..") && !ContentFormat::Yaml.is_of(b"\x1f\x8b.."));
     }
 }

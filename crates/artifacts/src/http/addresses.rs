@@ -18,41 +18,41 @@ const MAX_ADDRESSES: usize = 16;
 
 /// An address lies in a range in which the host may not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct AddressRefused {
+pub(super) struct RefusedAddress {
     /// The range.
     pub(super) range: String,
 }
 
-impl fmt::Display for AddressRefused {
+impl fmt::Display for RefusedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is not allowed", self.range)
     }
 }
 
-impl Error for AddressRefused {}
+impl Error for RefusedAddress {}
 
 /// Where a host may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum NetworkScope {
     /// In public networks only.
     Public,
     /// In private networks and on this machine too: a flag names the host.
     Private,
 }
 
-impl Scope {
+impl NetworkScope {
     /// Whether a host may have this address.
-    fn check(self, address: IpAddr) -> Result<(), AddressRefused> {
+    fn check(self, address: IpAddr) -> Result<(), RefusedAddress> {
         let is_private = self == Self::Private;
         let rules =
             AddressRules { allow_loopback: is_private, allow_private: is_private, ..AddressRules::default() };
-        let refused = |refusal: AddressRefusal| AddressRefused { range: refusal.to_string() };
+        let refused = |refusal: AddressRefusal| RefusedAddress { range: refusal.to_string() };
         rules.check(SocketAddr::new(address, 0), &[]).map_err(refused)
     }
 
     /// Judges a host that is written as an address. A name is judged when it is resolved; `localhost` is judged here
     /// as well, since behind a proxy the proxy resolves it.
-    pub(super) fn check_literal(self, url: &Url) -> Result<(), AddressRefused> {
+    pub(super) fn check_literal(self, url: &Url) -> Result<(), RefusedAddress> {
         match url.host() {
             Some(Host::Ipv4(address)) => self.check(address.into()),
             Some(Host::Ipv6(address)) => self.check(address.into()),
@@ -69,7 +69,7 @@ fn is_localhost(name: &str) -> bool {
 
 /// Resolves names to addresses of a scope. One refused address refuses the name.
 pub(super) struct Resolver {
-    pub(super) scope: Scope,
+    pub(super) scope: NetworkScope,
     /// Name of the proxy that a flag names. It may be anywhere.
     pub(super) proxy: Option<String>,
 }
@@ -92,7 +92,7 @@ impl Resolve for Resolver {
 }
 
 /// The refusal among the causes of an error.
-pub(super) fn refusal_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a AddressRefused> {
+pub(super) fn refusal_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a RefusedAddress> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(refused) = error.downcast_ref() {
@@ -107,15 +107,15 @@ pub(super) fn refusal_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Add
 mod tests {
     use super::*;
 
-    fn literal(scope: Scope, host: &str) -> Result<(), AddressRefused> {
+    fn literal(scope: NetworkScope, host: &str) -> Result<(), RefusedAddress> {
         scope.check_literal(&format!("https://{host}/").parse().unwrap())
     }
 
     #[test]
     fn addresses_that_are_not_public_need_a_flag() {
         for public in ["203.0.113.7", "8.8.8.8", "[2001:db8::1]", "registry.example"] {
-            assert_eq!(literal(Scope::Public, public), Ok(()), "{public}");
-            assert_eq!(literal(Scope::Private, public), Ok(()), "{public}");
+            assert_eq!(literal(NetworkScope::Public, public), Ok(()), "{public}");
+            assert_eq!(literal(NetworkScope::Private, public), Ok(()), "{public}");
         }
         let private = [
             "127.0.0.1",
@@ -132,14 +132,14 @@ mod tests {
             "2130706433",
         ];
         for private in private {
-            assert!(literal(Scope::Public, private).is_err(), "{private}");
-            assert_eq!(literal(Scope::Private, private), Ok(()), "{private}");
+            assert!(literal(NetworkScope::Public, private).is_err(), "{private}");
+            assert_eq!(literal(NetworkScope::Private, private), Ok(()), "{private}");
         }
         for never in
             ["169.254.169.254", "169.254.1.1", "0.0.0.0", "[fe80::1]", "224.0.0.1", "[fd00:ec2::254]"]
         {
-            assert!(literal(Scope::Public, never).is_err(), "{never}");
-            assert!(literal(Scope::Private, never).is_err(), "{never}");
+            assert!(literal(NetworkScope::Public, never).is_err(), "{never}");
+            assert!(literal(NetworkScope::Private, never).is_err(), "{never}");
         }
     }
 
@@ -149,9 +149,11 @@ mod tests {
             let resolver = Resolver { scope, proxy: proxy.map(str::to_owned) };
             resolver.resolve("localhost".parse().unwrap())
         };
-        assert!(resolve(Scope::Private, None).await.is_ok());
-        assert!(resolve(Scope::Public, Some("localhost")).await.is_ok());
-        let Err(refused) = resolve(Scope::Public, None).await else { panic!("localhost is not public") };
+        assert!(resolve(NetworkScope::Private, None).await.is_ok());
+        assert!(resolve(NetworkScope::Public, Some("localhost")).await.is_ok());
+        let Err(refused) = resolve(NetworkScope::Public, None).await else {
+            panic!("localhost is not public")
+        };
         assert!(refusal_in(refused.as_ref()).is_some());
     }
 }

@@ -10,7 +10,7 @@ use reqwest::{Client, Url};
 use tokio::time::Instant;
 
 use super::{
-    addresses::{Resolver, Scope},
+    addresses::{NetworkScope, Resolver},
     cause, certificates,
     hosts::{authority, covers, normalized},
     settings,
@@ -23,11 +23,11 @@ const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Clients with the authorities that the file holds now.
 pub(super) struct Clients {
     config: Config,
-    current: Mutex<Current>,
+    current: Mutex<CachedClients>,
 }
 
-struct Current {
-    pair: Pair,
+struct CachedClients {
+    pair: ClientPair,
     /// Content of the file when it was read last, usable or not.
     read: Option<Vec<u8>>,
     checked: Instant,
@@ -35,35 +35,35 @@ struct Current {
 
 /// One client for hosts in public networks and one for hosts that a flag names.
 #[derive(Clone)]
-pub(super) struct Pair {
+pub(super) struct ClientPair {
     public: Client,
     private: Client,
 }
 
-impl Pair {
+impl ClientPair {
     fn new(config: &Config, ca_pem: Option<&[u8]>) -> Result<Self, ArtifactError> {
         let client = |scope| build(config, ca_pem, scope);
-        Ok(Self { public: client(Scope::Public)?, private: client(Scope::Private)? })
+        Ok(Self { public: client(NetworkScope::Public)?, private: client(NetworkScope::Private)? })
     }
 
     /// The client for hosts of a scope.
-    pub(super) fn of(&self, scope: Scope) -> &Client {
+    pub(super) fn of(&self, scope: NetworkScope) -> &Client {
         match scope {
-            Scope::Public => &self.public,
-            Scope::Private => &self.private,
+            NetworkScope::Public => &self.public,
+            NetworkScope::Private => &self.private,
         }
     }
 }
 
 impl Clients {
     pub(super) fn new(config: &Config) -> Result<Self, ArtifactError> {
-        let pair = Pair::new(config, config.ca_pem.as_deref())?;
-        let current = Current { pair, read: config.ca_pem.clone(), checked: Instant::now() };
+        let pair = ClientPair::new(config, config.ca_pem.as_deref())?;
+        let current = CachedClients { pair, read: config.ca_pem.clone(), checked: Instant::now() };
         Ok(Self { config: config.clone(), current: Mutex::new(current) })
     }
 
     /// The clients to use now. Reads the file again where that was not done for some seconds.
-    pub(super) async fn get(&self) -> Pair {
+    pub(super) async fn get(&self) -> ClientPair {
         if let Some(file) = self.file_to_check() {
             let content = tokio::task::spawn_blocking(move || std::fs::read(file)).await;
             if let Ok(Ok(content)) = content {
@@ -90,7 +90,7 @@ impl Clients {
         if self.current.lock().unwrap_or_else(PoisonError::into_inner).read.as_ref() == Some(&content) {
             return;
         }
-        let made = Pair::new(&self.config, Some(&content));
+        let made = ClientPair::new(&self.config, Some(&content));
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.read = Some(content);
         match made {
@@ -103,7 +103,7 @@ impl Clients {
     }
 }
 
-fn build(config: &Config, ca_pem: Option<&[u8]>, scope: Scope) -> Result<Client, ArtifactError> {
+fn build(config: &Config, ca_pem: Option<&[u8]>, scope: NetworkScope) -> Result<Client, ArtifactError> {
     let proxy = config.proxy.as_ref();
     let resolver = Resolver { scope, proxy: proxy.and_then(|proxy| proxy.host_str().map(str::to_owned)) };
     let mut builder = Client::builder()

@@ -37,7 +37,7 @@ const MAX_SCOPE_BYTES: usize = 4096;
 
 /// Kinds of requests. A registry may ask for another right for each of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Access {
+pub(super) enum RequestKind {
     /// Manifests and blobs.
     Read,
     /// The list of tags.
@@ -51,12 +51,12 @@ pub(super) enum Access {
 pub(super) struct TokenKey {
     host: String,
     path: String,
-    access: Access,
+    access: RequestKind,
     who: Fingerprint,
 }
 
 impl TokenKey {
-    pub(super) fn new(session: Session<'_>, access: Access) -> Self {
+    pub(super) fn new(session: Session<'_>, access: RequestKind) -> Self {
         let repository = session.repository;
         Self {
             host: repository.host().to_owned(),
@@ -68,7 +68,7 @@ impl TokenKey {
 
     /// The scope to request where the challenge names none.
     fn default_scope(&self) -> String {
-        let actions = if self.access == Access::Write { "pull,push" } else { "pull" };
+        let actions = if self.access == RequestKind::Write { "pull,push" } else { "pull" };
         format!("repository:{}:{actions}", self.path)
     }
 }

@@ -9,7 +9,7 @@ use url::Url;
 use super::{Flaw, Search, Trust, provenance::Keyring};
 use crate::{
     ArtifactError, Credentials, Digest, OciReference,
-    fetch::{Fetch, Form, shown},
+    fetch::{ContentFormat, Fetch, shown},
     proofs::Ask,
 };
 
@@ -104,7 +104,7 @@ impl Gate<'_> {
         let what = shown(url);
         let content = self
             .fetch
-            .document(&place, None, (self.fetch.limits().signature, Form::Any), self.credentials)
+            .document(&place, None, (self.fetch.limits().signature, ContentFormat::Any), self.credentials)
             .await;
         match content {
             Err(ArtifactError::NotFound { .. }) => {

@@ -65,13 +65,13 @@ fn sources(server: &Server) -> [ChartSource; 2] {
     ]
 }
 
-type IsWrong = fn(&Seen) -> bool;
+type RequestPredicate = fn(&Seen) -> bool;
 
-type Answer = fn() -> Reply;
+type ReplyFactory = fn() -> Reply;
 
 #[tokio::test]
 async fn a_wrong_answer_is_tried_again_and_never_cached() {
-    let places: [(&str, usize, IsWrong); 5] = [
+    let places: [(&str, usize, RequestPredicate); 5] = [
         ("token", 0, |seen| seen.path.starts_with("/token")),
         ("manifest", 0, |seen| seen.path.contains("/manifests/") && seen.authorization.is_some()),
         ("blob", 0, |seen| seen.path.contains("/blobs/")),
@@ -80,7 +80,7 @@ async fn a_wrong_answer_is_tried_again_and_never_cached() {
     ];
     let broken_archive = || Reply::ok(b"\x1f\x8b broken".to_vec());
     let json_error = || Reply::ok(r#"{"error":"maintenance"}"#);
-    let wrongs: [(&str, Answer); 4] =
+    let wrongs: [(&str, ReplyFactory); 4] =
         [("page", page), ("sign-on", sign_on), ("broken archive", broken_archive), ("JSON", json_error)];
     for (place, source_index, is_wrong) in places {
         for (name, wrong) in wrongs {

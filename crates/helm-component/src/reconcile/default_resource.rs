@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::{CreatedResource, FreeForm, Reason, annotations, labels};
 use kyma_object_set::{CallError, Guard, Gvk, Identity, Mapping, Object, Refusal};
-use kyma_sdk::{DeleteRequest, Deleted, Failure, create_new, is_conflict, unreadable_fields};
+use kyma_sdk::{DeleteOutcome, DeleteRequest, Failure, create_new, is_conflict, unreadable_fields};
 
 use super::{LAG, Pass, failure, protection};
 
@@ -164,8 +164,8 @@ impl Pass<'_> {
             let request = DeleteRequest::new(&mapping.resource, &live.metadata, &managers);
             let deleted = self.context.delete_gate().carry_out(&self.cluster.client, &request).await;
             match deleted {
-                Ok(Deleted::Waiting(_)) => {}
-                Ok(Deleted::Gone) => return Ok(None),
+                Ok(DeleteOutcome::Waiting(_)) => {}
+                Ok(DeleteOutcome::Gone) => return Ok(None),
                 Err(error) => return Err(error.into_failure(|error| Failure::target(&action, error))),
             }
             let gone =

@@ -6,7 +6,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, labels, names};
 use kyma_object_set::remove::{CrdContents, hold_creation};
-use kyma_sdk::{DeleteGate, DeleteRequest, Deleted, KymaKey, gone_is_fine, remove_finalizer};
+use kyma_sdk::{DeleteGate, DeleteOutcome, DeleteRequest, KymaKey, gone_is_fine, remove_finalizer};
 use kyma_targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 
 use crate::error::Error;
@@ -86,9 +86,9 @@ async fn remove_kyma(
         let managers = [FIELD_MANAGER, BIRTH_MANAGER];
         let request = DeleteRequest::new(&resource, &object.metadata, &managers);
         match gate.carry_out(client, &request).await {
-            Ok(Deleted::Gone) => return Ok(()),
+            Ok(DeleteOutcome::Gone) => return Ok(()),
             // A deletion that waits is a new generation, by which the finalizer goes.
-            Ok(Deleted::Waiting(deleted)) => metadata = deleted.metadata,
+            Ok(DeleteOutcome::Waiting(deleted)) => metadata = deleted.metadata,
             Err(error) => return Err(Error::of_gate(error, failed)),
         }
     }

@@ -9,7 +9,7 @@ use crate::error::Error;
 
 /// What the cluster has in the namespace of the Kyma.
 #[derive(Debug, Default)]
-struct Present {
+struct NamespaceContents {
     /// All Kymas there.
     kymas: Vec<Kyma>,
     /// Names of the access Secrets that are labelled for the Kyma.
@@ -31,11 +31,11 @@ pub(super) async fn check(client: &Client, kyma: &Kyma, allow_other_kymas: bool)
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let labelled = ListParams::default().labels(&label_selector(labels::KYMA_NAME, &kyma.name_any()));
     let secrets = secrets.list_metadata(&labelled).await?.iter().map(ResourceExt::name_any).collect();
-    let present = Present { kymas, secrets, cluster_uid: hub_uid(client).await? };
+    let present = NamespaceContents { kymas, secrets, cluster_uid: hub_uid(client).await? };
     judge(kyma, &present, allow_other_kymas)
 }
 
-fn judge(kyma: &Kyma, present: &Present, allow_other_kymas: bool) -> Result<(), Error> {
+fn judge(kyma: &Kyma, present: &NamespaceContents, allow_other_kymas: bool) -> Result<(), Error> {
     let (name, namespace) = (kyma.name_any(), kyma.namespace().unwrap_or_default());
     let live = present.kymas.iter().find(|one| one.name_any() == name);
     let referenced = [Some(kyma), live]
@@ -92,12 +92,12 @@ mod tests {
         kyma(name, &json!({}), &json!({}))
     }
 
-    fn refused(kyma: &Kyma, present: &Present, allow: bool) -> Option<String> {
+    fn refused(kyma: &Kyma, present: &NamespaceContents, allow: bool) -> Option<String> {
         judge(kyma, present, allow).err().map(|error| error.to_string())
     }
 
-    fn present(kymas: Vec<Kyma>) -> Present {
-        Present { kymas, secrets: vec![], cluster_uid: "here".to_owned() }
+    fn present(kymas: Vec<Kyma>) -> NamespaceContents {
+        NamespaceContents { kymas, secrets: vec![], cluster_uid: "here".to_owned() }
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
         let reference = json!({"kubeconfigSecretRef": {"name": "blue", "key": "config"}});
         let named = kyma("one", &reference, &json!({}));
         let elsewhere = kyma("one", &json!({}), &json!({"target": {"clusterUid": "there"}}));
-        let labelled = Present { secrets: vec!["blue".to_owned()], ..present(vec![]) };
+        let labelled = NamespaceContents { secrets: vec!["blue".to_owned()], ..present(vec![]) };
         let one = plain("one");
         for allow in [false, true] {
             assert!(refused(&named, &present(vec![]), allow).unwrap().contains("access Secret blue"));

@@ -32,12 +32,12 @@ impl BrakeLimit {
 
 /// A moment on both clocks: the monotonic one decides, the other one is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub(crate) struct ClockReading {
     pub(crate) monotonic: Instant,
     pub(crate) wall: Timestamp,
 }
 
-impl Moment {
+impl ClockReading {
     /// The monotonic time of a recorded moment, if it is known and recent. A record from the future says that a clock
     /// was set; it counts as of now.
     fn of_record(self, wall: Timestamp) -> Option<Self> {
@@ -56,13 +56,13 @@ impl Moment {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Never longer than the limit: beyond it nothing is deleted.
-    first: BTreeMap<String, Moment>,
+    first: BTreeMap<String, ClockReading>,
     /// How many targets there were when the window began: deletions must not lower their own limit.
     all: usize,
     /// A person confirmed the deletions; the last deletion since then.
-    meant: Option<Moment>,
+    meant: Option<ClockReading>,
     /// The record was lost: since this moment the window counts as full.
-    lost: Option<Moment>,
+    lost: Option<ClockReading>,
 }
 
 /// Whether something may be deleted on a target.
@@ -86,13 +86,13 @@ pub(crate) enum Verdict {
 impl Window {
     /// The window that a record holds: targets with the wall time of their first deletion, and how many targets there
     /// were.
-    pub(crate) fn restored(recorded: BTreeMap<String, Timestamp>, all: usize, now: Moment) -> Self {
+    pub(crate) fn restored(recorded: BTreeMap<String, Timestamp>, all: usize, now: ClockReading) -> Self {
         let first = recorded.into_iter().filter_map(|(target, wall)| Some((target, now.of_record(wall)?)));
         Self { first: first.collect(), all, ..Self::default() }
     }
 
     /// The window of an operator that deleted before and whose record is lost.
-    pub(crate) fn lost(now: Moment) -> Self {
+    pub(crate) fn lost(now: ClockReading) -> Self {
         Self { lost: Some(now), ..Self::default() }
     }
 
@@ -107,8 +107,8 @@ impl Window {
     }
 
     /// Asks for one target, of `all`.
-    pub(crate) fn ask(&mut self, target: &str, limit: BrakeLimit, all: usize, now: Moment) -> Verdict {
-        let is_recent = |moment: &Moment| moment.is_recent(now);
+    pub(crate) fn ask(&mut self, target: &str, limit: BrakeLimit, all: usize, now: ClockReading) -> Verdict {
+        let is_recent = |moment: &ClockReading| moment.is_recent(now);
         if self.meant.as_ref().is_some_and(is_recent) {
             self.meant = Some(now);
             return Verdict::Go;
@@ -137,7 +137,7 @@ impl Window {
     }
 
     /// A person confirmed the deletions: nothing is counted until they rest for the whole window.
-    pub(crate) fn mean_it(&mut self, now: Moment) {
+    pub(crate) fn mean_it(&mut self, now: ClockReading) {
         *self = Self { meant: Some(now), ..Self::default() };
     }
 }
@@ -150,8 +150,8 @@ mod tests {
 
     static ORIGIN: LazyLock<Instant> = LazyLock::new(|| Instant::now() + Duration::from_hours(1));
 
-    fn at(minute: u64) -> Moment {
-        Moment {
+    fn at(minute: u64) -> ClockReading {
+        ClockReading {
             monotonic: *ORIGIN + Duration::from_mins(minute),
             wall: Timestamp::from_second(i64::try_from(minute).unwrap() * 60).unwrap(),
         }
@@ -204,7 +204,7 @@ mod tests {
     fn the_wall_clock_frees_no_window_and_fills_none() {
         for jump in [-3_600, 3_600] {
             let mut window = full(12, 10);
-            let now = Moment { wall: Timestamp::from_second(3_600 + jump).unwrap(), ..at(1) };
+            let now = ClockReading { wall: Timestamp::from_second(3_600 + jump).unwrap(), ..at(1) };
             let verdict = window.ask("t11", BrakeLimit::default(), 12, now);
             assert_eq!(verdict, Verdict::Stop { limit: 10, all: 12 }, "{jump}");
         }

@@ -15,7 +15,7 @@ const ALLOCATION_OVERHEAD: usize = 48;
 
 /// Why an evaluation gives no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum EvaluationError {
     /// The expression gives an error, as CEL defines it.
     Error,
     /// The budget is used up. Unlike an error, no operator absorbs it.
@@ -43,18 +43,18 @@ impl Budget {
     ///
     /// # Errors
     /// `Exhausted` if fewer remain; then none remain.
-    pub(super) fn take_steps(&mut self, steps: usize) -> Result<(), Stop> {
+    pub(super) fn take_steps(&mut self, steps: usize) -> Result<(), EvaluationError> {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
         let left = self.steps.checked_sub(steps);
         self.steps = left.unwrap_or(0);
-        left.map(drop).ok_or(Stop::Exhausted)
+        left.map(drop).ok_or(EvaluationError::Exhausted)
     }
 
     /// Takes one step, and more for reading so many bytes of text.
     ///
     /// # Errors
     /// `Exhausted`.
-    pub(super) fn read_text(&mut self, bytes: usize) -> Result<(), Stop> {
+    pub(super) fn read_text(&mut self, bytes: usize) -> Result<(), EvaluationError> {
         self.take_steps(1 + bytes / BYTES_PER_STEP)
     }
 
@@ -62,18 +62,18 @@ impl Budget {
     ///
     /// # Errors
     /// `Exhausted`.
-    pub(super) fn allocate(&mut self, bytes: usize) -> Result<(), Stop> {
+    pub(super) fn allocate(&mut self, bytes: usize) -> Result<(), EvaluationError> {
         self.take_steps(2 + bytes / BYTES_PER_STEP)?;
         let left = self.bytes.checked_sub(bytes.saturating_add(ALLOCATION_OVERHEAD));
         self.bytes = left.unwrap_or(0);
-        left.map(drop).ok_or(Stop::Exhausted)
+        left.map(drop).ok_or(EvaluationError::Exhausted)
     }
 
     /// Takes memory for that many values of a list whose length is known.
     ///
     /// # Errors
     /// `Exhausted`.
-    pub(super) fn allocate_values(&mut self, count: usize) -> Result<(), Stop> {
+    pub(super) fn allocate_values(&mut self, count: usize) -> Result<(), EvaluationError> {
         self.take_steps(count)?;
         self.allocate(count.saturating_mul(size_of::<Value<'_>>()))
     }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr};
 use cel::common::ast::{SelectExpr, operators};
 
-use super::budget::{Budget, Stop};
+use super::budget::{Budget, EvaluationError};
 use super::functions;
 use super::parse::Tree;
 use super::pattern::Patterns;
 use super::value::{Key, List, MAP_ENTRY_BYTES, Map, Text, Value};
 
-type Result<T> = std::result::Result<T, Stop>;
+type Result<T> = std::result::Result<T, EvaluationError>;
 
 /// One evaluation.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl<'a> Evaluation<'a> {
             Expr::Map(map) => self.map(map),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
             // There are no message types.
-            Expr::List(_) | Expr::Struct(_) | Expr::Unspecified => Err(Stop::Error),
+            Expr::List(_) | Expr::Struct(_) | Expr::Unspecified => Err(EvaluationError::Error),
         }
     }
 
@@ -86,7 +86,7 @@ impl<'a> Evaluation<'a> {
         let name = name.strip_prefix('.').unwrap_or(name);
         match self.variables.get(name) {
             Some(value) => Ok(value.clone()),
-            None => functions::type_of_name(name).map(Value::Type).ok_or(Stop::Error),
+            None => functions::type_of_name(name).map(Value::Type).ok_or(EvaluationError::Error),
         }
     }
 
@@ -98,15 +98,15 @@ impl<'a> Evaluation<'a> {
             Value::Optional(None) => return Ok(Value::Optional(None)),
             Value::Optional(Some(value)) => match &*value {
                 Value::Map(map) => (map.clone(), true),
-                _ => return Err(Stop::Error),
+                _ => return Err(EvaluationError::Error),
             },
-            _ => return Err(Stop::Error),
+            _ => return Err(EvaluationError::Error),
         };
         let found = map.get(&Key::String(Text::Borrowed(&select.field)), &mut self.budget)?;
         match (select.test, is_optional) {
             (true, _) => Ok(Value::Bool(found.is_some())),
             (false, true) => self.optional(found),
-            (false, false) => found.ok_or(Stop::Error),
+            (false, false) => found.ok_or(EvaluationError::Error),
         }
     }
 
@@ -118,9 +118,9 @@ impl<'a> Evaluation<'a> {
     fn map(&mut self, map: &'a MapExpr) -> Result<Value<'a>> {
         let mut entries = BTreeMap::new();
         for entry in &map.entries {
-            let EntryExpr::MapEntry(entry) = &entry.expr else { return Err(Stop::Error) };
+            let EntryExpr::MapEntry(entry) = &entry.expr else { return Err(EvaluationError::Error) };
             if entry.optional {
-                return Err(Stop::Error);
+                return Err(EvaluationError::Error);
             }
             self.budget.allocate(MAP_ENTRY_BYTES)?;
             let key = self.evaluate(&entry.key)?.literal_key()?;
@@ -130,7 +130,7 @@ impl<'a> Evaluation<'a> {
                 self.budget.read_text(text.len())?;
             }
             if entries.insert(key, value).is_some() {
-                return Err(Stop::Error);
+                return Err(EvaluationError::Error);
             }
         }
         Ok(Value::Map(Map::Shared(Rc::new(entries))))
@@ -142,7 +142,7 @@ impl<'a> Evaluation<'a> {
                 match self.evaluate(condition)? {
                     Value::Bool(true) => self.evaluate(then),
                     Value::Bool(false) => self.evaluate(otherwise),
-                    _ => Err(Stop::Error),
+                    _ => Err(EvaluationError::Error),
                 }
             }
             (None, [left, right]) if call.func_name == operators::LOGICAL_AND => {
@@ -188,7 +188,7 @@ impl<'a> Evaluation<'a> {
         match (left, right) {
             (_, Value::Bool(truth)) if truth == decides => Ok(Value::Bool(decides)),
             (Some(Value::Bool(_)), Value::Bool(_)) => Ok(Value::Bool(!decides)),
-            _ => Err(Stop::Error),
+            _ => Err(EvaluationError::Error),
         }
     }
 
@@ -196,8 +196,8 @@ impl<'a> Evaluation<'a> {
     fn absorb(&mut self, node: &'a IdedExpr) -> Result<Option<Value<'a>>> {
         match self.evaluate(node) {
             Ok(value) => Ok(Some(value)),
-            Err(Stop::Error) => Ok(None),
-            Err(Stop::Exhausted) => Err(Stop::Exhausted),
+            Err(EvaluationError::Error) => Ok(None),
+            Err(EvaluationError::Exhausted) => Err(EvaluationError::Exhausted),
         }
     }
 
@@ -231,15 +231,17 @@ impl<'a> Evaluation<'a> {
             Value::Optional(None) => Ok(Value::Optional(None)),
             Value::Optional(Some(container)) => match self.index(container, index) {
                 Ok(value) => self.optional(Some(value)),
-                Err(Stop::Error) => Ok(Value::Optional(None)),
-                Err(Stop::Exhausted) => Err(Stop::Exhausted),
+                Err(EvaluationError::Error) => Ok(Value::Optional(None)),
+                Err(EvaluationError::Exhausted) => Err(EvaluationError::Exhausted),
             },
-            Value::List(list) => index.as_index().and_then(|index| list.get(index)).ok_or(Stop::Error),
+            Value::List(list) => {
+                index.as_index().and_then(|index| list.get(index)).ok_or(EvaluationError::Error)
+            }
             Value::Map(map) => match index.clone().lookup_key()? {
-                Some(key) => map.get(&key, &mut self.budget)?.ok_or(Stop::Error),
-                None => Err(Stop::Error),
+                Some(key) => map.get(&key, &mut self.budget)?.ok_or(EvaluationError::Error),
+                None => Err(EvaluationError::Error),
             },
-            _ => Err(Stop::Error),
+            _ => Err(EvaluationError::Error),
         }
     }
 
@@ -248,16 +250,16 @@ impl<'a> Evaluation<'a> {
         let elements = match range {
             Value::List(list) => list,
             Value::Map(map) => List::Shared(Rc::new(map.keys(&mut self.budget)?)),
-            _ => return Err(Stop::Error),
+            _ => return Err(EvaluationError::Error),
         };
         let initial = self.evaluate(&each.accu_init)?;
         if each.iter_var2.is_some() {
-            return Err(Stop::Error);
+            return Err(EvaluationError::Error);
         }
         let depth = self.scopes.len();
         self.scopes.push((&each.accu_var, initial));
         self.scopes.push((&each.iter_var, Value::Null));
-        let result = match Append::of(each) {
+        let result = match AppendStep::of(each) {
             Some(append) => self.append_each(&append, &elements, depth),
             None => self.fold_each(each, &elements, depth),
         };
@@ -266,7 +268,12 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Runs a loop that only appends to a list, as those of `map` and `filter` do, without a copy for each element.
-    fn append_each(&mut self, append: &Append<'a>, elements: &List<'a>, depth: usize) -> Result<Value<'a>> {
+    fn append_each(
+        &mut self,
+        append: &AppendStep<'a>,
+        elements: &List<'a>,
+        depth: usize,
+    ) -> Result<Value<'a>> {
         let mut values = vec![];
         for element in elements.iter() {
             self.budget.take_steps(1)?;
@@ -279,7 +286,7 @@ impl<'a> Evaluation<'a> {
                     values.push(value);
                 }
                 Some(Value::Bool(false)) => {}
-                Some(_) => return Err(Stop::Error),
+                Some(_) => return Err(EvaluationError::Error),
             }
         }
         Ok(Value::List(List::Shared(Rc::new(values))))
@@ -297,11 +304,11 @@ impl<'a> Evaluation<'a> {
             match self.evaluate(&each.loop_cond)? {
                 Value::Bool(true) => {}
                 Value::Bool(false) => break,
-                _ => return Err(Stop::Error),
+                _ => return Err(EvaluationError::Error),
             }
             self.scopes[depth + 1].1 = element;
             match (self.evaluate(&each.loop_step), decides) {
-                (Err(Stop::Error), Some(_)) => has_failed = true,
+                (Err(EvaluationError::Error), Some(_)) => has_failed = true,
                 (Err(stop), _) => return Err(stop),
                 // `error && true` stays the error, `error && false` is false.
                 (Ok(value), Some(decides)) => {
@@ -313,7 +320,7 @@ impl<'a> Evaluation<'a> {
                 (Ok(value), None) => self.scopes[depth].1 = value,
             }
         }
-        if has_failed { Err(Stop::Error) } else { self.evaluate(&each.result) }
+        if has_failed { Err(EvaluationError::Error) } else { self.evaluate(&each.result) }
     }
 }
 
@@ -329,12 +336,12 @@ fn deciding_value(each: &ComprehensionExpr) -> Option<bool> {
 }
 
 /// The step of a loop that appends one value: `@result + [value]`, or that under a condition.
-struct Append<'a> {
+struct AppendStep<'a> {
     condition: Option<&'a IdedExpr>,
     value: &'a IdedExpr,
 }
 
-impl<'a> Append<'a> {
+impl<'a> AppendStep<'a> {
     fn of(each: &'a ComprehensionExpr) -> Option<Self> {
         let is_empty = matches!(&each.accu_init.expr, Expr::List(list) if list.elements.is_empty());
         let is_endless = matches!(&each.loop_cond.expr, Expr::Literal(LiteralValue::Boolean(_)));

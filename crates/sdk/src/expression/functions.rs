@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use cel::common::ast::operators;
 
-use super::budget::{Budget, Stop};
+use super::budget::{Budget, EvaluationError};
 use super::evaluate::Evaluation;
 use super::value::{List, Text, Value};
 
-type Result<T> = std::result::Result<T, Stop>;
+type Result<T> = std::result::Result<T, EvaluationError>;
 
 /// Bytes of text that are searched in one step.
 const SEARCHED_BYTES_PER_STEP: usize = 8;
@@ -47,7 +47,7 @@ pub(super) fn call_optional<'a>(
         ("none", Err(none)) if none.is_empty() => None,
         ("ofNonZeroValue", Ok([value])) if value.is_zero() => None,
         ("of" | "ofNonZeroValue", Ok([value])) => Some(Rc::new(value)),
-        _ => return Err(Stop::Error),
+        _ => return Err(EvaluationError::Error),
     };
     Ok(Value::Optional(value))
 }
@@ -78,7 +78,9 @@ pub(super) fn call<'a>(
             budget.read_text(part.len())?;
             Ok(Value::Bool(text.ends_with(&**part)))
         }
-        ("value", Some(Value::Optional(value)), []) => value.as_deref().cloned().ok_or(Stop::Error),
+        ("value", Some(Value::Optional(value)), []) => {
+            value.as_deref().cloned().ok_or(EvaluationError::Error)
+        }
         ("hasValue", Some(Value::Optional(value)), []) => Ok(Value::Bool(value.is_some())),
         ("or", Some(one @ Value::Optional(value)), [other @ Value::Optional(_)]) => {
             Ok(if value.is_some() { one } else { other }.clone())
@@ -88,11 +90,11 @@ pub(super) fn call<'a>(
         ("dyn", None, [value]) => Ok(value.clone()),
         (operators::LOGICAL_NOT, None, [Value::Bool(truth)]) => Ok(Value::Bool(!truth)),
         (operators::NEGATE, None, [Value::Int(number)]) => {
-            number.checked_neg().map(Value::Int).ok_or(Stop::Error)
+            number.checked_neg().map(Value::Int).ok_or(EvaluationError::Error)
         }
         (operators::NEGATE, None, [Value::Double(number)]) => Ok(Value::Double(-number)),
         (_, None, [value]) => convert(function, value, budget),
-        _ => Err(Stop::Error),
+        _ => Err(EvaluationError::Error),
     }
 }
 
@@ -105,9 +107,9 @@ fn size<'a>(of: &Value<'a>, budget: &mut Budget) -> Result<Value<'a>> {
         Value::Bytes(bytes) => bytes.len(),
         Value::List(list) => list.len(),
         Value::Map(map) => map.len(),
-        _ => return Err(Stop::Error),
+        _ => return Err(EvaluationError::Error),
     };
-    i64::try_from(size).map(Value::Int).map_err(|_| Stop::Error)
+    i64::try_from(size).map(Value::Int).map_err(|_| EvaluationError::Error)
 }
 
 /// Conversions between types, by the name of the type that is asked for.
@@ -151,7 +153,7 @@ fn convert<'a>(to: &str, value: &Value<'a>, budget: &mut Budget) -> Result<Value
         ("string", Value::Double(number)) => Some(text(number.to_string(), budget)?),
         _ => None,
     };
-    parsed.ok_or(Stop::Error)
+    parsed.ok_or(EvaluationError::Error)
 }
 
 /// A text that is short.
@@ -187,7 +189,7 @@ pub(super) fn contains_value<'a>(
             Some(key) => Ok(map.get(&key, budget)?.is_some()),
             None => Ok(false),
         },
-        _ => Err(Stop::Error),
+        _ => Err(EvaluationError::Error),
     }
 }
 
@@ -255,5 +257,5 @@ pub(super) fn arithmetic<'a>(operator: &str, left: &Value<'a>, right: &Value<'a>
         .map(Value::Double),
         _ => None,
     };
-    result.ok_or(Stop::Error)
+    result.ok_or(EvaluationError::Error)
 }

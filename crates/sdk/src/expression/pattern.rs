@@ -6,7 +6,7 @@ use regex_automata::nfa::thompson::pikevm::{Cache, PikeVM};
 use regex_automata::nfa::thompson::{Config, WhichCaptures};
 use regex_automata::util::syntax;
 
-use super::budget::{Budget, Stop};
+use super::budget::{Budget, EvaluationError};
 
 /// Longest pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 1_024;
@@ -41,7 +41,12 @@ impl Patterns {
     ///
     /// # Errors
     /// It is no pattern, or the budget does not suffice to compile it or to search with it.
-    pub(super) fn is_match(&mut self, pattern: &str, text: &str, budget: &mut Budget) -> Result<bool, Stop> {
+    pub(super) fn is_match(
+        &mut self,
+        pattern: &str,
+        text: &str,
+        budget: &mut Budget,
+    ) -> Result<bool, EvaluationError> {
         let pattern = self.compiled(pattern, budget)?;
         let visits = (text.len() + 1).saturating_mul(pattern.states);
         budget.take_steps(1 + visits / STATES_PER_STEP)?;
@@ -50,7 +55,7 @@ impl Patterns {
         Ok(pattern.automaton.is_match(&mut cache, text))
     }
 
-    fn compiled(&mut self, pattern: &str, budget: &mut Budget) -> Result<Rc<Pattern>, Stop> {
+    fn compiled(&mut self, pattern: &str, budget: &mut Budget) -> Result<Rc<Pattern>, EvaluationError> {
         budget.read_text(self.0.len() * 8)?;
         if let Some((_, compiled)) = self.0.iter().find(|(known, _)| known == pattern) {
             return Ok(Rc::clone(compiled));
@@ -62,9 +67,9 @@ impl Patterns {
 }
 
 impl Pattern {
-    fn compile(pattern: &str, budget: &mut Budget) -> Result<Self, Stop> {
+    fn compile(pattern: &str, budget: &mut Budget) -> Result<Self, EvaluationError> {
         if pattern.len() > MAX_PATTERN_BYTES {
-            return Err(Stop::Exhausted);
+            return Err(EvaluationError::Exhausted);
         }
         let sets = sets(pattern);
         budget.take_steps(
@@ -79,7 +84,9 @@ impl Pattern {
             .thompson(config)
             .syntax(syntax::Config::new().nest_limit(MAX_PATTERN_DEPTH))
             .build(pattern)
-            .map_err(|error| if error.size_limit().is_some() { Stop::Exhausted } else { Stop::Error })?;
+            .map_err(|error| {
+                if error.size_limit().is_some() { EvaluationError::Exhausted } else { EvaluationError::Error }
+            })?;
         let built = automaton.get_nfa().memory_usage();
         budget.take_steps(built / AUTOMATON_BYTES_PER_STEP)?;
         budget.allocate(built)?;

@@ -16,7 +16,7 @@ fn judge(text: &str, object: &Value) -> Judgement {
 fn judge_by_cel(text: &str, object: &Value) -> Judgement {
     let program = cel::Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let mut context = cel::Context::default();
-    context.add_variable("self", Whole(object)).unwrap();
+    context.add_variable("self", JsonWithInts(object)).unwrap();
     match program.execute(&context) {
         Ok(cel::Value::Bool(true)) => Judgement::Holds,
         Ok(cel::Value::Bool(false)) => Judgement::Fails,
@@ -25,17 +25,19 @@ fn judge_by_cel(text: &str, object: &Value) -> Judgement {
 }
 
 /// JSON whose whole numbers are `int`.
-struct Whole<'a>(&'a Value);
+struct JsonWithInts<'a>(&'a Value);
 
-impl serde::Serialize for Whole<'_> {
+impl serde::Serialize for JsonWithInts<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Value::Number(number) => match number.as_i64() {
                 Some(whole) => serializer.serialize_i64(whole),
                 None => number.serialize(serializer),
             },
-            Value::Array(list) => serializer.collect_seq(list.iter().map(Whole)),
-            Value::Object(map) => serializer.collect_map(map.iter().map(|(key, value)| (key, Whole(value)))),
+            Value::Array(list) => serializer.collect_seq(list.iter().map(JsonWithInts)),
+            Value::Object(map) => {
+                serializer.collect_map(map.iter().map(|(key, value)| (key, JsonWithInts(value))))
+            }
             simple => simple.serialize(serializer),
         }
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use serde_json::Value as Json;
 
-use super::budget::{Budget, Stop};
+use super::budget::{Budget, EvaluationError};
 
 /// Memory that one entry of a map takes: key, value and their share of a tree node, which may be half empty.
 pub(super) const MAP_ENTRY_BYTES: usize = 2 * (size_of::<Key<'_>>() + size_of::<Value<'_>>()) + 64;
@@ -125,7 +125,7 @@ impl<'a> Value<'a> {
     }
 
     /// Whether two values are equal; values of different types are not, but for numbers.
-    pub(super) fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, Stop> {
+    pub(super) fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, EvaluationError> {
         budget.take_steps(1)?;
         Ok(match (self, other) {
             (Self::Null, Self::Null) => true,
@@ -157,7 +157,7 @@ impl<'a> Value<'a> {
     ///
     /// # Errors
     /// They have none.
-    pub(super) fn compare(&self, other: &Self, budget: &mut Budget) -> Result<Ordering, Stop> {
+    pub(super) fn compare(&self, other: &Self, budget: &mut Budget) -> Result<Ordering, EvaluationError> {
         Ok(match (self, other) {
             (Self::Bool(one), Self::Bool(other)) => one.cmp(other),
             (Self::String(one), Self::String(other)) => {
@@ -168,7 +168,7 @@ impl<'a> Value<'a> {
                 budget.read_text(one.len().min(other.len()))?;
                 one.cmp(other)
             }
-            _ => self.compare_numbers(other).ok_or(Stop::Error)?,
+            _ => self.compare_numbers(other).ok_or(EvaluationError::Error)?,
         })
     }
 
@@ -196,13 +196,13 @@ impl<'a> Value<'a> {
     ///
     /// # Errors
     /// A value of this type is no key.
-    pub(super) fn literal_key(self) -> Result<Key<'a>, Stop> {
+    pub(super) fn literal_key(self) -> Result<Key<'a>, EvaluationError> {
         match self {
             Self::Bool(truth) => Ok(Key::Bool(truth)),
             Self::Int(whole) => Ok(Key::Int(whole)),
             Self::Uint(whole) => Ok(i64::try_from(whole).map_or(Key::Uint(whole), Key::Int)),
             Self::String(text) => Ok(Key::String(text)),
-            _ => Err(Stop::Error),
+            _ => Err(EvaluationError::Error),
         }
     }
 
@@ -210,7 +210,7 @@ impl<'a> Value<'a> {
     ///
     /// # Errors
     /// A value of this type is no key.
-    pub(super) fn lookup_key(self) -> Result<Option<Key<'a>>, Stop> {
+    pub(super) fn lookup_key(self) -> Result<Option<Key<'a>>, EvaluationError> {
         match self {
             Self::Double(number) => Ok(whole(number).map(Key::Int)),
             value => value.literal_key().map(Some),
@@ -264,7 +264,7 @@ impl<'a> List<'a> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    pub(super) fn contains(&self, sought: &Value<'a>, budget: &mut Budget) -> Result<bool, Stop> {
+    pub(super) fn contains(&self, sought: &Value<'a>, budget: &mut Budget) -> Result<bool, EvaluationError> {
         for value in self.iter() {
             if value.equals(sought, budget)? {
                 return Ok(true);
@@ -273,7 +273,7 @@ impl<'a> List<'a> {
         Ok(false)
     }
 
-    fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, Stop> {
+    fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, EvaluationError> {
         if self.len() != other.len() {
             return Ok(false);
         }
@@ -295,7 +295,11 @@ impl<'a> Map<'a> {
     }
 
     /// The value of a key.
-    pub(super) fn get(&self, key: &Key<'a>, budget: &mut Budget) -> Result<Option<Value<'a>>, Stop> {
+    pub(super) fn get(
+        &self,
+        key: &Key<'a>,
+        budget: &mut Budget,
+    ) -> Result<Option<Value<'a>>, EvaluationError> {
         let depth = self.len().checked_ilog2().unwrap_or(0) as usize;
         let text = if let Key::String(text) = key { text.len() } else { 0 };
         budget.take_steps(1 + depth / 4)?;
@@ -308,7 +312,7 @@ impl<'a> Map<'a> {
     }
 
     /// The keys, in order. Takes memory for them.
-    pub(super) fn keys(&self, budget: &mut Budget) -> Result<Vec<Value<'a>>, Stop> {
+    pub(super) fn keys(&self, budget: &mut Budget) -> Result<Vec<Value<'a>>, EvaluationError> {
         budget.allocate_values(self.len())?;
         Ok(match self {
             Self::Json(map) => map.keys().map(|key| Value::String(Text::Borrowed(key))).collect(),
@@ -316,7 +320,7 @@ impl<'a> Map<'a> {
         })
     }
 
-    fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, Stop> {
+    fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, EvaluationError> {
         if self.len() != other.len() {
             return Ok(false);
         }

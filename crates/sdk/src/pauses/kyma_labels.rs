@@ -12,10 +12,10 @@ const MAX_GONE: usize = 64;
 /// Labels of all Kymas, by their value of the label `kyma-name`. A change costs the same however many there are. Cheap
 /// to clone; all clones show the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KymaLabels(Arc<RwLock<Shared>>);
+pub(crate) struct KymaLabels(Arc<RwLock<LabelState>>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct LabelState {
     kymas: HashMap<String, Entry>,
     /// Number of the last change.
     revision: u64,
@@ -65,12 +65,12 @@ impl KymaLabels {
         true
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Shared> {
+    fn read(&self) -> RwLockReadGuard<'_, LabelState> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared {
+impl LabelState {
     fn forget_gone(&mut self) {
         if self.gone > MAX_GONE + self.kymas.len() / 2 {
             self.kymas.retain(|_, entry| entry.labels.is_some());

@@ -13,12 +13,12 @@ use super::kyma_labels::{KymaLabels, Labels};
 use crate::{Runtime, hub_watch};
 
 /// Follows the labels of all Kymas of the hub namespace, by metadata alone.
-pub(super) struct Follower {
+pub(super) struct KymaLabelFollower {
     api: Api<PartialObjectMeta<Kyma>>,
     known: watch::Sender<Known>,
 }
 
-impl Follower {
+impl KymaLabelFollower {
     pub(super) fn new(runtime: &Runtime, known: watch::Sender<Known>) -> Self {
         Self { api: Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace), known }
     }

@@ -40,7 +40,7 @@ pub(super) struct RecordedPause {
 
 /// What the hub holds of a record.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stored {
+pub(super) struct StoredRecord {
     pub(super) pauses: BTreeMap<String, RecordedPause>,
     /// Another process of the operator may have written since.
     resource_version: Option<String>,
@@ -65,14 +65,14 @@ pub(super) fn restored(record: BTreeMap<String, RecordedPause>, now: Timestamp) 
 }
 
 /// An operator's record on the hub.
-pub(super) struct Record {
+pub(super) struct PauseRecord {
     api: Api<ConfigMap>,
     operator: &'static str,
     name: String,
     brake: String,
 }
 
-impl Record {
+impl PauseRecord {
     pub(super) fn new(runtime: &Runtime, brake: &str) -> Self {
         let operator = runtime.operator.name;
         let api = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
@@ -81,7 +81,7 @@ impl Record {
 
     /// Reads the record, for as long as it takes: before it is known, nothing may be written. Without the right to read it,
     /// and with a damaged one, there is none.
-    pub(super) async fn read(&self) -> Stored {
+    pub(super) async fn read(&self) -> StoredRecord {
         let Self { api, name, .. } = self;
         loop {
             match api.get_opt(name).await {
@@ -96,13 +96,13 @@ impl Record {
                         );
                         BTreeMap::new()
                     });
-                    return Stored { pauses, resource_version };
+                    return StoredRecord { pauses, resource_version };
                 }
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     tracing::error!(
                         "the role lacks get and patch of ConfigMap {name}: update the operator's role"
                     );
-                    return Stored::default();
+                    return StoredRecord::default();
                 }
                 Err(error) => {
                     tracing::warn!(%error, "ConfigMap {name} cannot be read; nothing is written until then");
@@ -113,12 +113,12 @@ impl Record {
     }
 
     /// Keeps the record in step with what is known, for ever. `stored` is what it holds.
-    pub(super) async fn follow(&self, mut known: watch::Receiver<Known>, mut stored: Stored) {
+    pub(super) async fn follow(&self, mut known: watch::Receiver<Known>, mut stored: StoredRecord) {
         loop {
             let wanted = recorded(&known.borrow_and_update(), &self.brake, Timestamp::now());
             if wanted != stored.pauses {
                 match self.write(&wanted, stored.resource_version.as_deref()).await {
-                    Ok(resource_version) => stored = Stored { pauses: wanted, resource_version },
+                    Ok(resource_version) => stored = StoredRecord { pauses: wanted, resource_version },
                     // Another process of the operator wrote, or the record is gone.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                         stored = self.read().await;

@@ -58,11 +58,11 @@ pub(crate) struct Bounds<'a> {
     bytes: usize,
     weight: usize,
     queue: &'a Queue<'a>,
-    audits: &'a Audits,
+    audits: &'a AuditIdPresence,
 }
 
 impl<'a> Bounds<'a> {
-    pub(crate) fn of(limits: &Limits, queue: &'a Queue<'a>, audits: &'a Audits) -> Self {
+    pub(crate) fn of(limits: &Limits, queue: &'a Queue<'a>, audits: &'a AuditIdPresence) -> Self {
         Self { bytes: limits.body, weight: limits.body_weight, queue, audits }
     }
 }
@@ -145,9 +145,9 @@ const AUDIT_ID: &str = "audit-id";
 
 /// Whether answers of the target's API server carry [`AUDIT_ID`]. Something in between may take headers off.
 #[derive(Debug, Default)]
-pub(crate) struct Audits(AtomicBool);
+pub(crate) struct AuditIdPresence(AtomicBool);
 
-impl Audits {
+impl AuditIdPresence {
     fn note(&self, is_audited: bool) {
         if is_audited {
             self.0.store(true, Ordering::Relaxed);
@@ -159,7 +159,7 @@ impl Audits {
 ///
 /// API servers refuse with a `Status`, but for kinds that they do not serve: those they answer with 404 and plain text, as
 /// any Go program does.
-fn is_foreign(code: StatusCode, path: &str, audits: &Audits) -> bool {
+fn is_foreign(code: StatusCode, path: &str, audits: &AuditIdPresence) -> bool {
     match code.as_u16() {
         // Credentials, size and pace are judged alike, whoever judges.
         401 | 413 | 429 => false,
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn refusals_of_something_in_front_of_the_api_server_are_told_apart() {
-        let (new, audited) = (Audits::default(), Audits::default());
+        let (new, audited) = (AuditIdPresence::default(), AuditIdPresence::default());
         audited.note(true);
         let foreign =
             |code: u16, path: &str, audits| is_foreign(StatusCode::from_u16(code).unwrap(), path, audits);

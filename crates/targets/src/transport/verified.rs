@@ -27,7 +27,7 @@ use crate::identity::Verdict;
 
 /// The uid of the cluster that a request is meant for: an extension of requests that write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MeantFor(pub(crate) String);
+pub(crate) struct ExpectedCluster(pub(crate) String);
 
 /// What is read on a new connection.
 const IDENTITY: &str = "/api/v1/namespaces/kube-system";
@@ -68,7 +68,7 @@ impl VerifiedPool {
         }
         let dialer = VerifiedDialer {
             dialer: self.dialer.clone(),
-            check: Check {
+            check: ClusterCheck {
                 base: self.base.clone(),
                 uid: uid.to_owned(),
                 authorization: Arc::clone(&self.authorization),
@@ -86,7 +86,7 @@ impl VerifiedPool {
 #[derive(Clone)]
 pub(super) struct VerifiedDialer {
     dialer: Dialer,
-    check: Check,
+    check: ClusterCheck,
     deadline: Duration,
 }
 
@@ -110,14 +110,14 @@ impl Service<Uri> for VerifiedDialer {
 }
 
 #[derive(Clone)]
-struct Check {
+struct ClusterCheck {
     base: Uri,
     uid: String,
     authorization: Arc<Mutex<Option<HeaderValue>>>,
     servers: Arc<Servers>,
 }
 
-impl Check {
+impl ClusterCheck {
     /// Gives the connection back if the cluster behind it has the uid.
     async fn verify(&self, stream: Stream) -> Result<Stream, TargetError> {
         let (mut sender, connection) =

@@ -13,7 +13,7 @@ use kube::client::Body;
 
 use super::AnswerBody;
 use super::authorization::{Authorization, doubled};
-use super::verified::{MeantFor, VerifiedPool};
+use super::verified::{ExpectedCluster, VerifiedPool};
 use crate::access::AccessPolicy;
 use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, from_chain};
@@ -121,8 +121,10 @@ impl Wire {
                 if let Some(authorization) = &given {
                     request.headers_mut().insert(AUTHORIZATION, authorization.clone());
                 }
-                let sent = match request.extensions_mut().remove::<MeantFor>() {
-                    Some(MeantFor(uid)) => verified.client(&uid, given.as_ref()).request(request).await,
+                let sent = match request.extensions_mut().remove::<ExpectedCluster>() {
+                    Some(ExpectedCluster(uid)) => {
+                        verified.client(&uid, given.as_ref()).request(request).await
+                    }
                     None => http.request(request).await,
                 };
                 let sent = sent.map_err(|error| from_chain(&error))?;

@@ -25,13 +25,13 @@ use crate::{config_map, loopback, secret};
 const CALL: Duration = Duration::from_secs(5);
 
 /// An address that leads to one of two servers.
-struct Door {
+struct SwitchableAddress {
     address: SocketAddr,
     chosen: Arc<AtomicUsize>,
     breaks: watch::Sender<()>,
 }
 
-impl Door {
+impl SwitchableAddress {
     /// Each connection goes to the server whose number `choose` gives for the chosen one and the connection's own.
     async fn open(servers: [&Scripted; 2], choose: fn(usize, usize) -> usize) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -125,7 +125,7 @@ fn writes(server: &Scripted) -> usize {
 async fn nothing_is_written_after_a_switch(breaks: bool) -> Result<()> {
     let (first, second) = (server("first").await?, server("second").await?);
     let servers = [&first, &second];
-    let door = Door::open(servers, |chosen, _| chosen).await?;
+    let door = SwitchableAddress::open(servers, |chosen, _| chosen).await?;
     let target = target(&door.access(servers))?;
     let found = target.identify().await?;
     ensure!(found.target_uid == "first");
@@ -162,7 +162,7 @@ async fn a_write_on_a_new_connection_goes_to_no_other_server() -> Result<()> {
 async fn servers_with_certificates_of_their_own_are_identified_a_bounded_number_of_times() -> Result<()> {
     let (first, second) = (server("first").await?, server("first").await?);
     let servers = [&first, &second];
-    let door = Door::open(servers, |_, connection| connection).await?;
+    let door = SwitchableAddress::open(servers, |_, connection| connection).await?;
     let target = target(&door.access(servers))?;
     let fenced = target.fenced(fence());
     for _ in 0..20 {

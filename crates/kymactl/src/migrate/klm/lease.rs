@@ -38,11 +38,11 @@ pub(super) enum KlmState {
 /// What the Lease shows, found out once for all Kymas.
 #[derive(Default)]
 pub(super) struct LeaseObserver {
-    observed: OnceCell<Observed>,
+    observed: OnceCell<LeaseObservation>,
 }
 
 /// The Lease at the end of the observation.
-struct Observed {
+struct LeaseObservation {
     state: KlmState,
     version: Option<String>,
 }
@@ -67,10 +67,10 @@ impl LeaseObserver {
     }
 }
 
-async fn observe(leases: &Api<Lease>) -> Result<Observed, Error> {
+async fn observe(leases: &Api<Lease>) -> Result<LeaseObservation, Error> {
     let first = leases.get_opt(klm::LEASE).await?;
     if let Some(state) = judge(first.as_ref(), None) {
-        return Ok(Observed { state, version: first.and_then(|lease| lease.resource_version()) });
+        return Ok(LeaseObservation { state, version: first.and_then(|lease| lease.resource_version()) });
     }
     let duration = duration_of(first.as_ref());
     output::remark(&format!("waiting up to {} s to see whether KLM renews its Lease", duration.as_secs()));
@@ -78,7 +78,7 @@ async fn observe(leases: &Api<Lease>) -> Result<Observed, Error> {
     timeout(duration, until_changed(leases, first.as_ref())).await.ok();
     let last = leases.get_opt(klm::LEASE).await?;
     let state = judge(last.as_ref(), first.as_ref()).unwrap_or(KlmState::Stopped);
-    Ok(Observed { state, version: last.and_then(|lease| lease.resource_version()) })
+    Ok(LeaseObservation { state, version: last.and_then(|lease| lease.resource_version()) })
 }
 
 /// Follows the Lease until it differs from an earlier read.

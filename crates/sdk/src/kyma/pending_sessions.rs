@@ -7,20 +7,20 @@ use super::KymaKey;
 
 /// The sessions that are being opened, each with whether its access changed meanwhile. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Openings(Arc<Mutex<HashMap<KymaKey, bool>>>);
+pub struct PendingSessions(Arc<Mutex<HashMap<KymaKey, bool>>>);
 
 /// A session that is being opened. At most one for each Kyma.
 #[derive(Debug)]
-pub struct Opening {
-    openings: Openings,
+pub struct PendingSession {
+    pending_sessions: PendingSessions,
     kyma: KymaKey,
 }
 
-impl Openings {
+impl PendingSessions {
     /// Begins to open the session of a Kyma.
-    pub fn begin(&self, kyma: &KymaKey) -> Opening {
+    pub fn begin(&self, kyma: &KymaKey) -> PendingSession {
         self.lock().insert(kyma.clone(), false);
-        Opening { openings: self.clone(), kyma: kyma.clone() }
+        PendingSession { pending_sessions: self.clone(), kyma: kyma.clone() }
     }
 
     /// Interrupts the opening of a Kyma's session, if it is under way: its access changed or its target stopped
@@ -41,16 +41,16 @@ impl Openings {
     }
 }
 
-impl Opening {
+impl PendingSession {
     /// Whether the session that was opened is of no use.
     pub fn is_interrupted(&self) -> bool {
-        self.openings.lock().get(&self.kyma).copied().unwrap_or(true)
+        self.pending_sessions.lock().get(&self.kyma).copied().unwrap_or(true)
     }
 }
 
-impl Drop for Opening {
+impl Drop for PendingSession {
     fn drop(&mut self) {
-        self.openings.lock().remove(&self.kyma);
+        self.pending_sessions.lock().remove(&self.kyma);
     }
 }
 
@@ -60,15 +60,15 @@ mod tests {
 
     #[test]
     fn only_openings_under_way_are_kept_and_interrupted() {
-        let openings = Openings::default();
+        let pending_sessions = PendingSessions::default();
         let key = |name: &str| KymaKey::new("n", name);
-        openings.interrupt(&key("gone"));
-        assert_eq!(openings.count(), 0, "a Secret event of a Kyma that is gone");
-        let (one, other) = (openings.begin(&key("a")), openings.begin(&key("b")));
-        openings.interrupt(&key("a"));
+        pending_sessions.interrupt(&key("gone"));
+        assert_eq!(pending_sessions.count(), 0, "a Secret event of a Kyma that is gone");
+        let (one, other) = (pending_sessions.begin(&key("a")), pending_sessions.begin(&key("b")));
+        pending_sessions.interrupt(&key("a"));
         assert!(one.is_interrupted() && !other.is_interrupted());
         drop((one, other));
-        assert_eq!(openings.count(), 0);
-        assert!(!openings.begin(&key("a")).is_interrupted());
+        assert_eq!(pending_sessions.count(), 0);
+        assert!(!pending_sessions.begin(&key("a")).is_interrupted());
     }
 }
