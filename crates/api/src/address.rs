@@ -4,10 +4,10 @@
 //! chooses the address. The rules here are therefore for addresses after name resolution: the code that opens the
 //! connection applies them to the address that it connects to. Pure.
 
-// Of `core`: addresses as values, without the IO of `std`.
+// `core` has the address types without the IO of `std`.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Why an address may not be connected to.
+/// The reason for which a connection to an address is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRefusal {
     /// 127.0.0.0/8 or `::1`.
@@ -33,7 +33,7 @@ pub enum AddressRefusal {
     Hub,
 }
 
-/// The address ranges that may be connected to beyond public addresses. The default allows none of them.
+/// Non-public address ranges to which connections are allowed. Default: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent ranges, each its own command-line switch")]
 pub struct AddressRules {
@@ -85,7 +85,7 @@ const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(a, b, c, d))
 }
 
-/// Metadata and credential services by address.
+/// Addresses of metadata and credential services.
 const METADATA: [IpAddr; 16] = [
     // Most providers.
     v4(169, 254, 169, 254),
@@ -118,7 +118,7 @@ const METADATA: [IpAddr; 16] = [
     IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe)),
 ];
 
-/// The special range that an address lies in; none for public addresses.
+/// Returns the special range of an address; `None` for public addresses.
 fn range_of(ip: IpAddr) -> Option<AddressRefusal> {
     if METADATA.contains(&ip) {
         return Some(AddressRefusal::Metadata);
@@ -160,7 +160,7 @@ fn range_of_v6(ip: Ipv6Addr) -> Option<AddressRefusal> {
     }
 }
 
-/// The addresses at which packets to `ip` may end, as far as its form shows: itself, or the IPv4 addresses in it.
+/// Returns the addresses that can receive packets to `ip`: itself, or the IPv4 addresses that it embeds.
 fn reached_addresses(ip: IpAddr) -> Vec<IpAddr> {
     let IpAddr::V6(v6) = ip else { return vec![ip] };
     if v6.is_loopback() || v6.is_unspecified() {
@@ -190,13 +190,14 @@ fn embedded(high: u16, low: u16) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
 }
 
-/// The IPv4 addresses for prefixes of 48, 56, 64 and 96 bits. Octet 8 is never part of one.
+/// Returns the embedded IPv4 addresses for prefixes of 48, 56, 64 and 96 bits. Octet 8 is never part of one.
 fn one_of_positions(ip: IpAddr, octets: &[u8; 16]) -> Vec<IpAddr> {
     let positions = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
     with_routable(ip, positions.map(|at| IpAddr::V4(at.map(|index: usize| octets[index]).into())))
 }
 
-/// `ip`, and the candidates that a packet can be routed to: where a candidate begins with 0, the address is elsewhere.
+/// Returns `ip` and the routable candidates. 0.0.0.0/8 is not routable, so such a candidate is not the embedded
+/// address.
 fn with_routable<const N: usize>(ip: IpAddr, candidates: [IpAddr; N]) -> Vec<IpAddr> {
     let routable = |ip: &IpAddr| matches!(ip, IpAddr::V4(v4) if v4.octets()[0] != 0);
     std::iter::once(ip).chain(candidates.into_iter().filter(routable)).collect()

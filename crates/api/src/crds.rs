@@ -128,7 +128,7 @@ fn with_v1beta1(mut crd: CustomResourceDefinition, has_status: bool) -> CustomRe
 mod tests {
     use super::*;
 
-    /// KLM's columns stay where they were: State first where there is one, Age last.
+    /// KLM's columns keep their positions: State first if it exists, Age last.
     #[test]
     fn columns_tell_what_a_list_is_read_for() {
         let columns = |crd: &CustomResourceDefinition| -> Vec<String> {
@@ -148,12 +148,12 @@ mod tests {
         }
     }
 
-    /// What becomes of each field of a spec that users write, one line each: `read` by an operator, `shown` to people,
-    /// `told` as without effect in a condition or message where it has none, or `none`: its description says so. Fields
-    /// of HelmComponents have a table beside their code.
+    /// The use of each spec field, one per line: `read` by an operator, `shown` to users, `told` in a condition or
+    /// message if it has no effect, or `none` if its description says so. HelmComponent fields have their own table in
+    /// helm-component.
     const FIELDS: &str = include_str!("crds/fields.txt");
 
-    /// Leaves of a schema by path, with the descriptions on the way there.
+    /// Returns the leaves of a schema by path, with the descriptions of their parents.
     fn leaves(schema: &JSONSchemaProps, path: &str, told: &str, found: &mut Vec<(String, String)>) {
         let told = format!("{told} {}", schema.description.as_deref().unwrap_or_default());
         if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items

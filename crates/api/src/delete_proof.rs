@@ -1,6 +1,6 @@
-//! Evidence that operators need to delete objects which hold other objects or data. Pure.
+//! Evidence that operators need to delete objects which contain other objects or data. Pure.
 
-/// Why a DELETE of a Namespace, CustomResourceDefinition, PersistentVolume or PersistentVolumeClaim is allowed.
+/// The reason that allows a DELETE of a Namespace, CustomResourceDefinition, PersistentVolume or PersistentVolumeClaim.
 ///
 /// Every other kind needs no proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl DeleteProof {
     }
 }
 
-/// Whether objects of a kind hold data or other objects, so that [`DeleteProof`] is required to delete them.
+/// Returns whether objects of a kind contain data or other objects, so that a DELETE requires a [`DeleteProof`].
 pub fn needs_delete_proof(group: &str, kind: &str) -> bool {
     DeleteProof::None.refusal(group, kind).is_some()
 }

@@ -4,12 +4,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::{Kyma, OPERATOR_GROUP};
 
-/// Returns the first Kyma among the owners of an object. The kind of another group with that name is none.
+/// Returns the first Kyma among the owners of an object. A kind `Kyma` of another API group does not count.
 pub fn kyma_owner(owners: &[OwnerReference]) -> Option<&OwnerReference> {
     owners.iter().find(|owner| is_kyma(owner))
 }
 
-/// Whether an owner is a Kyma, by group and kind, in any version.
+/// Returns whether an owner is a Kyma, by group and kind, in any version.
 pub fn is_kyma(owner: &OwnerReference) -> bool {
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     group == OPERATOR_GROUP && owner.kind == <Kyma as kube::Resource>::kind(&())

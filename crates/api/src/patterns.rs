@@ -9,9 +9,9 @@ pub const CHANNEL: &str = "^[a-z]+$";
 pub const TEMPLATE_CHANNEL: &str = "^$|^[a-z]{3,}$";
 /// A module's name: words of three letters or more, joined by dashes; may be empty.
 pub const MODULE_NAME: &str = "^([a-z]{3,}(-[a-z]{3,})*)?$";
-/// Name of the module that a ModuleConfig is about, or [`ALL_MODULES`].
+/// Name of the module that a ModuleConfig configures, or [`ALL_MODULES`].
 pub const CONFIGURED_MODULE: &str = "^(\\*|[a-z]{3,}(-[a-z]{3,})*)$";
-/// What a ModuleConfig names instead of a module where it holds for all of them.
+/// Value of `spec.module` in a ModuleConfig for all modules.
 pub const ALL_MODULES: &str = "*";
 /// A module's version: semantic, a pre-release of one part that starts with a letter or dash, no build; may be empty.
 pub const VERSION: &str = r"^((0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?)?$";

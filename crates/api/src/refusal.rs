@@ -1,7 +1,7 @@
-//! What an API server means that refuses a request or fails: the one classification that all operators use.
+//! Classifies refusals and failures of API servers, for all operators.
 //!
-//! Nothing that an API server wrote is kept but names, paths of fields and known words: the server may be hostile, and
-//! its messages quote values. Pure.
+//! The result contains only names, field paths and known words of the answer: the server may be hostile, and its
+//! messages quote values. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ mod invalid;
 
 use invalid::{invalid, is_path, unknown_fields};
 
-/// What the `Status` of an API server means.
+/// The classification of a `Status` of an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// 401.
@@ -23,25 +23,25 @@ pub enum Refusal {
     Forbidden,
     /// 403 by a resource quota; its name where the answer has it.
     QuotaExceeded(String),
-    /// 403 since the namespace is being deleted.
+    /// 403 because the namespace is being deleted.
     NamespaceTerminating,
-    /// A webhook, admission policy or admission plugin says no; its name where the answer has it.
+    /// A webhook, admission policy or admission plugin denied the request; its name if the answer has it.
     Denied(String),
-    /// A webhook did not answer as it should; its name where the answer has it.
+    /// A webhook failed; its name if the answer has it.
     WebhookFailed(String),
-    /// The conversion webhook of the object's CRD did not answer; `group/version, Kind=…` where the answer has it.
+    /// The conversion webhook of the object's CRD failed; `group/version, Kind=…` if the answer has it.
     ConversionFailed(String),
-    /// A webhook has side effects, so that dry runs are refused; its name where the answer has it.
+    /// A webhook has side effects, so dry runs are refused; its name if the answer has it.
     NoDryRun(String),
-    /// 404: the object, its namespace or its kind is not there.
+    /// 404: the object, its namespace or its kind does not exist.
     NotFound,
     /// 409: changed or created meanwhile, or a precondition does not hold.
     Conflict,
     /// 410 or an expired list token.
     Expired,
-    /// 500 since managers of an object's fields wrote in an API version that its kind has no more; that `group/version`.
+    /// 500 because `managedFields` names an API version that the kind no longer serves; that `group/version`.
     VersionGone(String),
-    /// 422 since fields that cannot change would change; their paths.
+    /// 422 because immutable fields would change; their paths.
     Immutable(Vec<String>),
     /// 400, 422 and the like: paths with the API server's reason.
     Invalid(Vec<String>),
@@ -51,23 +51,23 @@ pub enum Refusal {
     TooLarge,
     /// 429, with what `Retry-After` says.
     Throttled(Option<Duration>),
-    /// 429 while the API server fills its cache of one kind. It asks for no fewer calls.
+    /// 429 while the API server initialises its watch cache of one kind. The call rate is not the cause.
     Initializing,
     /// Another status, 5xx in most cases.
     Server(u16),
 }
 
-/// How a 429 begins that an API server gives while it fills its cache of one kind (k8s.io/apiserver, storage/cacher); no
-/// other words tell it from one that a server under load gives.
+/// Start of the message of a 429 while the API server initialises its watch cache of one kind (k8s.io/apiserver,
+/// storage/cacher). Only this text distinguishes it from a 429 of an overloaded server.
 const INITIALIZING: &str = "storage is (re)initializing";
 
-/// Words that API servers use where a quota has no room, is so new that its use was not counted yet, or demands a value.
+/// Messages of API servers if a quota is exceeded, has no computed usage yet, or requires a value.
 const QUOTA: [&str; 4] = ["exceeded quota", "insufficient quota", "status unknown for quota", "failed quota"];
 
-/// Words of the admission plugin for LimitRanges.
+/// Messages of the admission plugin for LimitRanges.
 const LIMIT_RANGE: [&str; 3] = [" per Container is ", " per Pod is ", " per PersistentVolumeClaim is "];
 
-/// Name of a webhook, policy or quota that the answer does not show.
+/// Placeholder for the name of a webhook, policy or quota that the answer lacks.
 const UNKNOWN_NAME: &str = "of an unknown name";
 
 impl Refusal {
@@ -77,7 +77,7 @@ impl Refusal {
         Self::by_words(status, text).unwrap_or_else(|| Self::by_code(status, text))
     }
 
-    /// What words say that API servers use with several codes.
+    /// Classifies messages that API servers use with several codes.
     fn by_words(status: &Status, text: &str) -> Option<Self> {
         let has = |part: &str| text.contains(part);
         if has("failed calling webhook") {
@@ -107,7 +107,7 @@ impl Refusal {
         if let Some((_, version)) = gone.filter(|(_, version)| is_path(version)) {
             return Some(Self::VersionGone(version.to_owned()));
         }
-        // An apply of what the schema does not have or hold, which API servers report as their own fault.
+        // API servers answer 500 to an apply that does not match the schema.
         let is_mistyped = has("failed to create typed patch object") || has("failed to convert new object");
         is_mistyped.then(|| Self::Invalid(unknown_fields(text)))
     }
@@ -136,7 +136,7 @@ impl Refusal {
         }
     }
 
-    /// The stable word for it.
+    /// Returns the stable reason.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Unauthorized => Reason::TargetUnauthorized,
@@ -184,8 +184,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Whether an API server, its connection to etcd, or etcd finds an object too large; or one of Kubernetes' own kinds has
-/// more data than 1 MiB.
+/// Returns whether the API server, its gRPC client or etcd refuses an object as too large, or validation refuses more
+/// than 1 MiB of data.
 fn is_too_large(status: &Status) -> bool {
     let text = status.message.as_str();
     let has_too_much_data = || {
@@ -208,8 +208,8 @@ fn retry_after(status: &Status) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
-/// The kind whose conversion webhook failed, reduced to what names consist of.
-/// Source: `staging/src/k8s.io/apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go` of Kubernetes.
+/// Returns the kind whose conversion webhook failed, reduced to characters of names. Source:
+/// `staging/src/k8s.io/apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go` of Kubernetes.
 fn conversion(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("conversion webhook for ")?;
     let (of, _) = rest.split_once(" failed")?;
@@ -217,14 +217,14 @@ fn conversion(text: &str) -> Option<String> {
     Some(if of.len() < 400 && of.chars().all(is_name) { of.to_owned() } else { "its kind".to_owned() })
 }
 
-/// The name in quotes that follows a phrase; a placeholder where there is none that could be a name.
+/// Returns the quoted name after a phrase; a placeholder if no valid name follows.
 fn quoted_after(text: &str, phrase: &str) -> String {
     let after = text.split_once(phrase).map_or("", |(_, after)| after);
     let name = after.split(['"', '\'']).nth(1).unwrap_or_default();
     if is_path(name) { name.to_owned() } else { UNKNOWN_NAME.to_owned() }
 }
 
-/// The name of the quota that follows a phrase.
+/// Returns the name of the quota after a phrase.
 fn quota_after(text: &str, phrase: &str) -> String {
     let after = text.split_once(phrase).map_or("", |(_, after)| after);
     let name = after.trim_start_matches([':', ' ']).split([',', ':', ' ']).next().unwrap_or_default();

@@ -1,11 +1,11 @@
 //! The release store: Secrets of the hub in which helm-component records revisions of its components.
 //!
-//! The admission policy that is deployed with helm-component's role admits these types and names only. An API server
-//! never changes the type of a Secret, so the type also says who wrote it.
+//! The admission policy of helm-component's role admits only these types and names. The type of a Secret is immutable,
+//! so it also identifies the writer.
 
 /// Type of the Secret with the objects of a component's rollback target.
 pub const RELEASE_TYPE: &str = "component.kyma-project.io/kept-release";
-/// Type of the Secrets with renders that would differ each time.
+/// Type of the Secrets with renders that are not deterministic.
 pub const RENDER_TYPE: &str = "component.kyma-project.io/kept-render";
 /// Type of the Secret with the hooks that run when a component is removed.
 pub const HOOKS_TYPE: &str = "component.kyma-project.io/kept-hooks";

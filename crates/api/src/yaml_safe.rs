@@ -1,19 +1,19 @@
 //! JSON text that YAML parsers read as the same data.
 //!
-//! API servers read the body of a server-side apply, and Helm reads values, with a parser of YAML 1.1, also where the
-//! text is JSON. To that parser U+0085, U+2028 and U+2029 are line breaks, U+007F to U+009F and some other characters
-//! are not allowed, and a key of more than 1,024 characters ends the document in an error.
+//! API servers parse the body of a server-side apply, and Helm parses values, as YAML 1.1, even if the text is JSON. In
+//! YAML 1.1, U+0085, U+2028 and U+2029 are line breaks, U+007F to U+009F and some other characters are not allowed, and
+//! a key of more than 1,024 characters is an error.
 
-/// Longest key, in bytes with its quotes, that stands without an indicator. YAML's own limit is 1,024 characters.
+/// Longest key without an indicator, in bytes with its quotes. YAML's own limit is 1,024 characters.
 const MAX_IMPLICIT_KEY_BYTES: usize = 1_000;
 
 /// Indicator of a key of any length.
 const EXPLICIT_KEY: &[u8] = b"? ";
 
-/// Returns JSON text with every character escaped that a YAML parser would change or refuse.
+/// Escapes every character of JSON text that a YAML parser would change or refuse.
 ///
-/// The result is YAML, and JSON too unless a key is longer than 1,000 bytes. It may be passed in again, which changes
-/// nothing. Text other than JSON is not understood.
+/// The result is YAML, and also JSON unless a key is longer than 1,000 bytes. The function is idempotent. The input
+/// must be JSON.
 pub fn yaml_safe(json: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(json.len());
     let mut string_start = None;
@@ -52,7 +52,7 @@ pub fn yaml_safe(json: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Code point of a character that has to be escaped, and how many bytes of it follow the first.
+/// Returns the code point of a character that needs an escape, and the number of its continuation bytes.
 fn special(first: u8, rest: &[u8]) -> Option<(u32, usize)> {
     match (first, rest) {
         (0x7f, _) => Some((0x7f, 0)),
@@ -66,7 +66,7 @@ fn special(first: u8, rest: &[u8]) -> Option<(u32, usize)> {
     }
 }
 
-/// Whether the text after a string makes it a key.
+/// Returns whether the text after a string makes it a key.
 fn is_key(rest: &[u8]) -> bool {
     rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
 }
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether go-yaml takes a character as it stands and gives it back unchanged.
+    /// Returns whether go-yaml reads and writes a character unchanged.
     fn is_plain(character: char) -> bool {
         matches!(character, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{fefe}'
             | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..)

@@ -109,8 +109,8 @@ impl Artifacts {
         manifests::read(self.gate(credentials), source).await
     }
 
-    /// Forgets manifests that turned out to be no list of Kubernetes objects, so that the next read pulls them again: the
-    /// source may hold something else by then.
+    /// Drops cached manifests that are not Kubernetes objects, so that the next read pulls them again: the source may
+    /// have other content by then.
     pub fn reject_manifests(&self, source: &ManifestsSource, digest: Digest, credentials: &Credentials) {
         match source {
             ManifestsSource::Oci(reference) => self.fetch.reject_manifest(reference, credentials),
@@ -118,7 +118,7 @@ impl Artifacts {
         }
     }
 
-    /// The same for an OCM component version.
+    /// Drops a cached OCM component version that is not usable, so that the next read pulls it again.
     pub fn reject_component(
         &self,
         base: &RegistryBase,

@@ -210,7 +210,7 @@ pub(crate) async fn read(
         Some(metadata) => ChartArchive { digest, metadata, content },
         None => match parsed(what, content, *fetch.limits()).await {
             Err(error @ ArtifactError::Invalid { .. }) => {
-                // Something else may lie there, or be published under the tag, the next time.
+                // The address or the tag may have other content at the next request.
                 match (source, &url) {
                     (ChartSource::Oci(reference), _) => fetch.reject_manifest(reference, credentials),
                     (_, Some(url)) => fetch.reject_document(url, digest, credentials),
@@ -241,15 +241,15 @@ async fn parsed(what: String, content: Bytes, limits: Limits) -> Result<ChartArc
 
 /// A chart in a registry.
 struct OciArchive {
-    /// Of the manifest.
+    /// Digest of the manifest.
     manifest: Digest,
-    /// Of the archive, as its manifest gives it.
+    /// Digest of the archive according to its manifest.
     digest: Digest,
     content: Bytes,
 }
 
 impl OciArchive {
-    /// Compares it with the digest that an index or a person gives: of the archive, or of the manifest.
+    /// Compares the chart with a digest from an index or from the user: of the archive, or of the manifest.
     fn check(&self, what: &str, pinned: Option<Digest>) -> Result<(), ArtifactError> {
         match pinned {
             Some(expected) if expected != self.digest && expected != self.manifest => {
@@ -275,7 +275,7 @@ async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<OciArchive
     Ok(OciArchive { manifest: digest, digest: archive, content })
 }
 
-/// The digest of the archive that a manifest names.
+/// Returns the archive digest in a manifest.
 fn archive_of(what: &str, manifest: &[u8]) -> Result<Digest, ArtifactError> {
     let layers = manifests::layers(what, manifest)?;
     let mut archives = layers.iter().filter(|(kind, _)| [CONTENT, OLD_CONTENT].contains(&&**kind));

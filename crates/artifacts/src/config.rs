@@ -72,8 +72,8 @@ pub const WELL_KNOWN_HOSTS: &[&str] = &[
     "storage.googleapis.com",
 ];
 
-/// Public registries, and further hosts to which they send for content or tokens. No other source is followed there:
-/// these stores are open to everybody.
+/// Public registries, and the hosts to which they redirect for content or tokens. No other source may redirect to these
+/// hosts: anyone can publish there.
 pub(crate) const KNOWN_REGISTRIES: &[(&str, &[&str])] = &[
     ("registry-1.docker.io", &["*.r2.cloudflarestorage.com"]),
     ("public.ecr.aws", &["*.cloudfront.net"]),
@@ -135,7 +135,8 @@ pub struct Deadlines {
     pub connect: Duration,
     /// One request with its body. Default 60 s.
     pub request: Duration,
-    /// Silence within a body. The first byte of an answer may take as long as the request. Default 15 s.
+    /// Longest time without data within a body. The first byte of an answer may take as long as the request. Default:
+    /// 15 s.
     pub idle: Duration,
     /// How long a proof that a credential may read an artifact is remembered, and how long a tag counts as
     /// resolved. Default 10 min.

@@ -203,7 +203,7 @@ fn canonical_host(host: &str) -> String {
     }
 }
 
-/// A `*` stands for one whole or partial label, as for a kubelet; ports are equal. An IPv6 address matches only itself.
+/// A `*` matches one whole or partial label, as in kubelets; ports must be equal. An IPv6 address matches only itself.
 fn host_matches(pattern: &str, host: &str) -> bool {
     if host.starts_with('[') {
         return pattern == host;

@@ -58,7 +58,7 @@ pub enum ArtifactError {
         /// The digest of what came.
         found: Digest,
     },
-    /// The source's answer is not what it has to be. It may be another one at the next request.
+    /// The source's answer is invalid. The next request may get another answer.
     #[error("{what} is invalid: {problem}")]
     Invalid {
         /// The artifact, or the file in it.
@@ -71,7 +71,7 @@ pub enum ArtifactError {
     Address {
         /// The address, without password and query.
         what: String,
-        /// What is wrong with it.
+        /// The defect of the address.
         problem: String,
     },
     /// The pull secret cannot be read.
@@ -210,7 +210,7 @@ impl ArtifactError {
         }
     }
 
-    /// What to do about it. An answer of a source may change, so it is never final; an unusable address is.
+    /// Returns the class of the error. An answer of a source may change, so it is never final; an unusable address is.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Address { .. } => ErrorClass::Invalid,

@@ -212,7 +212,7 @@ impl Fetch {
         }
     }
 
-    /// Forgets what an address gave, so that it is pulled again: it was not what it has to be.
+    /// Drops the cached content of an address whose content is invalid, so that the next read pulls it again.
     pub(crate) fn reject_document(&self, url: &Url, digest: Digest, credentials: &Credentials) {
         let origin = Origin::of(url.as_str());
         self.proofs.revoke(&ask_of(url, credentials));
@@ -220,7 +220,7 @@ impl Fetch {
         self.cache.forget((origin, digest));
     }
 
-    /// Forgets what a reference stood for, so that it is pulled again: it was not what it has to be.
+    /// Drops the cached content of a reference whose content is invalid, so that the next read pulls it again.
     pub(crate) fn reject_manifest(&self, reference: &OciReference, credentials: &Credentials) {
         let repository = reference.repository();
         let who = credentials.fingerprint(repository.host(), repository.path());

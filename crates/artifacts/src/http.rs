@@ -31,14 +31,14 @@ pub(crate) struct Http {
     idle: Duration,
 }
 
-/// An answer whose body may not be silent for long.
+/// A response whose body has a limit on the time without data.
 pub(crate) struct Response {
     inner: reqwest::Response,
     idle: Duration,
 }
 
 impl Response {
-    /// The next piece of the body.
+    /// Returns the next chunk of the body.
     pub(crate) async fn chunk(&mut self, what: &str) -> Result<Option<Bytes>, ArtifactError> {
         match tokio::time::timeout(self.idle, self.inner.chunk()).await {
             Ok(chunk) => chunk.map_err(|error| unreachable(what, &error)),
@@ -130,13 +130,13 @@ impl Http {
         })
     }
 
-    /// Whether something at `from` may send the client on to `to`.
+    /// Returns whether a source at `from` may redirect to `to`.
     pub(crate) fn check_link(&self, from: &Url, to: &Url) -> Result<(), Refusal> {
         self.hosts.check(&[from], to)
     }
 
-    /// Whether an index at `from` may name an artifact in the registry at `host[:port]`: one that the settings name, on the
-    /// host of the index, or a public one.
+    /// Returns whether an index at `from` may name an artifact in the registry at `host[:port]`: a configured registry,
+    /// the host of the index, or a public registry.
     pub(crate) fn may_ask_registry(&self, from: &Url, host: &str) -> bool {
         let is_known = || self.hosts.is_insecure(host) || PUBLIC_REGISTRIES.contains(&host);
         let https = || Url::parse(&format!("https://{host}/"));
@@ -202,7 +202,7 @@ fn address_refused(what: &str, host: &str, range: String) -> ArtifactError {
     ArtifactError::AddressNotAllowed { what: what.to_owned(), host: printable(host), range }
 }
 
-/// An address that a source names in this way may not be called.
+/// Returns the error for a refused address that a source names in this way.
 pub(crate) fn redirect_refused(what: &str, how: &'static str, to: &Url, refusal: Refusal) -> ArtifactError {
     ArtifactError::RedirectNotAllowed { what: what.to_owned(), how, host: authority(to), refusal }
 }

@@ -162,22 +162,22 @@ async fn yaml_of_layers(
     join(what, parts.iter())
 }
 
-/// The file that a layer holds, by the convention of ORAS.
+/// Returns the file name of a layer, by the convention of ORAS.
 const TITLE: &str = "org.opencontainers.image.title";
 
-/// What a layer of an artifact with manifests is used for.
+/// The use of a layer in an artifact with manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LayerUse {
-    /// It is YAML, or an archive of it.
+    /// The layer is YAML, or an archive of it.
     Read,
-    /// It is read if it is an archive.
+    /// The layer is read if it is an archive.
     OnlyArchive,
-    /// It is something else, such as a README.
+    /// The layer is another file, such as a README.
     Skipped,
 }
 
 impl LayerUse {
-    /// As in archives, files whose names do not end as YAML's do are left out.
+    /// Skips files without an extension of YAML, as in archives.
     fn of(layer: &Descriptor) -> Self {
         let media_type = layer.media_type().to_string();
         let is_other = ["text/markdown", "text/html", "application/pdf", "image/", "audio/", "video/"];
@@ -205,7 +205,7 @@ fn manifest_of(what: &str, manifest: &[u8]) -> Result<ImageManifest, ArtifactErr
     serde_json::from_slice(manifest).map_err(|_| ArtifactError::invalid(what, "not an OCI image manifest"))
 }
 
-/// The digest of a layer or configuration.
+/// Returns the digest of a layer or configuration.
 pub(crate) fn digest_of(what: &str, descriptor: &Descriptor) -> Result<Digest, ArtifactError> {
     let digest = descriptor.digest().to_string();
     digest.parse().map_err(|_| ArtifactError::invalid(what, "a layer has a digest that is not sha256"))

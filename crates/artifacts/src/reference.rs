@@ -80,8 +80,8 @@ impl Repository {
         if !is_authority(host) {
             return Err(bad());
         }
-        // The grammar of references is asked for the path only. It takes a first part without dot or port for a path
-        // on docker.io, and knows no IPv6 addresses.
+        // Only the path is parsed by the reference grammar. The grammar reads a first part without dot or port as a
+        // path on docker.io, and has no IPv6 addresses.
         let parsed = Reference::from_str(&format!("registry.example/{path}:probe")).map_err(|_| bad())?;
         if parsed.registry() != "registry.example" || parsed.repository() != path {
             return Err(bad());
@@ -329,7 +329,7 @@ mod tests {
             "127.1:5000/a:1",
             "0x7f.1:5000/a:1",
             "0177.0.0.1:5000/a:1",
-            // Not as addresses of IPv6 are written.
+            // Not IPv6 addresses.
             "[::1/a:1",
             "::1/a:1",
             "[fe80::1%eth0]/a:1",

@@ -53,8 +53,8 @@ impl Registry {
         Self { tokens: Tokens::new(), limits }
     }
 
-    /// Reads a manifest or an index of manifests. By digest, what comes has that digest; by tag, it has the digest that
-    /// is returned.
+    /// Reads a manifest or an index of manifests, and verifies its digest: the one in the reference, or the one that is
+    /// returned for a tag.
     pub(crate) async fn manifest(
         &self,
         session: Session<'_>,
@@ -76,10 +76,11 @@ impl Registry {
         }
     }
 
-    /// Asks by HEAD whether these credentials may read a manifest and it has this digest. A refusal of HEAD says neither.
+    /// Sends HEAD to check that these credentials can read a manifest with this digest. A refusal of HEAD proves
+    /// neither.
     ///
     /// # Errors
-    /// The registry gives no answer, or asks to be left alone.
+    /// The registry does not answer, or throttles.
     pub(crate) async fn confirms(
         &self,
         session: Session<'_>,
@@ -189,7 +190,7 @@ impl Registry {
     pub(crate) async fn has_blob(&self, session: Session<'_>, digest: Digest) -> Result<bool, ArtifactError> {
         let what = session.repository.digest(digest).to_string();
         let response = self.call(session, &what, Method::HEAD, &format!("blobs/{digest}"), None).await?;
-        // Some registries do not answer HEAD. A blob that they hold is written again then.
+        // Some registries do not answer HEAD. An existing blob is then written again.
         if matches!(response.status().as_u16(), 405 | 501) {
             return Ok(false);
         }
@@ -246,8 +247,8 @@ impl Registry {
         self.send(session, what, request).await
     }
 
-    /// Sends with the token that is cached; a challenge is answered once. A token that is refused is not used again: it
-    /// may be from before a right was granted.
+    /// Sends a request with the cached token and answers one challenge. A refused token is dropped: it may have been
+    /// issued before a right was granted.
     async fn send(
         &self,
         session: Session<'_>,
@@ -321,7 +322,7 @@ fn check_stays(what: &str, how: &'static str, origin: &Url, url: &Url) -> Result
     Ok(())
 }
 
-/// Whether content is what a registry may give as a manifest, and not the page of a proxy, for example.
+/// Returns whether content can be a manifest, and not, for example, a page of a proxy.
 fn is_manifest(content: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Shape {

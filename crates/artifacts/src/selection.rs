@@ -1,4 +1,4 @@
-//! The manifest of an artifact. A tag may name an OCI index, such as one of an image and the chart that installs it.
+//! Selects the manifest of an artifact. A tag may name an OCI index, for example of an image and its chart.
 
 use bytes::Bytes;
 use oci_spec::image::{Descriptor, ImageManifest};
@@ -6,14 +6,14 @@ use serde::Deserialize;
 
 use crate::{ArtifactError, Digest, OciReference, chart, digest::printable, ocm, trust::Gate};
 
-/// Manifests of an index that are read to find the one that is meant.
+/// Maximum number of manifests of an index that are read.
 const MAX_CANDIDATES: usize = 16;
 
 /// Media types of the configurations of images.
 const IMAGE_CONFIGS: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 
-/// A kind of artifact, told by the media type of its configuration.
+/// A kind of artifact, identified by the media type of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArtifactKind {
     /// A Helm chart.
@@ -46,9 +46,9 @@ impl ArtifactKind {
     }
 }
 
-/// The manifest that a reference stands for.
+/// The manifest that a reference selects.
 pub(crate) struct SelectedManifest {
-    /// Digest of what the reference names: the manifest, or the index with it.
+    /// Digest in the registry: of the manifest, or of the index that contains it.
     pub(crate) digest: Digest,
     /// Digest of the manifest.
     pub(crate) manifest_digest: Digest,
@@ -61,7 +61,7 @@ struct Index {
     manifests: Option<Vec<Descriptor>>,
 }
 
-/// Reads the manifest that a reference names. Of an index it is the only one of that kind.
+/// Reads the manifest of a reference. In an index, exactly one manifest must be of the kind.
 pub(crate) async fn select(
     gate: Gate<'_>,
     reference: &OciReference,
@@ -99,7 +99,7 @@ pub(crate) async fn select(
     }
 }
 
-/// Verifies the signature of an artifact: it may be that of the manifest or that of the index.
+/// Verifies the signature of an artifact, on the manifest or on the index.
 pub(crate) async fn verify(
     gate: Gate<'_>,
     reference: &OciReference,
@@ -116,13 +116,13 @@ pub(crate) async fn verify(
     }
 }
 
-/// The descriptors of an index; `None` for a manifest.
+/// Returns the descriptors of an index; `None` for a manifest.
 fn index_of(content: &[u8]) -> Option<Vec<Descriptor>> {
     serde_json::from_slice::<Index>(content).ok()?.manifests
 }
 
-/// Digests of the manifests that may be of a kind: the ones whose descriptors say so, else the ones whose descriptors
-/// say nothing.
+/// Returns the digests of manifests that may be of a kind: those whose descriptor names the kind, else those whose
+/// descriptor names none.
 fn candidates(
     what: &str,
     descriptors: &[Descriptor],

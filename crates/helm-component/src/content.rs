@@ -154,9 +154,9 @@ impl Sources {
     }
 }
 
-/// Begins a comment that holds a warning of the renderer.
+/// Prefix of a comment with a warning of the renderer.
 const WARNING: &str = "# renderer warning: ";
-/// Warnings of one render that are shown at most.
+/// Maximum number of warnings that are shown for one render.
 const MAX_WARNINGS: usize = 10;
 
 /// What a chart was rendered to.
@@ -181,12 +181,12 @@ async fn rendered(renderer: &Arc<dyn Renderer>, request: &RenderRequest) -> Resu
     if done.warnings.is_empty() {
         return Ok(done.manifest);
     }
-    // Comments, so that they stay with the text wherever it is kept.
+    // Warnings are stored as comments, so that they stay with the rendered text in every cache and record.
     let warnings = done.warnings.iter().map(|warning| format!("\n{WARNING}{warning}"));
     Ok(std::iter::once(done.manifest.to_string()).chain(warnings).collect::<String>().into())
 }
 
-/// The renderer's warnings, which stand at the end of a rendered text.
+/// Returns the renderer's warnings at the end of a rendered text.
 fn warnings_of(text: &str) -> Vec<String> {
     let lines = text.lines().rev().map_while(|line| line.strip_prefix(WARNING));
     let mut warnings: Vec<String> = lines.take(MAX_WARNINGS).map(ToOwned::to_owned).collect();

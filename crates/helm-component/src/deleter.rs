@@ -1,4 +1,4 @@
-//! The delete gate as `object-set` asks for it.
+//! Implements the deleter of `object-set` with the delete gate.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -6,7 +6,7 @@ use kube::Client;
 use kyma_object_set::{Action, CallError, Deleter, Deletion, Identity};
 use kyma_sdk::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Failure};
 
-/// The delete gate of one pass.
+/// The delete gate of one reconcile.
 pub(crate) struct GatedDeleter(pub(crate) DeleteGate);
 
 impl Deleter for GatedDeleter {

@@ -1,14 +1,14 @@
-//! Which fields of a HelmComponent have an effect on its content. Pure.
+//! Finds fields of a HelmComponent without effect on its content. Pure.
 
 use kyma_api::{CrdPolicy, HelmComponentSpec, HookPolicy};
 
-/// Begins the note in the condition `Rendered`.
+/// Prefix of the note in the condition `Rendered`.
 const NOTE: &str = "without effect, since the content is no chart: ";
 
-/// A field that only charts read, and whether a spec sets it to something else than its default.
+/// A field that only charts use, and a predicate for a value other than its default.
 type ChartField = (&'static str, fn(&HelmComponentSpec) -> bool);
 
-/// All of them.
+/// All fields that only charts use.
 const OF_CHARTS: [ChartField; 10] = [
     ("release.name", |spec| spec.release.as_ref().is_some_and(|release| release.name.is_some())),
     ("release.history", |spec| spec.release.as_ref().is_some_and(|release| release.history.is_some())),
@@ -26,12 +26,12 @@ const OF_CHARTS: [ChartField; 10] = [
     }),
 ];
 
-/// Whether the content is a chart. OCM components and manifests hold plain objects.
+/// Returns whether the content is a chart. OCM components and manifests contain plain objects.
 pub(crate) fn is_chart(spec: &HelmComponentSpec) -> bool {
     spec.source.chart.is_some()
 }
 
-/// Names the fields that the spec sets and that have no effect on its content; `None` where all have one.
+/// Returns a note with the fields of the spec that have no effect on its content; `None` if all have one.
 pub(crate) fn note(spec: &HelmComponentSpec) -> Option<String> {
     if is_chart(spec) {
         return None;
@@ -41,7 +41,7 @@ pub(crate) fn note(spec: &HelmComponentSpec) -> Option<String> {
     (!set.is_empty()).then(|| format!("{NOTE}{}", set.join(", ")))
 }
 
-/// A message of the condition `Rendered` with the note of this spec in place of an earlier one.
+/// Replaces the note in a message of the condition `Rendered` with the note of this spec.
 pub(crate) fn with_note(message: &str, spec: &HelmComponentSpec) -> String {
     let parts = message.split("; ").filter(|part| !part.is_empty() && !part.starts_with(NOTE));
     parts.map(str::to_owned).chain(note(spec)).collect::<Vec<_>>().join("; ")
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Fields that count whatever the content is.
+    /// Fields that have an effect for every kind of content.
     const OF_ALL: [&str; 50] = [
         "adopt",
         "commonMetadata.annotations",

@@ -9,7 +9,7 @@ use kyma_object_set::health::{self, Health, HealthStatus};
 use kyma_sdk::{Expression, Failure, Judgement};
 use serde_json::Value;
 
-/// The message for an object whose expression would cost too much.
+/// Message for an object whose expression exceeds its budget.
 const TOO_LARGE: &str = "would take too long";
 /// Characters of what is wrong with an expression that are told.
 const WORDS: usize = 200;
@@ -125,12 +125,12 @@ impl Rule {
     }
 }
 
-/// The health of an object whose expressions are not evaluated, since they were too large for others.
+/// Returns the health of an object whose expressions are skipped because they exceeded their budget for another object.
 pub(crate) fn too_large() -> Health {
     Health::new(HealthStatus::Unknown, format!("health.expressions {TOO_LARGE} for all objects of this kind"))
 }
 
-/// Whether an object's expressions were too large for it.
+/// Returns whether an object's expressions exceeded their budget.
 pub(crate) fn is_too_large(health: &Health) -> bool {
     health.status == HealthStatus::Unknown && health.message.contains(TOO_LARGE)
 }

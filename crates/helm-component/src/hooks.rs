@@ -131,7 +131,7 @@ impl Hook {
         Some(Self { events: events?, weight, deletes, object })
     }
 
-    /// What Helm ignores in its annotations without a word.
+    /// Returns warnings about annotations that Helm ignores silently.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = vec![];
         if self.events.is_empty() {
@@ -183,7 +183,8 @@ impl Hook {
         self.events.iter().copied()
     }
 
-    /// Whether its object goes under this policy. CRDs and Namespaces never do: all objects in them would go with them.
+    /// Returns whether this policy deletes the hook's object. CRDs and Namespaces are never deleted: their objects
+    /// would be deleted with them.
     pub(crate) fn goes(&self, policy: DeletePolicy) -> bool {
         let identity = self.identity();
         self.deletes.contains(&policy) && !identity.is_crd() && !identity.is_namespace()

@@ -68,7 +68,7 @@ pub(crate) struct Session {
     pub recorded: Recorded,
     /// The content while it is needed: dropped when everything is applied and works.
     pub loaded: Option<Loaded>,
-    /// What the target served when the content on record was applied.
+    /// API versions of the target when the recorded content was applied.
     pub(crate) rendered_with: Option<Arc<Kinds>>,
     /// Digest of the objects of which people were last told what is doubtful in them.
     pub(crate) warned: Option<String>,
@@ -88,9 +88,9 @@ pub(crate) struct Session {
     pub(crate) parting: Option<Arc<Prepared>>,
     /// The release of which they were kept last.
     pub(crate) parting_of: Option<String>,
-    /// Digest of what this process kept of them.
+    /// Digest of the hooks that this process stored.
     pub(crate) parting_digest: Option<String>,
-    /// Renders by chance that this process made or found on record, by digest.
+    /// Digests of nondeterministic renders that this process made or found in the status.
     pub(crate) renders_made: BTreeSet<String>,
     /// Whether a render by chance was kept on the hub.
     pub(crate) has_frozen: bool,
@@ -116,7 +116,7 @@ pub(crate) struct Session {
     pub(crate) holdups: BTreeMap<Identity, String>,
     /// When that was looked at.
     pub(crate) explained: Option<Explained>,
-    /// Whether a read showed the default custom resource though no stream does.
+    /// Whether a read found the default custom resource although no watch shows it.
     pub(crate) default_confirmed: bool,
     /// How often drift of each object was put right lately.
     pub flaps: BTreeMap<Identity, Flaps>,

@@ -250,8 +250,8 @@ fn is_seen(snapshot: &Snapshot, default: Option<&Identity>) -> bool {
     default.is_some_and(|default| snapshot.objects.contains_key(default))
 }
 
-/// Whether the record of the default custom resource has to be compared with the target. The streams show only objects
-/// with the owner label, which one that existed before does not have: absence from a stream is confirmed by a read.
+/// Returns whether the record of the default custom resource needs a read of the target. The watches select by owner
+/// label, which a resource that existed before lacks, so absence from a watch proves nothing.
 fn is_unconfirmed(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> bool {
     let Some(made) = &pass.session.recorded.resource else { return false };
     let is_absent = made.absent == Some(true);

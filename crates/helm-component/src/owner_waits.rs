@@ -1,5 +1,5 @@
-//! Components that wait until another component releases an object. A component that is deleted with everything left in
-//! place changes nothing on the target, so only the hub tells that its objects are free.
+//! Components that wait until another component releases an object. Deleting a component that leaves its objects in
+//! place changes nothing on the target, so no watch of the target shows that the objects are free.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,14 +22,14 @@ impl OwnerWaits {
         }
     }
 
-    /// The components that wait for an owner that is gone from the hub.
+    /// Returns the components that wait for an owner that was deleted from the hub.
     pub(crate) fn of(&self, gone: &Dependent) -> Vec<Dependent> {
         let waiting = self.waiting();
         let of_owner = waiting.iter().filter(|(_, owners)| owners.contains(&*gone.owner));
         of_owner.map(|(dependent, _)| dependent.clone()).collect()
     }
 
-    /// Forgets a component that is gone.
+    /// Removes a deleted component.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         self.waiting().remove(dependent);
     }

@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub hub_config_maps: Arc<HubConfigMaps>,
     /// Objects that components want and others have.
     pub claims: Claims,
-    /// Searches for objects of components, shared by those that search at the same time.
+    /// Searches for objects of components, shared by concurrent reconciles.
     pub searches: Searches,
     /// Components that wait until others release an object.
     pub owner_waits: OwnerWaits,

@@ -1,16 +1,15 @@
-//! Which Secrets and ConfigMaps of the hub a component may read. Pure.
+//! Decides which Secrets and ConfigMaps of the hub a component may read. Pure.
 //!
-//! The author of a module chooses what its component names, and the content goes to targets of the author's choice. So a
-//! module reads an object only if a label of the object names the module. A standalone component belongs to whoever may
-//! write components in the namespace, and names what it reads itself; only a Secret whose content goes to the target
-//! needs a label.
+//! The author of a module chooses the references of its component, and their content is copied to targets. A module
+//! therefore reads an object only if a label of the object names the module. A standalone component is written by users
+//! with access to the namespace; only a Secret whose content is copied to the target needs a label.
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kyma_api::{HelmComponent, kyma_owner, labels};
 use kyma_sdk::{CopyError, holds_no_access, may_be_copied};
 
-/// For whom something is read.
+/// The identity for which a component reads objects of the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// A module of a Kyma, by its name.
@@ -20,7 +19,7 @@ pub(crate) enum Reader {
 }
 
 impl Reader {
-    /// The reader that a component stands for.
+    /// Returns the reader of a component.
     pub(crate) fn of(component: &HelmComponent) -> Self {
         let meta = &component.metadata;
         let label = |name: &str| meta.labels.as_ref().and_then(|all| all.get(name));
@@ -32,7 +31,7 @@ impl Reader {
         Self::Module(named.or_else(|| label(labels::MODULE_NAME)).cloned().unwrap_or_default())
     }
 
-    /// Whether it may read the object with this metadata.
+    /// Returns whether the reader may read the object with this metadata.
     pub(crate) fn may_read(&self, meta: &ObjectMeta) -> bool {
         let Self::Module(module) = self else { return true };
         let has =
@@ -40,17 +39,17 @@ impl Reader {
         has(labels::READABLE_BY_ALL_MODULES) || has(&labels::readable_by(module))
     }
 
-    /// Whether it may show the credentials in the Secret with this metadata to its source.
+    /// Returns whether the reader may send the credentials in the Secret with this metadata to its source.
     pub(crate) fn may_pull_with(&self, meta: &ObjectMeta) -> bool {
         let Self::Module(module) = self else { return true };
         let value = meta.labels.as_ref().and_then(|all| all.get(labels::PULL_SECRET));
         value.is_some_and(|value| value == "true" || *value == kyma_api::names::label_value(module))
     }
 
-    /// Whether content of the Secret may go to a target.
+    /// Checks whether content of the Secret may be copied to a target.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason for which the Secret must not be copied.
     pub(crate) fn may_copy(&self, name: &str, found: &Secret) -> Result<(), CopyError> {
         match self {
             Self::Module(_) => holds_no_access(name, found),
@@ -58,8 +57,8 @@ impl Reader {
         }
     }
 
-    /// What to do about an object that it may not read, which is not told from one that does not exist: continues "there
-    /// is no Secret a".
+    /// Returns the end of a message such as "there is no Secret a": the label to add. An unreadable object is reported
+    /// like a missing one, so that a module cannot probe for names.
     pub(crate) fn how_to_allow(&self) -> String {
         match self {
             Self::Module(module) => format!(
@@ -70,7 +69,7 @@ impl Reader {
         }
     }
 
-    /// What to do about a pull secret that it may not use.
+    /// Returns the label to add to a pull secret that the reader may not use.
     pub(crate) fn how_to_allow_pulls(&self) -> String {
         match self {
             Self::Module(module) => format!(

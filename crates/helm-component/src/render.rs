@@ -109,7 +109,7 @@ pub struct Rendered {
     pub manifest: Arc<str>,
     /// What the engine read besides the request.
     pub reads: Reads,
-    /// What the engine left out, for the author of the chart.
+    /// Warnings for the author of the chart about objects that the engine left out.
     pub warnings: Vec<String>,
 }
 

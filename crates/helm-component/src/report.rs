@@ -97,7 +97,7 @@ impl Finding {
         let unserved = seen.default_resource == DefaultResource::Unserved;
         pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending;
         if seen.default_seen {
-            // From now on its stream tells when it goes.
+            // From now on its watch reports the deletion.
             pass.session.default_confirmed = false;
         }
         if let Ok(inputs) = &pass.inputs {

@@ -12,29 +12,29 @@ use tokio::sync::oneshot;
 
 use crate::claims::Reach;
 
-/// Who waits for a search, by owner.
+/// Senders for the results of pending searches, by owner hash.
 type PendingSearches = BTreeMap<String, Vec<oneshot::Sender<Result<SearchResult, CallError>>>>;
 
-/// Owners in one search: their hashes are part of a URL.
+/// Maximum number of owners in one search: their hashes are part of a URL.
 const MAX_OWNERS: usize = 100;
 
-/// Searches of all targets. An entry exists while a component searches there.
+/// Searches on all targets. An entry exists while a component searches on its target.
 #[derive(Debug, Default)]
 pub(crate) struct Searches {
     places: Mutex<HashMap<(Reach, bool), Arc<TargetSearches>>>,
 }
 
-/// Searches on one target with the rights of one account.
+/// Searches on one target as one account.
 #[derive(Debug, Default)]
 struct TargetSearches {
     /// Owners that wait for the next search.
     waiting: Mutex<PendingSearches>,
-    /// Held by the component that searches for all.
+    /// Held by the reconcile that searches for all owners.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Searches {
-    /// Searches the target for the objects of an owner; the search begins after the call.
+    /// Searches the target for the objects of an owner. The search begins after the call, so its result is not stale.
     ///
     /// # Errors
     /// As [`sweep::owned`].
@@ -76,7 +76,7 @@ impl TargetSearches {
             self.waiting().entry(ownership.owner.clone()).or_default().push(sender);
             tokio::select! {
                 found = &mut receiver => {
-                    // The component that searched was cut off: ask again.
+                    // The reconcile that searched was cancelled: try again.
                     if let Ok(found) = found {
                         return found;
                     }
@@ -98,7 +98,7 @@ impl TargetSearches {
         }
     }
 
-    /// The owners of the next search; `own` is among them.
+    /// Takes the owners of the next search; `own` is among them.
     fn take_batch(&self, own: &str) -> PendingSearches {
         let mut waiting = self.waiting();
         let mut batch = PendingSearches::new();
@@ -116,7 +116,7 @@ impl TargetSearches {
     }
 }
 
-/// Tells each owner what was found. Who was cut off meanwhile does not listen.
+/// Sends each owner its result. A cancelled reconcile has dropped its receiver, so send errors are ignored.
 fn tell(batch: PendingSearches, found: &Result<BTreeMap<String, SearchResult>, CallError>) {
     for (owner, senders) in batch {
         let own = match found {

@@ -130,7 +130,7 @@ pub(crate) fn address(url: &str) -> Result<Url, Failure> {
     Url::parse(url).map_err(|error| invalid_spec(format!("spec.source: {error}")))
 }
 
-/// A source that cannot succeed before the spec changes.
+/// Returns the failure for a source that cannot succeed before the spec changes.
 pub(crate) fn invalid_spec(message: impl Into<String>) -> Failure {
     Failure { class: ErrorClass::Invalid, ..Failure::new(Reason::SourceInvalid, message) }
 }
@@ -139,8 +139,8 @@ fn digest(text: Option<&str>) -> Result<Option<Digest>, Failure> {
     text.map(str::parse).transpose().map_err(|error| failure(&error))
 }
 
-/// What to report about content that is no list of Kubernetes objects. Unless the spec pins it by digest, it may be the
-/// page of a proxy, or be corrected in place: it is forgotten and requested again.
+/// Returns the failure for content that is not a list of Kubernetes objects. Unless the spec pins it by digest, it may
+/// be a page of a proxy, or be corrected in place, so it is dropped from the cache and requested again.
 pub(crate) fn reject(
     artifacts: &Artifacts,
     place: &Place,
@@ -161,7 +161,7 @@ pub(crate) fn reject(
 }
 
 impl Place {
-    /// Whether the spec names the content by digest.
+    /// Returns whether the spec pins the content by digest.
     fn is_pinned(&self) -> bool {
         match self {
             Self::Ocm { digest, .. } => digest.is_some(),

@@ -56,7 +56,7 @@ pub(crate) struct Authority<'a> {
     pub(crate) uid: &'a str,
     /// Its generation.
     pub(crate) generation: i64,
-    /// What Pauses stop for it.
+    /// The effect of Pauses on the component.
     pub(crate) halt: &'a Halt,
 }
 

@@ -151,7 +151,7 @@ async fn follow_targets(state: Arc<State>) {
     }
 }
 
-/// Notices of targets were lost: sessions with targets that do not answer end, and every Kyma looks again.
+/// Events of targets were dropped: ends sessions with targets that do not answer, and requeues every Kyma.
 fn suspect_all(state: &State, lost: u64) {
     tracing::warn!(lost, "notices of targets were lost; all Kymas look at theirs");
     let silent = |session: &&Arc<Session>| !session.target.calls_pass();

@@ -5,7 +5,7 @@ use kyma_sdk::{DeleteError, Failure, KymaKey, WatchLimit};
 
 use crate::component::ComponentKind;
 
-/// Until a status that the hub refused is written again.
+/// Delay before a refused status write is retried.
 const REFUSED_STATUS: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// An action that failed. Its text names the action; what the other side answered is added by [`Failure`].
@@ -100,13 +100,13 @@ pub(crate) enum Error {
     Gate(Failure),
     #[error(transparent)]
     Watch(#[from] WatchLimit),
-    // The words of the decoder quote values.
+    // Messages of the decoder quote values.
     #[error("compose {what}: a field has a wrong type")]
     Compose { what: &'static str, source: serde_json::Error },
 }
 
 impl Error {
-    /// The error of a deletion: the gate's refusal, or what `failed` makes of the answer.
+    /// Returns the error of a deletion: the gate's refusal, or the answer as `failed` classifies it.
     pub(crate) fn of_gate(error: DeleteError, failed: impl FnOnce(kube::Error) -> Self) -> Self {
         match error {
             DeleteError::Refused(failure) => Self::Gate(failure),
@@ -121,7 +121,7 @@ impl From<Error> for Failure {
         match error {
             Error::Report { source, .. } => {
                 let failure = Self::hub(&action, &source);
-                // What it is refused for may be in a value of a user, who changes it on the target.
+                // A user's value may cause the refusal, and the user changes it on the target.
                 let is_refused = failure.reason == Reason::HubRefused;
                 if is_refused { failure.retry_after(REFUSED_STATUS) } else { failure }
             }

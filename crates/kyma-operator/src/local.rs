@@ -1,4 +1,4 @@
-//! Whether the hub is the target of a Kyma.
+//! Decides whether the hub is the target of a Kyma.
 
 use kyma_api::Kyma;
 use kyma_sdk::{Failure, KymaKey, not_local};

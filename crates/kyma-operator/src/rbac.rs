@@ -43,8 +43,8 @@ fn hub_cluster() -> Vec<Rule> {
     ]
 }
 
-/// CRDs of component kinds that the hub's administrator granted: each such kind comes with a role that aggregates into
-/// kyma-operator's.
+/// CRDs of component kinds that the hub's administrator allows: the role of each kind's reconciler aggregates into
+/// kyma-operator's role.
 const COMPONENT_CRDS: Guard = Guard::Policy(&[
     Check::new(
         "has(object.metadata.labels) && '{label-component-crd}' in object.metadata.labels && \
@@ -77,7 +77,7 @@ const COMPONENT_CRDS: Guard = Guard::Policy(&[
     Check::FINALIZERS,
 ]);
 
-/// What kyma-operator writes on Kymas and ModuleReleaseMetas beside their status: labels, annotations and a finalizer.
+/// Limits writes on Kymas and ModuleReleaseMetas to labels, annotations and a finalizer.
 const METADATA: Guard = Guard::Policy(&[
     Check::SPEC,
     Check::OWNERS,

@@ -32,7 +32,7 @@ use crate::target_kyma;
 const SKIPPED: &str = "the label operator.kyma-project.io/skip-reconciliation is true";
 /// How long the target may take for its first answer until the session is proven anew.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
-/// Time until the rules of ModuleConfigs have to be evaluated for one Kyma.
+/// Evaluation deadline for the rules of ModuleConfigs over one Kyma.
 const RULES_DEADLINE: Duration = Duration::from_secs(10);
 /// Until a target is asked again about what nobody tells.
 const UNTOLD: Duration = Duration::from_secs(30);
@@ -74,7 +74,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     };
     let decided = loop {
         let entries = govern(state, &observed).await?;
-        // ModuleConfigs that changed meanwhile decide anew.
+        // ModuleConfigs changed during the evaluation: evaluate again.
         if let Some(decided) = decide(state, &observed, pass.halt(), &entries) {
             break decided;
         }
@@ -113,7 +113,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }
 
-/// Shows users of the target what the hub says although this pass failed there.
+/// Updates the Kyma on the target although this reconcile failed there.
 async fn show_on_target(state: &State, observed: &Observed) {
     let Some(remote) = &observed.remote else { return };
     let kyma = state.written().latest(Arc::clone(&observed.kyma));
@@ -167,7 +167,7 @@ struct Entries {
     leaving: BTreeMap<String, Governed>,
 }
 
-/// Returns all entries in force. Rules are evaluated apart, and while no lock is held.
+/// Returns all entries in force. Rules are evaluated on another thread without a lock.
 async fn govern(state: &State, observed: &Observed) -> Result<Entries, Failure> {
     let Some(selection) = observed.selection.clone() else { return Ok(Entries::default()) };
     let labels = observed.kyma.metadata.labels.clone().unwrap_or_default();

@@ -68,7 +68,7 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     go_on(state, kyma, pass, is_terminating || request == DeletionRequest::Orphan).await
 }
 
-/// Carries out the next step.
+/// Runs the next step of a deletion that is not halted.
 async fn go_on(
     state: &State,
     kyma: &Arc<Kyma>,

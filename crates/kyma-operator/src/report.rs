@@ -103,7 +103,7 @@ pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
     }
 }
 
-/// How many modules are Ready or left to their users, of all.
+/// Returns the number of modules that are Ready or unmanaged, and of all modules.
 fn modules_ready(modules: &[ModuleStatus]) -> String {
     let is_ready = |module: &&ModuleStatus| matches!(module.state, State::Ready | State::Unmanaged);
     format!("{}/{}", modules.iter().filter(is_ready).count(), modules.len())
@@ -238,7 +238,7 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
     }
     let is_fine = !facts.trouble.as_ref().is_some_and(|trouble| trouble.about_target);
     if is_fine && !facts.is_remote && !facts.deleting {
-        // The hub as target needs no access that could fail.
+        // The hub as target needs no access Secret.
         condition::remove(&mut own, types::TARGET_REACHABLE);
     }
     let optional = [
@@ -287,8 +287,8 @@ fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
     }
 }
 
-/// What release-meta-syncer says of a catalogue that is not on the target. Without the condition nothing is to be there:
-/// the syncer may not run.
+/// Returns release-meta-syncer's report on a catalogue that is missing on the target. Without the condition no
+/// catalogue is expected: the syncer may not run.
 fn unsynced_catalogue<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
     let conditions = facts.before.conditions.as_deref().filter(|_| facts.is_remote)?;
     let found = condition::get(conditions, types::MODULE_CATALOG)?;

@@ -78,9 +78,9 @@ impl Wish {
 pub(crate) struct Central {
     /// Values that win over the user's.
     pub(crate) values: Map<String, Value>,
-    /// Over the spec of a HelmComponent.
+    /// Fields that are merged over the spec of a HelmComponent.
     pub(crate) component: Map<String, Value>,
-    /// Over the spec of a component of another kind: without what is said of all modules.
+    /// Fields that are merged over the spec of a component of another kind: without ModuleConfigs for all modules.
     pub(crate) own_kind: Map<String, Value>,
     /// The ModuleConfigs.
     pub(crate) configs: ConfigUids,

@@ -54,7 +54,7 @@ pub(crate) struct State {
     awaiting_windows: Mutex<HashSet<KymaKey>>,
     /// Sessions that are being opened.
     pub(crate) pending_sessions: PendingSessions,
-    /// Kymas whose names are no label values.
+    /// Kymas whose names are longer than a label value.
     pub(crate) long_names: LongNames,
     klms: Mutex<HashSet<KymaKey>>,
     manifests: Mutex<Manifests>,
@@ -216,7 +216,7 @@ impl State {
         lock(&self.by_secret).set(kyma.clone(), secrets);
     }
 
-    /// All Kymas that depend on an access Secret.
+    /// Returns all Kymas that depend on an access Secret.
     pub(crate) fn with_secrets(&self) -> Vec<KymaKey> {
         lock(&self.by_secret).objects().cloned().collect()
     }

@@ -94,8 +94,8 @@ impl Template {
     }
 }
 
-/// The kinds whose objects block a removal, as tools on the target read them: those of `managedResources` that name a
-/// version, which tools need, join KLM's field.
+/// Returns the kinds whose objects block a removal, for tools on the target: KLM's field and the `managedResources`
+/// with a version, which the tools need.
 fn visible_resources(spec: &ModuleTemplateSpec) -> Option<Vec<KindRef>> {
     let mut all = spec.associated_resources.clone().unwrap_or_default();
     for managed in spec.managed_resources.iter().flatten() {
@@ -306,7 +306,7 @@ fn release_copy(release: &Release, visible: &Visible<'_>) -> Option<Copy> {
     if spec.channels.is_none() && spec.versions.is_none() {
         return None;
     }
-    // Busola and the Kyma CLI read the list without asking whether there is one.
+    // Busola and the Kyma CLI require the list.
     spec.channels.get_or_insert_default();
     Some(Copy::new(&release.labels, &release.annotations, json!(spec)))
 }

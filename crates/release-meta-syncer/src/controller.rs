@@ -31,7 +31,7 @@ use crate::{FIELD_MANAGER, cleanup, contact, ground, hub, observe, session, writ
 /// Longest wait for kinds whose CRDs were just installed: they are served within a second, or not at all.
 const SERVED: Duration = Duration::from_secs(10);
 
-/// Most events of the catalogue that are taken before Kymas are woken.
+/// Maximum number of catalogue events in one batch.
 const MAX_BURST: usize = 1000;
 
 /// Reconciles until the process shuts down.
@@ -221,7 +221,7 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
         if !matches!(failure.reason, Reason::ApplyConflict | Reason::Paused | Reason::MassDeletion) {
             state.end_session(&key);
         }
-        // Another operator wrote the Kyma or the stamp at the same moment: the next try is due at once.
+        // Another operator wrote the Kyma or the stamp at the same time: retry at once.
         if failure.reason != Reason::ApplyConflict {
             write::report(state, kyma, &Outcome::Failed(failure)).await?;
         }
@@ -336,7 +336,7 @@ mod tests {
             bursts.push((is_news, taken));
         }
         assert_eq!(bursts, [(false, 1000), (true, 2000), (false, 2500)]);
-        // An event that has to be awaited begins the next burst.
+        // A pending event belongs to the next batch.
         let (sender, mut events) = futures::channel::mpsc::unbounded();
         sender.unbounded_send(true).unwrap();
         assert_eq!(next_burst(&mut events, ready).await, Some(true));

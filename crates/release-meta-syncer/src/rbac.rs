@@ -55,7 +55,7 @@ fn hub_namespace() -> Vec<Rule> {
     rules
 }
 
-/// What release-meta-syncer writes on Kymas beside their status: annotations and its finalizer.
+/// Limits writes on Kymas to annotations and the finalizer of release-meta-syncer.
 const METADATA: Guard = Guard::Policy(&[
     Check::SPEC,
     Check::OWNERS,

@@ -24,7 +24,7 @@ pub(crate) struct State {
     sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
     /// Sessions that are being opened.
     pub(crate) pending_sessions: PendingSessions,
-    /// Kymas whose names are no label values.
+    /// Kymas whose names are longer than a label value.
     pub(crate) long_names: LongNames,
     by_secret: Mutex<Index<String, KymaKey>>,
     reported: Mutex<Reported>,

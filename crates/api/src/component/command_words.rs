@@ -1,4 +1,4 @@
-//! Words by which `kubectl` finds kinds, and which of them a CRD must not take.
+//! Words that `kubectl` resolves to kinds, and the check that a CRD takes none of another kind.
 //!
 //! kubectl looks for a category before it looks for a resource of the same word. A CRD with the category `kyma` would
 //! turn `kubectl delete kyma --all` into a deletion of its own objects.
@@ -185,7 +185,7 @@ pub struct WordConflict {
     pub word: String,
     /// Field of `spec.names` that has it.
     pub field: &'static str,
-    /// What the word means without the CRD.
+    /// The resource that the word names without the CRD.
     pub meaning: String,
 }
 
@@ -195,15 +195,14 @@ impl std::fmt::Display for WordConflict {
     }
 }
 
-/// Whether a word names a resource of Kubernetes itself.
+/// Returns whether a word names a resource of Kubernetes itself.
 pub fn is_core_word(word: &str) -> bool {
     CORE_WORDS.contains(&word)
 }
 
-/// The words of a CRD that already mean another resource, of Kubernetes or of this project. Empty if `kubectl` finds
-/// every kind by its own words.
+/// Returns the words of a CRD that already name another resource, of Kubernetes or of this project.
 ///
-/// Several kinds may share a category, as long as no resource is called like it.
+/// Several kinds may share a category unless a resource has the same name.
 pub fn word_conflicts(crd: &CustomResourceDefinition) -> Vec<WordConflict> {
     conflicts(crd, &crds::all())
 }
@@ -237,7 +236,7 @@ fn plural_and_group(crd: &CustomResourceDefinition) -> String {
     format!("{}.{}", crd.spec.names.plural, crd.spec.group)
 }
 
-/// The words that name a resource, each once, with the field that has it. kubectl ignores their case.
+/// Returns the words that name a resource, each once, with its field. kubectl ignores their case.
 fn resource_words(crd: &CustomResourceDefinition) -> impl Iterator<Item = (&'static str, String)> {
     let names = &crd.spec.names;
     let mut words = vec![("plural", names.plural.to_lowercase())];

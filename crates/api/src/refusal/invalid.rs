@@ -25,10 +25,10 @@ const IMMUTABLE: &[&str] = &[
     "updates to reclaimPolicy are forbidden",
 ];
 
-/// Words for a value that another object has, such as the port of a node.
+/// Messages for a value that another object has allocated, such as a node port.
 const ALLOCATED: &str = "already allocated";
 
-/// Words before the key of a list that is there twice.
+/// Messages before the duplicate key of a list.
 const DUPLICATE_KEY: &str = "duplicate entries for key ";
 
 /// What refuses an object as it is: that fields cannot change, or anything else. With a part of both it is the latter: a
@@ -104,7 +104,7 @@ pub(super) fn unknown_fields(text: &str) -> Vec<String> {
     paths
 }
 
-/// The path in `.spec.env[name="A"]: ...`, without quotation marks, and the key that is there twice.
+/// Returns the path in `.spec.env[name="A"]: ...`, without quotation marks, and the duplicate key.
 fn typed_path(text: &str) -> Option<String> {
     let word = text.split_whitespace().find(|word| word.starts_with('.') && word.ends_with(':'))?;
     let path = word.trim_matches([':', '.']).replace('"', "");
@@ -117,7 +117,7 @@ fn typed_path(text: &str) -> Option<String> {
     })
 }
 
-/// The path in `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string`.
+/// Returns the path in `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string`.
 fn decoded_path(text: &str) -> Option<String> {
     let (_, after) = text.split_once("Go struct field ")?;
     let (_, path) = after.split_whitespace().next()?.split_once('.')?;

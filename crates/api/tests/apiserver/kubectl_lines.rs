@@ -1,4 +1,4 @@
-//! Every `kubectl` command of the documentation, resolved as kubectl does, on a cluster with all CRDs.
+//! Resolves every `kubectl` command of the documentation as kubectl does, on a cluster with all CRDs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::clusters::{call, our_crds, ours};
 
-/// Resources of other projects, which the documentation names as well.
+/// Resources of other projects that the documentation names.
 const FOREIGN: &[&str] = &[
     "hr",
     "helmrelease",
@@ -42,7 +42,7 @@ const VERBS: &[&str] = &[
     "explain",
 ];
 
-/// Flags that are followed by a value.
+/// Flags with a value.
 const VALUED: &[&str] = &[
     "-n",
     "--namespace",
@@ -64,7 +64,7 @@ const VALUED: &[&str] = &[
     "-c",
 ];
 
-/// What a word stands for.
+/// Resources of the cluster by the words that kubectl accepts for them.
 #[derive(Default)]
 struct DiscoveredResources {
     categories: BTreeMap<String, BTreeSet<String>>,
@@ -118,12 +118,12 @@ impl DiscoveredResources {
         }
     }
 
-    /// Why a word does not stand for exactly the resource that it names.
+    /// Returns why a word does not resolve to exactly the resource that it names.
     fn problem(&self, word: &str) -> Option<String> {
         if let Some(members) = self.categories.get(word) {
             return Some(format!("{word} is a category, of {members:?}"));
         }
-        // events and others are in two groups on purpose; kubectl takes the first.
+        // Some resources, such as events, exist in two API groups; kubectl uses the first.
         let known = self.resources.get(word);
         if known
             .is_none_or(|known| known.iter().any(|name| name.contains("kyma-project.io")) && known.len() > 1)
@@ -146,7 +146,7 @@ fn pages(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The words for resources in a line, as in `get kymas,secrets` or `wait kyma/a`.
+/// Returns the resource words in a line, as in `get kymas,secrets` or `wait kyma/a`.
 fn words_of(line: &str) -> Vec<String> {
     let mut found = Vec::new();
     for command in line.split("kubectl ").skip(1) {

@@ -143,7 +143,7 @@ async fn new_objects_are_named_or_warned(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A Watcher is taken, for Kyma Lifecycle Manager, with a warning that no operator here reads it.
+/// The API server accepts a Watcher, for Kyma Lifecycle Manager, and warns that no operator reads it.
 async fn a_watcher_is_told_to_have_no_effect(client: &Client) -> Result<()> {
     let watcher = json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",

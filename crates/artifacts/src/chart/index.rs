@@ -27,12 +27,12 @@ pub(super) struct Located {
     pub(super) digest: Option<Digest>,
 }
 
-/// Where an archive lies.
+/// The location of a chart archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ArchiveLocation {
-    /// At an address.
+    /// The URL of the archive.
     Url(Url),
-    /// In a registry.
+    /// A reference in an OCI registry.
     Registry(OciReference),
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn locate(
     Ok(Located { place: ArchiveLocation::Url(url), digest })
 }
 
-/// The artifact that an `oci://` address names; without a tag or digest, the chart's version is the tag, as with Helm.
+/// Returns the artifact of an `oci://` address; without a tag or digest, the chart's version is the tag, as in Helm.
 fn registry_reference(
     what: &str,
     address: &str,
@@ -164,8 +164,8 @@ async fn read(
     indexes.reads().join(key, work).await
 }
 
-/// The address that an index gives, if it may be followed: it is the repository's word, like a redirect. A relative one
-/// gets the query of the repository's address, as with Helm: the query may be the credential.
+/// Returns the address from an index if the host rules allow it: the repository chooses it, as with a redirect. A
+/// relative address gets the query of the repository's address, as in Helm: the query may be the credential.
 pub(crate) fn resolve(
     what: &str,
     base: &Url,
@@ -188,7 +188,7 @@ pub(crate) fn resolve(
     Ok(url)
 }
 
-/// The address of a repository with a `/` at its end. It keeps its query.
+/// Returns the address of a repository with a trailing `/` and its query.
 fn directory(url: &Url) -> Url {
     let mut url = url.clone();
     if !url.path().ends_with('/') {

@@ -25,7 +25,7 @@ const PIECE: usize = 1 << 20;
 /// Digest of what lies at an address, and itself where it is wanted in memory.
 pub(super) type Document = (Digest, Option<Bytes>);
 
-/// The form in which content at an address has to be. A page of a proxy or of a sign-on service is not, and is not
+/// The required format of content at an address. A page of a proxy or sign-on service has another format and is not
 /// cached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ContentFormat {
@@ -40,7 +40,7 @@ pub(crate) enum ContentFormat {
 }
 
 impl ContentFormat {
-    /// Whether content begins in this form.
+    /// Returns whether the start of the content has this format.
     fn is_of(self, content: &[u8]) -> bool {
         let is_archive = archive::is_gzip(content) || archive::is_tar(content);
         match self {
@@ -60,13 +60,13 @@ impl ContentFormat {
     }
 }
 
-/// Whether content is HTML or XML. YAML may begin with `<` too, as the merge key `<<`.
+/// Returns whether content is HTML or XML. YAML may also begin with `<`, as in the merge key `<<`.
 fn is_markup(content: &[u8]) -> bool {
     let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content).trim_ascii_start();
     matches!(content, [b'<', next, ..] if *next == b'!' || *next == b'?' || next.is_ascii_alphabetic())
 }
 
-/// What is wanted of an address.
+/// The requirements on a document.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DocumentRequest {
     expected: Option<Digest>,
@@ -76,7 +76,7 @@ pub(super) struct DocumentRequest {
     on_disk: bool,
 }
 
-/// Who asks which address.
+/// A request for an address with its credentials.
 #[derive(Clone)]
 struct Asking {
     ask: Ask,
@@ -298,7 +298,7 @@ impl Fetch {
     }
 }
 
-/// Refuses content by its first piece.
+/// Refuses content of a wrong format after its first bytes.
 fn check_start(
     what: &str,
     incoming: &Incoming,
@@ -308,10 +308,10 @@ fn check_start(
     if incoming.size() > 0 || form.is_of(piece) { Ok(()) } else { Err(form.refusal(what)) }
 }
 
-/// Who asks which address.
+/// Returns the cache key of a request: address and credentials.
 pub(super) fn ask_of(url: &Url, credentials: &Credentials) -> Ask {
     let who = credentials.fingerprint(&http::authority(url), url.path().trim_start_matches('/'));
-    // The query may be part of a credential, so only its hash takes part in the key.
+    // The query may contain a credential, so the key contains only its hash.
     Ask { who, what: format!("{} {}", shown(url), Digest::of(url.as_str().as_bytes())) }
 }
 

@@ -58,7 +58,7 @@ impl Validators {
         };
     }
 
-    /// Forgets what an address gave.
+    /// Drops the validators of an address.
     pub(super) fn forget(&self, origin: Origin) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop(&origin);
     }

@@ -1,4 +1,4 @@
-//! Which network addresses may be connected to: judged after name resolution, at the connection.
+//! Checks network addresses after name resolution, when the connection is opened.
 
 use std::{
     error::Error,
@@ -13,10 +13,10 @@ use reqwest::{
 };
 use url::Host;
 
-/// Addresses of one name that are considered.
+/// Maximum number of addresses of one name.
 const MAX_ADDRESSES: usize = 16;
 
-/// An address lies in a range in which the host may not be.
+/// A refused address of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RefusedAddress {
     /// The range.
@@ -31,17 +31,17 @@ impl fmt::Display for RefusedAddress {
 
 impl Error for RefusedAddress {}
 
-/// Where a host may be.
+/// The networks in which a host may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetworkScope {
-    /// In public networks only.
+    /// Public networks only.
     Public,
-    /// In private networks and on this machine too: a flag names the host.
+    /// Also private networks and this machine, for hosts that a flag names.
     Private,
 }
 
 impl NetworkScope {
-    /// Whether a host may have this address.
+    /// Checks an address of a host.
     fn check(self, address: IpAddr) -> Result<(), RefusedAddress> {
         let is_private = self == Self::Private;
         let rules =
@@ -50,8 +50,8 @@ impl NetworkScope {
         rules.check(SocketAddr::new(address, 0), &[]).map_err(refused)
     }
 
-    /// Judges a host that is written as an address. A name is judged when it is resolved; `localhost` is judged here
-    /// as well, since behind a proxy the proxy resolves it.
+    /// Checks a host that is an IP address. Names are checked when they are resolved; `localhost` is checked here
+    /// because a proxy would resolve it.
     pub(super) fn check_literal(self, url: &Url) -> Result<(), RefusedAddress> {
         match url.host() {
             Some(Host::Ipv4(address)) => self.check(address.into()),
@@ -70,7 +70,7 @@ fn is_localhost(name: &str) -> bool {
 /// Resolves names to addresses of a scope. One refused address refuses the name.
 pub(super) struct Resolver {
     pub(super) scope: NetworkScope,
-    /// Name of the proxy that a flag names. It may be anywhere.
+    /// Host of the configured proxy. Its addresses are not restricted.
     pub(super) proxy: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl Resolve for Resolver {
     }
 }
 
-/// The refusal among the causes of an error.
+/// Returns the refused address among the causes of an error.
 pub(super) fn refusal_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a RefusedAddress> {
     let mut cause = Some(error);
     while let Some(error) = cause {

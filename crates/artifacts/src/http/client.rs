@@ -1,4 +1,4 @@
-//! The HTTP clients, made anew when the file with authorities changes.
+//! HTTP clients that are rebuilt when the CA file changes.
 
 use std::{
     path::PathBuf,
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{ArtifactError, Config};
 
-/// How long the file with authorities is not read again.
+/// Minimum time between two reads of the CA file.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Clients with the authorities that the file holds now.
+/// HTTP clients that trust the authorities in the CA file.
 pub(super) struct Clients {
     config: Config,
     current: Mutex<CachedClients>,
@@ -28,7 +28,7 @@ pub(super) struct Clients {
 
 struct CachedClients {
     pair: ClientPair,
-    /// Content of the file when it was read last, usable or not.
+    /// Content of the file at its last read, valid or not.
     read: Option<Vec<u8>>,
     checked: Instant,
 }
@@ -46,7 +46,7 @@ impl ClientPair {
         Ok(Self { public: client(NetworkScope::Public)?, private: client(NetworkScope::Private)? })
     }
 
-    /// The client for hosts of a scope.
+    /// Returns the client for hosts of a scope.
     pub(super) fn of(&self, scope: NetworkScope) -> &Client {
         match scope {
             NetworkScope::Public => &self.public,
@@ -62,7 +62,7 @@ impl Clients {
         Ok(Self { config: config.clone(), current: Mutex::new(current) })
     }
 
-    /// The clients to use now. Reads the file again where that was not done for some seconds.
+    /// Returns the current clients. Reads the CA file again after [`FILE_CHECK_INTERVAL`].
     pub(super) async fn get(&self) -> ClientPair {
         if let Some(file) = self.file_to_check() {
             let content = tokio::task::spawn_blocking(move || std::fs::read(file)).await;
@@ -85,7 +85,7 @@ impl Clients {
         is_due.then(|| file.clone())
     }
 
-    /// Keeps the former clients where the content cannot be used: the file may be half written.
+    /// Keeps the previous clients if the content is invalid: the file may be partially written.
     fn reload(&self, content: Vec<u8>) {
         if self.current.lock().unwrap_or_else(PoisonError::into_inner).read.as_ref() == Some(&content) {
             return;
@@ -122,7 +122,7 @@ fn build(config: &Config, ca_pem: Option<&[u8]>, scope: NetworkScope) -> Result<
     builder.build().map_err(|error| settings("client", &cause(&error)))
 }
 
-/// The proxy, for all hosts but those.
+/// Returns the proxy for all hosts that `no_proxy` does not cover.
 fn proxied(proxy: &Url, except: &[String]) -> Result<reqwest::Proxy, ArtifactError> {
     let plain = proxy.username().is_empty() && proxy.password().is_none() && proxy.path() == "/";
     if !matches!(proxy.scheme(), "http" | "https") || proxy.host_str().is_none() || !plain {

@@ -1,4 +1,4 @@
-//! Which hosts may be called, and how.
+//! Rules for the hosts of sources, redirects and token services.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::{
     config::{KNOWN_REGISTRIES, WELL_KNOWN_HOSTS},
 };
 
-/// Why an address that a source names may not be called. Written as the end of a sentence that names its host.
+/// The reason for which an address from a source is refused. Its text ends a sentence that names the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -44,7 +44,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The hosts that flags name.
+/// The hosts that flags allow.
 pub(crate) struct Hosts {
     insecure: Vec<String>,
     allowed: Vec<String>,
@@ -65,17 +65,17 @@ impl Hosts {
         self.insecure.iter().any(|host| host.eq_ignore_ascii_case(authority))
     }
 
-    /// Whether a flag says that this host may lie in a private network or on this machine.
+    /// Returns whether a flag allows this host in a private network or on this machine.
     pub(super) fn may_be_private(&self, authority: &str) -> bool {
         self.private.iter().any(|pattern| covers(pattern, authority))
     }
 
-    /// Whether a flag names this very host, without a pattern.
+    /// Returns whether a flag names this host without a pattern.
     pub(super) fn is_named(&self, authority: &str) -> bool {
         self.private.iter().any(|host| host == authority)
     }
 
-    /// Whether an address may be called at all.
+    /// Checks scheme and credentials of an address.
     pub(crate) fn check_address(&self, url: &Url) -> Result<(), Refusal> {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Refusal::User);
@@ -88,7 +88,7 @@ impl Hosts {
         }
     }
 
-    /// Whether a source may send the client on to `to`. `path` holds the addresses that led there, the source's first.
+    /// Returns whether a source may redirect to `to`. `path` holds the previous addresses, the source's first.
     pub(crate) fn check(&self, path: &[&Url], to: &Url) -> Result<(), Refusal> {
         self.check_address(to)?;
         let target = authority(to);
@@ -99,20 +99,20 @@ impl Hosts {
     }
 }
 
-/// Whether a public registry is known to keep content, or its token service, at this host.
+/// Returns whether a public registry has its content or its token service at this host.
 fn is_part_of(registry: &str, host: &str) -> bool {
     KNOWN_REGISTRIES.iter().any(|(pattern, hosts)| {
         covers(pattern, registry) && hosts.iter().any(|pattern| covers(pattern, host))
     })
 }
 
-/// `host[:port]` of an address.
+/// Returns `host[:port]` of an address.
 pub(crate) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Hosts as [`authority`] writes them.
+/// Returns hosts in the format of [`authority`].
 pub(super) fn normalized(hosts: &[String]) -> Vec<String> {
     let written = |host: &String| {
         let host = host.trim().to_ascii_lowercase();
@@ -121,7 +121,7 @@ pub(super) fn normalized(hosts: &[String]) -> Vec<String> {
     hosts.iter().map(written).filter(|host| !host.is_empty()).collect()
 }
 
-/// A leading `*` stands for at least one label, any other for exactly one; none stands for a part of an IP address.
+/// A leading `*` matches one or more labels, any other exactly one; none matches a part of an IP address.
 pub(super) fn covers(pattern: &str, authority: &str) -> bool {
     if !pattern.contains('*') {
         return pattern == authority;

@@ -32,10 +32,10 @@ const TOKEN_LIMIT: u64 = 256 << 10;
 const DEFAULT_EXPIRY: u64 = 60;
 const MAX_EXPIRY: u64 = 3600;
 
-/// Longest scope of a challenge that is passed on, in bytes.
+/// Maximum length of a challenge's scope, in bytes.
 const MAX_SCOPE_BYTES: usize = 4096;
 
-/// Kinds of requests. A registry may ask for another right for each of them.
+/// A kind of request. A registry may require a different right for each.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RequestKind {
     /// Manifests and blobs.
@@ -66,7 +66,7 @@ impl TokenKey {
         }
     }
 
-    /// The scope to request where the challenge names none.
+    /// Returns the scope to request if the challenge names none.
     fn default_scope(&self) -> String {
         let actions = if self.access == RequestKind::Write { "pull,push" } else { "pull" };
         format!("repository:{}:{actions}", self.path)
@@ -121,7 +121,7 @@ impl Tokens {
             }
             (Some(Challenge::Bearer { realm, service, scope }), auth) => {
                 let realm = allowed_realm(session, what, &realm)?;
-                // The registry may know the repository by another name, or ask for another right than `pull`.
+                // The registry may have another name for the repository, or require another right than `pull`.
                 let scope = scope.unwrap_or_else(|| key.default_scope());
                 let token = fetch(session, &scope, what, realm, service.as_deref(), auth).await?;
                 (header("Bearer", token.secret()), token.expires_in.unwrap_or(DEFAULT_EXPIRY).min(MAX_EXPIRY))
@@ -192,7 +192,7 @@ pub(crate) fn bearer_challenge(headers: &HeaderMap) -> Option<(String, Option<St
     }
 }
 
-/// Whether a challenge's scope can be passed on. It may hold several scopes, separated by spaces.
+/// Returns whether a challenge's scope is valid. It may hold several scopes, separated by spaces.
 fn is_scope(scope: &str) -> bool {
     !scope.trim().is_empty() && scope.len() <= MAX_SCOPE_BYTES && !scope.contains(char::is_control)
 }

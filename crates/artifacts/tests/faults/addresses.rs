@@ -38,7 +38,7 @@ impl Drop for Listener {
     }
 }
 
-/// Everything that may be read at a host.
+/// Returns all kinds of sources at a host.
 async fn read_all(client: &Client, host: &str) -> Vec<ArtifactError> {
     let (artifacts, anonymous) = (&client.artifacts, Credentials::anonymous());
     let url = |path: &str| format!("https://{host}/{path}").parse().unwrap();
@@ -82,7 +82,7 @@ async fn no_source_at_an_internal_address_is_connected_to() {
         "[fd00:ec2::254]".to_owned(),
         "[fe80::1]".to_owned(),
     ];
-    // A name of another port, and a name that only looks like this one.
+    // The host with another port, and a host with a similar name.
     let client = Client::with(&[], |config: &mut Config| {
         config.private_hosts = vec!["127.0.0.1:1".to_owned(), "localhost:1".to_owned(), "*.1".to_owned()];
     });
@@ -124,7 +124,7 @@ async fn a_redirect_or_an_entry_of_an_index_to_an_internal_address_is_not_follow
         _ => Reply::status(302).header("Location", location.clone()),
     })
     .await;
-    // The host is allowed, and not said to be in a private network.
+    // The host is allowed, but not as a private host.
     let client = Client::with(&[&server], |config| {
         config.allowed_hosts = vec![format!("localhost:{}", listener.port)];
     });

@@ -66,7 +66,7 @@ impl Repository {
         self.artifact(tag, CHART_CONFIG, &[(CHART_CONTENT, "", chart(name, version))])
     }
 
-    /// What a registry answers below `/v2/<path>/`.
+    /// Returns the registry's answer below `/v2/<path>/`.
     pub(crate) fn serve(&self, path: &str, seen: &Seen) -> Reply {
         let Some(rest) = seen.path.strip_prefix(&format!("/v2/{path}/")) else { return Reply::status(404) };
         if rest.starts_with("tags/list") {

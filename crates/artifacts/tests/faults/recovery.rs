@@ -1,4 +1,4 @@
-//! Sources that answer wrongly for some time, and recover.
+//! Sources that give invalid answers and recover.
 
 use std::sync::{
     Arc,
@@ -27,7 +27,7 @@ fn sign_on() -> Reply {
     Reply::status(302).header("Location", "https://sso.example/login")
 }
 
-/// A registry of one chart, and a repository of it, that is wrong where `wrong` says so while `is_down`.
+/// Starts a registry and a repository with one chart. While `is_down`, requests that match `is_wrong` get `wrong`.
 async fn source(is_down: &Arc<AtomicBool>, is_wrong: fn(&Seen) -> bool, wrong: fn() -> Reply) -> Server {
     let mut repository = Repository::default();
     repository.chart("1.0.0", "demo", "1.0.0");
@@ -143,7 +143,7 @@ async fn an_address_that_cannot_be_used_is_not_tried_again() {
     }
 }
 
-/// A registry whose tokens say what was allowed when they were made.
+/// A registry whose tokens contain the rights at the time of issue.
 #[tokio::test]
 async fn a_right_that_is_granted_later_takes_effect_at_the_next_try() {
     let is_granted = Arc::new(AtomicBool::new(false));

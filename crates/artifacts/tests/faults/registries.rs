@@ -1,4 +1,4 @@
-//! What registries and repositories do that people use.
+//! Behaviour of widely used registries and repositories.
 
 use std::time::Duration;
 

@@ -25,7 +25,8 @@ pub(crate) struct Standing {
     content: Option<String>,
     /// Digest of the render of what a rollback brings back.
     kept: Option<String>,
-    /// Renders that this process made, where no other may be used that is not on record.
+    /// Renders that this process made, if signatures are required; no others may be used unless the status records
+    /// them.
     made_here: Option<BTreeSet<String>>,
 }
 
@@ -50,8 +51,8 @@ impl Standing {
         }
     }
 
-    /// Lets only renders count that are on record in the status, or that this process made: content whose signature is
-    /// required must not come from whoever may write Secrets.
+    /// Accepts only renders that the status records or that this process made: if signatures are required, a user with
+    /// write access to Secrets must not inject content.
     pub(crate) fn with_signatures(self, made_here: &BTreeSet<String>) -> Self {
         Self { made_here: Some(made_here.clone()), ..self }
     }

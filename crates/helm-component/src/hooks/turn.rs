@@ -72,9 +72,9 @@ pub(crate) enum Turn {
     Create,
     /// Delete what an earlier run left in its place.
     Replace,
-    /// Leave it as it is: it holds other objects, which would be deleted with it.
+    /// Leave the object as it is: it contains other objects, which would be deleted with it.
     Keep,
-    /// Wait until a person deletes or renames it, and why.
+    /// Wait until the user deletes or renames the object, for this reason.
     Refuse(String),
     /// Wait for an event.
     Wait,

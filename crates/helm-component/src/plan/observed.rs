@@ -228,7 +228,7 @@ pub struct Observed {
     pub drift: DriftMode,
     /// The default custom resource.
     pub default_resource: DefaultResource,
-    /// Whether the streams show the default custom resource.
+    /// Whether a watch shows the default custom resource.
     pub default_seen: bool,
     /// Whether the status may be wrong about the default custom resource: present or gone.
     pub default_unconfirmed: bool,

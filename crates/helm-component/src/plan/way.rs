@@ -59,7 +59,7 @@ fn failed(seen: &Observed, rest: &Rest) -> Option<Failure> {
     }
 }
 
-/// Whether the object cannot be what the release wants, so that another release may be better.
+/// Returns whether the object cannot reach its desired state, so that a rollback may help.
 fn is_refused_as_it_is(fault: &Failure) -> bool {
     let refused = [Reason::ApplyRefused, Reason::ImmutableField, Reason::ObjectTooLarge];
     fault.class == ErrorClass::Invalid || refused.contains(&fault.reason)

@@ -1,5 +1,5 @@
-//! Values that only one object of a target may have, such as a node port: an object that this revision drops may hold one
-//! that an object of the revision needs.
+//! Resolves conflicts about values that an API server allocates once, such as a node port: an object that this revision
+//! drops may hold the value that a new object needs.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use super::{Pass, protection};
 use crate::plan::Observed;
 
 impl Pass<'_> {
-    /// Deletes dropped Services that hold a value which the API server refuses to allocate twice, through the delete gate,
-    /// and sends the refused objects again. All other objects are pruned after a complete apply.
+    /// Deletes dropped Services whose allocated values refused objects need, through the delete gate, and applies the
+    /// refused objects again. All other dropped objects are pruned after a complete apply.
     pub(super) async fn send_over_the_dropped(
         &mut self,
         set: &ObjectSet,
@@ -37,7 +37,7 @@ impl Pass<'_> {
         if holders.is_empty() {
             return Ok(applied);
         }
-        // What was sent is on record, whatever becomes of the deletion.
+        // The inventory must name the applied objects even if the deletion fails.
         self.session.recorded.inventory = applied.inventory.clone();
         let plan = PrunePlan { delete: holders, ..PrunePlan::default() };
         let inventory = applied.inventory.clone();
@@ -57,7 +57,7 @@ impl Pass<'_> {
         self.send(set, &inventory, &self.observed(seen), &|_| true).await
     }
 
-    /// Services of the inventory that the content lacks and that hold a value of a refused object.
+    /// Returns Services of the inventory that the content lacks and that hold a value of a refused object.
     async fn dropped_holders(
         &self,
         refused: &[&Object],
@@ -90,12 +90,12 @@ impl Pass<'_> {
     }
 }
 
-/// Whether two Services have a value that the API server allocates only once.
+/// Returns whether two Services share a value that the API server allocates once.
 fn shares_allocation(wanted: &Value, held: &Value) -> bool {
     !allocations(wanted).is_disjoint(&allocations(held))
 }
 
-/// The node ports and cluster addresses of a Service.
+/// Returns the node ports and cluster IPs of a Service.
 fn allocations(service: &Value) -> BTreeSet<String> {
     let spec = &service["spec"];
     let list = |field: &str| spec[field].as_array().into_iter().flatten();

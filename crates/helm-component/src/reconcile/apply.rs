@@ -280,7 +280,7 @@ impl Pass<'_> {
         Ok(applied)
     }
 
-    /// The names of the namespace's components by owner hash.
+    /// Returns the names of the namespace's components by owner hash.
     async fn component_names(&self) -> Result<BTreeMap<String, String>, Failure> {
         let components: Api<PartialObjectMeta<HelmComponent>> =
             Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
@@ -293,8 +293,7 @@ impl Pass<'_> {
         Ok(listed.items.iter().map(named).collect())
     }
 
-    /// The owner hashes of the namespace's components of which this holds. Read in pages: of each component only its hash
-    /// is kept.
+    /// Returns the owner hashes of the namespace's components that match. Lists in pages to bound memory.
     pub(super) async fn components(
         &self,
         holds: impl Fn(&PartialObjectMeta<HelmComponent>) -> bool,
@@ -318,7 +317,7 @@ impl Pass<'_> {
     }
 }
 
-/// Puts the names of components in the place of their hashes, for people who read the refusals.
+/// Replaces owner hashes with component names, for readable messages.
 fn name_owners(applied: &mut Applied, names: &BTreeMap<String, String>) {
     for (_, outcome) in &mut applied.outcomes {
         if let Outcome::Refused(Refusal::OwnedByOther { owner, .. }) = outcome
@@ -337,7 +336,7 @@ fn adopt(policy: Adopt) -> apply::Adopt {
     }
 }
 
-/// Components in one page of a list.
+/// Page size for lists of components.
 const PAGE: u32 = 500;
 
 async fn owner_hashes(

@@ -59,8 +59,8 @@ impl Pass<'_> {
         Ok(created(&mapping, identity, uid))
     }
 
-    /// Reads whether the default custom resource exists and notes it in the record, from which the status is reported.
-    /// Nothing is noted where the target does not tell.
+    /// Reads whether the default custom resource exists and updates the record, from which the status is reported. The
+    /// record stays unchanged if the read fails.
     pub(super) async fn confirm_default_resource(&mut self) {
         self.done.default_confirmed = true;
         let Some(made) = self.session.recorded.resource.clone() else { return };

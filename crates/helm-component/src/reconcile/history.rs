@@ -17,15 +17,15 @@ use crate::content::{Inputs, Loaded};
 use crate::release_records::Releases;
 use crate::storage::{self, Revision, Standing};
 
-/// Records of one release in one page of a list: Helm keeps 10 unless it is told to keep more.
+/// Page size for records of one release. Helm keeps 10 by default (`--history-max`).
 const RECORDS: u32 = 500;
-/// Pages of records that are read of one release.
+/// Maximum number of pages of one release.
 const MAX_RECORD_PAGES: usize = 40;
 /// Releases of a namespace that are listed at most.
 const RECORDS_OF_ALL: u32 = 200;
 /// Label that names the release.
 const RELEASE_LABEL: &str = "name";
-/// The highest revision that counts: Helm's own counter is a 32-bit integer on some platforms.
+/// Highest valid revision: Helm's counter is a 32-bit integer on some platforms.
 const MAX_REVISION: i64 = 2_147_483_646;
 /// Revisions that are kept where the spec does not say, as by Helm.
 const KEPT: usize = 10;
@@ -43,7 +43,7 @@ struct Record {
 }
 
 impl Record {
-    /// The revision; a label that no revision of Helm has is no revision.
+    /// Returns the revision; `None` for a label value that is not a revision of Helm.
     fn number(&self) -> Option<i64> {
         self.labels.get("version")?.parse().ok().filter(|number| (1..=MAX_REVISION).contains(number))
     }
@@ -161,7 +161,7 @@ impl Pass<'_> {
         if surplus == 0 || self.context.may_delete().await.is_err() {
             return Ok(());
         }
-        // Those that Helm wrote are not the operator's to delete, and count among the kept.
+        // Records that Helm wrote are never deleted by the operator, but count towards the limit.
         for record in others.iter().take(surplus).filter(|record| record.is_ours()) {
             self.delete_record(record).await?;
         }
@@ -206,7 +206,7 @@ async fn records(secrets: &Api<Secret>, release: &str) -> Result<Vec<Record>, Fa
     Ok(listed.into_iter().filter_map(record).collect())
 }
 
-/// All Secrets of a selector, page by page.
+/// Lists all Secrets of a selector, page by page.
 async fn list_all(secrets: &Api<Secret>, selector: &str) -> kube::Result<Vec<PartialObjectMeta<Secret>>> {
     let mut params = ListParams::default().labels(selector).limit(RECORDS);
     let mut found = Vec::new();

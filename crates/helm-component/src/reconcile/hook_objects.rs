@@ -1,4 +1,4 @@
-//! Deleting and labelling the objects of hooks.
+//! Deletes and labels the objects of hooks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use super::{Pass, failure, protection};
 use crate::hooks::{Hook, Live};
 
-/// When an object that a person has to delete is looked at again: no watch shows it.
+/// Requeue delay for an object that the user has to delete. No watch covers it.
 const RECHECK: Duration = Duration::from_mins(1);
 /// Prefix of Helm's annotations.
 const HELM: &str = "helm.sh/";
 
 impl Pass<'_> {
-    /// Deletes the object of a hook, if a hook of this component created it. One that holds data is deleted only by the run
-    /// that created it.
+    /// Deletes the object of a hook if a hook of this component created it. Only the same run deletes an object that
+    /// contains data.
     pub(super) async fn delete_own(&self, hook: &Hook, mark: &str) -> Result<(), Failure> {
         let mapping = self.hook_kind(hook)?;
         let live = self.live_hook(hook, &mapping).await?;
@@ -52,7 +52,7 @@ impl Pass<'_> {
         };
         match self.context.delete_gate().carry_out(&self.cluster.client, &request).await {
             Ok(_) => Ok(()),
-            // Replaced by now: the next look shows it.
+            // The object was replaced meanwhile. The next reconcile reads it.
             Err(kyma_sdk::DeleteError::Call(kube::Error::Api(status))) if status.is_conflict() => Ok(()),
             Err(kyma_sdk::DeleteError::Refused(failure)) => Err(failure),
             Err(kyma_sdk::DeleteError::Call(error)) => {
@@ -61,7 +61,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Brings the labels and annotations of a hook to a Namespace that exists; its uid and content stay.
+    /// Applies the labels and annotations of a hook to an existing Namespace.
     pub(super) async fn label_namespace(
         &self,
         hook: &Hook,
@@ -90,12 +90,12 @@ impl Pass<'_> {
     }
 }
 
-/// What a hook waits for that a person has to delete.
+/// Returns the failure for an object that the user has to delete before the hook can run.
 pub(super) fn refused(hook: &str, why: &str) -> Failure {
     Failure::new(Reason::DeletionRefused, format!("hook {hook}: {why}")).no_later_than(RECHECK)
 }
 
-/// The entries of a map that are the chart's: without Helm's annotations and the operator's labels.
+/// Returns the chart's entries of a map: without Helm's annotations and the operator's labels.
 fn texts(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
     let entries = entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));

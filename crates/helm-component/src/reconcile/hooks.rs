@@ -295,7 +295,7 @@ impl Pass<'_> {
 
     pub(super) fn hook_kind(&self, hook: &Hook) -> Result<Mapping, Failure> {
         let identity = hook.identity();
-        // A Namespace that exists is left alone.
+        // An existing Namespace is never replaced.
         if protection().guard(&identity) == Some(Guard::Always) && !identity.is_namespace() {
             return Err(Failure::new(Reason::Protected, format!("{identity} may not be touched by a hook")));
         }

@@ -84,7 +84,7 @@ impl Pass<'_> {
             self.inject(&mut loaded).await?;
         }
         self.session.has_frozen |= loaded.render.is_some();
-        // Two are needed at most: what is installed, and what is to take its place.
+        // At most two are needed: the installed content and its successor.
         if let Some(render) = &loaded.render
             && !self.session.renders_made.contains(render)
         {
@@ -224,7 +224,7 @@ pub(super) async fn credentials(
     }
     let namespace = component.metadata.namespace.as_deref().unwrap_or_default();
     let secret: Option<Secret> = referenced::object(&context.hub, namespace, name).await?;
-    // The hub's administrator names the flag's Secret, an author the other.
+    // The hub's administrator chooses the flag's Secret, so only the author's needs a label.
     let secret = secret.filter(|found| given.is_none() || reader.may_pull_with(&found.metadata));
     let absent = || match &reader {
         Reader::Standalone => missing("does not exist"),

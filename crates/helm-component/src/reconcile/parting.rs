@@ -47,8 +47,8 @@ impl Pass<'_> {
         let (packed, sha256) = (bytes(parting::HOOKS), bytes(parting::SHA256));
         let (release, sent) = (content.to_owned(), digests.clone());
         let size = packed.len();
-        // Who may write Secrets of the namespace does not bring hooks where signatures are required: what this process
-        // did not keep itself is taken from content that is verified.
+        // If signatures are required, a user with write access to Secrets must not inject hooks: hooks that this
+        // process did not store itself come from verified content.
         let must_be_own = self.context.resource.spec.source.verify.is_some();
         let is_own = self.session.parting_digest.as_ref().is_some_and(|own| own.as_bytes() == sha256);
         let unpack = move || {

@@ -51,7 +51,7 @@ impl Pass<'_> {
         });
     }
 
-    /// The objects of hooks of the content at hand.
+    /// The hook objects of the current content.
     fn hook_identities(&self) -> BTreeSet<Identity> {
         let loaded = self.session.loaded.as_ref();
         loaded.into_iter().flat_map(|loaded| &loaded.prepared.hooks).map(Hook::identity).collect()
@@ -85,8 +85,8 @@ impl Pass<'_> {
             Some(Replaced { api_version_gone: replaces.api_version_gone || api_version_gone, ..replaces });
     }
 
-    /// Whether content differs from what was applied only in the API versions of the target, and one of these is gone. A
-    /// process that does not know the earlier ones takes it for granted: what stays can be deleted later.
+    /// Returns whether content differs from the applied content only because the target no longer serves an API
+    /// version. A process that does not know the earlier API versions assumes so: a kept object can be deleted later.
     fn lost_api_version(&self, loaded: &Loaded) -> bool {
         let digests = &self.session.recorded.digests;
         let is_same = digests.inputs.as_ref() == Some(&loaded.inputs) && digests.kinds.is_some();
@@ -266,7 +266,8 @@ fn named(objects: &[Identity]) -> Vec<String> {
     objects.iter().map(ToString::to_string).collect()
 }
 
-/// What was given up, each with its reason. What another owner has, or is a hook now, is looked after.
+/// Returns the objects that were released, each with its reason, except those with another owner and those that became
+/// hooks.
 fn left(removal: &Removal, hooks: &BTreeSet<Identity>) -> Vec<String> {
     let is_hook = |identity: &Identity, reason: KeepReason| {
         matches!(reason, KeepReason::NotTheSame | KeepReason::Hook) && hooks.contains(identity)

@@ -47,7 +47,7 @@ impl Pass<'_> {
 
     async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
         self.look_again_at_kinds().await?;
-        // A record that cannot be read may name objects of any kind; one that is empty names none.
+        // An unreadable record may name objects of any kind; an empty one names none.
         let unlisted = match (self.session.removed, self.session.recorded.form.is_unread()) {
             (true, _) => Unlisted::LeftOut,
             (false, true) => Unlisted::Refused,

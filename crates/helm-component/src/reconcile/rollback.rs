@@ -166,7 +166,8 @@ impl Pass<'_> {
         let Some(data) = self.kept_secret().read().await? else { return Ok(Err(KeptError::Gone { secret })) };
         let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
         let (packed, sha256) = (bytes(kept::RELEASE), bytes(kept::SHA256));
-        // Who may write Secrets of the namespace does not decide what is installed: the status says which bytes count.
+        // A user with write access to Secrets must not choose the installed content: the digest in the status must
+        // match.
         let is_recorded = match &kept.digest {
             Some(digest) => digest.as_bytes() == sha256,
             None => self.context.resource.spec.source.verify.is_none(),

@@ -48,8 +48,8 @@ pub(super) async fn read(
     Ok(layer)
 }
 
-/// Says whose changes wake the component: what `valuesFrom` names, Secrets whose content goes into its objects, or
-/// may, those that say whose signatures count, and the pull secret.
+/// Says whose changes wake the component: what `valuesFrom` names, Secrets whose content goes into its objects, or may,
+/// the keys for signatures, and the pull secret.
 pub(super) fn awaits(
     shared: &Shared,
     dependent: &Dependent,

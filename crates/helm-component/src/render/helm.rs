@@ -121,8 +121,8 @@ fn arguments(request: &RenderRequest, archive: &Path) -> Vec<String> {
     args
 }
 
-/// Warnings about hooks that Helm leaves out of its output, since they name an event that it does not know.
-/// Source: `skipping unknown hooks` in `pkg/release/v1/util/manifest_sorter.go` of Helm 4.
+/// Returns warnings about hooks with an unknown event, which Helm leaves out of its output. Source: `skipping unknown
+/// hooks` in `pkg/release/v1/util/manifest_sorter.go` of Helm 4.
 fn skipped_hooks(stderr: &str) -> Vec<String> {
     let skipped = stderr.lines().filter(|line| line.contains("skipping unknown hook"));
     let events = skipped.filter_map(|line| line.split_once("hookTypes=").map(|(_, events)| events.trim()));

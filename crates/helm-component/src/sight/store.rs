@@ -122,7 +122,7 @@ impl Store {
         self.places().retain(|target, _| target.as_ref().is_none_or(|target| target.name != secret));
     }
 
-    /// Whether objects that a stream brings are judged by expressions.
+    /// Returns whether expressions determine the health of a watch's objects.
     pub(super) fn has_rules(&self, target: Option<&SecretKey>, interest: &Interest) -> bool {
         let kind = GroupKind::new(&interest.group, &interest.kind);
         let rules = self.look(target, |place| Arc::clone(&place.rules));

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::expressions::{Rules, is_too_large, too_large};
 
-/// Time that expressions may take for all that a stream brings at once.
+/// Maximum evaluation time of expressions for one event or list of a watch.
 const MAX_EVALUATION_TIME: Duration = Duration::from_secs(1);
 
 /// The rules of those who have any, by owner.
@@ -47,8 +47,8 @@ pub(super) fn is_judged(interest: &Interest) -> bool {
     interest.content == Content::Whole && interest.labels.is_some()
 }
 
-/// Judges what a stream brought, each object by its owner's rules. An owner whose expressions were too large for one
-/// object, and every owner once the time for all is over, has its other objects judged as too large without a try.
+/// Determines the health of a watch's objects, each by its owner's rules. Once an owner's expressions exceed their
+/// budget for one object, or the time for all is over, the remaining objects count as too large without evaluation.
 pub(super) fn verdicts(
     rules: &RulesByOwner,
     interest: &Interest,

@@ -1,7 +1,7 @@
 //! What `valuesFrom` names, as one layer of values. Pure.
 //!
-//! Later entries win over earlier ones, with a `targetPath` or without, as they stand in the list. A label of the object
-//! has to allow that the component reads it, and a Secret never leads to a target.
+//! Later entries of the list override earlier ones, with or without a `targetPath`. A label of the object must allow
+//! the component to read it, and a Secret with access to a cluster is refused.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

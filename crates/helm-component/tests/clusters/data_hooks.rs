@@ -1,4 +1,4 @@
-//! Hooks whose objects hold data, and objects that become hooks.
+//! Hooks whose objects contain data, and objects that become hooks.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;

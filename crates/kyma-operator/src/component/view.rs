@@ -62,7 +62,7 @@ pub(crate) struct ComponentView {
     pub(crate) secret: Option<String>,
     /// It belongs to a mandatory module.
     pub(crate) mandatory: bool,
-    /// The default CR that its reconciler reports and that exists.
+    /// The existing default CR that the component's reconciler reports.
     pub(crate) default_resource: Option<TrackedObject>,
     /// The default-CR policy it was given.
     pub(crate) resource_policy: ResourcePolicy,
@@ -190,7 +190,7 @@ impl ComponentView {
     }
 }
 
-/// Reads `status.resource` of the contract: the default CR, unless it is said to be absent.
+/// Reads `status.resource` of the contract: the default CR, unless the status reports it as absent.
 fn default_resource(object: &DynamicObject) -> Option<TrackedObject> {
     let reported = object.data.pointer("/status/resource")?;
     if reported["absent"].as_bool() == Some(true) {

@@ -10,7 +10,8 @@ use crate::plan::lay_over_component;
 use crate::resolve::Because;
 use crate::selection::{Central, Selection, Wish};
 
-/// Steps that all rules may take for one Kyma: half a second of processor time. Rules without steps left count as broken.
+/// Maximum number of steps of all rules for one Kyma: half a second of processor time. The remaining rules count as
+/// broken.
 const MAX_STEPS_OF_A_KYMA: u64 = 10_000_000;
 
 /// An entry as it is in force.

@@ -17,7 +17,7 @@ type Labels = BTreeMap<String, String>;
 /// Every ModuleConfig, found by the module that it is about.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Configs {
-    /// Counts changes, to tell whether a copy is out of date.
+    /// Number of changes, to detect stale copies.
     revision: u64,
     by_name: BTreeMap<String, Arc<Config>>,
     by_module: BTreeMap<String, BTreeSet<String>>,
@@ -117,12 +117,12 @@ impl Configs {
         Some(gone)
     }
 
-    /// The number of changes so far.
+    /// Returns the number of changes.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Whether any has rules, whose evaluation takes processor time.
+    /// Returns whether any ModuleConfig has rules, whose evaluation takes processor time.
     pub(crate) fn have_rules(&self) -> bool {
         self.by_name.values().any(|config| !config.rules.is_empty())
     }
@@ -154,7 +154,7 @@ impl Configs {
 }
 
 impl Config {
-    /// Whether it holds for every module.
+    /// Returns whether the ModuleConfig applies to every module.
     pub(crate) fn is_for_all(&self) -> bool {
         self.module == ALL_MODULES
     }

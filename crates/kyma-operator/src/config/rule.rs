@@ -22,7 +22,8 @@ impl Rule {
     }
 
     /// What the user has to hear about an entry; none where the rule holds. A rule that cannot be judged does not hold.
-    /// Takes the steps that it costs; without any left it is not judged. Values never appear.
+    /// Evaluates the rule and subtracts its cost from `steps`. A rule without remaining steps is not evaluated.
+    /// Messages contain no values.
     pub(crate) fn objection(&self, entry: &Value, steps: &mut u64) -> Option<String> {
         let judgement = if *steps == 0 {
             Judgement::TooLarge

@@ -50,7 +50,7 @@ impl Standings {
     /// for which that is another standing.
     pub(crate) fn decided(&mut self, kyma: &KymaKey, governed: &[Governed]) -> Vec<String> {
         let mut refuses = BTreeMap::new();
-        // One that holds for all modules objects where it objects to any.
+        // A ModuleConfig for all modules has an objection if it has one for any module.
         for (name, objects) in governed.iter().flat_map(|one| one.by.iter().cloned()) {
             *refuses.entry(name).or_default() |= objects;
         }

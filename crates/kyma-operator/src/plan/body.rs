@@ -112,8 +112,8 @@ pub(crate) fn withheld(install: &Install) -> Option<&'static str> {
         .then_some("component.spec.adopt: Always is not passed on, objects of another owner are left alone")
 }
 
-/// That values which a user or a ModuleConfig gives have no effect, for the status of the module: the content of a module
-/// without a chart is plain objects.
+/// Returns a note for the status of a module whose values have no effect: the content of a module without a chart is
+/// plain objects.
 pub(crate) fn values_without_effect(install: &Install) -> Option<&'static str> {
     let given =
         install.wish.values.as_ref().and_then(Value::as_object).is_some_and(|values| !values.is_empty());
@@ -128,7 +128,7 @@ pub(crate) fn values_without_effect(install: &Install) -> Option<&'static str> {
     (!is_chart).then_some("values have no effect: the content of this module is no chart")
 }
 
-/// Whether the schema of a component kind has this field in `spec`: the hub refuses fields that it lacks.
+/// Returns whether the schema of a component kind has this field in `spec`. The hub refuses unknown fields.
 fn has_spec_field(crd: &CustomResourceDefinition, version: &str, field: &str) -> bool {
     let version = crd.spec.versions.iter().find(|served| served.name == version);
     let schema = version.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
@@ -136,7 +136,7 @@ fn has_spec_field(crd: &CustomResourceDefinition, version: &str, field: &str) ->
     spec.and_then(|spec| spec.properties.as_ref()).is_some_and(|fields| fields.contains_key(field))
 }
 
-/// What a template says outside of `component.spec`, as far as the kind has fields for it.
+/// Returns fields of a template outside of `component.spec` that the component kind supports.
 fn template_spec(
     install: &Install,
     target_namespace: &str,

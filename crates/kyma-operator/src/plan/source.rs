@@ -1,4 +1,4 @@
-//! A HelmComponent's `source`: what the module and ModuleConfigs say of it, over the module's default. Pure.
+//! Merges a HelmComponent's `source` from the module's default, the module and ModuleConfigs. Pure.
 
 use kyma_api::values;
 use serde_json::{Map, Value};
@@ -8,9 +8,8 @@ use crate::resolve::Because;
 /// Fields of which a source has exactly one.
 const CONTENT: [&str; 3] = ["ocm", "chart", "manifests"];
 
-/// Lays fields of a component's spec over others. Content of another kind replaces the content below, since a source
-/// has exactly one; signatures that are required replace those that the module's author requires, since any one of
-/// them is enough.
+/// Merges fields over a component's spec. Content of another kind replaces the content, since a source has exactly one;
+/// required signatures replace the author's, since any one of several signers is enough.
 pub(crate) fn lay_over_component(below: &mut Map<String, Value>, above: &Map<String, Value>) {
     if let (Some(Value::Object(below)), Some(Value::Object(above))) =
         (below.get_mut("source"), above.get("source"))
@@ -25,8 +24,8 @@ pub(crate) fn lay_over_component(below: &mut Map<String, Value>, above: &Map<Str
     values::lay_over(below, above);
 }
 
-/// Lays what the spec says of the source over the default. Of content of another kind, or of a chart that has an address
-/// of its own, nothing of the default's content is taken.
+/// Merges the source in the spec over the default. Content of another kind, or a chart with its own address, replaces
+/// the default's content.
 ///
 /// # Errors
 /// The spec names no content, and there is no default.

@@ -99,7 +99,7 @@ async fn remove_kyma(
     Ok(())
 }
 
-/// Deletes the CRD, unless an object of its kind exists or is created meanwhile.
+/// Deletes the CRD unless an object of its kind exists or is created meanwhile.
 async fn remove_crd(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(), Error> {
     let key = KymaKey::of(kyma);
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());

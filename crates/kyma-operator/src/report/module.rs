@@ -124,7 +124,7 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
     let left_alone = outcome.view.filter(|view| view.left_alone().is_some());
     let running = left_alone.and_then(|view| view.running.clone());
     let has_default = outcome.view.is_none_or(|view| view.resource_policy == ResourcePolicy::CreateAndDelete);
-    // As its reconciler reports: only one that exists.
+    // The reconciler reports only a default CR that exists.
     let resource = outcome.view.filter(|_| has_default).and_then(|view| view.default_resource.clone());
     Line {
         status: ModuleStatus {

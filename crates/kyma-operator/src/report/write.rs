@@ -45,8 +45,7 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     Ok(state.wrote(written))
 }
 
-/// Says that the hub does not take the status, in an event and in the status as it was before: or that would go on
-/// telling of a Kyma that is Ready, while nothing of it is followed any more.
+/// Reports a refused status write in an event and in the previous status, which would otherwise keep showing Ready.
 async fn show_refusal(state: &State, api: &Api<Kyma>, kyma: &Arc<Kyma>, source: &kube::Error) {
     let failure = Failure::hub("write the status", source);
     if failure.reason != Reason::HubRefused {

@@ -40,7 +40,7 @@ impl Index {
     pub(super) fn parse(what: &str, index: &[u8]) -> Result<Self, ArtifactError> {
         let index: Self = serde_saphyr::from_slice_with_options(index, options())
             .map_err(|_| ArtifactError::invalid(what, "index.yaml is unreadable"))?;
-        // An answer such as `{"error": "…"}` is no index without charts.
+        // An answer such as `{"error": "…"}` is not an empty index.
         if index.api_version.is_none() && index.entries.is_none() {
             return Err(ArtifactError::invalid(what, "index.yaml has neither apiVersion nor entries"));
         }

@@ -18,7 +18,7 @@ fn ended(faults: Vec<Failure>) -> Failure {
     failure
 }
 
-/// Nothing but another content helps.
+/// Only other content resolves this failure.
 fn protected() -> Failure {
     Failure::new(Reason::Protected, "no")
 }
