@@ -20,8 +20,8 @@ use crate::{
     trust::{Gate, PROVENANCE},
 };
 
+use index::ArchiveLocation;
 pub(crate) use index::Indexes;
-use index::Place;
 pub(crate) use known::KnownCharts;
 pub(crate) use versions::resolve;
 pub use versions::{ChartVersion, ChartVersions};

@@ -73,6 +73,12 @@ impl Drawer {
                     fields.drop(&["resourceRules"]);
                 }
             }
+            "self.module != '*' || !has(self.overrides) || !has(self.overrides.module) || \
+             !has(self.overrides.module.version)" => {
+                if fields.held.get("module").is_some_and(|module| module == "*") {
+                    fields.drop(&["overrides"]);
+                }
+            }
             "!self.group.endsWith('k8s.io')" => {
                 fields.replace("group", |text| text.ends_with("k8s.io"), "keda.sh");
             }

@@ -109,6 +109,7 @@ impl Stage {
             "manager": "kyma-operator", "operation": "Apply", "apiVersion": body["apiVersion"],
             "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
             "fieldsV1": { "f:metadata": {
+                "f:annotations": fields(&meta["annotations"]),
                 "f:labels": fields(&meta["labels"]),
                 "f:finalizers": { "v:\"component.kyma-project.io/finalizer\"": {} },
                 "f:ownerReferences": { "k:{\"uid\":\"uid-of-kyma\"}": {} },

@@ -199,6 +199,7 @@ fn an_installed_module_names_its_component_template_and_default_resource() {
                 "metadata": { "name": "sample-keda", "namespace": "kcp-system" } },
             "resource": { "apiVersion": "example.com/v1", "kind": "Sample",
                 "metadata": { "name": "sample", "namespace": "kyma-system" } },
+            "defaultResourceCreated": true,
             "template": { "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
                 "metadata": { "name": "keda-1.1.0", "namespace": "kcp-system", "generation": 3 } },
         })
