@@ -242,7 +242,7 @@ impl Catalogue {
     }
 
     /// Takes an object out; its copies are removed only if the deletion was requested. False if it was not there.
-    pub(crate) fn delete(&mut self, key: &Key, is_requested: bool) -> bool {
+    pub(crate) fn remove(&mut self, key: &Key, is_requested: bool) -> bool {
         if is_requested && self.deleted.len() < MAX_DELETED {
             self.deleted.insert(key.clone());
         }

@@ -175,7 +175,7 @@ async fn take_in<K: HubResource>(
                 Some(origin) => hub::is_deletion_requested(state, kind, origin).await,
                 None => false,
             };
-            state.catalogue_mut().delete(&key, is_requested)
+            state.catalogue_mut().remove(&key, is_requested)
         }
         News::Listed(names) => {
             state.runtime.process.health.ready(&kind.word());

@@ -14,7 +14,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, NamespaceResourceScope};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, Kyma, ModuleConfig, labels};
+use kyma_api::{HelmComponent, Kyma, ModuleConfig, labels, names};
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, Cluster, until_or_why};
 
@@ -82,7 +82,7 @@ impl World {
 
     /// Components have the forced values, and targets the policy.
     pub(crate) async fn is_configured(&self) -> Result<()> {
-        let of_module = ListParams::default().labels(&format!("{}={MODULE}", labels::MODULE_NAME));
+        let of_module = ListParams::default().labels(&names::label_selector(labels::MODULE_NAME, MODULE));
         for component in self.components().list(&of_module).await?.items {
             let overrides = &component.data["spec"]["overrides"];
             ensure!(*overrides == forced(), "{} has {overrides}", component.name_any());

@@ -246,8 +246,8 @@ fn a_release_whose_templates_are_lost_is_told_from_one_that_is_hidden() {
     let lost = |catalogue: &Catalogue| keys.clone().map(|key| catalogue.lacks_templates_of(&key));
     assert_eq!(lost(&catalogue), [false, false]);
     let template = Key { kind: Kind::Template, name: "gone-1.0.0".into() };
-    catalogue.delete(&template, false);
+    catalogue.remove(&template, false);
     assert_eq!(lost(&catalogue), [false, true]);
-    catalogue.delete(&template, true);
+    catalogue.remove(&template, true);
     assert_eq!(lost(&catalogue), [false, false], "its deletion was requested");
 }
