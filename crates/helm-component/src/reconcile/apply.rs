@@ -270,7 +270,7 @@ impl Pass<'_> {
         if !foreign {
             return Ok(applied);
         }
-        let live = self.component_names().await?;
+        let live = self.components(|_| true).await?;
         let mut applied = if adopts {
             self.send(set, &applied.inventory, observed, &|owner| live.contains_key(owner)).await?
         } else {
@@ -280,27 +280,14 @@ impl Pass<'_> {
         Ok(applied)
     }
 
-    /// Returns the names of the namespace's components by owner hash.
-    async fn component_names(&self) -> Result<BTreeMap<String, String>, Failure> {
-        let components: Api<PartialObjectMeta<HelmComponent>> =
-            Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
-        let listed = components.list(&ListParams::default()).await;
-        let listed = listed.map_err(|error| Failure::hub("list components", &error))?;
-        let named = |one: &PartialObjectMeta<HelmComponent>| {
-            let (namespace, name) = (one.namespace().unwrap_or_default(), one.name_any());
-            (names::owner_hash(&namespace, &name), format!("HelmComponent {namespace}/{name}"))
-        };
-        Ok(listed.items.iter().map(named).collect())
-    }
-
-    /// Returns the owner hashes of the namespace's components that match. Lists in pages to bound memory.
+    /// Returns the names of the namespace's components that match, by owner hash. Lists in pages to bound memory.
     pub(super) async fn components(
         &self,
         holds: impl Fn(&PartialObjectMeta<HelmComponent>) -> bool,
-    ) -> Result<BTreeSet<String>, Failure> {
+    ) -> Result<BTreeMap<String, String>, Failure> {
         let components: Api<PartialObjectMeta<HelmComponent>> =
             Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
-        owner_hashes(&components, holds).await
+        names_by_owner(&components, holds).await
     }
 
     /// What the watches show, as the apply sees it.
@@ -339,22 +326,23 @@ fn adopt(policy: Adopt) -> apply::Adopt {
 /// Page size for lists of components.
 const PAGE: u32 = 500;
 
-async fn owner_hashes(
+async fn names_by_owner(
     components: &Api<PartialObjectMeta<HelmComponent>>,
     holds: impl Fn(&PartialObjectMeta<HelmComponent>) -> bool,
-) -> Result<BTreeSet<String>, Failure> {
+) -> Result<BTreeMap<String, String>, Failure> {
     let mut parameters = ListParams::default().limit(PAGE);
-    let mut hashes = BTreeSet::new();
+    let mut by_owner = BTreeMap::new();
     loop {
         let page = components.list(&parameters).await;
         let page = page.map_err(|error| Failure::hub("list components", &error))?;
-        let hash = |one: &PartialObjectMeta<HelmComponent>| {
-            names::owner_hash(&one.namespace().unwrap_or_default(), &one.name_any())
+        let named = |one: &PartialObjectMeta<HelmComponent>| {
+            let (namespace, name) = (one.namespace().unwrap_or_default(), one.name_any());
+            (names::owner_hash(&namespace, &name), format!("HelmComponent {namespace}/{name}"))
         };
-        hashes.extend(page.items.iter().filter(|one| holds(one)).map(hash));
+        by_owner.extend(page.items.iter().filter(|one| holds(one)).map(named));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters.continue_token = Some(token),
-            None => return Ok(hashes),
+            None => return Ok(by_owner),
         }
     }
 }

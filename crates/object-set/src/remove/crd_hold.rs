@@ -153,8 +153,9 @@ fn patch_of(crd: &DynamicObject, hold: bool) -> Option<JsonPatch> {
     serde_json::from_value(Value::Array(operations)).ok()
 }
 
-/// Whether the API server refuses new objects, shown by dry runs. An answer that says nothing about the schema (a missing
-/// right, a webhook) cannot show it; then the change had the time of all dry runs to take effect.
+/// Returns whether the API server refuses new objects, shown by dry runs. A refusal for another reason (a missing right,
+/// a webhook) hides the answer of the schema: then the change had the time of all dry runs to take effect. No answer, or
+/// that of an overloaded server, does not count as a refusal.
 async fn is_creation_refused(client: &Client, mapping: &Mapping) -> bool {
     let api = mapping.api(client, mapping.namespaced.then_some("default"));
     let probe = DynamicObject::new("creation-probe", &mapping.resource);
@@ -163,8 +164,8 @@ async fn is_creation_refused(client: &Client, mapping: &Mapping) -> bool {
     for _ in 0..MAX_PROBES {
         match api.create(&params, &probe).await {
             Err(kube::Error::Api(status)) if status.message.contains(MARKER) => return true,
-            Err(_) => is_refused = true,
-            Ok(_) => is_refused = false,
+            Err(kube::Error::Api(status)) => is_refused = !matches!(status.code, 429 | 502..=504),
+            Err(_) | Ok(_) => is_refused = false,
         }
         tokio::time::sleep(PROBE_PAUSE).await;
     }
