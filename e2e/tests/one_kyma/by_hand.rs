@@ -42,7 +42,7 @@ pub(crate) async fn tell(landscape: &mut Landscape) -> Result<()> {
     story.a_newer_version_keeps_running(landscape).await.context("newer")?;
     story.it_is_taken_over_once_the_channel_reaches_it().await.context("taken over")?;
     story.an_upgrade_by_hand_of_a_managed_module_stays(landscape).await.context("upgraded by hand")?;
-    story.ignored_it_stays().await.context("ignored")?;
+    story.ignored_it_stays(landscape).await.context("ignored")?;
     story.it_is_installed_by_hand_again().await.context("by hand again")?;
     story.nobody_touches_it(landscape).await.context("left alone")
 }
@@ -153,17 +153,24 @@ impl Story {
         self.until("2.1.0 is Ready again", |kyma| kyma["status"]["state"] == "Ready").await
     }
 
-    /// Disabled with policy Ignore: the component goes, and all of the module stays.
-    async fn ignored_it_stays(&self) -> Result<()> {
+    /// Disabled with policy Ignore while no operator runs: the component goes, and no object of the module is written to.
+    async fn ignored_it_stays(&self, landscape: &mut Landscape) -> Result<()> {
         let by_hand = ByHand::of("2.1.0", "red")?;
-        let before = self.uids(&by_hand).await?;
         self.choose(&json!([{"name": LANTERN, "customResourcePolicy": "Ignore"}])).await?;
         let name = names::component_name(KYMA, LANTERN);
         let ignores = |component: Option<&HelmComponent>| {
             component.is_some_and(|held| held.spec.resource_policy == kyma_api::ResourcePolicy::Ignore)
         };
         wait::until("the policy is known", self.components(), &name, ignores).await?;
+        landscape.until_at_rest().await?;
+        let before = self.states(&by_hand).await?;
+        for operator in OPERATORS {
+            landscape.kill(operator)?;
+        }
         self.choose(&json!([])).await?;
+        for operator in OPERATORS {
+            landscape.start_again(operator).await?;
+        }
         let is_gone = |component: Option<&HelmComponent>| component.is_none();
         wait::until("the component goes", self.components(), &name, is_gone).await?;
         self.until("no module is left", |kyma| {
@@ -171,7 +178,8 @@ impl Story {
                 && kyma["status"]["state"] == "Ready"
         })
         .await?;
-        ensure!(self.uids(&by_hand).await? == before, "something was deleted");
+        landscape.until_at_rest().await?;
+        ensure!(self.states(&by_hand).await? == before, "something was written to");
         Ok(())
     }
 
