@@ -189,7 +189,8 @@ impl Pass<'_> {
         }
         // Of two that go at the same time neither keeps it.
         let staying = self.components(|component| component.metadata.deletion_timestamp.is_none()).await?;
-        let going_too = shared.into_iter().filter(|(_, others)| !others.iter().any(|other| staying.contains_key(other)));
+        let going_too =
+            shared.into_iter().filter(|(_, others)| !others.iter().any(|other| staying.contains_key(other)));
         going.extend(going_too.map(|(crd, _)| crd));
         Ok(going)
     }
