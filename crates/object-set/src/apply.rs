@@ -21,10 +21,12 @@ use crate::set::ObjectSet;
 use crate::yielded::Yielded;
 
 mod as_is;
+mod as_written;
 mod claim;
 mod crd;
 mod gone;
 mod keep;
+mod leftovers;
 mod namespace;
 mod one;
 mod outcome;

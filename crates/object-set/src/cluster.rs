@@ -151,6 +151,11 @@ impl Ownership {
         format!("{}-yielded", self.manager)
     }
 
+    /// Returns the field manager that writes lists with duplicate keys, until their fields move to the operator's manager.
+    pub fn lists_manager(&self) -> String {
+        format!("{}-lists", self.manager)
+    }
+
     /// Field manager of an owner's share in an object of several owners.
     pub fn share_manager(&self, owner: &str) -> String {
         format!("{}-{owner}", self.manager)

@@ -186,6 +186,17 @@ impl Kinds {
     }
 }
 
+impl Object {
+    /// Returns the kinds that a target serves once it has this CRD, in each version; none if the object is not a CRD.
+    pub fn defined_kinds(&self) -> Vec<Gvk> {
+        if self.identity().is_crd() {
+            crd_mappings(self).iter().map(Mapping::gvk).collect()
+        } else {
+            Vec::new()
+        }
+    }
+}
+
 /// How a kind that discovery names is reached.
 fn mapping_of(group: &str, version: &str, found: APIResourceDiscovery) -> Option<Mapping> {
     let plural = found.resource?;

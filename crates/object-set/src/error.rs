@@ -105,6 +105,13 @@ impl CallError {
         &self.cause
     }
 
+    /// Returns the fields that a refusal names. They are the target's text: compare them, do not print them.
+    pub(crate) fn refused_fields(&self) -> Vec<String> {
+        let kube::Error::Api(status) = self.cause() else { return Vec::new() };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.map(|cause| cause.field.clone()).filter(|field| !field.is_empty()).collect()
+    }
+
     /// What was tried, on what.
     pub fn attempt(&self) -> String {
         match &self.object {

@@ -1,13 +1,13 @@
 //! Small corrections before an object is sent, so that server-side apply takes what `kubectl create` takes.
 
-use std::collections::{HashMap, HashSet};
-
 use base64::Engine as _;
 use serde_json::{Map, Value};
 
 use crate::object::{Object, map_at};
 use crate::order;
 use crate::set::Warning;
+
+pub(crate) mod keyed_lists;
 
 /// Fields of `metadata` that only the API server writes.
 const SERVER_METADATA: &[&str] = &[
@@ -23,7 +23,8 @@ const SERVER_METADATA: &[&str] = &[
 
 /// Corrects an object: removes `status`, what only the server writes and what says nothing (empty labels and
 /// annotations, null in kinds of Kubernetes' own), turns a Secret's `stringData` into
-/// `data`, defaults the protocol of ports, and leaves of duplicate list keys the last (with a warning each).
+/// `data`, defaults the protocol of ports, and leaves of duplicate list keys the last (with a warning each) where that
+/// has no effect. Other duplicates stay and are restored after the apply.
 pub fn normalise(object: &mut Object) -> Vec<Warning> {
     let identity = object.identity();
     let kind = (object.group().to_owned(), object.kind().to_owned());
@@ -33,7 +34,6 @@ pub fn normalise(object: &mut Object) -> Vec<Warning> {
     if order::is_builtin(&kind.0) {
         strip_nulls(body);
     }
-    let mut found = Vec::new();
     match (kind.0.as_str(), kind.1.as_str()) {
         ("", "Secret") => string_data(body),
         // The control plane writes the rules of an aggregated role.
@@ -42,31 +42,15 @@ pub fn normalise(object: &mut Object) -> Vec<Warning> {
         {
             body.remove("rules");
         }
-        ("", "Service") => {
-            if let Some(ports) = body.get_mut("spec").and_then(|spec| spec.get_mut("ports")) {
-                default_protocol(ports);
-                unique(ports, &["port", "protocol"], "spec.ports", &mut found);
-            }
-        }
-        ("", "Pod") => pod_spec(body.get_mut("spec"), "spec", &mut found),
-        ("", "PodTemplate") => template(body.get_mut("template"), "template", &mut found),
-        ("" | "apps" | "batch", "CronJob") => {
-            let job = body.get_mut("spec").and_then(|spec| spec.get_mut("jobTemplate"));
-            let inner = job.and_then(|job| job.get_mut("spec")).and_then(|spec| spec.get_mut("template"));
-            template(inner, "spec.jobTemplate.spec.template", &mut found);
-        }
-        ("" | "apps" | "batch", _) => {
-            let inner = body.get_mut("spec").and_then(|spec| spec.get_mut("template"));
-            template(inner, "spec.template", &mut found);
-        }
         _ => {}
     }
+    if let Some(fields) = keyed_lists::pod_spec_fields(&kind.0, &kind.1) {
+        strip_template(body, fields);
+    }
+    let found = keyed_lists::remove_harmless_duplicates(body, &kind.0, &kind.1);
     let warning = |(path, key)| Warning::DuplicateListKey { object: identity.clone(), path, key };
     found.into_iter().map(warning).collect()
 }
-
-/// Where a duplicate key was, and which.
-type Duplicates = Vec<(String, String)>;
 
 fn strip_metadata(body: &mut Map<String, Value>) {
     if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
@@ -119,82 +103,20 @@ fn string_data(body: &mut Map<String, Value>) {
     }
 }
 
-fn template(template: Option<&mut Value>, path: &str, found: &mut Duplicates) {
-    let Some(template) = template.and_then(Value::as_object_mut) else { return };
-    if let Some(Value::Object(metadata)) = template.get_mut("metadata") {
+fn strip_template(body: &mut Map<String, Value>, pod_spec: &[&str]) {
+    let Some((_, template)) = pod_spec.split_last() else { return };
+    let mut at = (!template.is_empty()).then_some(body);
+    for field in template {
+        at = at.and_then(|map| map.get_mut(*field)).and_then(Value::as_object_mut);
+    }
+    if let Some(Value::Object(metadata)) = at.and_then(|template| template.get_mut("metadata")) {
         metadata.remove("creationTimestamp");
         strip_empty(metadata);
     }
-    pod_spec(template.get_mut("spec"), &format!("{path}.spec"), found);
-}
-
-fn pod_spec(spec: Option<&mut Value>, path: &str, found: &mut Duplicates) {
-    let Some(spec) = spec.and_then(Value::as_object_mut) else { return };
-    for list in ["initContainers", "containers", "ephemeralContainers"] {
-        for (index, container) in items(spec.get_mut(list)).enumerate() {
-            let Value::Object(container) = container else { continue };
-            let at = |field: &str| format!("{path}.{list}[{index}].{field}");
-            if let Some(env) = container.get_mut("env") {
-                unique(env, &["name"], &at("env"), found);
-            }
-            if let Some(ports) = container.get_mut("ports") {
-                default_protocol(ports);
-                unique(ports, &["containerPort", "protocol"], &at("ports"), found);
-            }
-        }
-    }
-    for (list, key) in [("imagePullSecrets", "name"), ("hostAliases", "ip")] {
-        if let Some(values) = spec.get_mut(list) {
-            unique(values, &[key], &format!("{path}.{list}"), found);
-        }
-    }
-}
-
-fn items(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
-    value.and_then(Value::as_array_mut).into_iter().flatten()
-}
-
-fn default_protocol(ports: &mut Value) {
-    for port in items(Some(ports)) {
-        if let Value::Object(port) = port {
-            let protocol = port.entry("protocol").or_insert(Value::Null);
-            if protocol.is_null() {
-                *protocol = "TCP".into();
-            }
-        }
-    }
-}
-
-/// Of the items that share their keys, only the last stays, where it stands. Each key is told once.
-fn unique(list: &mut Value, keys: &[&str], path: &str, found: &mut Duplicates) {
-    let Some(list) = list.as_array_mut() else { return };
-    let key_of = |item| keys.iter().map(|key| Value::get(item, *key)).collect::<Option<Vec<&Value>>>();
-    let all: Vec<Option<Vec<&Value>>> = list.iter().map(key_of).collect();
-    let numbered = all.iter().enumerate();
-    let latest: HashMap<&Vec<&Value>, usize> =
-        numbered.clone().filter_map(|(index, key)| Some((key.as_ref()?, index))).collect();
-    let mut told = HashSet::new();
-    let mut stays = Vec::with_capacity(all.len());
-    for (index, key) in numbered {
-        let again = key.as_ref().filter(|key| latest.get(key) != Some(&index));
-        if let Some(values) = again.filter(|key| told.insert(*key)) {
-            let parts = keys.iter().zip(values).map(|(key, value)| match value {
-                Value::String(text) => format!("{key}={text}"),
-                other => format!("{key}={other}"),
-            });
-            found.push((path.to_owned(), parts.collect::<Vec<_>>().join(",")));
-        }
-        stays.push(again.is_none());
-    }
-    let mut stays = stays.into_iter();
-    list.retain(|_| stays.next().unwrap_or(true));
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
-    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -287,75 +209,5 @@ mod tests {
             json!([{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}])
         );
         assert!(warnings.is_empty());
-    }
-
-    /// What [`unique`] is to do, said one item at a time.
-    fn unique_by_definition(list: &[Value], keys: &[&str]) -> (Vec<Value>, Vec<String>) {
-        let key_of =
-            |item: &Value| -> Option<Vec<Value>> { keys.iter().map(|key| item.get(*key).cloned()).collect() };
-        let text = |key: &Vec<Value>| {
-            let parts = keys.iter().zip(key).map(|(key, value)| match value {
-                Value::String(text) => format!("{key}={text}"),
-                other => format!("{key}={other}"),
-            });
-            parts.collect::<Vec<_>>().join(",")
-        };
-        let (mut stays, mut told) = (Vec::new(), Vec::new());
-        for (index, item) in list.iter().enumerate() {
-            let again =
-                |key: &Vec<Value>| list[index + 1..].iter().any(|later| key_of(later).as_ref() == Some(key));
-            match key_of(item).filter(again) {
-                None => stays.push(item.clone()),
-                Some(key) if told.contains(&key) => {}
-                Some(key) => told.push(key),
-            }
-        }
-        (stays, told.iter().map(text).collect())
-    }
-
-    fn any_item() -> impl Strategy<Value = Value> {
-        let key = prop_oneof![
-            Just(json!("a")),
-            Just(json!("b")),
-            Just(json!(1)),
-            Just(json!(1.5)),
-            Just(json!(null)),
-            Just(json!({"a": [0.0]})),
-            Just(json!({"a": [-0.0]})),
-        ];
-        (proptest::option::of(key.clone()), proptest::option::of(key), 0..3_u8).prop_map(
-            |(one, other, rest)| {
-                let with = |key: &str, value: Option<Value>| value.map(|value| (key.to_owned(), value));
-                let fields = [with("one", one), with("other", other), with("rest", Some(rest.into()))];
-                Value::Object(fields.into_iter().flatten().collect())
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn of_equal_keys_the_last_stays(list in proptest::collection::vec(any_item(), 0..12), both: bool) {
-            let keys: &[&str] = if both { &["one", "other"] } else { &["one"] };
-            let (stays, told) = unique_by_definition(&list, keys);
-            let (mut list, mut found) = (Value::Array(list), Vec::new());
-            unique(&mut list, keys, "p", &mut found);
-            prop_assert_eq!(list, Value::Array(stays));
-            prop_assert_eq!(found, told.into_iter().map(|key| ("p".to_owned(), key)).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn long_lists_take_no_longer_for_being_long() {
-        const MANY: usize = 300_000;
-        let distinct: Vec<Value> = (0..MANY).map(|number| json!({"name": format!("V{number}")})).collect();
-        for (mut env, left, told) in
-            [(Value::from(distinct), MANY, 0), (Value::from(vec![json!({"name": "V"}); MANY]), 1, 1)]
-        {
-            let (started, mut found) = (Instant::now(), Vec::new());
-            unique(&mut env, &["name"], "env", &mut found);
-            // Pairs of them would be tens of billions.
-            assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
-            assert_eq!((env.as_array().unwrap().len(), found.len()), (left, told));
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod on_clusters {
     mod adoption;
+    mod as_written;
     mod crds;
     mod deleter;
     mod drift;
@@ -10,6 +11,7 @@ mod on_clusters {
     mod health;
     mod injected;
     mod inputs;
+    mod leftovers;
     mod ownership;
     mod patches;
     mod prunes;

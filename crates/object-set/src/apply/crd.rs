@@ -235,7 +235,7 @@ fn served_as(crd: &DynamicObject) -> Option<Mapping> {
 
 /// The kinds that a CRD serves.
 pub(super) fn defined_kinds(crd: &Object) -> Vec<Gvk> {
-    crate::discovery::crd_mappings(crd).iter().map(Mapping::gvk).collect()
+    crd.defined_kinds()
 }
 
 /// The CRDs among these objects that do not become established in time.

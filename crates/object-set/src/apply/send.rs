@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{PatchOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
 use serde_json::Value;
 
 use super::Run;
+use super::leftovers::{emptied, has_empty, without_defaults, without_nulls};
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
+use crate::normalise::keyed_lists::take_lists_as_written;
 use crate::object::{Identity, Object, map_at};
+use crate::order::is_builtin;
 
 /// Pauses, under two seconds in all, before another try at a kind that was established a moment ago and is not
 /// served yet: the API server gives no event for that. What takes longer waits for the caller's next run.
@@ -61,7 +66,88 @@ impl Run<'_> {
         params.force = matches!(aim, Aim::At(_));
         params.field_validation =
             Some(if self.options.strict { ValidationDirective::Strict } else { ValidationDirective::Ignore });
-        self.patch(identity, mapping, &params, Value::Object(body)).await
+        let lists = take_lists_as_written(&mut body, &identity.group, &identity.kind);
+        let sent = self.send_corrected(identity, mapping, &params, Value::Object(body)).await?;
+        if lists.is_empty() || self.cluster.rehearsal.is_some() {
+            return Ok(sent);
+        }
+        self.restore_lists(&lists, identity, mapping, sent.uid.as_deref()).await
+    }
+
+    /// Sends a server-side apply, and removes fields of earlier applies and defaults that it cannot remove itself.
+    async fn send_corrected(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+        params: &PatchParams,
+        body: Value,
+    ) -> Result<ObjectMeta, CallError> {
+        if params.force
+            && !is_builtin(&identity.group)
+            && has_empty(&body)
+            && self.cluster.rehearsal.is_none()
+        {
+            self.empty_fields(identity, mapping, &body).await?;
+        }
+        let error = match self.patch(identity, mapping, params, body.clone()).await {
+            Err(error) if matches!(error.failure, Failure::Refused(_)) => error,
+            done => return done,
+        };
+        let refused = error.refused_fields();
+        if let Some(corrected) = without_nulls(&body, &refused) {
+            return self.patch(identity, mapping, params, corrected).await.map_err(|_| error);
+        }
+        if !params.force {
+            return Err(error);
+        }
+        let Ok(Some((metadata, live))) = self.read_live(identity, mapping).await else { return Err(error) };
+        let manager = &self.options.ownership.manager;
+        let Some(corrected) = without_defaults(&body, &live, &metadata, manager, &refused) else {
+            return Err(error);
+        };
+        let Ok(sent) = self.patch(identity, mapping, params, corrected).await else { return Err(error) };
+        if self.cluster.rehearsal.is_some() {
+            return Ok(sent);
+        }
+        // Without this apply the operator would own the nulls, and a value of another manager would be drift.
+        self.patch(identity, mapping, params, body).await
+    }
+
+    /// Empties maps and lists of a custom resource that are desired empty. If an apply removes their last entry, API
+    /// servers set them to null, which schemas refuse or which has another meaning.
+    async fn empty_fields(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+        body: &Value,
+    ) -> Result<(), CallError> {
+        let Some((metadata, live)) = self.read_live(identity, mapping).await? else { return Ok(()) };
+        let manager = &self.options.ownership.manager;
+        let changes = emptied(body, &live, &metadata, manager);
+        let is_same_object = body.pointer("/metadata/uid") == live.pointer("/metadata/uid");
+        if changes.is_empty() || !is_same_object {
+            return Ok(());
+        }
+        let version = metadata.resource_version.unwrap_or_default();
+        let field = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
+        let test = PatchOperation::Test(TestOperation { path: field, value: version.into() });
+        let patch = json_patch::Patch([vec![test], changes].concat());
+        let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let sent = api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await;
+        sent.map(drop).map_err(|error| CallError::new(Action::Apply, Some(identity), error))
+    }
+
+    /// Reads the live object.
+    async fn read_live(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+    ) -> Result<Option<(ObjectMeta, Value)>, CallError> {
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let found = api.get_opt(&identity.name).await;
+        let found = found.map_err(|error| CallError::new(Action::Get, Some(identity), error))?;
+        Ok(found.map(|found| (found.metadata.clone(), serde_json::to_value(found).unwrap_or_default())))
     }
 
     /// A server-side apply; a kind whose CRD was established a moment ago may need another one to be served.

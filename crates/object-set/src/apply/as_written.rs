@@ -1,0 +1,195 @@
+//! Restores lists with duplicate keys, which server-side apply refuses, by a JSON patch after the apply.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{Patch, PatchOperation, ReplaceOperation, TestOperation};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PatchParams;
+use serde_json::Value;
+
+use super::Run;
+use super::take_over::move_fields;
+use super::wish::TRIES;
+use crate::discovery::Mapping;
+use crate::error::{Action, CallError, Failure};
+use crate::normalise::keyed_lists::{ListAsWritten, Step};
+use crate::object::Identity;
+
+impl Run<'_> {
+    /// Restores the original lists of an object that was just applied, and moves their fields to the operator's manager.
+    ///
+    /// # Errors
+    /// If the API server refuses a list, which the error then names; or if the object changes during each of five tries.
+    pub(super) async fn restore_lists(
+        &self,
+        lists: &[ListAsWritten],
+        identity: &Identity,
+        mapping: &Mapping,
+        uid: Option<&str>,
+    ) -> Result<ObjectMeta, CallError> {
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let manager = self.options.ownership.lists_manager();
+        let failed = |error| CallError::new(Action::Patch, Some(identity), error);
+        let (mut tries, mut is_restored) = (0, false);
+        loop {
+            tries += 1;
+            if tries > 2 * TRIES {
+                return Err(failed(conflict(identity)));
+            }
+            let found = api.get(&identity.name).await.map_err(failed)?;
+            if found.metadata.uid.as_deref() != uid {
+                return Err(failed(conflict(identity)));
+            }
+            let metadata = found.metadata.clone();
+            let live = serde_json::to_value(found).unwrap_or_default();
+            let patch = match restoration(&live, lists).filter(|_| !is_restored) {
+                Some(patch) => Some((patch, manager.clone())),
+                // A process that ended between the two patches may have left fields of the other manager.
+                None => move_fields(&metadata, &[manager.as_str()], &self.options.ownership.manager)
+                    .map(|patch| (patch, self.options.ownership.manager.clone())),
+            };
+            let Some((patch, field_manager)) = patch else { return Ok(metadata) };
+            let params = PatchParams { field_manager: Some(field_manager), ..PatchParams::default() };
+            let patched =
+                api.patch_metadata(&identity.name, &params, &kube::api::Patch::<Value>::Json(patch)).await;
+            match patched.map_err(failed) {
+                Ok(_) => is_restored = true,
+                Err(error) if is_changed_meanwhile(&error) && tries < TRIES => {}
+                Err(error) => return Err(naming(error, lists)),
+            }
+        }
+    }
+}
+
+/// Adds the duplicate keys to a refusal, before the paths of the answer.
+fn naming(mut error: CallError, lists: &[ListAsWritten]) -> CallError {
+    if let Failure::Refused(paths) = &mut error.failure {
+        paths.splice(0..0, lists.iter().map(|list| list.text.clone()));
+    }
+    error
+}
+
+fn conflict(identity: &Identity) -> kube::Error {
+    let text = format!("{identity} changed meanwhile");
+    let status = kube::core::Status::failure(&text, kube::core::response::reason::CONFLICT).with_code(409);
+    kube::Error::Api(status.boxed())
+}
+
+/// Returns whether the object changed since it was read. A patch whose test fails is refused without any path.
+fn is_changed_meanwhile(error: &CallError) -> bool {
+    match &error.failure {
+        Failure::Conflict => true,
+        Failure::Refused(paths) => paths.is_empty(),
+        _ => false,
+    }
+}
+
+/// Returns the patch that restores lists of a live object, with items of other managers at their end; `None` if they are
+/// equal already. The patch fails if the object changed since `live` was read.
+fn restoration(live: &Value, lists: &[ListAsWritten]) -> Option<Patch> {
+    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
+    let mut operations = vec![PatchOperation::Test(TestOperation { path, value: version })];
+    for list in lists {
+        let Some((pointer, found)) = locate(live, &list.steps) else { continue };
+        let desired = with_additions(list, found);
+        if !is_same(&desired, found) {
+            let replacement = ReplaceOperation { path: pointer, value: Value::Array(desired) };
+            operations.push(PatchOperation::Replace(replacement));
+        }
+    }
+    (operations.len() > 1).then_some(Patch(operations))
+}
+
+fn locate<'a>(live: &'a Value, steps: &[Step]) -> Option<(PointerBuf, &'a [Value])> {
+    let (mut at, mut pointer) = (live, PointerBuf::root());
+    for step in steps {
+        match step {
+            Step::Field(name) => {
+                at = at.get(*name)?;
+                pointer.push_back(*name);
+            }
+            Step::Named(name) => {
+                let has_name = |item: &Value| item.get("name").and_then(Value::as_str) == Some(name);
+                let index = at.as_array()?.iter().position(has_name)?;
+                at = at.get(index)?;
+                pointer.push_back(index.to_string());
+            }
+        }
+    }
+    Some((pointer, at.as_array()?))
+}
+
+fn with_additions(list: &ListAsWritten, live: &[Value]) -> Vec<Value> {
+    let key = |item: &Value| -> Vec<Option<Value>> {
+        list.keys.iter().map(|key| item.get(*key).cloned()).collect()
+    };
+    let own: Vec<_> = list.items.iter().map(key).collect();
+    let additions = live.iter().filter(|item| !own.contains(&key(item)));
+    list.items.iter().chain(additions).cloned().collect()
+}
+
+/// Returns whether the live items equal the desired ones, apart from defaults.
+fn is_same(desired: &[Value], live: &[Value]) -> bool {
+    desired.len() == live.len() && desired.iter().zip(live).all(|(desired, live)| is_within(desired, live))
+}
+
+fn is_within(desired: &Value, live: &Value) -> bool {
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) => {
+            let is_in = |(field, value): (&String, &Value)| match live.get(field) {
+                Some(live) => is_within(value, live),
+                None => is_zero_value(value),
+            };
+            desired.iter().all(is_in)
+        }
+        (desired, live) => desired == live,
+    }
+}
+
+/// Returns whether an API server omits a field with this value (Go's `omitempty`).
+fn is_zero_value(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(true) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn restored_lists_keep_items_of_other_managers() {
+        let list = ListAsWritten {
+            steps: vec![
+                Step::Field("spec"),
+                Step::Field("containers"),
+                Step::Named("c".into()),
+                Step::Field("env"),
+            ],
+            keys: &["name"],
+            items: vec![json!({"name": "A", "value": "a"}), json!({"name": "A", "value": "b-$(A)"})],
+            text: "spec.containers[0].env has name=A more than once".into(),
+        };
+        let live = |env: &Value| {
+            json!({"metadata": {"resourceVersion": "7"},
+                "spec": {"containers": [{"name": "sidecar"}, {"name": "c", "env": env}]}})
+        };
+        let injected = json!({"name": "I", "value": "i"});
+        let found = live(&json!([{"name": "A", "value": "b-$(A)"}, injected]));
+        let patch = serde_json::to_value(restoration(&found, std::slice::from_ref(&list)).unwrap()).unwrap();
+        let written = json!([{"name": "A", "value": "a"}, {"name": "A", "value": "b-$(A)"}, injected]);
+        assert_eq!(
+            patch,
+            json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+                {"op": "replace", "path": "/spec/containers/1/env", "value": written}])
+        );
+        assert!(restoration(&live(&written), &[list]).is_none());
+    }
+}

@@ -1,0 +1,102 @@
+//! Lists with duplicate keys.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::PodSpec;
+use kube::Api;
+use kyma_object_set::{NothingObserved, Outcome, Refusal};
+use serde_json::json;
+
+use super::story::{MANAGER, Story, outcome};
+
+fn deployment(image: &str, env: &str, ports: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec:\n  replicas: 0\n  selector: {{matchLabels: {{a: b}}}}\n  template: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, image: {image}, env: {env}, ports: {ports}}}]}}}}\n"
+    )
+}
+
+async fn pod_spec(story: &Story) -> Result<PodSpec> {
+    let api: Api<Deployment> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    api.get("d").await?.spec.context("spec")?.template.spec.context("the Pod's")
+}
+
+async fn variables(story: &Story) -> Result<Vec<String>> {
+    let env = pod_spec(story).await?.containers.remove(0).env.unwrap_or_default();
+    Ok(env.into_iter().map(|one| format!("{}={}", one.name, one.value.unwrap_or_default())).collect())
+}
+
+const READ: &str = "[{name: FOO, value: foo}, {name: BAR, value: $(FOO)}, {name: FOO, value: foo-$(FOO)}]";
+
+#[tokio::test]
+async fn a_list_that_means_something_else_without_duplicates_is_as_written() -> Result<()> {
+    let mut story = Story::begin("as-written").await?;
+    let ports = "[{containerPort: 80, name: http}, {containerPort: 80, name: metrics}]";
+    let applied = story.apply(&deployment("x:1", READ, ports)).await?;
+    assert!(applied.warnings.is_empty(), "{:?}", applied.warnings);
+    assert_eq!(variables(&story).await?, ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
+    let names = async || -> Result<Vec<String>> {
+        let ports = pod_spec(&story).await?.containers.remove(0).ports.unwrap_or_default();
+        Ok(ports.into_iter().filter_map(|port| port.name).collect())
+    };
+    assert_eq!(names().await?, ["http", "metrics"]);
+    assert_eq!(
+        story.apply(&deployment("x:1", READ, ports)).await?.changed().count(),
+        0,
+        "nothing is sent again"
+    );
+
+    story.apply(&deployment("x:2", READ, ports)).await?;
+    assert_eq!(variables(&story).await?, ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
+
+    // A removed variable disappears with both of its values.
+    story.apply(&deployment("x:2", "[{name: BAR, value: bar}]", "[{containerPort: 80, name: http}]")).await?;
+    assert_eq!(variables(&story).await?, ["BAR=bar"]);
+    let api: Api<Deployment> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    let managers = api.get("d").await?.metadata.managed_fields.unwrap_or_default();
+    let managers: Vec<_> = managers.iter().filter(|entry| entry.subresource.is_none()).collect();
+    let own = managers
+        .iter()
+        .filter(|entry| entry.manager.as_deref().is_some_and(|name| name.starts_with(MANAGER)));
+    assert_eq!(own.count(), 1, "{managers:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn duplicates_that_change_nothing_leave_the_last_with_a_warning() -> Result<()> {
+    let mut story = Story::begin("harmless").await?;
+    let env = "[{name: A, value: a}, {name: B, value: b}, {name: A, value: c}]";
+    let applied =
+        story.apply(&deployment("x", env, "[{containerPort: 80}, {containerPort: 80, name: http}]")).await?;
+    assert_eq!(applied.warnings.len(), 2, "{:?}", applied.warnings);
+    assert_eq!(variables(&story).await?, ["B=b", "A=c"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn duplicates_that_the_api_server_never_takes_are_named() -> Result<()> {
+    let mut story = Story::begin("never").await?;
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{name: a, port: 80}, {name: b, port: 80}]}\n";
+    let applied = story.try_apply(service, &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
+    assert!(error.to_string().contains("port=80"), "{error}");
+
+    let env = "[{name: A, value: a, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: B, value: $(A)}, {name: A, value: b}]";
+    let applied = story.try_apply(&deployment("x", env, "[]"), &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "d") else { panic!("{applied:?}") };
+    assert!(error.to_string().contains("env has name=A more than once"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn drift_in_a_list_as_written_is_repaired() -> Result<()> {
+    let mut story = Story::begin("written-drift").await?;
+    story.apply(&deployment("x", READ, "[]")).await?;
+    let api: Api<Deployment> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/env", "value": [{"name": "FOO", "value": "x"}]}]);
+    let patch: json_patch::Patch = serde_json::from_value(patch)?;
+    let params = kube::api::PatchParams { field_manager: Some("person".into()), ..Default::default() };
+    api.patch("d", &params, &kube::api::Patch::<()>::Json(patch)).await?;
+    story.apply(&deployment("x", READ, "[]")).await?;
+    assert_eq!(variables(&story).await?, ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
+    Ok(())
+}

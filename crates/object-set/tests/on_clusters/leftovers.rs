@@ -1,0 +1,103 @@
+//! Fields of earlier applies and defaults of the API server that a server-side apply cannot remove.
+
+use anyhow::{Context as _, Result};
+use kyma_object_set::Identity;
+use serde_json::{Value, json};
+
+use super::story::Story;
+
+async fn live(story: &Story, group: &str, kind: &str) -> Result<Value> {
+    let id = Identity::new(group, kind, Some(&story.namespace), "o");
+    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
+    let api = kinds
+        .preferred(&id.group_kind())
+        .context("the kind")?
+        .api(&story.cluster.client, Some(&story.namespace));
+    Ok(serde_json::to_value(api.get("o").await?)?)
+}
+
+fn workload(kind: &str, spec: &str, container: &str, volumes: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: o}}\nspec:\n  selector: {{matchLabels: {{a: b}}}}\n  {spec}\n  template: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, image: x, {container}}}], volumes: {volumes}}}}}\n"
+    )
+}
+
+#[tokio::test]
+async fn defaults_of_another_choice_do_not_block_an_upgrade() -> Result<()> {
+    let mounted = "volumeMounts: [{name: v, mountPath: /v}]";
+    let probe = |handler: &str| format!("{mounted}, livenessProbe: {{{handler}}}");
+    let volume = |source: &str| format!("[{{name: w, emptyDir: {{}}}}, {{name: v, {source}}}]");
+    let cases = [
+        ("Deployment", ["", "strategy: {type: Recreate}"], ["", ""], ["[]", "[]"]),
+        (
+            "Deployment",
+            ["strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1}}", "strategy: {type: Recreate}"],
+            ["", ""],
+            ["[]", "[]"],
+        ),
+        (
+            "StatefulSet",
+            ["serviceName: s", "serviceName: s\n  updateStrategy: {type: OnDelete}"],
+            ["", ""],
+            ["[]", "[]"],
+        ),
+        ("DaemonSet", ["", "updateStrategy: {type: OnDelete}"], ["", ""], ["[]", "[]"]),
+        ("Deployment", ["", ""], ["httpGet: {port: 80}", "tcpSocket: {port: 80}"], ["[]", "[]"]),
+        ("Deployment", ["", ""], ["", ""], ["emptyDir: ", "configMap: {name: a}"]),
+        ("Deployment", ["", ""], ["", ""], ["secret: {secretName: a}", "configMap: {name: a}"]),
+        ("Deployment", ["", ""], ["", ""], ["hostPath: {path: /a}", "projected: {sources: []}"]),
+    ];
+    let mut story = Story::begin("choices").await?;
+    for (kind, specs, probes, volumes) in cases {
+        let text = |version: usize| {
+            let volumes = if volumes[version] == "[]" {
+                "[{name: v, emptyDir: {}}]".to_owned()
+            } else {
+                volume(volumes[version])
+            };
+            let container =
+                if probes[version].is_empty() { mounted.to_owned() } else { probe(probes[version]) };
+            workload(kind, specs[version], &container, &volumes)
+        };
+        story.apply(&text(0)).await.with_context(|| text(0))?;
+        let before = live(&story, "apps", kind).await?;
+        story.apply(&text(1)).await.with_context(|| text(1))?;
+        let after = live(&story, "apps", kind).await?;
+        assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "{}", text(1));
+        assert_eq!(story.apply(&text(1)).await?.changed().count(), 0, "{}", text(1));
+        let fields = after["metadata"]["managedFields"].to_string();
+        assert!(!fields.contains("f:rollingUpdate") || text(1).contains("rollingUpdate"), "{fields}");
+        // And back.
+        story.apply(&text(0)).await.with_context(|| text(0))?;
+        story.uninstall_all().await?;
+        story.inventory = kyma_object_set::Inventory::new();
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn maps_and_lists_of_custom_resources_become_empty_and_not_null() -> Result<()> {
+    let mut story = Story::begin("empty").await?;
+    let group = format!("{}.io", story.namespace);
+    let anything = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
+    let spec = "{type: object, properties: {auto: {type: object, properties: {heal: {type: boolean}}}, \
+                free: {type: object, nullable: true, x-kubernetes-preserve-unknown-fields: true}, \
+                list: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: \
+                {type: object, required: [name], properties: {name: {type: string}, opts: {type: object, additionalProperties: {type: string}}}}}}}";
+    let crd = super::crds::crd(&group, &["v1"])
+        .replace(anything, &format!("{{type: object, properties: {{spec: {spec}}}}}"));
+    let set = |spec: &str| {
+        format!("{crd}---\napiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: o}}\nspec: {spec}\n")
+    };
+    story.apply(&set("{auto: {heal: true}, free: {a: 1}, list: [{name: a, opts: {k: v}}]}")).await?;
+    story.apply(&set("{auto: {}, free: {}, list: [{name: a, opts: {}}]}")).await?;
+    let spec = live(&story, &group, "Thing").await?["spec"].clone();
+    assert_eq!(spec, json!({"auto": {}, "free": {}, "list": [{"name": "a", "opts": {}}]}));
+    story.apply(&set("{auto: {heal: false}, list: []}")).await?;
+    let spec = live(&story, &group, "Thing").await?["spec"].clone();
+    assert_eq!(spec, json!({"auto": {"heal": false}, "list": []}));
+    // Null in what cannot be null means that it is absent, as in a merge patch of Helm.
+    story.apply(&set("{auto: null}")).await?;
+    assert_eq!(live(&story, &group, "Thing").await?["spec"].get("auto"), None);
+    Ok(())
+}
