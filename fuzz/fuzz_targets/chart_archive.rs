@@ -83,13 +83,21 @@ fn check(archive: &Bytes) {
         let parts: Vec<&str> = path.split('/').collect();
         assert!(!parts.iter().any(|part| matches!(*part, "" | "." | "..")), "{path:?}");
         assert!(!path.contains(['\\', '\0']), "{path:?}");
-        if path.ends_with(SCHEMA) {
+        if is_schema(&parts) {
             check_schema(&content);
         }
         if matches!(parts[..], [_, "charts", file] if file.ends_with(".tgz")) {
             check(&content.into());
         }
     }
+}
+
+/// Returns whether Helm reads a file as the schema of a chart: it is in the folder of the chart or of a subchart.
+fn is_schema(parts: &[&str]) -> bool {
+    let Some((file, folders)) = parts.split_last() else { return false };
+    *file == SCHEMA
+        && folders.len() % 2 == 1
+        && folders.iter().skip(1).step_by(2).all(|folder| *folder == "charts")
 }
 
 fn check_schema(content: &[u8]) {

@@ -23,7 +23,7 @@ pub use policies::{
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
     CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, HookPhase, Hooks,
-    InventoryEntry, KeptRelease, Replaced, ResolvedVersion, TakenOver,
+    InventoryEntry, KeptRelease, ReleaseRevision, Replaced, ResolvedVersion, TakenOver,
 };
 
 /// What is wished for one module on one target.

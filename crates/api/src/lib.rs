@@ -56,9 +56,9 @@ pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
     FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
     HelmHistory, History, HookPhase, HookPolicy, Hooks, InventoryEntry, InventoryGroup, InventoryItem,
-    KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError, Patch, Release, Replaced,
-    ResolvedVersion, Rollback, RollbackMode, SecretRef, SignerIdentity, Source, TakenOver, Timeouts,
-    ValuesFrom, ValuesFromKind, Verify,
+    KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError, Patch, Release, ReleaseRevision,
+    Replaced, ResolvedVersion, Rollback, RollbackMode, SecretRef, SignerIdentity, Source, TakenOver,
+    Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

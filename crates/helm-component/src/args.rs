@@ -1,5 +1,7 @@
 //! Flags of helm-component beside those that every operator has.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +59,9 @@ pub struct ContentArgs {
     /// The helm program (4.x) that renders charts. Default: helm on PATH
     #[arg(long, env = "HELM", value_name = "FILE")]
     pub helm: Option<PathBuf>,
+    /// SHA-256 of the helm program in hex digits; another one is refused
+    #[arg(long, env = "HELM_SHA256", value_name = "DIGEST")]
+    pub helm_sha256: Option<String>,
     /// Registry base host[:port][/path] of OCM components that name none
     #[arg(long, env = "OCI_REGISTRY", value_name = "BASE")]
     pub oci_registry: Option<RegistryBase>,
@@ -113,7 +118,7 @@ impl ContentArgs {
     fn config(&self) -> Result<Config, SetupError> {
         let directory = match &self.artifact_cache_dir {
             Some(directory) => directory.clone(),
-            None => std::env::temp_dir().join(format!("helm-component-{}", std::process::id())),
+            None => private_directory().map_err(SetupError::CacheDirectory)?,
         };
         let mut config = Config::new(directory);
         config.cache_bytes = self.artifact_cache_mib << 20;
@@ -159,11 +164,21 @@ impl ContentArgs {
     /// Finds the render engine; `None` where there is no `helm` and none was named.
     pub fn renderer(&self) -> Result<Option<CachingRenderer<HelmProgram>>, SetupError> {
         match HelmProgram::find(self.helm.as_deref(), RenderLimits::default()) {
-            Ok(helm) => Ok(Some(CachingRenderer::new(helm))),
+            Ok(helm) => {
+                helm.check(self.helm_sha256.as_deref()).map_err(SetupError::Helm)?;
+                Ok(Some(CachingRenderer::new(helm)))
+            }
             Err(crate::render::HelmProgramError::Missing) if self.helm.is_none() => Ok(None),
             Err(error) => Err(SetupError::Helm(error)),
         }
     }
+}
+
+/// Creates a directory with a random name that only this user may enter.
+fn private_directory() -> std::io::Result<PathBuf> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("helm-component-").permissions(Permissions::from_mode(0o700));
+    Ok(builder.tempdir()?.keep())
 }
 
 #[cfg(test)]
@@ -209,6 +224,17 @@ mod tests {
     fn without_flags_there_is_no_proxy_and_nobody_more_is_trusted() {
         let config = config(&[]).unwrap();
         assert!(config.proxy.is_none() && config.proxy_except.is_empty() && config.ca_pem.is_none());
+    }
+
+    #[test]
+    fn the_default_cache_directory_is_private_with_a_random_name() {
+        let (first, second) = (config(&[]).unwrap().cache_dir, config(&[]).unwrap().cache_dir);
+        assert_ne!(first, second);
+        for directory in [first, second] {
+            let mode = std::fs::metadata(&directory).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700);
+            std::fs::remove_dir(directory).unwrap();
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason};
+use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, ReleaseRevision};
 use kyma_artifacts::archive::unpacking;
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trust, TrustRoot};
 use kyma_object_set::{Identity, Kinds, Limits, ObjectSet};
@@ -22,7 +22,7 @@ mod loaded;
 mod only_tests;
 
 pub(crate) use digest::digest;
-pub(crate) use inputs::Inputs;
+pub(crate) use inputs::{Inputs, InstalledRelease};
 pub(crate) use loaded::Loaded;
 pub(crate) use only_tests::OnlyTests;
 
@@ -53,7 +53,7 @@ impl Sources {
         installed: Option<kyma_artifacts::Digest>,
         (credentials, trust): (&Credentials, Option<Arc<Trust>>),
         frozen: &Frozen,
-    ) -> Result<Loaded, Failure> {
+    ) -> Result<Loaded, LoadFailure> {
         let spec = &component.spec;
         let place = source::place(&inputs.source, self.default_base.as_ref())?;
         let artifacts = trust.map_or_else(|| self.artifacts.clone(), |trust| self.artifacts.trusting(trust));
@@ -64,14 +64,20 @@ impl Sources {
         let mut workloads = Workloads { pull_secret, ..Workloads::default() };
         let mut how = How::default();
         let mut warnings = vec![];
+        let mut revision = None;
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
             Content::Manifests { yaml, images, .. } => {
                 workloads.images = LocalisedImages::new(&images);
                 (Text::Plain(yaml), None)
             }
             Content::Chart { chart, .. } => {
-                let request = request(&chart, spec, inputs, kinds);
-                let rendered = self.render(component, &request, frozen).await?;
+                revision =
+                    inputs.revision_of(&source).filter(|_| chart.depends_on_revision(&inputs.merged.values));
+                let request = request(&chart, spec, inputs, kinds, revision.as_ref()).await?;
+                let rendered = self.render_with_own_kinds(component, request, kinds, frozen).await;
+                let reads_kinds = chart.depends_on_api_versions(&inputs.merged.values);
+                let rendered =
+                    rendered.map_err(|failure| LoadFailure { failure, awaits_kinds: reads_kinds })?;
                 how = rendered.how;
                 warnings = warnings_of(&rendered.text);
                 (Text::Rendered(rendered.text), Some(chart))
@@ -85,6 +91,13 @@ impl Sources {
         let release = &inputs.release.namespace;
         let mut prepared = objects::prepare(set, chart.is_some(), kinds, release, &inputs.marks, &workloads);
         prepared.warnings.extend(warnings);
+        let merged = &inputs.merged.values;
+        if chart
+            .as_ref()
+            .is_some_and(|chart| chart.keeps_compiled_versions() && chart.depends_on_api_versions(merged))
+        {
+            prepared.warnings.push(COMPILED_VERSIONS.to_owned());
+        }
         let made_once = match &chart {
             Some(chart) if spec.crds == CrdPolicy::Create => crds(chart).await?,
             _ => BTreeSet::new(),
@@ -107,7 +120,33 @@ impl Sources {
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
             unfrozen: how.unfrozen,
             tests_vary: how.tests_vary,
+            revision,
         })
+    }
+
+    /// Renders with the kinds of the chart's own CRDs, which Helm installs before it renders. If the result lacks some of
+    /// them, as for subcharts that the values disable, renders once more without those kinds.
+    async fn render_with_own_kinds(
+        &self,
+        component: &HelmComponent,
+        request: RenderRequest,
+        kinds: &Kinds,
+        frozen: &Frozen,
+    ) -> Result<Render, Failure> {
+        let rendered = self.render(component, &request, frozen).await?;
+        let served: BTreeSet<String> = kinds.api_versions().into_iter().collect();
+        if request.api_versions.is_subset(&served) {
+            return Ok(rendered);
+        }
+        let set = Text::Rendered(Arc::clone(&rendered.text)).parse()?;
+        let brought: BTreeSet<Identity> = set.crds().map(kyma_object_set::Object::identity).collect();
+        let own = request.chart.own_kinds().iter().filter(|(crd, _)| brought.contains(crd));
+        let expected: BTreeSet<String> = own.flat_map(|(_, names)| names).chain(&served).cloned().collect();
+        if *request.api_versions == expected {
+            return Ok(rendered);
+        }
+        let request = RenderRequest { api_versions: Arc::new(expected), ..request };
+        self.render(component, &request, frozen).await
     }
 
     /// Renders, but where each render would give something else and one is kept. What only tests have by chance is kept
@@ -158,6 +197,23 @@ impl Sources {
 const WARNING: &str = "# renderer warning: ";
 /// Maximum number of warnings that are shown for one render.
 const MAX_WARNINGS: usize = 10;
+/// An error of [`Sources::load`].
+pub(crate) struct LoadFailure {
+    pub failure: Failure,
+    /// Whether a new kind on the target may resolve it: the render failed, and the chart reads the API versions.
+    pub awaits_kinds: bool,
+}
+
+impl From<Failure> for LoadFailure {
+    fn from(failure: Failure) -> Self {
+        Self { failure, awaits_kinds: false }
+    }
+}
+
+/// Warning for a chart that gets API versions that the target does not serve.
+const COMPILED_VERSIONS: &str = "the chart prints .Capabilities.KubeVersion as a whole, so .Capabilities.APIVersions also \
+     has the versions that the helm program was compiled with, which the target may not serve; print \
+     .Capabilities.KubeVersion.Version instead";
 
 /// What a chart was rendered to.
 struct Render {
@@ -194,20 +250,40 @@ fn warnings_of(text: &str) -> Vec<String> {
     warnings
 }
 
-fn request(chart: &Arc<Chart>, spec: &HelmComponentSpec, inputs: &Inputs, kinds: &Kinds) -> RenderRequest {
+async fn request(
+    chart: &Arc<Chart>,
+    spec: &HelmComponentSpec,
+    inputs: &Inputs,
+    kinds: &Kinds,
+    revision: Option<&ReleaseRevision>,
+) -> Result<RenderRequest, Failure> {
     // A thousand words, of which most charts read none.
     let reads_kinds = chart.depends_on_api_versions(&inputs.merged.values);
-    let api_versions = if reads_kinds { kinds.api_versions() } else { Vec::new() };
-    RenderRequest {
+    let mut api_versions = BTreeSet::new();
+    if reads_kinds {
+        api_versions.extend(kinds.api_versions());
+        if spec.crds != CrdPolicy::Skip {
+            api_versions.extend(own_kinds(chart).await?);
+        }
+    }
+    Ok(RenderRequest {
         chart: Arc::clone(chart),
         release: inputs.release.name.clone(),
         namespace: inputs.release.namespace.clone(),
         values: inputs.merged.values.clone(),
         kube_version: kinds.kube_version().to_owned(),
-        api_versions: Arc::new(api_versions.into_iter().collect()),
+        api_versions: Arc::new(api_versions),
+        revision: revision.map(|revision| u32::try_from(revision.number).unwrap_or(1)),
         crds: spec.crds != CrdPolicy::Skip,
         deadline: render_deadline(spec),
-    }
+    })
+}
+
+/// Returns the API versions and kinds of the chart's own CRDs, as in `.Capabilities.APIVersions`.
+async fn own_kinds(chart: &Arc<Chart>) -> Result<Vec<String>, Failure> {
+    let (chart, archive) = (Arc::clone(chart), chart.archive().clone());
+    let read = unpacking(archive, move |_| chart.own_kinds().values().flatten().cloned().collect()).await;
+    read.map_err(|error| Failure::new(Reason::Internal, error.to_string()))
 }
 
 enum Text {

@@ -31,7 +31,10 @@ pub enum SetupError {
     /// The artifact cache, its HTTP client or the roots of trust cannot be set up.
     #[error(transparent)]
     Artifacts(ArtifactError),
-    /// The named `helm` is not there.
+    /// The directory of the artifact cache cannot be created.
+    #[error("cannot create a directory for the artifact cache: {0}")]
+    CacheDirectory(#[source] std::io::Error),
+    /// The `helm` program is missing or is not the expected one.
     #[error(transparent)]
     Helm(HelmProgramError),
 }

@@ -120,6 +120,7 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
         uses_lookup: form.uses_lookup,
         unfrozen: None,
         tests_vary: false,
+        revision: None,
     })
 }
 
@@ -149,6 +150,7 @@ mod tests {
             uses_lookup: true,
             unfrozen: None,
             tests_vary: false,
+            revision: None,
         }
     }
 

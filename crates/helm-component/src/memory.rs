@@ -7,7 +7,7 @@ use std::time::Instant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
     CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus, HelmHistory,
-    Hooks, KeptRelease, Reason, Replaced, ResolvedVersion, TakenOver, condition,
+    Hooks, KeptRelease, Reason, ReleaseRevision, Replaced, ResolvedVersion, TakenOver, condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
@@ -35,6 +35,8 @@ pub(crate) struct Recorded {
     pub replaces: Option<Replaced>,
     /// The version that the chart's range stands for.
     pub resolved: Option<ResolvedVersion>,
+    /// Revision of the release that was sent last, if its chart reads it.
+    pub revision: Option<ReleaseRevision>,
     /// How far the chart's hooks are.
     pub hooks: Option<Hooks>,
     /// What Helm's record on the target says.
@@ -76,6 +78,8 @@ pub(crate) struct Session {
     pub(crate) looking: Option<Looking>,
     /// Whether something waits for a kind, so that each pass asks anew what the target serves.
     pub(crate) kinds_awaited: bool,
+    /// Whether the render failed and the chart reads the API versions, so that a new kind may resolve it.
+    pub(crate) render_awaits_kinds: bool,
     /// Whether objects were sent.
     pub(crate) has_sent: bool,
     /// Whether a pass that sent other content than what is on record may have been cut off: what it sent is not known.
@@ -193,6 +197,7 @@ impl Recorded {
             resource: status.resource.clone(),
             replaces: status.replaces.clone(),
             resolved: status.resolved.clone(),
+            revision: status.revision.clone(),
             hooks: status.hooks.clone(),
             history: status.history.clone(),
             taken_over: status.taken_over.clone(),

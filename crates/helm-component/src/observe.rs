@@ -52,7 +52,8 @@ pub(crate) fn inputs(
         kyma: is_kymas.then(|| format!("{namespace}/{name}")),
         version: component.spec.module.as_ref().map(|module| module.version.clone()),
     };
-    let release = release::of(name, &component.spec, &context.settings.target_namespace);
+    let release =
+        release::of(name, &component.spec, component.status.as_ref(), &context.settings.target_namespace);
     Inputs::of(&component.spec, resolved, from, release, marks, kube_version, additions)
 }
 
@@ -283,6 +284,7 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
     asks(session.recorded.digests.kinds.as_ref())
         || asks(session.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))
         || session.recorded.pending
+        || session.render_awaits_kinds
         || !pass.done.waiting.is_empty()
         || missing.next().is_some()
         || (pass.order == Order::Install && recorded.any(is_lost))

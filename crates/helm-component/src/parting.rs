@@ -90,6 +90,7 @@ mod tests {
             uses_lookup: false,
             unfrozen: None,
             tests_vary: false,
+            revision: None,
             render: None,
         }
     }

@@ -88,8 +88,20 @@ impl Pass<'_> {
         release::of(
             &self.dependent.name,
             &self.context.resource.spec,
+            self.context.resource.status.as_ref(),
             &self.context.settings.target_namespace,
         )
+    }
+
+    /// Returns the release name for the status, if it was shortened with a hash.
+    pub(crate) fn recorded_release_name(&self) -> Option<String> {
+        let release = self.release();
+        let name = release.shortened_name(&self.dependent.name, &self.context.resource.spec)?;
+        let without_hash = self.context.resource.status.as_ref().is_some_and(|status| {
+            release::of(&self.dependent.name, &self.context.resource.spec, None, "").name != name
+                && status.release_name.is_none()
+        });
+        (!without_hash).then(|| name.to_owned())
     }
 }
 

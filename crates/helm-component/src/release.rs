@@ -1,9 +1,12 @@
 //! Names that a release has on its target.
 
-use kyma_api::HelmComponentSpec;
+use kyma_api::{HelmComponentSpec, HelmComponentStatus};
+use sha2::{Digest as _, Sha256};
 
 /// Longest release name (Helm's rule).
 const NAME: usize = 53;
+/// Hex digits of the hash at the end of a shortened name.
+const HASH: usize = 8;
 
 /// Name and namespace of a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,30 +21,67 @@ pub struct Release {
     pub storage_namespace: String,
 }
 
-/// The release of a component: as its spec says, else named after the module, else after the component.
-pub fn of(component: &str, spec: &HelmComponentSpec, default_namespace: &str) -> Release {
+/// Returns the release of a component: as in its spec, else named after the module, else after the component. If that
+/// name is too long, `status` decides which shortened name is in use.
+pub fn of(
+    component: &str,
+    spec: &HelmComponentSpec,
+    status: Option<&HelmComponentStatus>,
+    default_namespace: &str,
+) -> Release {
     let wanted = spec.release.as_ref();
-    let module = spec.module.as_ref().map(|module| module.name.as_str());
-    let name = wanted.and_then(|release| release.name.as_deref()).or(module).unwrap_or(component);
+    let name = Release::full_name(component, spec);
     let namespace = wanted.and_then(|release| release.namespace.as_deref()).unwrap_or(default_namespace);
     let storage = wanted.and_then(|release| release.storage_namespace.as_deref());
     Release {
-        name: label(name),
+        name: label(name, status),
         namespace: namespace.to_owned(),
         storage_namespace: storage.unwrap_or(namespace).to_owned(),
         create_namespace: wanted.and_then(|release| release.create_namespace).unwrap_or(true),
     }
 }
 
-/// A name that Helm accepts: module names may hold dots and be longer.
-fn label(name: &str) -> String {
-    let text: String = name
-        .to_lowercase()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .take(NAME)
-        .collect();
-    text.trim_matches('-').to_owned()
+/// Returns a name that Helm accepts: module and component names may have dots and be longer. A name that is too long is
+/// shortened and ends with a hash of the full name, so that names with the same beginning stay different. A release that
+/// an earlier version installed under a shortened name without a hash keeps that name.
+fn label(name: &str, status: Option<&HelmComponentStatus>) -> String {
+    let text = characters(name);
+    let whole = text.trim_matches('-');
+    if whole.len() <= NAME {
+        return whole.to_owned();
+    }
+    if status.is_some_and(|status| status.release_name.is_none() && is_installed(status)) {
+        return text.chars().take(NAME).collect::<String>().trim_matches('-').to_owned();
+    }
+    let hash: String = hex::encode(Sha256::digest(name.as_bytes())).chars().take(HASH).collect();
+    let cut: String = whole.chars().take(NAME - HASH - 1).collect();
+    format!("{}-{hash}", cut.trim_end_matches('-'))
+}
+
+fn characters(name: &str) -> String {
+    name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+}
+
+/// Returns whether a release of the component was sent.
+fn is_installed(status: &HelmComponentStatus) -> bool {
+    let has_source = status.digests.as_ref().is_some_and(|digests| digests.source.is_some());
+    let has_objects =
+        status.objects.is_some() || status.packed_objects.is_some() || status.inventory.is_some();
+    has_source || has_objects
+}
+
+impl Release {
+    /// Returns the name if it was shortened. The status must have it before objects are sent.
+    pub(crate) fn shortened_name(&self, component: &str, spec: &HelmComponentSpec) -> Option<&str> {
+        let release = Self::full_name(component, spec);
+        (characters(release).trim_matches('-').len() > NAME).then_some(self.name.as_str())
+    }
+
+    fn full_name<'a>(component: &'a str, spec: &'a HelmComponentSpec) -> &'a str {
+        let module = spec.module.as_ref().map(|module| module.name.as_str());
+        let wanted = spec.release.as_ref().and_then(|release| release.name.as_deref());
+        wanted.or(module).unwrap_or(component)
+    }
 }
 
 #[cfg(test)]
@@ -53,7 +93,7 @@ mod tests {
     fn named(spec: serde_json::Value) -> Release {
         let mut spec = spec;
         spec["source"] = json!({});
-        of("comp", &serde_json::from_value(spec).unwrap(), "kyma-system")
+        of("comp", &serde_json::from_value(spec).unwrap(), None, "kyma-system")
     }
 
     #[test]
@@ -77,8 +117,34 @@ mod tests {
 
     #[test]
     fn names_that_helm_would_refuse_are_made_acceptable() {
-        assert_eq!(label("Some.Module"), "some-module");
-        assert_eq!(label(&"x".repeat(60)).len(), NAME);
-        assert_eq!(label(&format!("{}-tail", "x".repeat(52))), "x".repeat(52));
+        assert_eq!(label("Some.Module", None), "some-module");
+        assert_eq!(label(&"x".repeat(60), None).len(), NAME);
+        let cut = label(&format!("{}-tail", "x".repeat(52)), None);
+        assert!(cut.starts_with(&"x".repeat(44)) && cut.len() == NAME, "{cut}");
+        assert_eq!(label(&"x".repeat(53), None), "x".repeat(53));
+    }
+
+    #[test]
+    fn names_that_differ_after_53_characters_stay_different() {
+        let stem = "observability-team-application-with-a-long-name-in-the-environment";
+        let (first, second) = (label(&format!("{stem}-dev"), None), label(&format!("{stem}-prod"), None));
+        assert_ne!(first, second);
+        for name in [first, second, label(&format!("{}.{}", "a".repeat(43), "b".repeat(20)), None)] {
+            assert!(name.len() <= NAME && !name.ends_with('-') && !name.contains("--"), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_installed_release_keeps_its_name_without_hash() {
+        let long = "x".repeat(60);
+        let status =
+            |value: serde_json::Value| -> HelmComponentStatus { serde_json::from_value(value).unwrap() };
+        let installed = status(json!({"digests": {"source": "sha256:1"}}));
+        assert_eq!(label(&long, Some(&installed)), "x".repeat(53));
+        let hashed = label(&long, None);
+        let named = status(json!({"digests": {"source": "sha256:1"}, "releaseName": hashed}));
+        assert_eq!(label(&long, Some(&named)), hashed);
+        assert_eq!(label(&long, Some(&status(json!({})))), hashed);
+        assert_eq!(label("short", Some(&installed)), "short");
     }
 }

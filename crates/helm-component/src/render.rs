@@ -6,19 +6,23 @@
 mod cache;
 mod chance;
 mod chart;
+mod context_template;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod helm;
 mod kinds;
+mod launcher;
 mod message;
 mod pattern;
 mod process;
+mod release_use;
 mod version;
 
 pub use cache::CachingRenderer;
 pub use chance::Varies;
 pub use chart::{Chart, ChartFault};
 pub use helm::{HelmProgram, HelmProgramError};
+pub use launcher::run_if_launcher;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,6 +49,8 @@ pub struct RenderRequest {
     pub kube_version: String,
     /// All that the target serves, for `.Capabilities.APIVersions`: `group/version` and `group/version/Kind`, sorted.
     pub api_versions: Arc<BTreeSet<String>>,
+    /// `.Release.Revision`: 1 is an installation, any other number an upgrade. `None` if no text reads it.
+    pub revision: Option<u32>,
     /// Whether what lies in the chart's `crds/` is part of the result.
     pub crds: bool,
     /// Wall time instead of [`RenderLimits::deadline`]; does not change the result.
@@ -87,6 +93,9 @@ impl RenderRequest {
         // `serde_json::Map` is sorted by key, so equal values serialise alike.
         hash.update(serde_json::to_vec(&self.values).unwrap_or_default());
         hash.update([u8::from(self.crds)]);
+        if let Some(revision) = self.revision {
+            hash.update(revision.to_le_bytes());
+        }
         for version in self.api_versions.iter().filter(|_| kinds_count) {
             hash.update(version);
             hash.update([0]);

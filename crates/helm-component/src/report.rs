@@ -69,6 +69,8 @@ pub(crate) struct Finding {
     back: Option<Back>,
     /// When what cannot be told by an event is looked at again, though all is as wished.
     again: Option<std::time::Duration>,
+    /// Whether the render failed and a new kind on the target may resolve it.
+    renders_with_kinds: bool,
 }
 
 impl Finding {
@@ -95,7 +97,8 @@ impl Finding {
         let silent = observe::awaits_groups(pass) || missing.has_silent();
         let lag = observe::kinds_lag(pass) || silent;
         let unserved = seen.default_resource == DefaultResource::Unserved;
-        pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending;
+        let renders_with = pass.session.render_awaits_kinds;
+        pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending || renders_with;
         if seen.default_seen {
             // From now on its watch reports the deletion.
             pass.session.default_confirmed = false;
@@ -130,6 +133,7 @@ impl Finding {
             was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             back: Back::of(pass, seen),
             again: way_back::again(pass),
+            renders_with_kinds: renders_with,
         }
     }
 }
@@ -273,7 +277,11 @@ impl Finding {
                 let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
                 Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
             }
-            Rest::Failed(failure) => Progress::stopped(failure),
+            Rest::Failed(failure) => {
+                // A target serves a kind only some time after its CRD was created.
+                let look = look.filter(|_| self.renders_with_kinds);
+                Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
+            }
             Rest::Removing(names) => {
                 Progress::working(format!("waiting until these are gone: {}", list(&names)))
             }

@@ -31,6 +31,8 @@ use clap::{CommandFactory as _, Parser as _};
 use clap_complete::CompleteEnv;
 
 fn main() -> ExitCode {
+    // Before any thread starts: the sandbox of the render program is set up in this process.
+    helm_component::render::run_if_launcher();
     // Before the runtime starts: a shell that asks for names gets an answer and nothing else happens.
     CompleteEnv::with_factory(cli::Cli::command).complete();
     let cli = cli::Cli::parse();

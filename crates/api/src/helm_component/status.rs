@@ -54,6 +54,13 @@ pub struct HelmComponentStatus {
     /// The version that the range in source.chart.version stands for. Absent: it is no range, or nothing was found yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<ResolvedVersion>,
+    /// Name of the release, shortened and with a hash, if the desired name is longer than Helm's 53 characters.
+    /// Absent: the name is the desired one, or an earlier version shortened it without a hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_name: Option<String>,
+    /// Revision of the release that was sent last, as in .Release.Revision. Absent: no chart has read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<ReleaseRevision>,
     /// How far the chart's hooks are. Absent: it has none, or none ran yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
@@ -84,6 +91,16 @@ pub struct HelmComponentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
     pub overridden: Option<Vec<String>>,
+}
+
+/// The revision of a release.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseRevision {
+    /// 1 for an installation, incremented with each change of content or values that is sent.
+    pub number: i64,
+    /// Digest of the content, the values, and the release's name and namespace.
+    pub release: String,
 }
 
 /// One object on the target.

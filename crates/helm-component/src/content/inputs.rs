@@ -1,6 +1,6 @@
 //! What decides a component's objects.
 
-use kyma_api::{HelmComponentSpec, Reason, ResolvedVersion, Source};
+use kyma_api::{HelmComponentSpec, Reason, ReleaseRevision, ResolvedVersion, Source};
 use kyma_object_set::Yielded;
 use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
@@ -37,6 +37,19 @@ pub(crate) struct Inputs {
     pub wish: String,
     /// Digest of the values.
     pub values_digest: String,
+    /// The installed release, from which the next revision follows.
+    pub installed: InstalledRelease,
+}
+
+/// The release that was sent last, from the status.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InstalledRelease {
+    /// Its revision; absent if no chart read one yet.
+    pub revision: Option<ReleaseRevision>,
+    /// Digest of its artifact.
+    pub source: Option<String>,
+    /// Digest of its values.
+    pub values: Option<String>,
 }
 
 impl Inputs {
@@ -98,7 +111,20 @@ impl Inputs {
             whole[unasked] = Value::Null;
         }
         let (digest, wish) = (digest(&[text.as_bytes()]), digest(&[whole.to_string().as_bytes()]));
-        Ok(Self { source, release, marks, merged, changes, yielded, additions, digest, wish, values_digest })
+        let installed = InstalledRelease::default();
+        Ok(Self {
+            source,
+            release,
+            marks,
+            merged,
+            changes,
+            yielded,
+            additions,
+            digest,
+            wish,
+            values_digest,
+            installed,
+        })
     }
 
     /// Whether a release of this chart, with these values, is what is asked for.
@@ -115,6 +141,26 @@ impl Inputs {
     pub(crate) fn release_digest(&self, source: &str) -> String {
         let Release { name, namespace, .. } = &self.release;
         digest(&[json!([source, self.values_digest, name, namespace]).to_string().as_bytes()])
+    }
+
+    /// Returns these inputs with the installed release.
+    pub(crate) fn after(&self, installed: InstalledRelease) -> Self {
+        Self { installed, ..self.clone() }
+    }
+
+    /// Returns the revision of the release from an artifact: that of the release that was sent last if it is the same, and
+    /// the next one otherwise.
+    pub(crate) fn revision_of(&self, source: &str) -> Option<ReleaseRevision> {
+        let release = self.release_digest(source);
+        let InstalledRelease { revision, source: installed, values } = &self.installed;
+        let is_same = installed.as_deref() == Some(source) && values.as_ref() == Some(&self.values_digest);
+        let number = match revision {
+            Some(last) if last.release == release => last.number,
+            Some(last) => last.number.saturating_add(1),
+            None if installed.is_none() || is_same => 1,
+            None => 2,
+        };
+        Some(ReleaseRevision { number, release })
     }
 
     /// The chart's version, where its source names one.
@@ -153,7 +199,7 @@ mod tests {
 
     fn digest_of(source: &Value, additions: Additions) -> String {
         let spec: HelmComponentSpec = serde_json::from_value(json!({"source": source})).unwrap();
-        let release = crate::release::of("c", &spec, "here");
+        let release = crate::release::of("c", &spec, None, "here");
         let marks = Marks { owner: "abc".to_owned(), kyma: None, version: None };
         Inputs::of(&spec, None, &Map::new(), release, marks, "1.36", additions).unwrap().digest
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kyma_api::annotations;
+use kyma_api::{ReleaseRevision, annotations};
 use kyma_object_set::{Identity, Kinds, Object};
 
 use crate::objects::Prepared;
@@ -42,6 +42,8 @@ pub(crate) struct Loaded {
     pub unfrozen: Option<String>,
     /// Whether another render would give other tests, and this one is not kept.
     pub tests_vary: bool,
+    /// Revision of the release, if the chart reads it.
+    pub revision: Option<ReleaseRevision>,
 }
 
 impl Loaded {

@@ -136,10 +136,18 @@ impl Pass<'_> {
         if of_release && recorded.is_other_release(loaded) {
             left.values = None;
         }
-        if left != recorded.digests {
-            let fields = FreeForm::from_iter([("digests".to_owned(), json!(left))]);
+        let release_name = self.recorded_release_name();
+        let is_named =
+            self.context.resource.status.as_ref().is_some_and(|status| status.release_name == release_name);
+        let revision = loaded.revision.clone().or_else(|| recorded.revision.clone());
+        if left != recorded.digests || revision != recorded.revision || (release_name.is_some() && !is_named)
+        {
+            let mut fields = FreeForm::from_iter([("digests".to_owned(), json!(left))]);
+            fields.insert("revision".to_owned(), json!(revision));
+            fields.extend(release_name.map(|name| ("releaseName".to_owned(), json!(name))));
             self.context.checkpoint(fields).await?;
             self.session.recorded.digests = left;
+            self.session.recorded.revision = revision;
         }
         self.session.is_cut_off = true;
         self.remember();

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Secret;
-use kyma_api::{HelmComponent, Reason};
+use kyma_api::{Digests, HelmComponent, Reason};
 use kyma_artifacts::{Credentials, Trust};
 use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
 use crate::away::away;
-use crate::content::Loaded;
+use crate::content::{InstalledRelease, LoadFailure, Loaded};
 use crate::frozen::{Frozen, Standing};
 use crate::injection;
 use crate::looking::Looking;
@@ -47,8 +47,20 @@ impl Pass<'_> {
                 self.done.watching = false;
                 self.rescope();
             }
-            Err(failure) => self.done.load = Some(failure),
+            Err(failure) => {
+                self.done.load = Some(failure);
+                if self.session.render_awaits_kinds {
+                    self.watch_arrivals();
+                }
+            }
         }
+    }
+
+    /// Watches for new kinds after a failed render, since one of them may resolve it.
+    fn watch_arrivals(&mut self) {
+        let failure = self.done.load.take();
+        self.watch();
+        self.done.load = failure.or(self.done.load.take());
     }
 
     /// The content, unless the status could not say what is on the target of it.
@@ -75,9 +87,16 @@ impl Pass<'_> {
     pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
+        self.session.render_awaits_kinds = false;
         let mut loaded = match taken(self).cloned() {
             Some(kept) => self.load_kept(&kept).await?,
-            None => self.load_wished().await?,
+            None => match self.load_wished().await {
+                Ok(loaded) => loaded,
+                Err(LoadFailure { failure, awaits_kinds }) => {
+                    self.session.render_awaits_kinds = awaits_kinds;
+                    return Err(failure);
+                }
+            },
         };
         self.session.injected.clear();
         if injects && loaded.raw {
@@ -96,8 +115,11 @@ impl Pass<'_> {
     }
 
     /// What the spec wishes, from its source.
-    async fn load_wished(&self) -> Result<Loaded, Failure> {
+    async fn load_wished(&self) -> Result<Loaded, LoadFailure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
+        let Digests { source, values, .. } = self.session.recorded.digests.clone();
+        let revision = self.session.recorded.revision.clone();
+        let inputs = &inputs.after(InstalledRelease { revision, source, values });
         let way = (&credentials(self.shared, self.context).await?, self.trust().await?);
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);

@@ -1,10 +1,11 @@
 //! A chart's files, read within bounds before any engine sees them.
 
-use std::collections::BTreeSet;
-use std::sync::LazyLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{LazyLock, OnceLock};
 
 use bytes::Bytes;
 use kyma_artifacts::ArtifactError;
+use kyma_object_set::Identity;
 use regex::bytes::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -12,13 +13,17 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::chance::{Chance, Varies};
+use super::context_template;
 use super::kinds::KindsUse;
 use super::pattern::pattern;
+use super::release_use::ReleaseUse;
 use super::version::VersionUse;
 
 mod crds;
+mod schemas;
 mod tree;
 
+use schemas::{Schemas, is_schema};
 use tree::Tree;
 
 /// Why a chart is refused.
@@ -74,7 +79,11 @@ pub struct Chart {
     uses_lookup: bool,
     kinds_use: KindsUse,
     version_use: VersionUse,
+    release_use: ReleaseUse,
     chance: Chance,
+    prints_kube_version: bool,
+    schemas: Schemas,
+    own_kinds: OnceLock<BTreeMap<Identity, BTreeSet<String>>>,
 }
 
 impl std::fmt::Debug for Chart {
@@ -113,20 +122,25 @@ impl Chart {
     /// Reads a `.tgz` and refuses what must not reach an engine: bombs, references from a schema to files or
     /// URLs, library charts, chart API versions other than v1 and v2.
     pub fn open(archive: &[u8]) -> Result<Self, ChartFault> {
-        let tree = Tree::read(archive)?;
+        let mut tree = Tree::read(archive)?;
         let mut root: Option<Metadata> = None;
         let (mut uses_lookup, mut chance) = (false, Chance::default());
         let (mut kinds_use, mut version_use) = (KindsUse::default(), VersionUse::default());
+        let (mut release_use, mut schemas) = (ReleaseUse::default(), Schemas::default());
+        let (mut prints_kube_version, mut has_git_version) = (false, false);
         tree.each(&mut |file, bytes| {
             if file == "Chart.yaml" {
                 let metadata = serde_saphyr::from_slice(without_bom(bytes))
                     .map_err(|_| ChartFault::NotAChart { what: "its Chart.yaml lacks name or version" })?;
                 root = Some(metadata);
             }
-            if file.rsplit('/').next() == Some("values.schema.json") {
-                check_schema(file, without_bom(bytes))?;
+            if is_schema(file) {
+                schemas.see(file, without_bom(bytes));
             }
             kinds_use.see(bytes);
+            release_use.see(bytes);
+            prints_kube_version |= PRINTED_VERSION.is_match(bytes);
+            has_git_version |= GIT_VERSION.is_match(bytes);
             version_use.see(file, bytes);
             let is_template = file.contains("templates/");
             uses_lookup |= is_template && LOOKUP.is_match(bytes);
@@ -136,6 +150,8 @@ impl Chart {
         let root = root.ok_or(ChartFault::NotAChart { what: "it has no Chart.yaml" })?;
         root.installable()?;
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(archive)));
+        tree.replace(&mut |file| schemas.replacement(file));
+        tree.add_context_template(&Bytes::from(context_template::template(has_git_version)));
         let archive = tree.pack()?;
         let Metadata { name, version, app_version, .. } = root;
         let app_version = match app_version {
@@ -143,7 +159,21 @@ impl Chart {
             Value::Null => String::new(),
             other => other.to_string(),
         };
-        Ok(Self { archive, digest, name, version, app_version, uses_lookup, kinds_use, version_use, chance })
+        Ok(Self {
+            archive,
+            digest,
+            name,
+            version,
+            app_version,
+            uses_lookup,
+            kinds_use,
+            version_use,
+            release_use,
+            chance,
+            prints_kube_version,
+            schemas,
+            own_kinds: OnceLock::new(),
+        })
     }
 
     /// The chart for an engine: a gzipped tar of what was read, packed anew, so that no other reader of archives
@@ -181,6 +211,22 @@ impl Chart {
     /// the values tells: it names the list, or hands on what has it.
     pub fn depends_on_api_versions(&self, values: &Map<String, Value>) -> bool {
         self.kinds_use.counts(values)
+    }
+
+    /// Returns whether the revision of the release, or that it is an upgrade, can change the result with these values.
+    pub fn depends_on_revision(&self, values: &Map<String, Value>) -> bool {
+        self.release_use.counts(values)
+    }
+
+    /// Returns whether a template prints `.Capabilities.KubeVersion` as a whole. It then has to be Helm's own value, so
+    /// the API versions that the program was compiled with stay in the list.
+    pub(crate) fn keeps_compiled_versions(&self) -> bool {
+        self.prints_kube_version
+    }
+
+    /// Returns the fault of a refused schema, if that is why a render failed.
+    pub(super) fn schema_fault(&self, error_text: &str) -> Option<ChartFault> {
+        self.schemas.fault_in(error_text)
     }
 
     /// Whether any text of it, or of the values, names the version of Kubernetes.
@@ -272,51 +318,10 @@ impl TemplateText {
 
 static LOOKUP: LazyLock<Regex> = LazyLock::new(|| pattern(r"\blookup\s"));
 
-fn check_schema(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
-    let schema: Value =
-        serde_json::from_slice(bytes).map_err(|_| ChartFault::SchemaUnreadable { file: file.to_owned() })?;
-    let mut open = vec![&schema];
-    while let Some(value) = open.pop() {
-        match value {
-            Value::Array(items) => open.extend(items),
-            Value::Object(fields) => {
-                for (key, value) in fields {
-                    let target = value.as_str().unwrap_or("#");
-                    let leads_out = match key.as_str() {
-                        "$ref" | "$dynamicRef" | "$recursiveRef" => !target.starts_with('#'),
-                        "$schema" => value.is_string() && !is_draft(target),
-                        _ => false,
-                    };
-                    if leads_out {
-                        return Err(ChartFault::RemoteReference {
-                            file: file.to_owned(),
-                            target: target.chars().take(200).collect(),
-                        });
-                    }
-                    open.push(value);
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Whether a `$schema` is one that engines know by heart; any other is fetched.
-fn is_draft(target: &str) -> bool {
-    let target = target.strip_suffix('#').unwrap_or(target);
-    let target = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://"));
-    let path = target.and_then(|target| target.strip_prefix("json-schema.org/"));
-    let known = [
-        "schema",
-        "draft-04/schema",
-        "draft-06/schema",
-        "draft-07/schema",
-        "draft/2019-09/schema",
-        "draft/2020-12/schema",
-    ];
-    path.is_some_and(|path| known.contains(&path))
-}
+/// `.Capabilities.KubeVersion` without a field after it.
+static PRINTED_VERSION: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"Capabilities\.KubeVersion(?:[^.\w]|\z)"));
+static GIT_VERSION: LazyLock<Regex> = LazyLock::new(|| pattern(r"GitVersion"));
 
 /// Helm drops the byte order mark of every file.
 fn without_bom(bytes: &[u8]) -> &[u8] {

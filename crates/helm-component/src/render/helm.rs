@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kyma_artifacts::archive::unpacking;
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use super::chart::TemplateText;
+use super::context_template::{REVISION, TARGET_VERSIONS_BEGIN};
 use super::{Reads, RenderError, RenderLimits, RenderRequest, Rendered, Renderer, message, process};
 
 /// Why there is no usable `helm` program.
@@ -24,15 +26,60 @@ pub enum HelmProgramError {
     /// Named, but not there.
     #[error("--helm names {0}, which is not a file")]
     NotAFile(PathBuf),
+    /// The program is not Helm 4, or does not run.
+    #[error("{} is not Helm 4: its version is {found:?}", .path.display())]
+    Version {
+        /// The program.
+        path: PathBuf,
+        /// Its output.
+        found: String,
+    },
+    /// The program has another digest than the expected one.
+    #[error("{} has digest sha256:{found}, and --helm-sha256 expects {expected}", .path.display())]
+    Digest {
+        /// The program.
+        path: PathBuf,
+        /// The digest expected.
+        expected: String,
+        /// The digest of the file.
+        found: String,
+    },
+    /// The program cannot be read.
+    #[error("{}: {source}", .path.display())]
+    Unreadable {
+        /// The program.
+        path: PathBuf,
+        /// The error of the file system.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Maximum length of a version in messages, in characters.
+const MAX_VERSION_LENGTH: usize = 64;
+
+/// Identifies a file by its inode, size and times. It changes when the file is replaced or written.
+#[derive(Debug, PartialEq, Eq)]
+struct FileIdentity([i64; 6]);
+
+impl FileIdentity {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let found = std::fs::metadata(path)?;
+        let numbers = [found.dev(), found.ino(), found.size()].map(u64::cast_signed);
+        let [device, inode, size] = numbers;
+        Ok(Self([device, inode, size, found.mtime(), found.mtime_nsec(), found.ctime()]))
+    }
 }
 
 /// Runs `helm template` in a sandbox: empty environment, private home and working directory, bounds on time,
 /// memory, processor time and output, values by pipe, no kubeconfig, no plugins, no network reads.
 ///
-/// `.Release.IsInstall` is always true and `.Release.Revision` 1 (as in Argo CD), so that a release renders
-/// alike every time; `lookup` finds nothing.
+/// `.Capabilities.APIVersions` has the API versions of the request and no others, unless the chart prints
+/// `.Capabilities.KubeVersion` as a whole; `.Release.Revision`, `.IsInstall` and `.IsUpgrade` follow the request's
+/// revision; `lookup` finds nothing.
 pub struct HelmProgram {
     program: PathBuf,
+    identity: Option<FileIdentity>,
     limits: RenderLimits,
     slots: Arc<Semaphore>,
 }
@@ -50,7 +97,44 @@ impl HelmProgram {
                 .ok_or(HelmProgramError::Missing)?,
         };
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        Ok(Self { program, limits, slots: Arc::new(Semaphore::new(cores)) })
+        let identity = FileIdentity::of(&program).ok();
+        Ok(Self { program, identity, limits, slots: Arc::new(Semaphore::new(cores)) })
+    }
+
+    /// Checks that the program is Helm 4 and, if `sha256` (hex digits) is given, that its digest is that.
+    ///
+    /// # Errors
+    /// If it is not Helm 4, has another digest, or cannot be read.
+    pub fn check(&self, sha256: Option<&str>) -> Result<(), HelmProgramError> {
+        let path = || self.program.clone();
+        let unreadable = |source| HelmProgramError::Unreadable { path: path(), source };
+        if let Some(expected) = sha256 {
+            let expected = expected.trim_start_matches("sha256:").to_ascii_lowercase();
+            let found = hex::encode(Sha256::digest(std::fs::read(&self.program).map_err(unreadable)?));
+            if found != expected {
+                return Err(HelmProgramError::Digest { path: path(), expected, found });
+            }
+        }
+        let home = tempfile::tempdir().map_err(unreadable)?;
+        let mut command = std::process::Command::new(&self.program);
+        let command =
+            command.args(["version", "--template={{.Version}}"]).env_clear().env("HOME", home.path());
+        let output = command.stdin(std::process::Stdio::null()).output().map_err(unreadable)?;
+        let found: String =
+            String::from_utf8_lossy(&output.stdout).trim().chars().take(MAX_VERSION_LENGTH).collect();
+        if output.status.success() && found.starts_with("v4.") {
+            return Ok(());
+        }
+        Err(HelmProgramError::Version { path: path(), found })
+    }
+
+    /// Refuses a program that was replaced or changed since the operator started.
+    fn check_unchanged(&self) -> Result<(), RenderError> {
+        if FileIdentity::of(&self.program).ok() == self.identity {
+            return Ok(());
+        }
+        let detail = format!("{} changed since the operator started: restart it", self.program.display());
+        Err(RenderError::Engine { detail })
     }
 
     async fn template(&self, request: &RenderRequest) -> Result<Rendered, RenderError> {
@@ -72,6 +156,7 @@ impl HelmProgram {
         tokio::fs::write(&archive, request.chart.archive())
             .await
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
+        self.check_unchanged()?;
         let args = arguments(request, &archive);
         let deadline = request.deadline.unwrap_or(self.limits.deadline);
         let limits = RenderLimits { deadline, ..self.limits };
@@ -87,11 +172,15 @@ impl HelmProgram {
             let limit = usize::try_from(limits.memory).unwrap_or(usize::MAX);
             return Err(RenderError::TooLarge { what: "what the templates keep in memory", limit });
         }
+        let error_text = String::from_utf8_lossy(&output.stderr);
+        if let Some(fault) = request.chart.schema_fault(&error_text) {
+            return Err(RenderError::Chart(fault));
+        }
         let chart = Arc::clone(&request.chart);
         let text = unpacking(request.chart.archive().clone(), move |_| TemplateText::of(&chart))
             .await
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
-        Err(message::reduce(&String::from_utf8_lossy(&output.stderr), &text))
+        Err(message::reduce(&error_text, &text))
     }
 }
 
@@ -112,7 +201,16 @@ fn arguments(request: &RenderRequest, archive: &Path) -> Vec<String> {
         args.push("--include-crds".to_owned());
     }
     // Where nobody looks at them they are not told: then one render serves targets of other kinds too.
+    if let Some(revision) = request.revision {
+        args.push(format!("--api-versions={REVISION}{revision}"));
+        if revision > 1 {
+            args.push("--is-upgrade".to_owned());
+        }
+    }
     if request.chart.depends_on_api_versions(&request.values) {
+        if !request.chart.keeps_compiled_versions() {
+            args.push(format!("--api-versions={TARGET_VERSIONS_BEGIN}"));
+        }
         args.extend(request.api_versions.iter().map(|version| format!("--api-versions={version}")));
     }
     args.push("--".to_owned());

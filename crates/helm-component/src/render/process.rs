@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use super::{RenderError, RenderLimits};
+use super::{RenderError, RenderLimits, launcher};
 
 /// How much of the program's error text is looked at.
 const ERROR_TEXT: usize = 64 << 10;
@@ -23,8 +25,7 @@ pub(super) struct Output {
 
 /// Runs `program` in the private directory `home`, with `stdin` as its input.
 ///
-/// The limits are set from outside after the start: `program` must not do anything that matters before it has
-/// read its whole input, which is written only then.
+/// The launcher sets the limits before the program starts. The program and all its descendants end with this call.
 pub(super) async fn run(
     program: &Path,
     args: &[String],
@@ -32,8 +33,8 @@ pub(super) async fn run(
     stdin: Vec<u8>,
     limits: &RenderLimits,
 ) -> Result<Output, RenderError> {
-    let mut child = spawn(program, args, home)?;
-    restrict(&child, limits)?;
+    let mut child = spawn(program, args, home, limits)?;
+    let _group = ProcessGroup::of(&child);
     let (Some(mut input), Some(stdout), Some(stderr)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
@@ -54,16 +55,31 @@ pub(super) async fn run(
         let status = child.wait().await.map_err(engine)?;
         Ok(Output { success: status.success(), stdout, stderr })
     };
-    // On time-out the future is dropped and the program with it (`kill_on_drop`).
+    // On time-out the future is dropped; `kill_on_drop` kills the program, then `ProcessGroup` its descendants.
     match tokio::time::timeout(limits.deadline, work).await {
         Ok(result) => result,
         Err(_) => Err(RenderError::Timeout { after: limits.deadline }),
     }
 }
 
-fn spawn(program: &Path, args: &[String], home: &Path) -> Result<Child, RenderError> {
-    Command::new(program)
+fn spawn(program: &Path, args: &[String], home: &Path, limits: &RenderLimits) -> Result<Child, RenderError> {
+    let launcher = launcher::find(limits);
+    let mut command = match &launcher {
+        Some((path, arguments)) => {
+            let mut command = Command::new(path);
+            command.args(arguments).arg(program);
+            command
+        }
+        // Only tests of this crate run without a launcher.
+        None if cfg!(debug_assertions) => Command::new(program),
+        None => {
+            let detail = "this binary is not a launcher: call run_if_launcher first in its main".to_owned();
+            return Err(RenderError::Engine { detail });
+        }
+    };
+    let child = command
         .args(args)
+        .process_group(0)
         .current_dir(home)
         .env_clear()
         .env("HOME", home)
@@ -78,7 +94,32 @@ fn spawn(program: &Path, args: &[String], home: &Path) -> Result<Child, RenderEr
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(engine)
+        .map_err(engine)?;
+    if launcher.is_none() {
+        restrict(&child, limits)?;
+    }
+    Ok(child)
+}
+
+/// The process group of a program; dropping it kills the processes in it.
+struct ProcessGroup {
+    leader: Option<Pid>,
+}
+
+impl ProcessGroup {
+    fn of(child: &Child) -> Self {
+        let leader = child.id().and_then(|id| i32::try_from(id).ok());
+        Self { leader: leader.map(Pid::from_raw) }
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        if let Some(leader) = self.leader {
+            // The group may be empty.
+            let _ = killpg(leader, Signal::SIGKILL);
+        }
+    }
 }
 
 /// Reads until the end or one byte past `limit`; past the limit of standard error the rest is left unread.
@@ -100,12 +141,11 @@ fn restrict(child: &Child, limits: &RenderLimits) -> Result<(), RenderError> {
     let Some(pid) = pid else {
         return Err(RenderError::Engine { detail: "it ended before its limits were set".to_owned() });
     };
-    let cpu = limits.deadline.as_secs().max(1) * 2;
     for (resource, bound) in [
         (Resource::As, limits.memory),
-        (Resource::Cpu, cpu),
-        (Resource::Fsize, 1 << 20),
-        (Resource::Nofile, 256),
+        (Resource::Cpu, launcher::cpu_seconds(limits)),
+        (Resource::Fsize, launcher::MAX_FILE_BYTES),
+        (Resource::Nofile, launcher::MAX_OPEN_FILES),
         (Resource::Core, 0),
     ] {
         prlimit(Some(pid), resource, Rlimit { current: Some(bound), maximum: Some(bound) })

@@ -30,6 +30,7 @@ pub(super) fn digests(recorded: &Digests, is_of_content: bool, seen: &Observed) 
 /// All of them; `complete` where the version that is wished is the one on the target.
 pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> FreeForm {
     let record = pass.session.recorded.report(pass.context.resource.status.as_ref());
+    let release_name = pass.recorded_release_name();
     let recorded = &pass.session.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
     let is_of_content = pass.session.loaded.as_ref().is_some_and(|loaded| recorded.is(loaded));
@@ -38,6 +39,8 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
         "resource": recorded.resource,
         "replaces": recorded.replaces,
         "resolved": recorded.resolved,
+        "releaseName": release_name,
+        "revision": recorded.revision,
         "hooks": recorded.hooks,
         "takenOver": taken_over(recorded),
         "history": recorded.history.as_ref().filter(|_| is_recorded(pass)),

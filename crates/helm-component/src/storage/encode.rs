@@ -180,7 +180,7 @@ mod tests {
         let spec = serde_json::from_value(json!({"source": {}, "release": {"namespace": "store"}})).unwrap();
         let values = json!({"level": "high"}).as_object().unwrap().clone();
         encode(&Revision {
-            release: &crate::release::of("shop", &spec, "x"),
+            release: &crate::release::of("shop", &spec, None, "x"),
             number: 3,
             chart: &("shop".to_owned(), "1.4.2".to_owned()),
             app_version: "7",

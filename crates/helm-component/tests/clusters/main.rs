@@ -2,6 +2,7 @@
 
 mod account;
 mod blocking;
+mod capabilities;
 mod chart;
 mod cut_off;
 mod daily;

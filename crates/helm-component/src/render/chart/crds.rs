@@ -1,29 +1,52 @@
 //! What lies in a chart's `crds` folders.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use kyma_object_set::{Identity, Limits, ObjectSet};
+use kyma_object_set::{Identity, Limits, Object, ObjectSet};
 
 use super::Chart;
 use super::tree::Tree;
 
 impl Chart {
+    /// Returns, for each of the chart's CRDs, the API versions and kinds that a target serves once it has the CRD, as in
+    /// `.Capabilities.APIVersions`. They are read once.
+    pub(crate) fn own_kinds(&self) -> &BTreeMap<Identity, BTreeSet<String>> {
+        self.own_kinds.get_or_init(|| {
+            let mut found = BTreeMap::new();
+            self.each_crd(&mut |crd| {
+                let mut names = BTreeSet::new();
+                for gvk in crd.defined_kinds() {
+                    names.insert(gvk.api_version());
+                    names.insert(gvk.to_string());
+                }
+                found.insert(crd.identity(), names);
+            });
+            found
+        })
+    }
+
     /// The CRDs in its `crds` folder and in those of the charts in it. Files that cannot be read have none: rendering the
     /// chart tells of them.
     pub fn crds(&self) -> BTreeSet<Identity> {
         let mut found = BTreeSet::new();
-        // The archive is one that we packed.
+        self.each_crd(&mut |crd| {
+            found.insert(crd.identity());
+        });
+        found
+    }
+
+    fn each_crd(&self, see: &mut dyn FnMut(&Object)) {
+        // The archive was packed by `Chart::open`.
         let _ = Tree::read(&self.archive).and_then(|tree| {
             tree.each(&mut |file, bytes| {
                 if is_crds(file) {
                     let set = ObjectSet::parse_bytes(bytes, &Limits::default()).unwrap_or_default();
-                    found.extend(set.crds().map(kyma_object_set::Object::identity));
+                    set.crds().for_each(&mut *see);
                 }
                 Ok(())
             })
         });
-        found
     }
 }
 

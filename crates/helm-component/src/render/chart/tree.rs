@@ -9,6 +9,7 @@ use kyma_artifacts::Limits;
 use kyma_artifacts::archive::{self, Unpacker};
 
 use super::ChartFault;
+use crate::render::context_template;
 
 /// Bytes of a chart and all charts in it (Helm's own bound).
 const TOTAL: u64 = 100 << 20;
@@ -78,6 +79,46 @@ impl Tree {
         Ok(())
     }
 
+    /// Calls `with` for every file, as [`Tree::each`] does, and replaces those for which it returns content.
+    pub(super) fn replace(&mut self, with: &mut dyn FnMut(&str) -> Option<Bytes>) {
+        self.replace_below("", with);
+    }
+
+    fn replace_below(&mut self, prefix: &str, with: &mut dyn FnMut(&str) -> Option<Bytes>) {
+        for (path, node) in &mut self.0 {
+            let Some((_, inside)) = path.split_once('/') else { continue };
+            match node {
+                Node::File(content) => {
+                    if let Some(other) = with(&format!("{prefix}{inside}")) {
+                        *content = other;
+                    }
+                }
+                Node::Chart(tree) => {
+                    let folder = inside.rsplit_once('.').map_or(inside, |(folder, _)| folder);
+                    tree.replace_below(&format!("{prefix}{folder}/"), with);
+                }
+            }
+        }
+    }
+
+    /// Adds a template to every chart of the tree, at a path that Helm executes before the chart's other templates.
+    pub(super) fn add_context_template(&mut self, content: &Bytes) {
+        let roots: Vec<String> = self.0.keys().filter_map(|path| chart_root(path)).collect();
+        for root in roots {
+            let below = format!("{root}/templates/");
+            let templates = self.0.keys().filter(|path| path.starts_with(&below));
+            let deepest =
+                templates.map(|path| path.matches('/').count() - root.matches('/').count() - 1).max();
+            let path = format!("{root}/{}", context_template::path(deepest.unwrap_or_default()));
+            self.0.insert(path, Node::File(content.clone()));
+        }
+        for node in self.0.values_mut() {
+            if let Node::Chart(tree) = node {
+                tree.add_context_template(content);
+            }
+        }
+    }
+
     /// A gzipped tar of the tree.
     pub(super) fn pack(&self) -> Result<Bytes, ChartFault> {
         let pack = |(path, node): (&String, &Node)| {
@@ -91,6 +132,15 @@ impl Tree {
         archive::pack(&files, Compression::fast())
             .map_err(|error| ChartFault::Unpackable { detail: error.to_string() })
     }
+}
+
+/// Returns the folder of a `Chart.yaml`, if that is the archive's root chart or one in a `charts` folder.
+fn chart_root(path: &str) -> Option<String> {
+    let root = path.strip_suffix("/Chart.yaml")?;
+    let folders: Vec<&str> = root.split('/').collect();
+    let is_chart =
+        folders.iter().skip(1).step_by(2).all(|folder| *folder == "charts") && folders.len() % 2 == 1;
+    is_chart.then(|| root.to_owned())
 }
 
 /// Whether Helm takes the file for a packed chart.

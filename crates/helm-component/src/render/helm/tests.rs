@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use testbed::Program;
 
 use super::*;
@@ -36,6 +36,7 @@ pub(crate) fn request(chart: &Arc<Chart>, values: Value) -> RenderRequest {
         values,
         kube_version: "v1.34.7".to_owned(),
         api_versions: Arc::new(BTreeSet::from(["example.org/v1/Thing".to_owned()])),
+        revision: None,
         crds: true,
         deadline: None,
     }
@@ -233,4 +234,116 @@ fn hooks_that_helm_leaves_out_are_told() {
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].ends_with("(crd-install)") && told[1].ends_with("(pre-install, bogus)"), "{told:?}");
     assert!(skipped_hooks("level=INFO msg=other").is_empty());
+}
+
+#[tokio::test]
+async fn every_character_and_long_keys_reach_the_chart_in_values() {
+    let all: String = ('\u{1}'..=char::MAX).collect();
+    let key = "k".repeat(2_000);
+    let template = "{{ .Values.all | sha256sum }} {{ index .Values.map .Values.key }} {{ index .Values.map .Values.nel }}";
+    let chart = chart(&[("templates/a.yaml", template)]);
+    let map = json!({ key.clone(): "long", "a\u{85}b": "nel" });
+    let values = json!({"all": all, "key": key, "nel": "a\u{85}b", "map": map});
+    let rendered = helm().render(&request(&chart, values)).await.unwrap();
+    let digest = hex::encode(Sha256::digest(all.as_bytes()));
+    assert!(rendered.manifest.contains(&format!("{digest} long nel")), "{}", rendered.manifest);
+}
+
+#[tokio::test]
+async fn capabilities_are_those_of_the_target_in_all_charts() {
+    let template = "known: {{ .Capabilities.APIVersions.Has \"policy/v1beta1\" }} {{ .Capabilities.APIVersions.Has \
+                    \"example.org/v1/Thing\" }} {{ len .Capabilities.APIVersions }} {{ .Capabilities.KubeVersion.GitVersion }} \
+                    {{ tpl \"{{ .Capabilities.APIVersions.Has \\\"v1\\\" }}\" . }}";
+    let sub = "apiVersion: v2\nname: sub\nversion: 1.0.0\n";
+    let files = [
+        ("templates/a.yaml", template),
+        ("templates/deep/er/z.yaml", template),
+        ("charts/sub/Chart.yaml", sub),
+        ("charts/sub/templates/z.yaml", template),
+    ];
+    let rendered = helm().render(&request(&chart(&files), json!({}))).await.unwrap();
+    let expected = "known: false true 1 v1.34.7 false";
+    assert_eq!(rendered.manifest.matches(expected).count(), 3, "{}", rendered.manifest);
+    assert!(!rendered.manifest.contains("helm-component.kyma-project.io"), "{}", rendered.manifest);
+}
+
+#[tokio::test]
+async fn a_chart_that_prints_the_version_as_a_whole_gets_helms_own() {
+    let chart = chart(&[(
+        "templates/a.yaml",
+        "version: {{ .Capabilities.KubeVersion }} {{ len .Capabilities.APIVersions }}",
+    )]);
+    assert!(chart.keeps_compiled_versions());
+    let rendered = helm().render(&request(&chart, json!({}))).await.unwrap();
+    assert!(rendered.manifest.contains("version: v1.34.7 "), "{}", rendered.manifest);
+}
+
+#[tokio::test]
+async fn the_revision_is_the_requests_in_all_charts() {
+    let template = "release: {{ .Release.Revision }} {{ .Release.IsUpgrade }} {{ .Release.IsInstall }} {{ .Release.Name }}";
+    let sub = "apiVersion: v2\nname: sub\nversion: 1.0.0\n";
+    let chart = chart(&[
+        ("templates/a.yaml", template),
+        ("charts/sub/Chart.yaml", sub),
+        ("charts/sub/templates/a.yaml", template),
+    ]);
+    assert!(chart.depends_on_revision(&Map::new()));
+    for (revision, expected) in
+        [(None, "1 false true"), (Some(1), "1 false true"), (Some(12), "12 true false")]
+    {
+        let request = RenderRequest { revision, ..request(&chart, json!({})) };
+        let rendered = helm().render(&request).await.unwrap();
+        assert_eq!(
+            rendered.manifest.matches(&format!("release: {expected} demo")).count(),
+            2,
+            "{}",
+            rendered.manifest
+        );
+    }
+    let digest = |revision| RenderRequest { revision, ..request(&chart, json!({})) }.digest();
+    assert_ne!(digest(Some(1)), digest(Some(2)));
+}
+
+#[tokio::test]
+async fn a_schema_that_leads_outside_counts_only_where_its_chart_takes_part() {
+    let metadata = "apiVersion: v2\nname: demo\nversion: 1.0.0\ndependencies:\n- {name: sub, version: 1.0.0, condition: sub.enabled}\n";
+    let chart = chart(&[
+        ("Chart.yaml", metadata),
+        ("templates/a.yaml", "a: 1"),
+        ("files/values.schema.json", r#"{"$ref": "https://example.org/x"}"#),
+        ("charts/sub/Chart.yaml", "apiVersion: v2\nname: sub\nversion: 1.0.0\n"),
+        ("charts/sub/values.schema.json", r#"{"$ref": "https://example.org/schema.json"}"#),
+        ("charts/sub/templates/b.yaml", "b: 1"),
+    ]);
+    let rendered = helm().render(&request(&chart, json!({"sub": {"enabled": false}}))).await.unwrap();
+    assert!(rendered.manifest.contains("a: 1"));
+    let refused = helm().render(&request(&chart, json!({"sub": {"enabled": true}}))).await.unwrap_err();
+    assert_eq!(refused.reason(), Reason::SourceInvalid);
+    let text = refused.to_string();
+    assert!(
+        text.contains("charts/sub/values.schema.json") && text.contains("https://example.org/schema.json"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_program_that_is_no_helm_4_or_another_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("helm");
+    let write = |text: &str| {
+        std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    };
+    write("echo v3.18.0");
+    let engine = HelmProgram::find(Some(&program), RenderLimits::default()).unwrap();
+    assert!(matches!(engine.check(None), Err(HelmProgramError::Version { found, .. }) if found == "v3.18.0"));
+    assert!(engine.check_unchanged().is_ok());
+    write("echo v4.3.1 ");
+    assert!(engine.check_unchanged().is_err(), "it was replaced");
+    let engine = HelmProgram::find(Some(&program), RenderLimits::default()).unwrap();
+    engine.check(None).unwrap();
+    let digest = hex::encode(Sha256::digest(std::fs::read(&program).unwrap()));
+    engine.check(Some(&format!("sha256:{}", digest.to_uppercase()))).unwrap();
+    engine.check(Some(&digest)).unwrap();
+    assert!(matches!(engine.check(Some("00")), Err(HelmProgramError::Digest { .. })));
 }

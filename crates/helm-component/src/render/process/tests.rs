@@ -76,3 +76,23 @@ async fn an_engine_that_reads_nothing_does_not_hang() {
     assert!(!output.success);
     assert_eq!(output.stderr, b"no\n");
 }
+
+#[tokio::test]
+async fn descendants_of_the_program_end_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let note = directory.path().join("pid");
+    // It has none of the pipes open, so that only the process group leads to it.
+    let text = format!("/bin/sleep 600 </dev/null >/dev/null 2>&1 & echo $! > {}; exit 0", note.display());
+    let output = script(&text, "", RenderLimits::default()).await.unwrap();
+    assert!(output.success);
+    let pid = std::fs::read_to_string(&note).unwrap();
+    let is_running = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        !status.is_empty() && !status.contains(") Z ")
+    };
+    testbed::until("the descendant ends", Duration::from_secs(10), || async {
+        Ok((!is_running()).then_some(()))
+    })
+    .await
+    .unwrap();
+}

@@ -123,7 +123,7 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
 /// What only the whole component tells.
 fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec<Finding>) {
     let wished = component.spec.release.as_ref().and_then(|release| release.name.as_deref()).unwrap_or(name);
-    let made = helm_component::release::of(&component.name_any(), &component.spec, "default").name;
+    let made = helm_component::release::of(&component.name_any(), &component.spec, None, "default").name;
     if made != wished {
         let says = format!("a release cannot be named {wished} here, it would be {made}");
         findings.push(Finding::new("spec.releaseName", Weight::Changes, says));

@@ -1,0 +1,211 @@
+//! Checks the schemas of a chart's values for references to files or the network, which an engine would follow.
+//!
+//! Helm reads only the schemas of enabled charts, which depend on the values. A schema with such a reference is replaced
+//! by one that cannot be compiled; if Helm reads that, the error reports the fault of the original.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::ChartFault;
+
+/// Part of the reference in a schema that replaces another one; the schema's number follows.
+const REFUSED: &str = "refused-by-helm-component-";
+
+/// The refused schemas of a chart.
+#[derive(Debug, Default)]
+pub(super) struct Schemas {
+    refused: BTreeMap<String, (usize, ChartFault)>,
+}
+
+impl Schemas {
+    /// Checks one schema.
+    pub(super) fn see(&mut self, file: &str, bytes: &[u8]) {
+        if let Err(fault) = check(file, bytes) {
+            let number = self.refused.len();
+            self.refused.insert(file.to_owned(), (number, fault));
+        }
+    }
+
+    /// Returns the replacement of a schema; `None` if it is not refused.
+    pub(super) fn replacement(&self, file: &str) -> Option<Bytes> {
+        let (number, _) = self.refused.get(file)?;
+        Some(json!({"$ref": format!("#/{REFUSED}{number}-")}).to_string().into())
+    }
+
+    /// Returns the fault of the schema whose replacement an error text names.
+    pub(super) fn fault_in(&self, error_text: &str) -> Option<ChartFault> {
+        let is_named = |number: &usize| error_text.contains(&format!("{REFUSED}{number}-"));
+        self.refused.values().find(|(number, _)| is_named(number)).map(|(_, fault)| fault.clone())
+    }
+}
+
+/// Returns whether Helm reads a file as the schema of a chart: it is in the folder of the chart or of a subchart.
+pub(super) fn is_schema(file: &str) -> bool {
+    let mut inside = file;
+    while let Some((_, below)) = inside.strip_prefix("charts/").and_then(|folder| folder.split_once('/')) {
+        inside = below;
+    }
+    inside == "values.schema.json"
+}
+
+fn check(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
+    let schema: Value =
+        serde_json::from_slice(bytes).map_err(|_| ChartFault::SchemaUnreadable { file: file.to_owned() })?;
+    let id = SchemaId::of(&schema);
+    let target = first_field(&schema, &mut |key, value| {
+        let target = value.as_str()?;
+        let leads_out = match key {
+            "$ref" | "$dynamicRef" | "$recursiveRef" => !target.starts_with('#') && !id.is_target_of(target),
+            "$schema" => !is_draft(target),
+            _ => false,
+        };
+        leads_out.then(|| target.chars().take(200).collect())
+    });
+    target.map_or(Ok(()), |target| Err(ChartFault::RemoteReference { file: file.to_owned(), target }))
+}
+
+/// The `$id` of a schema.
+///
+/// Only that of the root counts. Whether a nested `$id` counts depends on the draft and on its siblings, and an engine
+/// that ignores it fetches references to it.
+struct SchemaId {
+    root: Option<Url>,
+    /// Whether references may be relative to a nested `$id`.
+    has_nested: bool,
+}
+
+impl SchemaId {
+    fn of(schema: &Value) -> Self {
+        let is_oldest =
+            schema.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("draft-04"));
+        let id = schema.get(if is_oldest { "id" } else { "$id" }).and_then(Value::as_str);
+        let root = id.filter(|_| schema.get("$ref").is_none()).and_then(|id| Url::parse(id).ok());
+        let mut ids = 0;
+        let _ = first_field(schema, &mut |key, value| {
+            ids += usize::from((key == "$id" || key == "id") && value.is_string());
+            None
+        });
+        Self { root: root.map(without_fragment), has_nested: ids > 1 }
+    }
+
+    fn is_target_of(&self, reference: &str) -> bool {
+        let Some(root) = &self.root else { return false };
+        let address = match Url::parse(reference) {
+            Ok(address) => Some(address),
+            Err(_) if self.has_nested => None,
+            Err(_) => root.join(reference).ok(),
+        };
+        address.map(without_fragment).as_ref() == Some(root)
+    }
+}
+
+/// Returns the first result of `see` among all fields of a schema.
+fn first_field(schema: &Value, see: &mut dyn FnMut(&str, &Value) -> Option<String>) -> Option<String> {
+    let mut open = vec![schema];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Array(items) => open.extend(items),
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    if let Some(found) = see(key, value) {
+                        return Some(found);
+                    }
+                    open.push(value);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn without_fragment(mut address: Url) -> Url {
+    address.set_fragment(None);
+    address
+}
+
+/// Returns whether a `$schema` is built into engines; any other is fetched.
+fn is_draft(target: &str) -> bool {
+    let target = target.strip_suffix('#').unwrap_or(target);
+    let target = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://"));
+    let path = target.and_then(|target| target.strip_prefix("json-schema.org/"));
+    let known = [
+        "schema",
+        "draft-04/schema",
+        "draft-06/schema",
+        "draft-07/schema",
+        "draft/2019-09/schema",
+        "draft/2020-12/schema",
+    ];
+    path.is_some_and(|path| known.contains(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(schema: &Value) -> bool {
+        check("values.schema.json", schema.to_string().as_bytes()).is_err()
+    }
+
+    #[test]
+    fn references_to_the_schema_itself_are_followed() {
+        let own = "https://example.org/schemas/values.json";
+        assert!(!refused(
+            &json!({"$id": own, "properties": {"a": {"$ref": format!("{own}#/$defs/a")}}, "$defs": {"a": {}}})
+        ));
+        assert!(!refused(&json!({"$id": own, "items": {"$ref": "values.json#/$defs/a"}})));
+        assert!(!refused(&json!({"$ref": "#/$defs/a"})));
+        assert!(refused(&json!({"$id": own, "$ref": "https://example.org/schemas/more.json"})));
+        assert!(refused(&json!({"$id": own, "$ref": "more.json"})));
+        assert!(refused(&json!({"$ref": "values.json"})));
+        assert!(
+            refused(&json!({"$id": own, "$ref": own})),
+            "older drafts ignore what stands beside a reference"
+        );
+        assert!(refused(&json!({"id": own, "items": {"$ref": own}})), "no address in newer drafts");
+        let inner = json!({"$id": "https://other.example/", "items": {"$ref": "values.json"}});
+        assert!(refused(&json!({"$id": own, "items": inner})));
+        assert!(refused(&json!({"const": {"$id": own}, "items": {"$ref": own}})));
+        let oldest = "http://json-schema.org/draft-04/schema#";
+        assert!(!refused(&json!({"$schema": oldest, "id": own, "items": {"$ref": own}})));
+        assert!(refused(&json!({"$ref": "file:///etc/passwd"})));
+        assert!(refused(&json!({"$schema": "https://example.org/draft"})));
+    }
+
+    #[test]
+    fn only_files_in_folders_of_charts_are_schemas() {
+        for file in
+            ["values.schema.json", "charts/a/values.schema.json", "charts/a/charts/b/values.schema.json"]
+        {
+            assert!(is_schema(file), "{file}");
+        }
+        for file in [
+            "files/values.schema.json",
+            "templates/values.schema.json",
+            "charts/a/files/values.schema.json",
+            "charts/values.schema.json",
+        ] {
+            assert!(!is_schema(file), "{file}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_helm_names_the_replaced_schema() {
+        let mut schemas = Schemas::default();
+        schemas.see("values.schema.json", b"{}");
+        schemas.see("charts/a/values.schema.json", br#"{"$ref": "https://example.org/x"}"#);
+        schemas.see("charts/b/values.schema.json", b"no JSON");
+        assert!(schemas.replacement("values.schema.json").is_none());
+        let replaced =
+            String::from_utf8(schemas.replacement("charts/b/values.schema.json").unwrap().to_vec()).unwrap();
+        let fault = schemas.fault_in(&format!("cannot compile {replaced}")).unwrap();
+        assert!(
+            matches!(fault, ChartFault::SchemaUnreadable { file } if file == "charts/b/values.schema.json")
+        );
+        assert!(schemas.fault_in("another failure").is_none());
+    }
+}
