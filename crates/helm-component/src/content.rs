@@ -63,26 +63,20 @@ impl Sources {
         let pull_secret = inputs.additions.pull_secret.clone();
         let mut workloads = Workloads { pull_secret, ..Workloads::default() };
         let mut how = How::default();
-        let mut warnings = vec![];
-        let mut revision = None;
+        let mut reads = ChartReads::default();
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
             Content::Manifests { yaml, images, .. } => {
                 workloads.images = LocalisedImages::new(&images);
                 (Text::Plain(yaml), None)
             }
             Content::Chart { chart, .. } => {
-                revision =
-                    inputs.revision_of(&source).filter(|_| chart.depends_on_revision(&inputs.merged.values));
-                let request = request(&chart, spec, inputs, kinds, revision.as_ref()).await?;
-                let rendered = self.render_with_own_kinds(component, request, kinds, frozen).await;
-                let reads_kinds = chart.depends_on_api_versions(&inputs.merged.values);
-                let rendered =
-                    rendered.map_err(|failure| LoadFailure { failure, awaits_kinds: reads_kinds })?;
+                reads = ChartReads::of(&chart, inputs, &source);
+                let rendered = self.render_chart(component, &chart, inputs, &reads, kinds, frozen).await?;
                 how = rendered.how;
-                warnings = warnings_of(&rendered.text);
                 (Text::Rendered(rendered.text), Some(chart))
             }
         };
+        let warnings = reads.warnings(&text);
         let parsed = text.parse().map_err(|failure| match &chart {
             None => source::reject(&artifacts, &place, digest, credentials, failure),
             Some(_) => failure,
@@ -91,24 +85,15 @@ impl Sources {
         let release = &inputs.release.namespace;
         let mut prepared = objects::prepare(set, chart.is_some(), kinds, release, &inputs.marks, &workloads);
         prepared.warnings.extend(warnings);
-        let merged = &inputs.merged.values;
-        if chart
-            .as_ref()
-            .is_some_and(|chart| chart.keeps_compiled_versions() && chart.depends_on_api_versions(merged))
-        {
-            prepared.warnings.push(COMPILED_VERSIONS.to_owned());
-        }
         let made_once = match &chart {
             Some(chart) if spec.crds == CrdPolicy::Create => crds(chart).await?,
             _ => BTreeSet::new(),
         };
-        let kinds_matter =
-            chart.as_ref().is_some_and(|chart| chart.depends_on_api_versions(&inputs.merged.values));
         Ok(Loaded {
             inputs: inputs.digest.clone(),
             release: inputs.release_digest(&source),
             values: inputs.values_digest.clone(),
-            kinds: kinds_matter.then(|| kinds_digest(kinds)),
+            kinds: reads.api_versions.then(|| kinds_digest(kinds)),
             source,
             render: how.by_chance,
             rendered: rendered_digest(&prepared),
@@ -120,8 +105,22 @@ impl Sources {
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
             unfrozen: how.unfrozen,
             tests_vary: how.tests_vary,
-            revision,
+            revision: reads.revision,
         })
+    }
+
+    async fn render_chart(
+        &self,
+        component: &HelmComponent,
+        chart: &Arc<Chart>,
+        inputs: &Inputs,
+        reads: &ChartReads,
+        kinds: &Kinds,
+        frozen: &Frozen,
+    ) -> Result<Render, LoadFailure> {
+        let request = request(chart, &component.spec, inputs, kinds, reads.revision.as_ref()).await?;
+        let rendered = self.render_with_own_kinds(component, request, kinds, frozen).await;
+        rendered.map_err(|failure| LoadFailure { failure, awaits_kinds: reads.api_versions })
     }
 
     /// Renders with the kinds of the chart's own CRDs, which Helm installs before it renders. If the result lacks some of
@@ -197,6 +196,41 @@ impl Sources {
 const WARNING: &str = "# renderer warning: ";
 /// Maximum number of warnings that are shown for one render.
 const MAX_WARNINGS: usize = 10;
+
+/// What a chart reads of the release and the target with its values. The default reads nothing.
+#[derive(Default)]
+struct ChartReads {
+    /// The revision of the release, if the chart reads it.
+    revision: Option<ReleaseRevision>,
+    /// Whether it reads the API versions of the target.
+    api_versions: bool,
+    /// Whether it also sees the API versions that Helm was compiled with.
+    compiled_versions: bool,
+}
+
+impl ChartReads {
+    fn of(chart: &Chart, inputs: &Inputs, source: &str) -> Self {
+        let values = &inputs.merged.values;
+        Self {
+            revision: chart.depends_on_revision(values).then(|| inputs.revision_of(source)),
+            api_versions: chart.depends_on_api_versions(values),
+            compiled_versions: chart.keeps_compiled_versions(),
+        }
+    }
+
+    /// Returns the warnings of the renderer, and one if the render may differ from Helm's.
+    fn warnings(&self, text: &Text) -> Vec<String> {
+        let mut warnings = match text {
+            Text::Rendered(text) => warnings_of(text),
+            Text::Plain(_) => vec![],
+        };
+        if self.api_versions && self.compiled_versions {
+            warnings.push(COMPILED_VERSIONS.to_owned());
+        }
+        warnings
+    }
+}
+
 /// An error of [`Sources::load`].
 pub(crate) struct LoadFailure {
     pub failure: Failure,

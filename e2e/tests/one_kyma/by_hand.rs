@@ -42,7 +42,7 @@ pub(crate) async fn tell(landscape: &mut Landscape) -> Result<()> {
     story.a_newer_version_keeps_running(landscape).await.context("newer")?;
     story.it_is_taken_over_once_the_channel_reaches_it().await.context("taken over")?;
     story.an_upgrade_by_hand_of_a_managed_module_stays(landscape).await.context("upgraded by hand")?;
-    story.ignored_it_stays(landscape).await.context("ignored")?;
+    Box::pin(story.ignored_it_stays(landscape)).await.context("ignored")?;
     story.it_is_installed_by_hand_again().await.context("by hand again")?;
     story.nobody_touches_it(landscape).await.context("left alone")
 }

@@ -150,7 +150,7 @@ impl Inputs {
 
     /// Returns the revision of the release from an artifact: that of the release that was sent last if it is the same, and
     /// the next one otherwise.
-    pub(crate) fn revision_of(&self, source: &str) -> Option<ReleaseRevision> {
+    pub(crate) fn revision_of(&self, source: &str) -> ReleaseRevision {
         let release = self.release_digest(source);
         let InstalledRelease { revision, source: installed, values } = &self.installed;
         let is_same = installed.as_deref() == Some(source) && values.as_ref() == Some(&self.values_digest);
@@ -160,7 +160,7 @@ impl Inputs {
             None if installed.is_none() || is_same => 1,
             None => 2,
         };
-        Some(ReleaseRevision { number, release })
+        ReleaseRevision { number, release }
     }
 
     /// The chart's version, where its source names one.
