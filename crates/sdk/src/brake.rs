@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 pub use window::BrakeLimit;
-use window::{ClockReading, Verdict, Window};
+use window::{BrakeDecision, ClockReading, Window};
 
 use crate::{Failure, Pauses, Settings, call::is_conflict, hub_apply};
 
@@ -95,7 +95,7 @@ impl Held {
         if released <= self.heard {
             return false;
         }
-        self.window.mean_it(now);
+        self.window.confirm_deletions(now);
         self.is_on = false;
         self.heard = released;
         self.is_recorded = false;
@@ -144,11 +144,11 @@ impl Brake {
             tracing::warn!(pause = self.inner.name, "deletions go on: a person says that they are meant");
         }
         let all = self.inner.all.get().map_or(0, |count| count());
-        match held.window.ask(target, self.inner.limit, all, now) {
-            Verdict::Stop { limit, all } => return Err(self.stop(held, &over(limit, all)).await),
-            Verdict::Unknown => return Err(self.stop(held, RECORD_LOST).await),
-            Verdict::Counted => held.is_recorded = false,
-            Verdict::Go => {}
+        match held.window.check_target(target, self.inner.limit, all, now) {
+            BrakeDecision::LimitReached { limit, all } => return Err(self.stop(held, &over(limit, all)).await),
+            BrakeDecision::RecordLost => return Err(self.stop(held, RECORD_LOST).await),
+            BrakeDecision::NewlyCounted => held.is_recorded = false,
+            BrakeDecision::Allowed => {}
         }
         if !held.is_marked {
             self.apply(&mark_name(self.inner.operator), &json!({})).await?;
@@ -199,7 +199,7 @@ impl Brake {
         let (is_new, is_marked, now) = (record.is_none(), mark.is_some(), moment());
         let window = restored(record, is_marked, now).unwrap_or_else(|| {
             tracing::warn!("ConfigMap {name} is missing or damaged: deletions wait for a person");
-            Window::lost(now)
+            Window::without_record(now)
         });
         if is_new && !is_marked {
             self.record(&window).await?;
@@ -252,7 +252,7 @@ fn restored(record: Option<ConfigMap>, is_marked: bool, now: ClockReading) -> Op
     };
     let all = data.remove(ALL).and_then(|all| all.parse().ok()).unwrap_or_default();
     let counted = serde_json::from_str::<BTreeMap<String, Timestamp>>(&counted).ok()?;
-    Some(Window::restored(counted, all, now))
+    Some(Window::from_record(counted, all, now))
 }
 
 impl Debug for Brake {
@@ -273,18 +273,18 @@ mod tests {
     #[test]
     fn a_pause_that_a_restored_hub_lacks_is_made_again_and_releases_nothing() {
         let (limit, now) = (BrakeLimit { targets: 1, percent: 0 }, moment());
-        let window = Window::restored(BTreeMap::from([("a".to_owned(), now.wall)]), 1, now);
+        let window = Window::from_record(BTreeMap::from([("a".to_owned(), now.wall)]), 1, now);
         let mut held = Held { window, is_on: true, heard: 0, missed: 0, is_recorded: true, is_marked: true };
-        let ask = |held: &mut Held| held.window.ask("b", limit, 1, now);
+        let ask = |held: &mut Held| held.window.check_target("b", limit, 1, now);
         assert!(!held.hear(0, 0, now));
         assert!(held.is_on, "it is made once");
         assert!(!held.hear(0, 1, now));
-        assert_eq!((ask(&mut held), held.is_on), (Verdict::Stop { limit: 1, all: 1 }, false));
+        assert_eq!((ask(&mut held), held.is_on), (BrakeDecision::LimitReached { limit: 1, all: 1 }, false));
         held.is_on = true;
         assert!(!held.hear(0, 1, now));
         assert!(held.is_on, "it was missing once");
         assert!(held.hear(1, 1, now), "a person took it away");
-        assert_eq!((ask(&mut held), held.is_on), (Verdict::Go, false));
+        assert_eq!((ask(&mut held), held.is_on), (BrakeDecision::Allowed, false));
     }
 
     #[test]

@@ -108,6 +108,13 @@ pub enum DeleteOutcome {
     Waiting(Box<DynamicObject>),
 }
 
+/// Returns the outcome for the object in the answer to a DELETE. Some kinds, such as ServiceAccounts, are returned although
+/// they no longer exist.
+fn outcome(answer: Option<DynamicObject>) -> DeleteOutcome {
+    let terminating = answer.filter(|object| object.metadata.deletion_timestamp.is_some());
+    terminating.map_or(DeleteOutcome::Gone, |object| DeleteOutcome::Waiting(Box::new(object)))
+}
+
 /// Why an object was not deleted.
 #[derive(Debug)]
 pub enum DeleteError {
@@ -118,7 +125,7 @@ pub enum DeleteError {
 }
 
 impl DeleteError {
-    /// The failure: the gate's own, or what `classify` makes of the API server's answer.
+    /// Returns the gate's failure, or converts the API error with `classify`.
     pub fn into_failure(self, classify: impl FnOnce(&kube::Error) -> Failure) -> Failure {
         match self {
             Self::Refused(failure) => failure,
@@ -131,39 +138,39 @@ impl DeleteError {
 #[derive(Clone, Debug)]
 pub struct DeleteGate {
     paused: Option<String>,
-    /// The brake, and the target that it counts. `None` if nothing is removed from a target, or a person deletes.
+    /// Brake and the target's name. `None` if the deletion removes nothing from a target or a user ordered it by a command.
     brake: Option<(Brake, String)>,
-    /// Namespace of the users' Kyma, where a module asks: it may not delete the project's own objects.
+    /// Target namespace of a module: the gate then protects the stamp and the user's Kyma there.
     module: Option<String>,
 }
 
 impl DeleteGate {
-    /// A gate that counts deletions for a target.
+    /// Returns a gate that counts deletions for a target.
     pub fn new(halt: &Halt, brake: &Brake, target: impl Into<String>) -> Self {
         let brake = Some((brake.clone(), target.into()));
         Self { paused: halt.deletes().map(ToOwned::to_owned), brake, module: None }
     }
 
-    /// A gate for deletions that a person orders by a command: the brake does not count them.
+    /// Returns a gate for deletions that a user orders by a command: the brake does not count them.
     pub fn uncounted(halt: &Halt) -> Self {
         Self { paused: halt.deletes().map(ToOwned::to_owned), brake: None, module: None }
     }
 
-    /// A gate for hub objects whose deletion leaves everything on the target: only a Pause of all writes stops it.
+    /// Returns a gate for hub objects whose deletion keeps everything on the target. Only a Pause of all writes stops it.
     pub fn releasing(halt: &Halt) -> Self {
         Self { paused: halt.writes().map(ToOwned::to_owned), brake: None, module: None }
     }
 
-    /// A gate for the objects of a module: the stamp and the users' Kyma in `target_namespace` are out of reach.
+    /// Returns the gate for the objects of a module: it protects the stamp and the user's Kyma in `target_namespace`.
     #[must_use]
     pub fn for_module(self, target_namespace: &str) -> Self {
         Self { module: Some(target_namespace.to_owned()), ..self }
     }
 
-    /// Checks Pauses and the brake without deleting.
+    /// Checks Pauses and counts the target with the brake. Deletes nothing.
     ///
     /// # Errors
-    /// `Paused`, or `MassDeletion`: too many other targets lost something lately.
+    /// `Paused`. `MassDeletion`: the limit of targets with deletions within ten minutes is reached.
     pub async fn permit(&self) -> Result<(), Failure> {
         if let Some(why) = &self.paused {
             return Err(Failure::new(Reason::Paused, why.clone()));
@@ -174,11 +181,12 @@ impl DeleteGate {
         }
     }
 
-    /// Deletes one object, if every rule allows it. The DELETE requires the uid, and the resourceVersion of the proof.
+    /// Deletes an object if all rules allow it. The request carries the uid, and the resourceVersion if the proof has one,
+    /// as preconditions.
     ///
     /// # Errors
-    /// [`DeleteError::Refused`] with `Paused`, `MassDeletion`, `DeletionRefused` or `Protected`; otherwise what the API server answers,
-    /// for example 409 if the object was replaced or changed.
+    /// [`DeleteError::Refused`] with `Paused`, `MassDeletion`, `DeletionRefused` or `Protected`; otherwise the answer of the
+    /// API server, for example 409 if the object was replaced or changed.
     pub async fn carry_out(
         &self,
         client: &Client,
@@ -201,9 +209,7 @@ impl DeleteGate {
             ..DeleteParams::default()
         };
         match api.delete(request.name(), &params).await {
-            Ok(answer) => Ok(answer
-                .left()
-                .map_or(DeleteOutcome::Gone, |object| DeleteOutcome::Waiting(Box::new(object)))),
+            Ok(answer) => Ok(outcome(answer.left())),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(DeleteOutcome::Gone),
             Err(error) => Err(DeleteError::Call(error)),
         }
@@ -254,6 +260,20 @@ mod tests {
     fn refusal(resource: &ApiResource, live: &ObjectMeta, proof: DeleteProof) -> Option<Reason> {
         let request = DeleteRequest::new(resource, live, &["mine"]).proven(proof);
         request.refusal().map(|failure| failure.reason)
+    }
+
+    #[test]
+    fn an_object_without_deletion_timestamp_in_the_answer_is_gone() {
+        let object = |meta: Value| -> DynamicObject {
+            serde_json::from_value(json!({
+                "apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta,
+            }))
+            .unwrap()
+        };
+        let waits = json!({"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert!(matches!(outcome(None), DeleteOutcome::Gone));
+        assert!(matches!(outcome(Some(object(json!({"name": "a"})))), DeleteOutcome::Gone));
+        assert!(matches!(outcome(Some(object(waits))), DeleteOutcome::Waiting(_)));
     }
 
     #[test]

@@ -1,29 +1,30 @@
-//! What the deletion of an object with ownerReferences means: the garbage collector may have deleted it because an owner
-//! is gone, as after a restore of the hub, which gives every owner another uid.
+//! Decides whether the deletion of an object removes what it manages. The garbage collector deletes an object whose owners
+//! are gone, for example after a restore of the hub gave every owner a new uid.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::api::ObjectMeta;
 use kyma_api::annotations::DELETION_CONFIRMED;
 
-/// How long such a deletion waits for a confirmation before it counts as Orphan.
+/// Time that an unconfirmed deletion waits before it counts as [`DeletionRequest::Orphan`].
 pub const DELETION_CONFIRMATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 
-/// What the deletion of an object asks for.
+/// The effect that the deletion of an object has on its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionRequest {
-    /// It is a request: what the object stands for is removed.
+    /// The deletion was requested: the managed objects are removed.
     Confirmed,
-    /// It may be the garbage collector's. Nothing is removed before a person says so, at most until this moment.
+    /// The garbage collector may have deleted the object, or the annotation has another value than `true` and `false`:
+    /// nothing is removed until the user confirms.
     Unconfirmed {
-        /// From then on it counts as [`Self::Orphan`].
+        /// Time from which the deletion counts as [`Self::Orphan`].
         until: Timestamp,
     },
-    /// Everything stays on the target.
+    /// All objects stay on the target.
     Orphan,
 }
 
 impl DeletionRequest {
-    /// Reads what the deletion of an object asks for.
+    /// Returns the effect of a deletion, by ownerReferences and the annotation at the time `now`.
     ///
     /// ```
     /// use kyma_sdk::DeletionRequest;
@@ -37,7 +38,7 @@ impl DeletionRequest {
         match answer.map(String::as_str) {
             Some("true") => return Self::Confirmed,
             Some("false") => return Self::Orphan,
-            _ if !may_be_garbage(meta) => return Self::Confirmed,
+            None if !may_be_garbage(meta) => return Self::Confirmed,
             _ => {}
         }
         let since = meta.deletion_timestamp.as_ref().map_or(now, |time| time.0);
@@ -50,15 +51,15 @@ impl DeletionRequest {
     /// Returns the message for a deletion that waits for a confirmation.
     pub fn message(until: Timestamp) -> String {
         format!(
-            "the object has ownerReferences, so the garbage collector may have deleted it, and nothing is removed \
-             from the target: set the annotation {DELETION_CONFIRMED} to \"true\" to remove everything, or to \"false\" \
-             to leave everything there, as happens from {} on",
+            "nothing is removed from the target, because the garbage collector may have deleted the object (it has \
+             ownerReferences) or its annotation {DELETION_CONFIRMED} is neither \"true\" nor \"false\": set it to \"true\" \
+             to remove everything, or to \"false\" to leave everything there, as happens from {} on",
             until.strftime("%FT%TZ")
         )
     }
 }
 
-/// Whether the garbage collector may delete the object: it has ownerReferences, and no annotation confirms the deletion.
+/// Returns whether the garbage collector may delete the object: it has ownerReferences, and no annotation confirms the deletion.
 pub fn may_be_garbage(meta: &ObjectMeta) -> bool {
     let confirmed = meta.annotations.as_ref().and_then(|set| set.get(DELETION_CONFIRMED));
     meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())
@@ -88,6 +89,8 @@ mod tests {
         let rows = [
             (false, None, 0, DeletionRequest::Confirmed),
             (false, Some("false"), 0, DeletionRequest::Orphan),
+            (false, Some("False"), 9, DeletionRequest::Unconfirmed { until }),
+            (false, Some("False"), 10, DeletionRequest::Orphan),
             (true, None, 0, DeletionRequest::Unconfirmed { until }),
             (true, Some("yes"), 9, DeletionRequest::Unconfirmed { until }),
             (true, None, 10, DeletionRequest::Orphan),

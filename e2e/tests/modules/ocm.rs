@@ -37,7 +37,7 @@ pub(crate) async fn install_all(
         for version in versions {
             layout::push(version, module, &base).await?;
             apply(&components, version, module, &base).await?;
-            let installed = ready(&components, module, version.version()).await?;
+            let installed = Box::pin(ready(&components, module, version.version())).await?;
             let inventory = installed.status.map(|status| status.entries()).transpose()?.unwrap_or_default();
             ensure!(!inventory.is_empty(), "{module} has no objects");
         }

@@ -1,19 +1,21 @@
-//! Counts the targets on which something was deleted lately. Pure.
+//! Counts the targets with deletions in the last ten minutes. Pure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-/// Time over which targets are counted, on the monotonic clock.
+/// Time for which a target is counted, on the monotonic clock.
 pub(crate) const WINDOW: Duration = Duration::from_mins(10);
+/// Longest time for which a confirmation suspends the count. A component whose removal hangs asks again and again.
+const MAX_CONFIRMATION: Duration = Duration::from_hours(1);
 
-/// On how many targets something may be deleted within ten minutes.
+/// Maximum number of targets with deletions within ten minutes: the larger of the two values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BrakeLimit {
-    /// So many always. Default: 10.
+    /// Absolute number. Default: 10.
     pub targets: u32,
-    /// So many per cent of all targets, where that is more. Default: 1.
+    /// Percentage of all targets. Default: 1.
     pub percent: u8,
 }
 
@@ -24,13 +26,13 @@ impl Default for BrakeLimit {
 }
 
 impl BrakeLimit {
-    fn of(self, all: usize) -> usize {
+    fn for_total(self, all: usize) -> usize {
         let share = all.saturating_mul(usize::from(self.percent)) / 100;
         share.max(usize::try_from(self.targets).unwrap_or(usize::MAX))
     }
 }
 
-/// A moment on both clocks: the monotonic one decides, the other one is recorded.
+/// A point in time on both clocks: the monotonic one decides, the wall clock is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockReading {
     pub(crate) monotonic: Instant,
@@ -38,13 +40,13 @@ pub(crate) struct ClockReading {
 }
 
 impl ClockReading {
-    /// The monotonic time of a recorded moment, if it is known and recent. A record from the future says that a clock
-    /// was set; it counts as of now.
+    /// Returns the reading for a recorded wall time, or `None` if it is older than the window. A future time, which a
+    /// clock change causes, counts as now.
     fn of_record(self, wall: Timestamp) -> Option<Self> {
         let age = Duration::try_from(self.wall.duration_since(wall)).unwrap_or_default();
         // On a machine that started lately the monotonic clock does not reach as far back.
         let monotonic = self.monotonic.checked_sub(age).unwrap_or(self.monotonic);
-        (age < WINDOW).then_some(Self { monotonic, wall })
+        (age < WINDOW).then(|| Self { monotonic, wall: wall.min(self.wall) })
     }
 
     fn is_recent(&self, now: Self) -> bool {
@@ -52,93 +54,116 @@ impl ClockReading {
     }
 }
 
-/// The targets on which something was deleted, and when that was first.
+/// The first deletion on a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FirstDeletion {
+    at: ClockReading,
+    /// Number of targets at that time.
+    all: usize,
+}
+
+/// A confirmation of the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Confirmation {
+    since: ClockReading,
+    /// The last deletion since then.
+    last: ClockReading,
+}
+
+impl Confirmation {
+    fn is_valid(&self, now: ClockReading) -> bool {
+        self.last.is_recent(now)
+            && now.monotonic.saturating_duration_since(self.since.monotonic) < MAX_CONFIRMATION
+    }
+}
+
+/// The targets with deletions in the last ten minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Never longer than the limit: beyond it nothing is deleted.
-    first: BTreeMap<String, ClockReading>,
-    /// How many targets there were when the window began: deletions must not lower their own limit.
-    all: usize,
-    /// A person confirmed the deletions; the last deletion since then.
-    meant: Option<ClockReading>,
-    /// The record was lost: since this moment the window counts as full.
-    lost: Option<ClockReading>,
+    /// First deletion per target. Holds at most as many targets as the limit allows.
+    first_deletions: BTreeMap<String, FirstDeletion>,
+    /// The user confirmed the deletions.
+    confirmation: Option<Confirmation>,
+    /// The record was lost: since this time the window counts as full.
+    record_lost_at: Option<ClockReading>,
 }
 
 /// Whether something may be deleted on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Yes; the target is counted already, or nothing is counted now.
-    Go,
-    /// Yes; it is counted from now on.
-    Counted,
-    /// No: it would be one target more than this many.
-    Stop {
-        /// Targets that may lose something within the window.
+pub(crate) enum BrakeDecision {
+    /// Allowed: the target is counted already, or nothing is counted now.
+    Allowed,
+    /// Allowed, and counted from now on.
+    NewlyCounted,
+    /// Refused: the target would exceed the limit.
+    LimitReached {
+        /// Maximum number of targets with deletions within the window.
         limit: usize,
-        /// Targets when the window began.
+        /// Largest number of targets during the window.
         all: usize,
     },
-    /// No: the record of the window was lost, so it counts as full.
-    Unknown,
+    /// Refused: the record of the window was lost, so it counts as full.
+    RecordLost,
 }
 
 impl Window {
-    /// The window that a record holds: targets with the wall time of their first deletion, and how many targets there
-    /// were.
-    pub(crate) fn restored(recorded: BTreeMap<String, Timestamp>, all: usize, now: ClockReading) -> Self {
-        let first = recorded.into_iter().filter_map(|(target, wall)| Some((target, now.of_record(wall)?)));
-        Self { first: first.collect(), all, ..Self::default() }
+    /// Returns the window of a record: targets with the wall time of their first deletion, and the number of targets.
+    pub(crate) fn from_record(recorded: BTreeMap<String, Timestamp>, all: usize, now: ClockReading) -> Self {
+        let first = |(target, wall)| Some((target, FirstDeletion { at: now.of_record(wall)?, all }));
+        Self { first_deletions: recorded.into_iter().filter_map(first).collect(), ..Self::default() }
     }
 
-    /// The window of an operator that deleted before and whose record is lost.
-    pub(crate) fn lost(now: ClockReading) -> Self {
-        Self { lost: Some(now), ..Self::default() }
+    /// Returns the window of an operator that deleted before and whose record is lost.
+    pub(crate) fn without_record(now: ClockReading) -> Self {
+        Self { record_lost_at: Some(now), ..Self::default() }
     }
 
-    /// The targets counted, and since when by the wall clock.
+    /// Returns the counted targets with the wall time of their first deletion.
     pub(crate) fn counted(&self) -> BTreeMap<&str, Timestamp> {
-        self.first.iter().map(|(target, moment)| (target.as_str(), moment.wall)).collect()
+        self.first_deletions.iter().map(|(target, first)| (target.as_str(), first.at.wall)).collect()
     }
 
-    /// How many targets there were when the window began.
+    /// Returns the largest number of targets during the window, so that deletions do not lower their own limit.
     pub(crate) fn all(&self) -> usize {
-        self.all
+        self.first_deletions.values().map(|first| first.all).max().unwrap_or_default()
     }
 
-    /// Asks for one target, of `all`.
-    pub(crate) fn ask(&mut self, target: &str, limit: BrakeLimit, all: usize, now: ClockReading) -> Verdict {
-        let is_recent = |moment: &ClockReading| moment.is_recent(now);
-        if self.meant.as_ref().is_some_and(is_recent) {
-            self.meant = Some(now);
-            return Verdict::Go;
+    /// Decides on a deletion on `target`, of `all` targets, and counts it.
+    pub(crate) fn check_target(
+        &mut self,
+        target: &str,
+        limit: BrakeLimit,
+        all: usize,
+        now: ClockReading,
+    ) -> BrakeDecision {
+        if let Some(confirmation) = self.confirmation.as_mut().filter(|found| found.is_valid(now)) {
+            confirmation.last = now;
+            return BrakeDecision::Allowed;
         }
-        self.meant = None;
-        if self.lost.as_ref().is_some_and(is_recent) {
+        self.confirmation = None;
+        if self.record_lost_at.as_ref().is_some_and(|lost| lost.is_recent(now)) {
             // As long as deletions are pending, their number stays unknown.
-            self.lost = Some(now);
-            return Verdict::Unknown;
+            self.record_lost_at = Some(now);
+            return BrakeDecision::RecordLost;
         }
-        self.lost = None;
-        self.first.retain(|_, moment| is_recent(moment));
-        if self.first.is_empty() {
-            self.all = 0;
+        self.record_lost_at = None;
+        self.first_deletions.retain(|_, first| first.at.is_recent(now));
+        if self.first_deletions.contains_key(target) {
+            return BrakeDecision::Allowed;
         }
-        self.all = self.all.max(all);
-        if self.first.contains_key(target) {
-            return Verdict::Go;
+        let largest = self.all().max(all);
+        let limit = limit.for_total(largest);
+        if self.first_deletions.len() >= limit {
+            return BrakeDecision::LimitReached { limit, all: largest };
         }
-        let limit = limit.of(self.all);
-        if self.first.len() >= limit {
-            return Verdict::Stop { limit, all: self.all };
-        }
-        self.first.insert(target.to_owned(), now);
-        Verdict::Counted
+        self.first_deletions.insert(target.to_owned(), FirstDeletion { at: now, all });
+        BrakeDecision::NewlyCounted
     }
 
-    /// A person confirmed the deletions: nothing is counted until they rest for the whole window.
-    pub(crate) fn mean_it(&mut self, now: ClockReading) {
-        *self = Self { meant: Some(now), ..Self::default() };
+    /// Records that the user confirmed the deletions: nothing is counted until none happens for a whole window, for one
+    /// hour at most.
+    pub(crate) fn confirm_deletions(&mut self, now: ClockReading) {
+        *self = Self { confirmation: Some(Confirmation { since: now, last: now }), ..Self::default() };
     }
 }
 
@@ -157,14 +182,14 @@ mod tests {
         }
     }
 
-    fn ask(window: &mut Window, target: usize, all: usize, minute: u64) -> Verdict {
-        window.ask(&format!("t{target}"), BrakeLimit::default(), all, at(minute))
+    fn ask(window: &mut Window, target: usize, all: usize, minute: u64) -> BrakeDecision {
+        window.check_target(&format!("t{target}"), BrakeLimit::default(), all, at(minute))
     }
 
     fn full(all: usize, limit: usize) -> Window {
         let mut window = Window::default();
         for target in 0..limit {
-            assert_eq!(ask(&mut window, target, all, 0), Verdict::Counted);
+            assert_eq!(ask(&mut window, target, all, 0), BrakeDecision::NewlyCounted);
         }
         window
     }
@@ -173,8 +198,8 @@ mod tests {
     fn ten_targets_or_one_per_cent_and_not_one_more() {
         for (all, limit) in [(3, 10), (12, 10), (1_000, 10), (1_100, 11), (5_000, 50)] {
             let mut window = full(all, limit);
-            assert_eq!(ask(&mut window, limit, all, 1), Verdict::Stop { limit, all }, "{all}");
-            assert_eq!(ask(&mut window, 0, all, 1), Verdict::Go, "what it has begun it ends");
+            assert_eq!(ask(&mut window, limit, all, 1), BrakeDecision::LimitReached { limit, all }, "{all}");
+            assert_eq!(ask(&mut window, 0, all, 1), BrakeDecision::Allowed, "what it has begun it ends");
             assert_eq!(window.counted().len(), limit);
         }
     }
@@ -182,22 +207,45 @@ mod tests {
     #[test]
     fn what_is_ten_minutes_old_counts_no_longer() {
         let mut window = full(12, 10);
-        assert_eq!(ask(&mut window, 11, 12, 9), Verdict::Stop { limit: 10, all: 12 });
-        assert_eq!(ask(&mut window, 11, 12, 10), Verdict::Counted);
+        assert_eq!(ask(&mut window, 11, 12, 9), BrakeDecision::LimitReached { limit: 10, all: 12 });
+        assert_eq!(ask(&mut window, 11, 12, 10), BrakeDecision::NewlyCounted);
     }
 
     #[test]
     fn what_was_meant_goes_on_until_it_rests() {
         let mut window = full(100, 10);
-        window.mean_it(at(1));
+        window.confirm_deletions(at(1));
         for target in 20..60 {
-            assert_eq!(ask(&mut window, target, 100, 2 + u64::try_from(target).unwrap() / 5), Verdict::Go);
+            assert_eq!(
+                ask(&mut window, target, 100, 2 + u64::try_from(target).unwrap() / 5),
+                BrakeDecision::Allowed
+            );
         }
         assert_eq!(
             ask(&mut window, 70, 100, 24),
-            Verdict::Counted,
+            BrakeDecision::NewlyCounted,
             "ten minutes after the last one it counts again"
         );
+    }
+
+    #[test]
+    fn a_confirmation_ends_after_an_hour_of_steady_deletions() {
+        let mut window = full(100, 10);
+        window.confirm_deletions(at(0));
+        for minute in (5..60).step_by(5) {
+            assert_eq!(ask(&mut window, 20, 100, minute), BrakeDecision::Allowed, "{minute}");
+        }
+        assert_eq!(ask(&mut window, 20, 100, 60), BrakeDecision::NewlyCounted);
+    }
+
+    #[test]
+    fn the_limit_follows_a_fleet_that_shrank() {
+        let mut window = Window::default();
+        assert_eq!(ask(&mut window, 0, 5_000, 0), BrakeDecision::NewlyCounted);
+        for target in 1..=10 {
+            assert_eq!(ask(&mut window, target, 100, 6), BrakeDecision::NewlyCounted);
+        }
+        assert_eq!(ask(&mut window, 11, 100, 11), BrakeDecision::LimitReached { limit: 10, all: 100 });
     }
 
     #[test]
@@ -205,8 +253,8 @@ mod tests {
         for jump in [-3_600, 3_600] {
             let mut window = full(12, 10);
             let now = ClockReading { wall: Timestamp::from_second(3_600 + jump).unwrap(), ..at(1) };
-            let verdict = window.ask("t11", BrakeLimit::default(), 12, now);
-            assert_eq!(verdict, Verdict::Stop { limit: 10, all: 12 }, "{jump}");
+            let verdict = window.check_target("t11", BrakeLimit::default(), 12, now);
+            assert_eq!(verdict, BrakeDecision::LimitReached { limit: 10, all: 12 }, "{jump}");
         }
     }
 
@@ -215,11 +263,15 @@ mod tests {
         let all_of_them = BrakeLimit { targets: 1, percent: 100 };
         let mut window = Window::default();
         for left in (1..=20).rev() {
-            assert_eq!(window.ask(&format!("t{left}"), all_of_them, left, at(0)), Verdict::Counted, "{left}");
+            assert_eq!(
+                window.check_target(&format!("t{left}"), all_of_them, left, at(0)),
+                BrakeDecision::NewlyCounted,
+                "{left}"
+            );
         }
         assert_eq!(window.all(), 20);
         let mut window = full(5_000, 50);
-        assert_eq!(ask(&mut window, 51, 4_000, 1), Verdict::Stop { limit: 50, all: 5_000 });
+        assert_eq!(ask(&mut window, 51, 4_000, 1), BrakeDecision::LimitReached { limit: 50, all: 5_000 });
     }
 
     fn recorded(window: &Window) -> BTreeMap<String, Timestamp> {
@@ -229,25 +281,30 @@ mod tests {
     #[test]
     fn a_restart_forgets_nothing_and_keeps_nothing_old() {
         let before = full(12, 10);
-        let restored = |minute| Window::restored(recorded(&before), before.all(), at(minute));
-        assert_eq!(ask(&mut restored(1), 11, 2, 1), Verdict::Stop { limit: 10, all: 12 });
-        assert_eq!(ask(&mut restored(9), 11, 12, 10), Verdict::Counted);
-        assert_eq!(ask(&mut restored(11), 11, 12, 11), Verdict::Counted);
+        let restored = |minute| Window::from_record(recorded(&before), before.all(), at(minute));
+        assert_eq!(ask(&mut restored(1), 11, 2, 1), BrakeDecision::LimitReached { limit: 10, all: 12 });
+        assert_eq!(ask(&mut restored(9), 11, 12, 10), BrakeDecision::NewlyCounted);
+        assert_eq!(ask(&mut restored(11), 11, 12, 11), BrakeDecision::NewlyCounted);
         // The clock was set back over the restart.
         let future = recorded(&before).into_keys().map(|target| (target, at(600).wall)).collect();
-        let mut window = Window::restored(future, 12, at(1));
-        assert_eq!(ask(&mut window, 11, 12, 2), Verdict::Stop { limit: 10, all: 12 });
+        let mut window = Window::from_record(future, 12, at(1));
+        assert_eq!(ask(&mut window, 11, 12, 2), BrakeDecision::LimitReached { limit: 10, all: 12 });
+        assert!(window.counted().values().all(|wall| *wall == at(1).wall), "not in the future any more");
     }
 
     #[test]
     fn a_lost_record_counts_as_full_while_deletions_are_pending() {
-        let mut window = Window::lost(at(0));
+        let mut window = Window::without_record(at(0));
         for minute in [0, 9, 18] {
-            assert_eq!(ask(&mut window, 0, 100, minute), Verdict::Unknown);
+            assert_eq!(ask(&mut window, 0, 100, minute), BrakeDecision::RecordLost);
         }
         let mut confirmed = window.clone();
-        confirmed.mean_it(at(19));
-        assert_eq!(ask(&mut confirmed, 0, 100, 20), Verdict::Go);
-        assert_eq!(ask(&mut window, 0, 100, 28), Verdict::Counted, "none was pending for ten minutes");
+        confirmed.confirm_deletions(at(19));
+        assert_eq!(ask(&mut confirmed, 0, 100, 20), BrakeDecision::Allowed);
+        assert_eq!(
+            ask(&mut window, 0, 100, 28),
+            BrakeDecision::NewlyCounted,
+            "none was pending for ten minutes"
+        );
     }
 }

@@ -146,13 +146,13 @@ impl<'a> Evaluation<'a> {
                 }
             }
             (None, [left, right]) if call.func_name == operators::LOGICAL_AND => {
-                self.connect(left, right, false)
+                self.evaluate_logical(left, right, false)
             }
             (None, [left, right]) if call.func_name == operators::LOGICAL_OR => {
-                self.connect(left, right, true)
+                self.evaluate_logical(left, right, true)
             }
             (None, [operand]) if call.func_name == operators::NOT_STRICTLY_FALSE => {
-                Ok(Value::Bool(!matches!(self.absorb(operand)?, Some(Value::Bool(false)))))
+                Ok(Value::Bool(!matches!(self.evaluate_absorbing_errors(operand)?, Some(Value::Bool(false)))))
             }
             (None, [left, right]) => {
                 let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
@@ -178,9 +178,14 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// `&&` and `||`: one operand that decides absorbs an error of the other.
-    fn connect(&mut self, left: &'a IdedExpr, right: &'a IdedExpr, decides: bool) -> Result<Value<'a>> {
-        let left = self.absorb(left)?;
+    /// Evaluates `&&` or `||`. An operand that decides the result absorbs an error of the other.
+    fn evaluate_logical(
+        &mut self,
+        left: &'a IdedExpr,
+        right: &'a IdedExpr,
+        decides: bool,
+    ) -> Result<Value<'a>> {
+        let left = self.evaluate_absorbing_errors(left)?;
         if matches!(left, Some(Value::Bool(truth)) if truth == decides) {
             return Ok(Value::Bool(decides));
         }
@@ -192,8 +197,8 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// The value of a node; `None` if it gives an error.
-    fn absorb(&mut self, node: &'a IdedExpr) -> Result<Option<Value<'a>>> {
+    /// Evaluates a node and returns `None` for an error. Returns `Exhausted` unchanged.
+    fn evaluate_absorbing_errors(&mut self, node: &'a IdedExpr) -> Result<Option<Value<'a>>> {
         match self.evaluate(node) {
             Ok(value) => Ok(Some(value)),
             Err(EvaluationError::Error) => Ok(None),
@@ -201,7 +206,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// The value of a binary operator; `None` if the name is none of one.
+    /// Returns the value of a binary operator, or `None` if `operator` is not one.
     fn binary(&mut self, operator: &str, left: &Value<'a>, right: &Value<'a>) -> Result<Option<Value<'a>>> {
         let ordered = |ordering: Result<Ordering>, holds: fn(Ordering) -> bool| {
             ordering.map(|ordering| Some(Value::Bool(holds(ordering))))
@@ -298,7 +303,7 @@ impl<'a> Evaluation<'a> {
         elements: &List<'a>,
         depth: usize,
     ) -> Result<Value<'a>> {
-        let decides = deciding_value(each);
+        let decides = short_circuit_value(each);
         let mut has_failed = false;
         for element in elements.iter() {
             match self.evaluate(&each.loop_cond)? {
@@ -324,8 +329,8 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// For a loop that connects its elements with `&&` or `||`, the value that decides it.
-fn deciding_value(each: &ComprehensionExpr) -> Option<bool> {
+/// Returns the accumulator value that ends a loop of `&&` or `||` early.
+fn short_circuit_value(each: &ComprehensionExpr) -> Option<bool> {
     let Expr::Call(call) = &each.loop_step.expr else { return None };
     let accumulates = call.args.first().is_some_and(|first| is_name(first, &each.accu_var));
     match call.func_name.as_str() {
@@ -344,8 +349,9 @@ struct AppendStep<'a> {
 impl<'a> AppendStep<'a> {
     fn of(each: &'a ComprehensionExpr) -> Option<Self> {
         let is_empty = matches!(&each.accu_init.expr, Expr::List(list) if list.elements.is_empty());
-        let is_endless = matches!(&each.loop_cond.expr, Expr::Literal(LiteralValue::Boolean(_)));
-        if !is_empty || !is_endless || !is_name(&each.result, &each.accu_var) {
+        let is_unconditional =
+            matches!(&each.loop_cond.expr, Expr::Literal(LiteralValue::Boolean(truth)) if *truth.inner());
+        if !is_empty || !is_unconditional || !is_name(&each.result, &each.accu_var) {
             return None;
         }
         let Expr::Call(step) = &each.loop_step.expr else { return None };
