@@ -1,7 +1,7 @@
-//! Connections for writes: each one is asked which cluster it leads to before anything is written through it.
+//! Connections for writes. Each new connection is verified to lead to the expected cluster before a request is sent.
 //!
-//! A pool opens connections at any time, and behind one address may be another server than a moment ago. What a look
-//! through one connection showed therefore says nothing about the next one.
+//! A pool can open a connection at any time, and another server can answer at the same address. A check of one connection
+//! therefore does not cover the next.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
-use http::{Request, Uri};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, USER_AGENT};
+use http::{Request, Uri, Version};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::client::legacy::Client as HyperClient;
 use kube::client::Body;
@@ -29,12 +29,13 @@ use crate::identity::Verdict;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExpectedCluster(pub(crate) String);
 
-/// What is read on a new connection.
-const IDENTITY: &str = "/api/v1/namespaces/kube-system";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
-const AGENT: &str = concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (identity)");
-/// Longest answer, in bytes.
-const LONGEST_ANSWER: usize = 256 * 1024;
+/// Path read on each new connection: the uid of kube-system identifies the cluster.
+const IDENTITY_PATH: &str = "/api/v1/namespaces/kube-system";
+const METADATA_ACCEPT: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+const IDENTITY_USER_AGENT: &str = concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (identity)");
+/// Maximum size of the response, in bytes.
+const MAX_IDENTITY_BYTES: usize = 256 * 1024;
 
 type Stream = <Dialer as Service<Uri>>::Response;
 
@@ -44,9 +45,9 @@ pub(super) struct VerifiedPool {
     base: Uri,
     deadline: Duration,
     servers: Arc<Servers>,
-    /// What shows the target who calls, as in the last request.
+    /// Authorization header of the last request, used for the identity request.
     authorization: Arc<Mutex<Option<HeaderValue>>>,
-    /// The uid of that cluster and the pool; a new one for another cluster.
+    /// The expected uid and its pool; replaced if the uid changes.
     current: Mutex<Option<(String, HyperClient<VerifiedDialer, Body>)>>,
 }
 
@@ -55,7 +56,7 @@ impl VerifiedPool {
         Self { dialer, base, deadline, servers, authorization: Arc::default(), current: Mutex::default() }
     }
 
-    /// The client whose connections lead to the cluster with this uid.
+    /// Returns the client whose connections lead to the cluster with this uid.
     pub(super) fn client(
         &self,
         uid: &str,
@@ -82,7 +83,7 @@ impl VerifiedPool {
     }
 }
 
-/// Opens connections and hands over those that lead to the cluster.
+/// Opens connections and returns those that lead to the cluster.
 #[derive(Clone)]
 pub(super) struct VerifiedDialer {
     dialer: Dialer,
@@ -118,41 +119,44 @@ struct ClusterCheck {
 }
 
 impl ClusterCheck {
-    /// Gives the connection back if the cluster behind it has the uid.
+    /// Returns the connection if the cluster has the expected uid.
     async fn verify(&self, stream: Stream) -> Result<Stream, TargetError> {
         let (mut sender, connection) =
             http1::handshake::<_, Empty<Bytes>>(stream).await.map_err(|error| from_chain(&error))?;
         let request = self.request()?;
-        let asking = async move {
+        let exchange = async move {
             let answer = sender.send_request(request).await.map_err(|error| from_chain(&error))?;
             let (parts, body) = answer.into_parts();
-            let body = Limited::new(body, LONGEST_ANSWER).collect().await;
-            let body = body.map_err(|error| from_chain(error.as_ref()))?.to_bytes();
+            let body = Limited::new(body, MAX_IDENTITY_BYTES).collect().await;
+            let body = body.map_err(|error| body_error(error.as_ref()))?.to_bytes();
             drop(sender);
-            Ok::<_, TargetError>((parts.status.as_u16(), body))
+            Ok::<_, TargetError>((parts, body))
         };
-        let (answer, parts) = tokio::join!(asking, connection.without_shutdown());
-        let (code, body) = answer?;
-        let found = uid_in(code, &body)?;
+        let (answer, parts) = tokio::join!(exchange, connection.without_shutdown());
+        let (head, body) = answer?;
+        let found = parse_uid(head.status.as_u16(), &body)?;
         if found != self.uid {
             self.servers.lost();
             let changed = Verdict::TargetChanged { recorded: self.uid.clone(), found };
             return Err(TargetError::Refused(Box::new(changed)));
         }
+        if !stays_open(head.version, &head.headers) {
+            return Err(TargetError::Connect("the server closes the connection after each response"));
+        }
         let parts = parts.map_err(|error| from_chain(&error))?;
-        // Bytes beyond the answer belong to no request.
+        // Unread bytes after the response would be parsed as the response to the next request.
         if parts.read_buf.is_empty() { Ok(parts.io) } else { Err(TargetError::Unreadable) }
     }
 
     fn request(&self) -> Result<Request<Empty<Bytes>>, TargetError> {
-        let uri = absolute(&self.base, &Uri::from_static(IDENTITY)).ok_or(TargetError::Request)?;
+        let uri = absolute(&self.base, &Uri::from_static(IDENTITY_PATH)).ok_or(TargetError::Request)?;
         let path = uri.path_and_query().ok_or(TargetError::Request)?.as_str();
         let host = uri.authority().ok_or(TargetError::Request)?.as_str();
         let mut request = Request::get(path).body(Empty::new()).map_err(|_| TargetError::Request)?;
         let headers = request.headers_mut();
         headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| TargetError::Request)?);
-        headers.insert(ACCEPT, HeaderValue::from_static(METADATA));
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(ACCEPT, HeaderValue::from_static(METADATA_ACCEPT));
+        headers.insert(USER_AGENT, HeaderValue::from_static(IDENTITY_USER_AGENT));
         if let Some(authorization) = lock(&self.authorization).clone() {
             headers.insert(AUTHORIZATION, authorization);
         }
@@ -160,8 +164,19 @@ impl ClusterCheck {
     }
 }
 
-/// The uid in the answer.
-fn uid_in(code: u16, body: &[u8]) -> Result<String, TargetError> {
+/// Returns whether the server keeps the connection open after a response (RFC 9112, 9.3).
+fn stays_open(version: Version, headers: &HeaderMap) -> bool {
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let mut options = values.flat_map(|value| value.split(',')).map(str::trim);
+    version > Version::HTTP_10 && !options.any(|option| option.eq_ignore_ascii_case("close"))
+}
+
+fn body_error(error: &(dyn std::error::Error + Send + Sync + 'static)) -> TargetError {
+    if error.is::<LengthLimitError>() { TargetError::TooLarge(MAX_IDENTITY_BYTES) } else { from_chain(error) }
+}
+
+/// Returns the uid in the response.
+fn parse_uid(code: u16, body: &[u8]) -> Result<String, TargetError> {
     if code == 200 {
         let object: Value = serde_json::from_slice(body).map_err(|_| TargetError::Unreadable)?;
         let uid = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty());
@@ -180,8 +195,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_connections_that_stay_open_are_used() {
+        let headers =
+            |value: &'static str| HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static(value))]);
+        assert!(stays_open(Version::HTTP_11, &HeaderMap::new()));
+        assert!(stays_open(Version::HTTP_11, &headers("keep-alive")));
+        assert!(!stays_open(Version::HTTP_11, &headers("Close")));
+        assert!(!stays_open(Version::HTTP_11, &headers("keep-alive, close")));
+        assert!(!stays_open(Version::HTTP_10, &HeaderMap::new()));
+    }
+
+    #[test]
     fn the_uid_is_read_from_a_namespace_and_errors_keep_their_reason() {
-        let found = |code, body: &str| uid_in(code, body.as_bytes());
+        let found = |code, body: &str| parse_uid(code, body.as_bytes());
         assert_eq!(found(200, r#"{"metadata":{"uid":"u"}}"#), Ok("u".to_owned()));
         assert_eq!(found(200, r#"{"metadata":{"uid":""}}"#), Err(TargetError::Unreadable));
         assert_eq!(found(200, "<html>"), Err(TargetError::Unreadable));
