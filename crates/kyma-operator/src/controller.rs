@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_sdk::{AccessChange, Change, Interest, KymaAccess, KymaKey, Reconciler, Runtime, Sighting, Watches};
 use kyma_targets::{SecretKey, TargetEvent};
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::admission;
@@ -36,7 +37,8 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
     let state = assemble(args, runtime, triggers, metrics);
     tell_answers(&state);
     follow_access(&state);
-    feeds::spawn(&state, follow_targets(Arc::clone(&state)));
+    let events = state.runtime.targets.events();
+    feeds::spawn(&state, follow_targets(Arc::clone(&state), events));
     let hook = Arc::clone(&state);
     let reconciler = reconciler.on_change(move |change| follow_kymas(&hook, change));
     feeds::start(&state, &store).await;
@@ -134,8 +136,7 @@ fn follow_access(state: &Arc<State>) {
 }
 
 /// A target stopped answering: its Kyma says so without waiting for somebody to ask.
-async fn follow_targets(state: Arc<State>) {
-    let mut events = state.runtime.targets.events();
+async fn follow_targets(state: Arc<State>, mut events: Receiver<TargetEvent>) {
     loop {
         match events.recv().await {
             Ok(TargetEvent::Suspended(place)) => {
@@ -190,5 +191,51 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
             state.runtime.targets.forget_turns();
         }
         Change::Listed => state.written().listed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::broadcast;
+
+    use super::*;
+    use crate::state::tests::{kymas, unconnected};
+
+    /// Events of targets that wait for the operator, as in `kyma_targets`.
+    const MAX_WAITING_EVENTS: usize = 1_024;
+
+    #[tokio::test]
+    async fn an_outage_with_more_targets_than_events_requeues_all_kymas() {
+        let (state, trigger) = unconnected();
+        let kymas = kymas(1_500);
+        let (sender, events) = broadcast::channel(MAX_WAITING_EVENTS);
+        for (kyma, secret) in &kymas {
+            state.depends_on_secrets(kyma, vec![secret.clone()]);
+            let place = SecretKey {
+                namespace: kyma.namespace.clone(),
+                name: secret.clone(),
+                key: "config".to_owned(),
+            };
+            sender.send(TargetEvent::Suspended(place)).unwrap();
+        }
+        drop(sender);
+        follow_targets(Arc::new(state), events).await;
+        assert_eq!(trigger.waiting_count(), kymas.len());
+    }
+
+    #[tokio::test]
+    async fn an_event_of_one_target_requeues_its_kymas_only() {
+        let (state, trigger) = unconnected();
+        for (kyma, secret) in kymas(3) {
+            state.depends_on_secrets(&kyma, vec![secret]);
+        }
+        let (sender, events) = broadcast::channel(MAX_WAITING_EVENTS);
+        let (kyma, secret) = kymas(1).remove(0);
+        let place = SecretKey { namespace: kyma.namespace, name: secret, key: "config".to_owned() };
+        sender.send(TargetEvent::Recovered(place.clone())).unwrap();
+        sender.send(TargetEvent::Suspended(place)).unwrap();
+        drop(sender);
+        follow_targets(Arc::new(state), events).await;
+        assert_eq!(trigger.waiting_count(), 1);
     }
 }

@@ -318,3 +318,6 @@ fn put(set: &Mutex<HashSet<KymaKey>>, kyma: &KymaKey, is_in: bool) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

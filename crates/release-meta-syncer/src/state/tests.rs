@@ -1,0 +1,46 @@
+//! The entries that are kept of Kymas.
+
+use kube_runtime::reflector;
+use kyma_sdk::testing::unconnected_runtime;
+use kyma_sdk::{Interest, Operator, Sighting};
+use kyma_targets::SecretKey;
+
+use super::*;
+
+const OPERATOR: Operator = Operator { name: "release-meta-syncer", version: "0.1.0" };
+
+/// A state without a hub.
+fn unconnected() -> State {
+    let runtime = unconnected_runtime(OPERATOR).unwrap();
+    let listener = |_: Option<&SecretKey>, _: &Interest, _: &Sighting, _: &[KymaKey]| {};
+    let watches = Watches::new(OPERATOR.name, &runtime.process, listener);
+    let (kymas, _) = reflector::store::<Kyma>();
+    State::new(runtime, &Flags::default(), kymas, Trigger::new(), watches)
+}
+
+#[tokio::test]
+async fn secret_events_of_deleted_kymas_leave_no_entries() {
+    let state = unconnected();
+    for number in 0..1_001 {
+        let (kyma, secret) =
+            (KymaKey::new("kcp-system", format!("kyma-{number}")), format!("access-{number}"));
+        state.depends_on_secrets(&kyma, vec![secret.clone()]);
+        state.forget(&kyma);
+        assert!(state.of_secret(&secret).is_empty(), "{kyma}");
+        state.end_session(&kyma);
+        assert!(state.session(&kyma).is_none(), "{kyma}");
+    }
+    assert_eq!(state.pending_sessions.count(), 0);
+}
+
+#[tokio::test]
+async fn only_a_pending_session_is_interrupted() {
+    let (state, kyma) = (unconnected(), KymaKey::new("kcp-system", "kyma"));
+    let pending = state.pending_sessions.begin(&kyma);
+    assert!(!pending.is_interrupted());
+    state.end_session(&kyma);
+    assert!(pending.is_interrupted());
+    drop(pending);
+    state.end_session(&kyma);
+    assert_eq!(state.pending_sessions.count(), 0);
+}
