@@ -83,8 +83,7 @@ impl Pass<'_> {
         let number = if let Some(number) = written.and_then(Record::number) {
             number
         } else {
-            let number =
-                records.iter().filter_map(Record::number).max().unwrap_or_default().saturating_add(1);
+            let number = next_revision(&records);
             let first = self.first_deployed(&secrets, records.last()).await?;
             let (inputs, description) = (inputs.clone(), self.describe(standing, number));
             let encoded = away(move || {
@@ -157,12 +156,11 @@ impl Pass<'_> {
         let release = self.context.resource.spec.release.as_ref();
         let kept = release.and_then(|release| release.history.as_ref()?.max);
         let kept = kept.and_then(|kept| usize::try_from(kept).ok()).unwrap_or(KEPT).max(1);
-        let surplus = (others.len() + 1).saturating_sub(kept);
-        if surplus == 0 || self.context.may_delete().await.is_err() {
+        let surplus = surplus(others, kept);
+        if surplus.is_empty() || self.context.may_delete().await.is_err() {
             return Ok(());
         }
-        // Records that Helm wrote are never deleted by the operator, but count towards the limit.
-        for record in others.iter().take(surplus).filter(|record| record.is_ours()) {
+        for record in surplus {
             self.delete_record(record).await?;
         }
         Ok(())
@@ -198,6 +196,18 @@ impl Pass<'_> {
         self.session.recorded.history = None;
         Ok(())
     }
+}
+
+/// Returns the revision after the newest of the records.
+fn next_revision(records: &[Record]) -> i64 {
+    records.iter().filter_map(Record::number).max().unwrap_or_default().saturating_add(1)
+}
+
+/// Returns the oldest records beyond those that are kept. One of the kept records is the newest, which `others` lacks.
+/// Records that Helm wrote count towards the limit but are never deleted.
+fn surplus(others: &[Record], kept: usize) -> Vec<&Record> {
+    let surplus = (others.len() + 1).saturating_sub(kept);
+    others.iter().take(surplus).filter(|record| record.is_ours()).collect()
 }
 
 /// All records of a release, without their content.
@@ -338,3 +348,6 @@ async fn supersede(secrets: &Api<Secret>, record: &Record) -> Result<(), Failure
         Err(error) => Err(failed(error)),
     }
 }
+
+#[cfg(test)]
+mod tests;
