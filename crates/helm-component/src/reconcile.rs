@@ -288,7 +288,7 @@ fn failure(error: &CallError) -> Failure {
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
-    use kyma_object_set::Action;
+    use kyma_object_set::{Action, Guard};
     use kyma_targets::TargetError;
 
     use super::*;
@@ -315,6 +315,23 @@ mod tests {
         assert_eq!((held.reason, held.retry_after), (Reason::TargetTimeout, Some(Duration::from_secs(9))));
         assert_eq!(failed(answer(503, "")).reason, Reason::TargetServerError);
         assert_eq!(failed(answer(429, "")).reason, Reason::TargetThrottled);
+    }
+
+    #[test]
+    fn a_chart_may_not_replace_namespaces_of_the_cluster_or_operators() {
+        let namespace = |name: &str| Identity::new("", "Namespace", None, name);
+        for name in ["kyma-system", "kube-system", "kube-public", "kube-node-lease", "default"] {
+            assert_eq!(protection().guard(&namespace(name)), Some(Guard::Always), "{name}");
+        }
+        for name in ["kyma-system-2", "my-kyma-system", "keda"] {
+            assert_eq!(protection().guard(&namespace(name)), None, "{name}");
+        }
+        // Charts install their objects there.
+        let inside = Identity::new("", "ConfigMap", Some("kyma-system"), "keda");
+        assert_eq!(protection().guard(&inside), None);
+        // Only the core group has the Namespace.
+        let other_group = Identity::new("example.org", "Namespace", None, "kyma-system");
+        assert_eq!(protection().guard(&other_group), None);
     }
 
     #[test]

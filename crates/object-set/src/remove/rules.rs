@@ -260,6 +260,41 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_unserved_controller_kind_keeps_the_namespace() {
+        let crd = Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "as.removed.io");
+        let inventory: Inventory = [(crd.clone(), Entry::default())].into_iter().collect();
+        let (us, protection) = (us(), Protection::of_kubernetes());
+        let rules = |purpose: Purpose| Rules {
+            inventory: &inventory,
+            ownership: &us,
+            protection: &protection,
+            purpose,
+            going: if purpose == Purpose::Prune { BTreeSet::from([crd.clone()]) } else { BTreeSet::new() },
+        };
+        let cases = [
+            ("x.io/v1", "In", false),
+            // Any served version of the kind shows its controller.
+            ("x.io/v9", "In", false),
+            ("removed.io/v1", "A", false),
+            // The group is served, the kind is not.
+            ("x.io/v1", "Gone", true),
+            ("unserved.io/v1", "In", true),
+            ("v1", "In", true),
+            ("sub.removed.io/v1", "A", true),
+        ];
+        for (api_version, kind, stays) in cases {
+            let controller = json!({"apiVersion": api_version, "kind": kind, "name": "a", "uid": "u",
+                "controller": true});
+            let object = metadata(&json!({"name": "o", "namespace": "n", "ownerReferences": [controller]}));
+            let expected = stays.then_some(KeepReason::ForeignObjects);
+            for purpose in [Purpose::Uninstall, Purpose::Prune] {
+                let held = rules(purpose).held_by(&kinds(), &GroupKind::new("", "Secret"), &object);
+                assert_eq!(held, expected, "{api_version} {kind}");
+            }
+        }
+    }
+
     /// An object in the Namespace `n`, applied by us, with what `change` says besides.
     fn applied(name: &str, change: &serde_json::Value) -> serde_json::Value {
         let mut object = json!({"name": name, "namespace": "n", "uid": name, "labels": {OWNER_LABEL: "us"},
