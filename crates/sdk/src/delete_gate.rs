@@ -239,6 +239,10 @@ fn is_system_namespace(resource: &ApiResource, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::body::Bytes;
+    use axum::{Json, Router};
     use kube::core::GroupVersionKind;
     use serde_json::{Value, json};
 
@@ -306,6 +310,32 @@ mod tests {
         }
         assert_eq!(refusal(&claim, &live(&json!({})), empty), refused);
         assert_eq!(refusal(&claim, &live(&json!({})), DeleteProof::SameRun), None);
+    }
+
+    /// The preconditions of the DELETE that is sent for a CRD with this proof.
+    async fn preconditions(proof: DeleteProof) -> Value {
+        let sent = Arc::new(Mutex::new(Value::Null));
+        let received = Arc::clone(&sent);
+        let answer = move |body: Bytes| {
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            *received.lock().unwrap() = body["preconditions"].clone();
+            let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "code": 200,
+                "status": "Success"});
+            async move { Json(status) }
+        };
+        let server: Router = Router::new().fallback(answer);
+        let (crds, live) = (kind("apiextensions.k8s.io", "CustomResourceDefinition"), live(&json!({})));
+        let request = DeleteRequest::new(&crds, &live, &["mine"]).proven(proof);
+        let gate = DeleteGate::uncounted(&Halt::default());
+        assert!(gate.carry_out(&Client::new(server, "default"), &request).await.is_ok());
+        sent.lock().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn a_crd_is_deleted_only_at_the_version_that_was_proven_empty() {
+        // The version of the proof counts, not that of the object that was read before it.
+        let proof = DeleteProof::CreatedAndEmpty { resource_version: "9".to_owned() };
+        assert_eq!(preconditions(proof).await, json!({"uid": "u", "resourceVersion": "9"}));
     }
 
     #[test]
