@@ -173,6 +173,8 @@ async fn is_creation_refused(client: &Client, mapping: &Mapping) -> bool {
 }
 
 #[cfg(test)]
+mod call_tests;
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,0 +1,140 @@
+//! Objects that are created while a CRD is being removed, against an API server in memory. Time is paused.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+
+use super::*;
+
+const MANAGER: &str = "operator";
+
+/// The state of an API server with one CRD.
+struct Stored {
+    crd: Value,
+    /// The number of objects in each list that follows; none afterwards.
+    lists: VecDeque<usize>,
+    /// Whether the schema refuses new objects once it requires the property.
+    is_schema_in_force: bool,
+    /// The methods of the calls.
+    calls: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Server(Arc<Mutex<Stored>>);
+
+impl Server {
+    fn new(lists: &[usize]) -> Self {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "required": ["spec"]}});
+        let crd = json!({
+            "metadata": {"name": "things.x.io", "uid": "u", "resourceVersion": "7"},
+            "spec": {"group": "x.io", "names": {"kind": "Thing", "plural": "things"}, "scope": "Namespaced",
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]},
+        });
+        let calls = Vec::new();
+        let stored = Stored { crd, lists: lists.iter().copied().collect(), is_schema_in_force: true, calls };
+        Self(Arc::new(Mutex::new(stored)))
+    }
+
+    fn client(&self) -> Client {
+        let server: Router = Router::new().fallback(answer).with_state(self.clone());
+        Client::new(server, "default")
+    }
+
+    async fn hold_creation(&self) -> CrdContents {
+        let crd: DynamicObject = serde_json::from_value(self.0.lock().unwrap().crd.clone()).unwrap();
+        hold_creation(&self.client(), &crd, MANAGER).await.unwrap()
+    }
+
+    fn has_marker(&self) -> bool {
+        self.0.lock().unwrap().crd.to_string().contains(MARKER)
+    }
+
+    fn calls(&self) -> String {
+        self.0.lock().unwrap().calls.join(" ")
+    }
+}
+
+async fn answer(State(server): State<Server>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let mut stored = server.0.lock().unwrap();
+    let method = parts.method.to_string();
+    stored.calls.push(method.clone());
+    match &*method {
+        "GET" => {
+            let count = stored.lists.pop_front().unwrap_or_default();
+            let items: Vec<Value> =
+                (0..count).map(|index| json!({"metadata": {"name": format!("object-{index}")}})).collect();
+            let kind = "PartialObjectMetadataList";
+            Json(json!({"apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": {}, "items": items}))
+                .into_response()
+        }
+        "PATCH" => {
+            let patch: JsonPatch = serde_json::from_slice(&body).unwrap();
+            json_patch::patch(&mut stored.crd, &patch).unwrap();
+            let version: u64 = stored.crd["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+            stored.crd["metadata"]["resourceVersion"] = (version + 1).to_string().into();
+            Json(stored.crd.clone()).into_response()
+        }
+        "POST" if stored.is_schema_in_force => {
+            let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+                "reason": "Invalid", "message": format!("{MARKER}: Required value"), "code": 422});
+            (StatusCode::UNPROCESSABLE_ENTITY, Json(status)).into_response()
+        }
+        _ => Json(json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "creation-probe"}}))
+            .into_response(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_crd_is_deleted_at_the_version_that_refuses_objects() {
+    let server = Server::new(&[0, 0]);
+    let expected = CrdContents::Empty { resource_version: "8".to_owned() };
+    assert_eq!(server.hold_creation().await, expected);
+    assert!(server.has_marker());
+    assert_eq!(server.calls(), "GET PATCH POST GET");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_created_after_the_first_list_keeps_the_crd() {
+    let server = Server::new(&[0, 1]);
+    assert_eq!(server.hold_creation().await, CrdContents::InUse);
+    assert!(!server.has_marker());
+    assert_eq!(server.calls(), "GET PATCH POST GET PATCH");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crd_with_objects_is_not_changed() {
+    let server = Server::new(&[1]);
+    assert_eq!(server.hold_creation().await, CrdContents::InUse);
+    assert_eq!(server.calls(), "GET");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crd_that_still_accepts_objects_is_kept_as_it_was() {
+    let server = Server::new(&[0]);
+    server.0.lock().unwrap().is_schema_in_force = false;
+    assert_eq!(server.hold_creation().await, CrdContents::Unknown);
+    assert!(!server.has_marker());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_after_an_interrupted_one_lists_objects_again() {
+    let server = Server::new(&[0, 0, 0, 1]);
+    assert!(matches!(server.hold_creation().await, CrdContents::Empty { .. }));
+    assert_eq!(server.hold_creation().await, CrdContents::InUse);
+    assert!(!server.has_marker());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crd_without_a_stored_version_is_kept() {
+    let server = Server::new(&[0, 0]);
+    server.0.lock().unwrap().crd["spec"]["versions"][0]["storage"] = false.into();
+    assert_eq!(server.hold_creation().await, CrdContents::Unknown);
+    assert_eq!(server.calls(), "");
+}
