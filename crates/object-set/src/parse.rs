@@ -1,5 +1,7 @@
 //! Text as Helm, kubectl or a module author writes it -> a set of objects.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -9,6 +11,10 @@ use crate::yaml::{self, Budget, YamlError};
 
 /// Prefix of Helm's annotations.
 const HELM_ANNOTATIONS: &str = "helm.sh/";
+/// Start of the comment in which Helm names the file that it rendered.
+const SOURCE_COMMENT: &str = "# Source: ";
+/// Maximum length of a name in a message.
+const MAX_NAME_BYTES: usize = 253;
 
 /// How large a text and what is in it may be.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +35,8 @@ impl Default for Limits {
     }
 }
 
-/// Why a text is not a set of objects. Documents count from 1 and include empty ones; nothing of the text
-/// itself is in a message, since it may hold Secrets.
+/// Why a text is not a set of objects. Documents count from 1 and include empty ones. Of the text itself a message has
+/// only names of files, kinds and objects, since the text may hold Secrets.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ParseError {
     /// Breaks the grammar of YAML.
@@ -54,10 +60,15 @@ pub enum ParseError {
         problem: &'static str,
     },
     /// A document is not a Kubernetes object.
-    #[error("document {document}: the object {problem}")]
+    #[error("document {document}{place}: the {object} {problem}")]
     Object {
         /// Which document, from 1.
         document: usize,
+        /// The file that Helm rendered and the index in lists, for example ` (shop/templates/all.yaml), item 2`; else
+        /// empty.
+        place: String,
+        /// Kind and name, for example `ConfigMap settings`; `object` if neither is valid.
+        object: String,
         /// What is missing.
         problem: ObjectError,
     },
@@ -122,8 +133,9 @@ impl ObjectSet {
         let mut objects = Vec::new();
         for (index, (first_line, part)) in documents(text).into_iter().enumerate() {
             let document = index + 1;
+            let place = Place { document, file: rendered_file(part), items: Vec::new() };
             for value in values(part, &mut budget).map_err(|e| located(e, document, first_line, limits))? {
-                flatten(value, document, limits, &ListDefaults::default(), &mut objects)?;
+                flatten(value, &place, limits, &ListDefaults::default(), &mut objects)?;
             }
         }
         Ok(Self::new(objects))
@@ -223,9 +235,58 @@ impl ListDefaults {
     }
 }
 
+/// The place of an object in the text.
+struct Place<'a> {
+    /// Which document, from 1.
+    document: usize,
+    /// The file that Helm rendered to this document.
+    file: Option<&'a str>,
+    /// Indexes in lists from 1, that of the outermost list first.
+    items: Vec<usize>,
+}
+
+impl Place<'_> {
+    /// Returns the place of an item of the list that is here. `index` counts from 0.
+    fn item(&self, index: usize) -> Self {
+        let items = self.items.iter().copied().chain([index + 1]).collect();
+        Self { items, ..*self }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = self.file {
+            write!(f, " ({file})")?;
+        }
+        self.items.iter().try_for_each(|item| write!(f, ", item {item}"))
+    }
+}
+
+/// Returns the file that Helm rendered to a document, which the comment before the document names.
+fn rendered_file(part: &str) -> Option<&str> {
+    let first_line = part.lines().map(str::trim).find(|line| !line.is_empty())?;
+    first_line.strip_prefix(SOURCE_COMMENT).filter(|file| is_name(file))
+}
+
+/// Returns kind and name of an object as far as they are valid.
+fn describe(value: &Value) -> String {
+    let name_at = |path: &str| value.pointer(path).and_then(Value::as_str).filter(|name| is_name(name));
+    let kind = name_at("/kind").unwrap_or("object");
+    match name_at("/metadata/name") {
+        Some(name) => format!("{kind} {name}"),
+        None => kind.to_owned(),
+    }
+}
+
+/// Whether a message may have the text: a name of a file, a kind or an object, which no Secret value has to look like.
+fn is_name(text: &str) -> bool {
+    let is_part = |character: char| character.is_ascii_alphanumeric() || "-._/:".contains(character);
+    !text.is_empty() && text.len() <= MAX_NAME_BYTES && text.chars().all(is_part)
+}
+
 fn flatten(
     value: Value,
-    document: usize,
+    place: &Place<'_>,
     limits: &Limits,
     from: &ListDefaults,
     into: &mut Vec<Object>,
@@ -236,7 +297,8 @@ fn flatten(
         Value::Object(mut map) if is_list && map.get("items").is_some_and(Value::is_array) => {
             let Some(Value::Array(items)) = map.remove("items") else { return Ok(()) };
             let from = from.of(&map);
-            items.into_iter().try_for_each(|item| flatten(item, document, limits, &from, into))
+            let mut items = items.into_iter().enumerate();
+            items.try_for_each(|(index, item)| flatten(item, &place.item(index), limits, &from, into))
         }
         mut value => {
             if into.len() >= limits.objects {
@@ -245,7 +307,13 @@ fn flatten(
             if let Value::Object(item) = &mut value {
                 from.complete(item);
             }
-            into.push(Object::from_value(value).map_err(|problem| ParseError::Object { document, problem })?);
+            let object = describe(&value);
+            into.push(Object::from_value(value).map_err(|problem| ParseError::Object {
+                document: place.document,
+                place: place.to_string(),
+                object,
+                problem,
+            })?);
             Ok(())
         }
     }
@@ -347,7 +415,45 @@ mod tests {
         let error = ObjectSet::parse(&text, &Limits::default()).unwrap_err();
         assert!(matches!(error, ParseError::Syntax { document: 3, line: 10..=13, .. }), "{error:?}");
         let error = ObjectSet::parse("- a\n", &Limits::default()).unwrap_err();
-        assert_eq!(error, ParseError::Object { document: 1, problem: ObjectError::NotAMap });
+        assert!(matches!(error, ParseError::Object { document: 1, problem: ObjectError::NotAMap, .. }));
+        assert_eq!(error.to_string(), "document 1: the object is not a map");
+    }
+
+    #[test]
+    fn errors_name_file_item_kind_and_name_of_the_object() {
+        let of = |text: &str| ObjectSet::parse(text, &Limits::default()).unwrap_err().to_string();
+        let nameless = "apiVersion: v1\nkind: ConfigMap\ndata: {key: value}\n";
+        assert_eq!(of(nameless), "document 1: the ConfigMap has no metadata.name");
+        let generated = "apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: once-}\n";
+        assert_eq!(of(&format!("{}---\n{generated}", cm("a"))), "document 2: the Job has no metadata.name");
+        let rendered = format!("---\n# Source: shop/templates/a.yaml\n{}---\n", cm("a"));
+        assert_eq!(
+            of(&format!("{rendered}# Source: shop/charts/db/templates/b.yaml\n{nameless}")),
+            "document 2 (shop/charts/db/templates/b.yaml): the ConfigMap has no metadata.name"
+        );
+        let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: s}}\n\
+                    - {apiVersion: v1, kind: Secret, data: {password: aHVudGVyMg==}}\n";
+        assert_eq!(of(list), "document 1, item 2: the Secret has no metadata.name");
+        let nested = r#"{"apiVersion":"v1","kind":"List","items":[
+            {"apiVersion":"v1","kind":"ConfigMapList","items":[{"data":{}}]}]}"#;
+        assert_eq!(of(nested), "document 1, item 1, item 1: the ConfigMap has no metadata.name");
+        assert_eq!(of("metadata: {name: a}\nkind: Pod\n"), "document 1: the Pod a has no valid apiVersion");
+        assert_eq!(of("metadata: {name: a}\napiVersion: v1\n"), "document 1: the object a has no kind");
+    }
+
+    #[test]
+    fn errors_name_nothing_that_is_no_name() {
+        let of = |text: &str| ObjectSet::parse(text, &Limits::default()).unwrap_err().to_string();
+        for secret in ["my pass word", "p\u{e4}ss", "a=b;c", &*"x".repeat(MAX_NAME_BYTES + 1)] {
+            for text in [
+                format!("# Source: {secret}\napiVersion: v1\nkind: Pod\n"),
+                format!("apiVersion: v1\nkind: '{secret}'\n"),
+                format!("apiVersion: ''\nmetadata: {{name: '{secret}'}}\n"),
+            ] {
+                let message = of(&text);
+                assert!(!message.contains(secret), "{message}");
+            }
+        }
     }
 
     #[test]
