@@ -106,4 +106,6 @@ impl Cli {
 }
 
 #[cfg(test)]
+mod exit_codes;
+#[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use super::Cli;
 const MAX_HELP_LINE: usize = 80;
 
 /// All commands without subcommands, each with its path.
-fn leaves() -> Vec<(Vec<String>, clap::Command)> {
+pub(super) fn leaves() -> Vec<(Vec<String>, clap::Command)> {
     fn walk(path: &[String], command: &clap::Command, found: &mut Vec<(Vec<String>, clap::Command)>) {
         let mut inner = command.get_subcommands().filter(|inner| inner.get_name() != "help").peekable();
         if inner.peek().is_none() {
