@@ -1,7 +1,7 @@
 //! The hub's catalogue, reduced on arrival to what copies and visibility need. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
@@ -14,11 +14,11 @@ use serde_json::json;
 
 use crate::copy::{Copy, Key, Kind};
 
+mod deletions;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of requested deletions that are remembered.
-const MAX_DELETED: usize = 10_000;
+use deletions::{Deletions, ModuleVersion};
 
 /// One version of one module.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,19 +28,19 @@ pub(crate) struct Template {
     version: Option<String>,
     audience: Audience,
     copy: Arc<Copy>,
-    origin: Origin,
+    origin: ObjectOrigin,
 }
 
-/// What tells whether the end of a catalogue object is a request.
+/// Data that tells a requested deletion from one by the garbage collector, the CRD or the namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Origin {
+pub(crate) struct ObjectOrigin {
     /// When it was created.
     pub(crate) created: Option<Timestamp>,
     /// Whether the garbage collector may delete it.
     pub(crate) is_dependent: bool,
 }
 
-impl Origin {
+impl ObjectOrigin {
     fn of(meta: &ObjectMeta) -> Self {
         let created = meta.creation_timestamp.as_ref().map(|time| time.0);
         Self { created, is_dependent: may_be_garbage(meta) }
@@ -54,7 +54,7 @@ pub(crate) struct Release {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     spec: ModuleReleaseMetaSpec,
-    origin: Origin,
+    origin: ObjectOrigin,
 }
 
 impl Template {
@@ -62,18 +62,14 @@ impl Template {
     /// the hub.
     pub(crate) fn of(template: ModuleTemplate) -> Self {
         let audience = Audience::of(&template);
-        let origin = Origin::of(&template.metadata);
+        let origin = ObjectOrigin::of(&template.metadata);
         let ModuleTemplate { metadata, spec } = template;
         let labels = metadata.labels.unwrap_or_default();
-        let mut reduced = Self {
-            name: metadata.name.unwrap_or_default(),
-            module: spec.module_name.clone().filter(|name| !name.is_empty()),
-            version: spec.version.clone().filter(|version| !version.is_empty()),
-            audience,
-            copy: Arc::new(Copy::new(&BTreeMap::new(), &BTreeMap::new(), json!(null))),
-            origin,
-        };
-        reduced.module = reduced.module.or_else(|| labels.get(labels::MODULE_NAME).cloned());
+        let annotations = metadata.annotations.unwrap_or_default();
+        let is_set = |value: &String| !value.is_empty();
+        let label = || labels.get(labels::MODULE_NAME).cloned().filter(is_set);
+        let module = spec.module_name.clone().filter(is_set).or_else(label);
+        let version = spec.version.clone().filter(is_set);
         let associated_resources = visible_resources(&spec);
         let spec = ModuleTemplateSpec {
             associated_resources,
@@ -82,15 +78,20 @@ impl Template {
             depends_on: None,
             ..spec
         };
-        let annotations = metadata.annotations.unwrap_or_default();
-        reduced.copy = Arc::new(Copy::new(&labels, &annotations, json!(spec)));
-        reduced
+        let copy = Arc::new(Copy::new(&labels, &annotations, json!(spec)));
+        Self { name: metadata.name.unwrap_or_default(), module, version, audience, copy, origin }
     }
 
-    /// Whether a template that is named for this version may be it: its spec does not say otherwise.
+    /// Returns whether a template with the conventional name can be this version: its module and version are unset or
+    /// equal.
     fn may_be(&self, module: &str, version: &str) -> bool {
         let same = |held: &Option<String>, wanted: &str| held.as_ref().is_none_or(|held| held == wanted);
         same(&self.module, module) && same(&self.version, version)
+    }
+
+    /// Returns its module and version if both are set.
+    fn module_version(&self) -> Option<ModuleVersion> {
+        Some((self.module.clone()?, self.version.clone()?))
     }
 }
 
@@ -107,13 +108,13 @@ fn visible_resources(spec: &ModuleTemplateSpec) -> Option<Vec<KindRef>> {
     Some(all).filter(|all| !all.is_empty() || spec.associated_resources.is_some())
 }
 
-/// The versions that a viewer sees, by the ways in which a release refers to them.
-struct Visible<'a> {
+/// The versions visible to a viewer, by template name and by module and version.
+struct VisibleVersions<'a> {
     by_name: BTreeMap<&'a str, &'a Template>,
     by_version: BTreeSet<(&'a str, &'a str)>,
 }
 
-impl<'a> Visible<'a> {
+impl<'a> VisibleVersions<'a> {
     fn of(templates: &[&'a Arc<Template>]) -> Self {
         let mut visible = Self { by_name: BTreeMap::new(), by_version: BTreeSet::new() };
         for &template in templates {
@@ -139,7 +140,7 @@ impl Release {
         let name = metadata.name.clone().unwrap_or_default();
         let spec = ModuleReleaseMetaSpec { module_name: name.clone(), ..spec };
         Self {
-            origin: Origin::of(&metadata),
+            origin: ObjectOrigin::of(&metadata),
             name,
             labels: metadata.labels.unwrap_or_default(),
             annotations: metadata.annotations.unwrap_or_default(),
@@ -157,6 +158,11 @@ impl Release {
         channels.chain(self.spec.versions.iter().flatten().map(|version| version.version.as_str()))
     }
 
+    /// The versions that it refers to, and the mandatory one.
+    fn all_versions(&self) -> impl Iterator<Item = &str> {
+        self.versions().chain(self.spec.mandatory.iter().map(|mandatory| mandatory.version.as_str()))
+    }
+
     fn is_hidden_from(&self, viewer: &Viewer<'_>) -> bool {
         let ModuleReleaseMetaSpec { mandatory, kyma_selector, .. } = &self.spec;
         viewer.module(&self.name, mandatory.is_some(), kyma_selector.as_ref()).is_err()
@@ -169,8 +175,9 @@ pub(crate) struct Catalogue {
     templates: BTreeMap<String, Arc<Template>>,
     releases: BTreeMap<String, Arc<Release>>,
     listed: BTreeSet<Kind>,
-    /// Objects whose deletion was requested; only their copies are removed.
-    deleted: BTreeSet<Key>,
+    deletions: Deletions,
+    /// Names of releases that lack templates; computed on demand, reset by every change.
+    lost_templates: OnceLock<BTreeSet<String>>,
 }
 
 impl Catalogue {
@@ -179,13 +186,13 @@ impl Catalogue {
         Kind::BOTH.iter().all(|kind| self.listed.contains(kind))
     }
 
-    /// Whether so much is missing that nothing of this kind may be removed on its word: a release shows what
-    /// templates there are, so without any template both kinds are in doubt.
-    pub(crate) fn is_doubtful(&self, kind: Kind) -> bool {
+    /// Returns whether the catalogue is too incomplete to delete copies of this kind: it has no template, or, for
+    /// releases, no release.
+    pub(crate) fn is_too_incomplete_to_delete(&self, kind: Kind) -> bool {
         self.templates.is_empty() || (kind == Kind::Release && self.releases.is_empty())
     }
 
-    /// Whether the hub has this object, for whomever.
+    /// Returns whether the hub has the object, visible or not.
     pub(crate) fn has(&self, key: &Key) -> bool {
         match key.kind {
             Kind::Template => self.templates.contains_key(&key.name),
@@ -193,35 +200,44 @@ impl Catalogue {
         }
     }
 
-    /// Whether the deletion of the object was requested.
+    /// Returns whether the deletion of the object was requested.
     pub(crate) fn is_deleted(&self, key: &Key) -> bool {
-        self.deleted.contains(key)
+        self.deletions.is_requested(key)
     }
 
-    /// What tells whether the end of the object is a request.
-    pub(crate) fn origin(&self, key: &Key) -> Option<Origin> {
+    /// Returns the origin of the object; `None` if the catalogue does not have it.
+    pub(crate) fn origin(&self, key: &Key) -> Option<ObjectOrigin> {
         match key.kind {
             Kind::Template => self.templates.get(&key.name).map(|template| template.origin.clone()),
             Kind::Release => self.releases.get(&key.name).map(|release| release.origin.clone()),
         }
     }
 
-    /// Releases of which no version can be shown because the hub lost their templates: nothing follows from that.
-    pub(crate) fn lacks_templates_of(&self, key: &Key) -> bool {
-        let Some(release) = self.releases.get(&key.name).filter(|_| key.kind == Kind::Release) else {
-            return false;
-        };
-        let all: Vec<&Arc<Template>> = self.templates.values().collect();
-        let known = Visible::of(&all);
-        release.versions().any(|version| {
-            let template = Key { kind: Kind::Template, name: names::template_name(&release.name, version) };
-            !known.has(&release.name, version) && !self.is_deleted(&template)
-        })
+    /// Returns whether a version of the release lacks its template on the hub without a requested deletion.
+    pub(crate) fn has_lost_templates(&self, key: &Key) -> bool {
+        let lost = || self.lost_templates.get_or_init(|| self.find_lost_templates());
+        key.kind == Kind::Release && lost().contains(&key.name)
     }
 
-    /// Takes in a new or changed template. False if that is no news.
+    fn find_lost_templates(&self) -> BTreeSet<String> {
+        let templates: Vec<&Arc<Template>> = self.templates.values().collect();
+        let existing = VisibleVersions::of(&templates);
+        let has_lost = |release: &&Arc<Release>| {
+            release.versions().any(|version| {
+                let name = names::template_name(&release.name, version);
+                !existing.has(&release.name, version)
+                    && !self.is_deleted(&Key { kind: Kind::Template, name })
+                    && !self.deletions.is_version_requested(&release.name, version)
+            })
+        };
+        self.releases.values().filter(has_lost).map(|release| release.name.clone()).collect()
+    }
+
+    /// Adds or replaces a template. Returns whether it changed.
     pub(crate) fn apply_template(&mut self, template: Template) -> bool {
-        self.deleted.remove(&Key { kind: Kind::Template, name: template.name.clone() });
+        let key = Key { kind: Kind::Template, name: template.name.clone() };
+        self.deletions.forget(&key, template.module_version().as_ref());
+        self.lost_templates = OnceLock::new();
         let before = self.templates.get(&template.name).map(AsRef::as_ref);
         let is_news = before != Some(&template);
         if is_news {
@@ -230,9 +246,10 @@ impl Catalogue {
         is_news
     }
 
-    /// Takes in a new or changed release. False if that is no news.
+    /// Adds or replaces a release. Returns whether it changed.
     pub(crate) fn apply_release(&mut self, release: Release) -> bool {
-        self.deleted.remove(&Key { kind: Kind::Release, name: release.name.clone() });
+        self.deletions.forget(&Key { kind: Kind::Release, name: release.name.clone() }, None);
+        self.lost_templates = OnceLock::new();
         let before = self.releases.get(release.name()).map(AsRef::as_ref);
         let is_news = before != Some(&release);
         if is_news {
@@ -241,19 +258,65 @@ impl Catalogue {
         is_news
     }
 
-    /// Takes an object out; its copies are removed only if the deletion was requested. False if it was not there.
+    /// Removes an object. Returns whether it existed. Copies are deleted only if `is_requested`.
     pub(crate) fn remove(&mut self, key: &Key, is_requested: bool) -> bool {
-        if is_requested && self.deleted.len() < MAX_DELETED {
-            self.deleted.insert(key.clone());
+        let (existed, version) = self.take_out(key);
+        if is_requested {
+            self.record_deletion(key, version);
         }
+        existed
+    }
+
+    /// Removes an object while it is unknown whether its deletion was requested. Returns whether it existed. Copies
+    /// are kept until `classify_deletion`.
+    pub(crate) fn remove_unclassified(&mut self, key: &Key) -> bool {
+        let origin = self.origin(key);
+        let (existed, version) = self.take_out(key);
+        if let Some(origin) = origin {
+            self.deletions.defer(key, origin, version);
+        }
+        existed
+    }
+
+    /// Returns the removed objects of this kind whose deletion is not classified.
+    pub(crate) fn unclassified_deletions(&self, kind: Kind) -> Vec<(Key, ObjectOrigin)> {
+        self.deletions.unclassified(kind)
+    }
+
+    /// Classifies the deletion of an object that `remove_unclassified` removed. Returns whether copies may now be
+    /// deleted; `false` if the object was added again.
+    pub(crate) fn classify_deletion(&mut self, key: &Key, is_requested: bool) -> bool {
+        let Some(deletion) = self.deletions.take_unclassified(key) else { return false };
+        if is_requested {
+            self.lost_templates = OnceLock::new();
+            self.record_deletion(key, deletion.version);
+        }
+        is_requested
+    }
+
+    fn take_out(&mut self, key: &Key) -> (bool, Option<ModuleVersion>) {
+        self.lost_templates = OnceLock::new();
         match key.kind {
-            Kind::Template => self.templates.remove(&key.name).is_some(),
-            Kind::Release => self.releases.remove(&key.name).is_some(),
+            Kind::Template => {
+                let removed = self.templates.remove(&key.name);
+                (removed.is_some(), removed.and_then(|template| template.module_version()))
+            }
+            Kind::Release => (self.releases.remove(&key.name).is_some(), None),
         }
     }
 
-    /// A list of this kind is complete: what is not in it is gone. False if that is no news.
-    pub(crate) fn listed(&mut self, kind: Kind, names: &BTreeSet<String>) -> bool {
+    fn record_deletion(&mut self, key: &Key, version: Option<ModuleVersion>) {
+        // The version still exists if another template has it.
+        let exists = |version: &ModuleVersion| {
+            self.templates.values().any(|template| template.module_version().as_ref() == Some(version))
+        };
+        let version = version.filter(|version| !exists(version));
+        self.deletions.record(key, version);
+    }
+
+    /// Removes objects of this kind that a complete list lacks. Returns whether the catalogue changed.
+    pub(crate) fn retain_listed(&mut self, kind: Kind, names: &BTreeSet<String>) -> bool {
+        self.lost_templates = OnceLock::new();
         let before = self.templates.len() + self.releases.len();
         match kind {
             Kind::Template => self.templates.retain(|name, _| names.contains(name)),
@@ -264,10 +327,11 @@ impl Catalogue {
 
     /// The copies that a Kyma's target is to hold.
     pub(crate) fn visible_to(&self, viewer: &Viewer<'_>) -> BTreeMap<Key, Arc<Copy>> {
-        let templates = self.visible_templates(viewer);
-        let visible = Visible::of(&templates);
-        let releases = self.releases.values().filter(|release| !release.is_hidden_from(viewer));
-        let releases = releases.filter_map(|release| {
+        let (hidden, shown): (Vec<&Arc<Release>>, Vec<&Arc<Release>>) =
+            self.releases.values().partition(|release| release.is_hidden_from(viewer));
+        let templates = self.visible_templates(viewer, &hidden);
+        let visible = VisibleVersions::of(&templates);
+        let releases = shown.into_iter().filter_map(|release| {
             let copy = release_copy(release, &visible)?;
             Some((Key { kind: Kind::Release, name: release.name().to_owned() }, Arc::new(copy)))
         });
@@ -279,21 +343,35 @@ impl Catalogue {
         copies
     }
 
-    fn visible_templates(&self, viewer: &Viewer<'_>) -> Vec<&Arc<Template>> {
-        let hidden = self.releases.values().filter(|release| release.is_hidden_from(viewer));
-        let hidden: BTreeSet<&str> = hidden.map(|release| release.name.as_str()).collect();
+    /// Returns the templates that the viewer sees. A hidden release hides the templates of its module, and those with the
+    /// conventional name of one of its versions unless their spec contradicts.
+    fn visible_templates(&self, viewer: &Viewer<'_>, hidden: &[&Arc<Release>]) -> Vec<&Arc<Template>> {
+        let hidden_modules: BTreeSet<&str> = hidden.iter().map(|release| release.name()).collect();
+        // Several pairs of module and version may make up the same name.
+        let mut hidden_names: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
+        for release in hidden {
+            for version in release.all_versions() {
+                let name = names::template_name(release.name(), version);
+                hidden_names.entry(name).or_default().push((release.name(), version));
+            }
+        }
+        let is_hidden_by_name = |template: &Template| {
+            let versions = hidden_names.get(&template.name);
+            versions.is_some_and(|all| all.iter().any(|(module, version)| template.may_be(module, version)))
+        };
         let is_shown = |template: &&Arc<Template>| {
             viewer.version(template.audience).is_ok()
-                && !template.module.as_deref().is_some_and(|module| hidden.contains(module))
+                && !template.module.as_deref().is_some_and(|module| hidden_modules.contains(module))
+                && !is_hidden_by_name(template)
         };
         self.templates.values().filter(is_shown).collect()
     }
 }
 
-/// The release without what its viewer cannot have; none if nothing is left to choose.
-fn release_copy(release: &Release, visible: &Visible<'_>) -> Option<Copy> {
+/// Returns the release with only the versions that the viewer sees; `None` if there is none.
+fn release_copy(release: &Release, visible: &VisibleVersions<'_>) -> Option<Copy> {
     let has = |version: &str| visible.has(&release.name, version);
-    // The selector may name other customers.
+    // kymaSelector may name other customers.
     let mut spec = ModuleReleaseMetaSpec { rollout: None, kyma_selector: None, ..release.spec.clone() };
     if let Some(channels) = &mut spec.channels {
         channels.retain(|channel| has(&channel.version));

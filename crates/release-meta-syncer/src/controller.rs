@@ -15,6 +15,7 @@ use kyma_sdk::{
     Reconciler, Runtime, Sighting, Wait, Watches, feed, is_local,
 };
 use kyma_targets::SecretKey;
+use tokio::time::MissedTickBehavior;
 
 use crate::args::Flags;
 use crate::catalogue::{Catalogue, Release, Template};
@@ -33,6 +34,9 @@ const SERVED: Duration = Duration::from_secs(10);
 
 /// Maximum number of catalogue events in one batch.
 const MAX_BURST: usize = 1000;
+
+/// Time between two attempts to classify deletions that the hub has not classified.
+const CLASSIFICATION_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reconciles until the process shuts down.
 pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
@@ -152,11 +156,43 @@ async fn follow<K: HubResource>(state: &State, kind: Kind, apply: impl Fn(&mut C
     let word = kind.word();
     health.expect(&word);
     let mut news = pin!(feed::<K>(&state.runtime));
-    while let Some(is_news) = next_burst(&mut news, |news| take_in(state, kind, &apply, news)).await {
+    // Unlike a sleep per event, an interval comes due under a steady stream of events too.
+    let mut retries = tokio::time::interval(CLASSIFICATION_RETRY_INTERVAL);
+    retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let is_pending = !state.catalogue().unclassified_deletions(kind).is_empty();
+        let first = tokio::select! {
+            first = news.next() => Some(first),
+            _ = retries.tick(), if is_pending => None,
+        };
+        let is_news = match first {
+            Some(Some(first)) => {
+                take_burst(first, &mut news, |news| take_in(state, kind, &apply, news)).await
+            }
+            Some(None) => return,
+            None => classify_deletions(state, kind).await,
+        };
         if is_news && state.catalogue().is_complete() {
             state.wake_all();
         }
     }
+}
+
+/// Asks the hub again about deletions of this kind that are not classified. Returns whether one was requested.
+async fn classify_deletions(state: &State, kind: Kind) -> bool {
+    let mut is_news = false;
+    let deletions = state.catalogue().unclassified_deletions(kind);
+    for (key, origin) in deletions {
+        match hub::is_deletion_requested(state, kind, &origin).await {
+            Ok(is_requested) => is_news |= state.catalogue_mut().classify_deletion(&key, is_requested),
+            Err(failure) => {
+                tracing::debug!(object = %key, %failure, "cannot tell whether the deletion was requested");
+                // The others need the same answers.
+                break;
+            }
+        }
+    }
+    is_news
 }
 
 /// Takes in one event of the catalogue. Returns whether it changes something.
@@ -171,31 +207,38 @@ async fn take_in<K: HubResource>(
         News::Gone(name) => {
             let key = Key { kind, name };
             let origin = state.catalogue().origin(&key);
-            let is_requested = match &origin {
-                Some(origin) => hub::is_deletion_requested(state, kind, origin).await,
-                None => false,
-            };
-            state.catalogue_mut().remove(&key, is_requested)
+            let Some(origin) = origin else { return false };
+            match hub::is_deletion_requested(state, kind, &origin).await {
+                Ok(is_requested) => state.catalogue_mut().remove(&key, is_requested),
+                Err(failure) => {
+                    tracing::warn!(
+                        object = %key, %failure,
+                        "cannot tell whether the deletion was requested; copies stay until the hub answers"
+                    );
+                    state.catalogue_mut().remove_unclassified(&key)
+                }
+            }
         }
         News::Listed(names) => {
             state.runtime.process.health.ready(&kind.word());
-            state.catalogue_mut().listed(kind, &names)
+            state.catalogue_mut().retain_listed(kind, &names)
         }
     }
 }
 
-/// Takes all events that are ready, so that a release of many modules wakes each Kyma once. Tells whether one changed
-/// something; none at the end of the stream.
-async fn next_burst<T, Taken: Future<Output = bool>>(
+/// Takes this event and all that are ready, so that a release of many modules wakes each Kyma once. Returns whether one
+/// changed something.
+async fn take_burst<T, Taken: Future<Output = bool>>(
+    first: T,
     events: &mut (impl Stream<Item = T> + Unpin),
     mut take: impl FnMut(T) -> Taken,
-) -> Option<bool> {
-    let mut is_news = take(events.next().await?).await;
+) -> bool {
+    let mut is_news = take(first).await;
     for _ in 1..MAX_BURST {
         let Some(Some(event)) = events.next().now_or_never() else { break };
         is_news |= take(event).await;
     }
-    Some(is_news)
+    is_news
 }
 
 async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Failure> {
@@ -327,22 +370,24 @@ mod tests {
         let mut events = futures::stream::iter(0..2500);
         let mut taken = 0;
         let mut bursts = Vec::new();
-        while let Some(is_news) = next_burst(&mut events, |event| {
-            taken += 1;
-            ready(event == 1999)
-        })
-        .await
-        {
+        while let Some(first) = events.next().await {
+            let is_news = take_burst(first, &mut events, |event| {
+                taken += 1;
+                ready(event == 1999)
+            })
+            .await;
             bursts.push((is_news, taken));
         }
         assert_eq!(bursts, [(false, 1000), (true, 2000), (false, 2500)]);
         // A pending event belongs to the next batch.
         let (sender, mut events) = futures::channel::mpsc::unbounded();
         sender.unbounded_send(true).unwrap();
-        assert_eq!(next_burst(&mut events, ready).await, Some(true));
+        let first = events.next().await.unwrap();
+        assert!(take_burst(first, &mut events, ready).await);
         sender.unbounded_send(false).unwrap();
         drop(sender);
-        assert_eq!(next_burst(&mut events, ready).await, Some(false));
-        assert_eq!(next_burst(&mut events, ready).await, None);
+        let first = events.next().await.unwrap();
+        assert!(!take_burst(first, &mut events, ready).await);
+        assert_eq!(events.next().await, None);
     }
 }

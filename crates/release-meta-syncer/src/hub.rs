@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::{Kyma, Reason};
 use kyma_sdk::{Failure, KymaKey};
 
-use crate::catalogue::Origin;
+use crate::catalogue::ObjectOrigin;
 use crate::copy::{Key, Kind};
 use crate::rbac::CATALOGUE_CRDS;
 use crate::state::State;
@@ -31,28 +31,37 @@ pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failu
     Ok(false)
 }
 
-/// Whether the deletion of a catalogue object that the watch told of was requested: its namespace and its CRD were there
-/// before it and are not going, and the garbage collector did not delete it. Without an answer it was not.
-pub(crate) async fn is_deletion_requested(state: &State, kind: Kind, origin: &Origin) -> bool {
+/// Returns whether the deletion of a catalogue object was requested: its namespace and its CRD are older than the object
+/// and are not being deleted, and the garbage collector did not delete it.
+///
+/// # Errors
+/// If the hub does not answer: the caller has to ask again.
+pub(crate) async fn is_deletion_requested(
+    state: &State,
+    kind: Kind,
+    origin: &ObjectOrigin,
+) -> Result<bool, Failure> {
     if origin.is_dependent {
-        return false;
+        return Ok(false);
     }
     let hub = &state.runtime.hub;
     let [template, release] = CATALOGUE_CRDS;
-    let crd = match kind {
+    let name = match kind {
         Kind::Template => template,
         Kind::Release => release,
     };
-    let crd = Api::<CustomResourceDefinition>::all(hub.clone()).get_metadata_opt(crd).await;
-    let namespace = &state.runtime.settings.hub_namespace;
-    let namespace = Api::<Namespace>::all(hub.clone()).get_metadata_opt(namespace).await;
-    let (Ok(Some(crd)), Ok(Some(namespace))) = (crd, namespace) else { return false };
+    let crd = Api::<CustomResourceDefinition>::all(hub.clone()).get_metadata_opt(name).await;
+    let crd = crd.map_err(|error| Failure::hub(&format!("read CRD {name}"), &error))?;
+    let name = &state.runtime.settings.hub_namespace;
+    let namespace = Api::<Namespace>::all(hub.clone()).get_metadata_opt(name).await;
+    let namespace = namespace.map_err(|error| Failure::hub(&format!("read namespace {name}"), &error))?;
+    let (Some(crd), Some(namespace)) = (crd, namespace) else { return Ok(false) };
     let was_there = |meta: &ObjectMeta| {
         let since = meta.creation_timestamp.as_ref().map(|time| time.0);
         meta.deletion_timestamp.is_none()
             && origin.created.is_none_or(|created| since.is_none_or(|since| since <= created))
     };
-    was_there(&crd.metadata) && was_there(&namespace.metadata)
+    Ok(was_there(&crd.metadata) && was_there(&namespace.metadata))
 }
 
 /// Fails unless the hub still wants this Kyma: the watch may tell late that it does not.

@@ -69,8 +69,8 @@ impl Plan {
 
 /// What the hub's catalogue says beyond what one Kyma may see.
 pub(crate) trait Source {
-    /// Whether so much is missing that nothing of this kind may be removed on its word.
-    fn is_doubtful(&self, kind: Kind) -> bool;
+    /// Returns whether the catalogue is too incomplete to delete copies of this kind.
+    fn is_too_incomplete_to_delete(&self, kind: Kind) -> bool;
     /// Whether the hub has the object.
     fn has(&self, key: &Key) -> bool;
     /// Whether the deletion of the object was requested.
@@ -80,8 +80,8 @@ pub(crate) trait Source {
 }
 
 impl Source for crate::catalogue::Catalogue {
-    fn is_doubtful(&self, kind: Kind) -> bool {
-        Self::is_doubtful(self, kind)
+    fn is_too_incomplete_to_delete(&self, kind: Kind) -> bool {
+        Self::is_too_incomplete_to_delete(self, kind)
     }
 
     fn has(&self, key: &Key) -> bool {
@@ -93,7 +93,7 @@ impl Source for crate::catalogue::Catalogue {
     }
 
     fn is_hidden_by_loss(&self, key: &Key) -> bool {
-        self.lacks_templates_of(key)
+        self.has_lost_templates(key)
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn plan(
     for (key, held) in surplus {
         let unconfirmed = !source.has(key);
         let is_lost = unconfirmed && !source.is_deleted(key) || source.is_hidden_by_loss(key);
-        if is_lost || source.is_doubtful(key.kind) {
+        if is_lost || source.is_too_incomplete_to_delete(key.kind) {
             plan.frozen += 1;
             continue;
         }

@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use super::deletions::MAX_REMEMBERED_DELETIONS;
 use super::*;
 
 fn template(name: &str, version: &str, more: &Value) -> Template {
@@ -178,14 +179,14 @@ fn an_older_name_of_a_template_counts_by_its_spec() {
 #[test]
 fn nothing_is_complete_before_both_kinds_were_listed() {
     let mut catalogue = catalogue(vec![template("keda", "1.0.0", &json!({}))], vec![]);
-    assert!(catalogue.listed(Kind::Template, &["keda-1.0.0".to_owned()].into()));
+    assert!(catalogue.retain_listed(Kind::Template, &["keda-1.0.0".to_owned()].into()));
     assert!(!catalogue.is_complete());
-    assert!(catalogue.listed(Kind::Release, &BTreeSet::new()));
-    assert!(catalogue.is_complete() && !catalogue.is_doubtful(Kind::Template));
-    assert!(catalogue.is_doubtful(Kind::Release), "there is no release at all");
-    assert!(!catalogue.listed(Kind::Template, &["keda-1.0.0".to_owned()].into()), "no news");
-    assert!(catalogue.listed(Kind::Template, &BTreeSet::new()));
-    assert!(Kind::BOTH.iter().all(|kind| catalogue.is_doubtful(*kind)));
+    assert!(catalogue.retain_listed(Kind::Release, &BTreeSet::new()));
+    assert!(catalogue.is_complete() && !catalogue.is_too_incomplete_to_delete(Kind::Template));
+    assert!(catalogue.is_too_incomplete_to_delete(Kind::Release), "there is no release at all");
+    assert!(!catalogue.retain_listed(Kind::Template, &["keda-1.0.0".to_owned()].into()), "no news");
+    assert!(catalogue.retain_listed(Kind::Template, &BTreeSet::new()));
+    assert!(Kind::BOTH.iter().all(|kind| catalogue.is_too_incomplete_to_delete(*kind)));
 }
 
 #[test]
@@ -243,11 +244,177 @@ fn a_release_whose_templates_are_lost_is_told_from_one_that_is_hidden() {
             release("gone", &channels(&[("regular", "1.0.0")])),
         ],
     );
-    let lost = |catalogue: &Catalogue| keys.clone().map(|key| catalogue.lacks_templates_of(&key));
+    let lost = |catalogue: &Catalogue| keys.clone().map(|key| catalogue.has_lost_templates(&key));
     assert_eq!(lost(&catalogue), [false, false]);
     let template = Key { kind: Kind::Template, name: "gone-1.0.0".into() };
     catalogue.remove(&template, false);
     assert_eq!(lost(&catalogue), [false, true]);
     catalogue.remove(&template, true);
     assert_eq!(lost(&catalogue), [false, false], "its deletion was requested");
+}
+
+fn key(kind: Kind, name: &str) -> Key {
+    Key { kind, name: name.into() }
+}
+
+/// A template that only its name makes a version of a module.
+fn unlabelled(name: &str, version: &Value) -> Template {
+    let spec = json!({"moduleName": null, "version": version});
+    template("keda", "1.0.0", &json!({"metadata": {"name": name}, "spec": spec}))
+}
+
+fn restricted_to_gold() -> Value {
+    let mut spec = channels(&[("regular", "1.0.0")]);
+    spec["versions"] = json!([{"version": "1.1.0"}]);
+    spec["kymaSelector"] = json!({"matchLabels": {"tier": "gold"}});
+    spec
+}
+
+#[test]
+fn restricted_release_hides_templates_that_only_their_name_assigns() {
+    let templates = || {
+        vec![
+            unlabelled("keda-1.0.0", &Value::Null),
+            unlabelled("keda-1.1.0", &json!("1.1.0")),
+            template("keda", "1.0.0", &json!({"metadata": {"name": "keda-regular"}})),
+        ]
+    };
+    let restricted = catalogue(templates(), vec![release("keda", &restricted_to_gold())]);
+    assert!(seen_by(&restricted, &[("tier", "silver")], &["keda"]).is_empty());
+    let all = ["keda-1.0.0", "keda-1.1.0", "keda-regular", "keda"];
+    assert_eq!(seen_by(&restricted, &[("tier", "gold")], &["keda"]), all);
+}
+
+#[test]
+fn mandatory_release_hides_a_template_that_only_its_name_assigns() {
+    let mandatory = json!({"mandatory": {"version": "1.0.0"}});
+    let catalogue =
+        catalogue(vec![unlabelled("keda-1.0.0", &Value::Null)], vec![release("keda", &mandatory)]);
+    assert!(seen_by(&catalogue, &[], &[]).is_empty());
+}
+
+#[test]
+fn restricted_release_hides_no_template_whose_spec_contradicts_its_name() {
+    let other_module = json!({"metadata": {"name": "keda-1.0.0"}});
+    let catalogue = catalogue(
+        vec![template("other", "1.0.0", &other_module), unlabelled("keda-1.1.0", &json!("3.0.0"))],
+        vec![release("keda", &restricted_to_gold())],
+    );
+    assert_eq!(seen_by(&catalogue, &[], &["keda"]), ["keda-1.0.0", "keda-1.1.0"]);
+}
+
+#[test]
+fn template_is_hidden_if_two_hidden_releases_assign_the_same_name() {
+    for version in ["1.0.0", "x-1.0.0"] {
+        let catalogue = catalogue(
+            vec![unlabelled("keda-x-1.0.0", &json!(version))],
+            vec![
+                release("keda", &channels(&[("regular", "x-1.0.0")])),
+                release("keda-x", &channels(&[("regular", "1.0.0")])),
+            ],
+        );
+        assert!(seen_by(&catalogue, &[], &["keda", "keda-x"]).is_empty(), "{version}");
+    }
+}
+
+#[test]
+fn empty_module_label_assigns_no_module() {
+    let empty = json!({
+        "metadata": {"labels": {labels::MODULE_NAME: ""}}, "spec": {"moduleName": "", "version": ""},
+    });
+    let catalogue =
+        catalogue(vec![template("keda", "1.0.0", &empty)], vec![release("keda", &restricted_to_gold())]);
+    assert!(seen_by(&catalogue, &[], &["keda"]).is_empty());
+}
+
+fn with_custom_names(names: &[&str]) -> Catalogue {
+    let templates = names.iter().map(|name| template("keda", "1.0.0", &json!({"metadata": {"name": name}})));
+    catalogue(templates.collect(), vec![release("keda", &channels(&[("regular", "1.0.0")]))])
+}
+
+#[test]
+fn requested_deletion_of_a_template_with_a_custom_name_is_recognised() {
+    let keda = key(Kind::Release, "keda");
+    let regular = key(Kind::Template, "keda-regular");
+    let mut catalogue = with_custom_names(&["keda-regular"]);
+    assert!(!catalogue.has_lost_templates(&keda));
+    assert!(catalogue.remove(&regular, true));
+    assert!(catalogue.is_deleted(&regular) && !catalogue.has_lost_templates(&keda));
+    // It exists again, then it is lost.
+    catalogue.apply_template(template("keda", "1.0.0", &json!({"metadata": {"name": "keda-fast"}})));
+    assert!(catalogue.remove(&key(Kind::Template, "keda-fast"), false));
+    assert!(catalogue.has_lost_templates(&keda));
+}
+
+#[test]
+fn version_that_another_template_still_has_is_not_deleted() {
+    let keda = key(Kind::Release, "keda");
+    let mut catalogue = with_custom_names(&["keda-regular", "keda-fast"]);
+    catalogue.remove(&key(Kind::Template, "keda-regular"), true);
+    assert!(!catalogue.has_lost_templates(&keda));
+    catalogue.retain_listed(Kind::Template, &BTreeSet::new());
+    assert!(catalogue.has_lost_templates(&keda), "no deletion of the last template was requested");
+}
+
+#[test]
+fn unclassified_deletion_keeps_copies_until_it_is_classified() {
+    let keda = key(Kind::Release, "keda");
+    let regular = key(Kind::Template, "keda-regular");
+    for is_requested in [true, false] {
+        let mut catalogue = with_custom_names(&["keda-regular"]);
+        let origin = catalogue.origin(&regular).unwrap();
+        assert!(catalogue.remove_unclassified(&regular));
+        assert!(!catalogue.has(&regular) && !catalogue.is_deleted(&regular));
+        assert!(catalogue.has_lost_templates(&keda));
+        assert_eq!(catalogue.unclassified_deletions(Kind::Template), [(regular.clone(), origin)]);
+        assert!(catalogue.unclassified_deletions(Kind::Release).is_empty());
+        assert_eq!(catalogue.classify_deletion(&regular, is_requested), is_requested);
+        assert_eq!(catalogue.is_deleted(&regular), is_requested);
+        assert_eq!(catalogue.has_lost_templates(&keda), !is_requested);
+        assert!(catalogue.unclassified_deletions(Kind::Template).is_empty());
+    }
+}
+
+#[test]
+fn object_that_exists_again_is_not_classified() {
+    let keda = key(Kind::Release, "keda");
+    let mut catalogue = with_custom_names(&["keda-regular"]);
+    assert!(catalogue.remove_unclassified(&keda));
+    catalogue.apply_release(release("keda", &channels(&[("regular", "1.0.0")])));
+    assert!(catalogue.unclassified_deletions(Kind::Release).is_empty());
+    assert!(!catalogue.classify_deletion(&keda, true) && !catalogue.is_deleted(&keda));
+    assert!(!catalogue.remove_unclassified(&key(Kind::Release, "unknown")));
+    assert!(catalogue.unclassified_deletions(Kind::Release).is_empty());
+}
+
+#[test]
+fn oldest_requested_deletion_is_forgotten_first() {
+    let name = |number: usize| key(Kind::Release, &format!("module-{number}"));
+    let mut catalogue = Catalogue::default();
+    for number in 0..MAX_REMEMBERED_DELETIONS {
+        catalogue.remove(&name(number), true);
+    }
+    assert!(catalogue.is_deleted(&name(0)));
+    // A repeated deletion becomes the newest and evicts nothing.
+    catalogue.remove(&name(0), true);
+    assert!(catalogue.is_deleted(&name(1)));
+    catalogue.remove(&name(MAX_REMEMBERED_DELETIONS), true);
+    assert!(!catalogue.is_deleted(&name(1)));
+    for number in [0, 2, MAX_REMEMBERED_DELETIONS] {
+        assert!(catalogue.is_deleted(&name(number)), "{number}");
+    }
+}
+
+#[test]
+fn change_of_the_catalogue_is_noticed_by_the_next_look_for_lost_templates() {
+    let keda = key(Kind::Release, "keda");
+    let mut catalogue = with_custom_names(&[]);
+    assert!(catalogue.has_lost_templates(&keda));
+    catalogue.apply_template(template("keda", "1.0.0", &json!({})));
+    assert!(!catalogue.has_lost_templates(&keda));
+    catalogue.apply_release(release("keda", &channels(&[("regular", "2.0.0")])));
+    assert!(catalogue.has_lost_templates(&keda));
+    assert!(!catalogue.has_lost_templates(&key(Kind::Template, "keda")));
+    catalogue.retain_listed(Kind::Release, &BTreeSet::new());
+    assert!(!catalogue.has_lost_templates(&keda));
 }

@@ -12,7 +12,7 @@ struct Hub {
 }
 
 impl Source for Hub {
-    fn is_doubtful(&self, _: Kind) -> bool {
+    fn is_too_incomplete_to_delete(&self, _: Kind) -> bool {
         self.has.is_empty()
     }
 
@@ -107,7 +107,7 @@ fn a_partial_loss_of_the_catalogue_removes_no_copy() {
 }
 
 #[test]
-fn a_doubtful_catalogue_removes_nothing() {
+fn too_incomplete_catalogue_deletes_no_copies() {
     let plan = plan(&wanted(&[]), &on_target("a", Whose::Ours), &hub(&[]));
     assert_eq!(plan, Plan { frozen: 1, ..Plan::default() });
 }
