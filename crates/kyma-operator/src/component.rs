@@ -5,7 +5,7 @@ mod index;
 mod kind;
 mod view;
 
-pub(crate) use content::{Contents, TemplateRecord};
+pub(crate) use content::{TemplateRecord, TemplateRecords};
 pub(crate) use index::{ComponentId, Components};
 pub(crate) use kind::{ComponentKind, kind_of};
 pub(crate) use view::{ComponentView, MANUAL};

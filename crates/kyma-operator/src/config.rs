@@ -19,7 +19,10 @@ mod standing;
 
 pub(crate) use govern::{Governed, govern, govern_all};
 pub(crate) use index::Configs;
-pub(crate) use recorded::{ConfigUids, keep_under_missing, missing, record, recorded, recorded_of_kyma};
+pub(crate) use recorded::{
+    ConfigRecords, ConfigUids, is_unreadable_record, keep_under_missing, missing_config_reason, record,
+    recorded, recorded_of_kyma,
+};
 pub(crate) use report::next as next_status;
 use rule::Rule;
 use standing::Standing;

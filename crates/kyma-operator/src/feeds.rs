@@ -27,7 +27,7 @@ mod maintenance;
 mod manifests;
 mod pauses;
 
-pub(crate) use configs::{explain as explain_configs, report as report_on_configs};
+pub(crate) use configs::{accept_proven_deletions, report as report_on_configs};
 
 /// Announces that a feed has delivered its first complete list.
 type Announce = Option<oneshot::Sender<()>>;

@@ -13,7 +13,7 @@ use crate::apply::{self, Authority};
 use crate::component::ComponentView;
 use crate::config::{self, ConfigUids};
 use crate::error::Error;
-use crate::feeds::explain_configs;
+use crate::feeds::accept_proven_deletions;
 use crate::local;
 use crate::maintenance::Skips;
 use crate::resolve::Installed;
@@ -135,9 +135,10 @@ async fn missing_configs(
     kyma: &Kyma,
     views: &BTreeMap<String, ComponentView>,
 ) -> Result<BTreeMap<String, ConfigUids>, Failure> {
+    let created = kyma.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let mut missing = BTreeMap::new();
     for (module, recorded) in config::recorded_of_kyma(kyma.status.as_ref(), views) {
-        let left = explain_configs(state, &recorded).await?;
+        let left = accept_proven_deletions(state, &recorded, created).await?;
         if !left.is_empty() {
             missing.insert(module, left);
         }

@@ -13,7 +13,7 @@ use kyma_api::visibility::{Hidden, Viewer};
 use kyma_api::{Reason, State};
 
 use crate::catalogue::{Catalogue, Interest, Release, Template};
-use crate::component::{Contents, TemplateRecord, kind_of};
+use crate::component::{TemplateRecord, TemplateRecords, kind_of};
 use crate::config::{self, ConfigUids, Configs, Governed};
 use crate::lost::Lost;
 use crate::maintenance::Maintenance;
@@ -55,7 +55,7 @@ pub(crate) struct Inputs<'a> {
     /// What there is to install.
     pub(crate) catalogue: &'a Catalogue,
     /// The content of module versions, as components record it.
-    pub(crate) contents: &'a Contents,
+    pub(crate) contents: &'a TemplateRecords,
     /// Versions on record of modules that have no component now.
     pub(crate) recorded: &'a BTreeMap<String, String>,
     /// The operator's settings.
@@ -416,7 +416,7 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
 /// Why a module that nobody has an entry for stays as it is: a ModuleConfig on its record is missing.
 fn missing_config(inputs: &Inputs<'_>, module: &str) -> Option<Because> {
     let name = inputs.missing_configs.get(module)?.keys().next()?;
-    Some(config::missing(name))
+    Some(config::missing_config_reason(name))
 }
 
 /// Installed, but in no wish: the entry was taken out. A mandatory module stays until its release meta was deleted

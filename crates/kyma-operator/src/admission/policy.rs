@@ -112,12 +112,13 @@ pub(super) fn stays(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&st
         return false;
     }
     let recorded = config::recorded(live);
-    if !recorded.is_empty() {
-        return !configs.unaccounted(&recorded).is_empty();
+    let is_unreadable = recorded.keys().any(|name| config::is_unreadable_record(name));
+    if !recorded.is_empty() && !is_unreadable {
+        return !configs.missing_configs(&recorded).is_empty();
     }
-    // A version that did not record it wrote this one.
+    // A version that did not record it wrote this one, or the record was edited on the target.
     let Some(label) = live.labels.as_ref().and_then(|set| set.get(labels::MODULE_CONFIG)) else {
-        return false;
+        return is_unreadable;
     };
     let is_there = configs.names().iter().any(|name| names::label_value(name) == *label);
     !is_there && !configs.is_label_deleted(label)
@@ -197,6 +198,23 @@ mod tests {
         assert_eq!(of("a"), of("a"));
         assert_ne!(of("a"), of("b"));
         assert_ne!(of("a"), fingerprint(&BTreeMap::new(), &BTreeMap::new()));
+    }
+
+    #[test]
+    fn a_policy_whose_record_cannot_be_read_stays() {
+        let configs_with = configs(vec![rule("lanterns", "a")]);
+        let made = made(&configs_with, "production", "lantern");
+        let body = made.values().next().unwrap();
+        let mut live: ObjectMeta = serde_json::from_value(body.object["metadata"].clone()).unwrap();
+        let set = live.annotations.get_or_insert_default();
+        set.insert(annotations::MODULE_CONFIGS.to_owned(), "edited".to_owned());
+        let modules = BTreeSet::from(["lantern"]);
+        let mut empty = Configs::default();
+        assert!(stays(&live, &empty, &modules), "nothing is known of its ModuleConfig");
+        let unlabelled = ObjectMeta { labels: None, ..live.clone() };
+        empty.accept("bright", "");
+        assert!(!stays(&live, &empty, &modules), "the label tells whose policy it is");
+        assert!(stays(&unlabelled, &empty, &modules), "nothing tells whose policy it is");
     }
 
     #[test]

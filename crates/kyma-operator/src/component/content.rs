@@ -37,8 +37,8 @@ impl TemplateRecord {
         (annotations::MODULE_TEMPLATE, json!(self).to_string())
     }
 
-    /// Whether another object with other content took the place of the template. One and the same object keeps its
-    /// content: another version of the operator may only read more of it.
+    /// Returns whether a different object with different content replaced the template. The same object keeps its
+    /// content, because a newer operator version may read more of its fields and so compute another digest.
     pub(crate) fn is_replaced_by(&self, template: &Template) -> bool {
         self.uid != template.uid && self.digest != template.digest
     }
@@ -46,17 +46,17 @@ impl TemplateRecord {
 
 /// The records of all components, by module and version.
 #[derive(Debug, Default)]
-pub(crate) struct Contents(HashMap<(String, String), HashMap<TemplateRecord, usize>>);
+pub(crate) struct TemplateRecords(HashMap<(String, String), HashMap<TemplateRecord, usize>>);
 
-impl Contents {
-    /// A component records this.
+impl TemplateRecords {
+    /// Adds the record of a component.
     pub(crate) fn add(&mut self, module: &str, record: Option<&TemplateRecord>) {
         let Some(record) = record else { return };
         let key = (module.to_owned(), record.version.clone());
         *self.0.entry(key).or_default().entry(record.clone()).or_default() += 1;
     }
 
-    /// A component does not record this any more.
+    /// Removes the record of a component.
     pub(crate) fn remove(&mut self, module: &str, record: Option<&TemplateRecord>) {
         let Some(record) = record else { return };
         let key = (module.to_owned(), record.version.clone());
@@ -72,7 +72,7 @@ impl Contents {
         }
     }
 
-    /// Whether components have the version with other content, which an object before this template had.
+    /// Returns whether all components of this version were made from another object with other content.
     pub(crate) fn is_replaced(&self, module: &str, version: &str, template: &Template) -> bool {
         let records = self.0.get(&(module.to_owned(), version.to_owned()));
         records.is_some_and(|records| {
@@ -107,8 +107,9 @@ mod tests {
 
     #[test]
     fn the_content_of_a_version_is_known_while_any_component_has_it() {
-        let mut contents = Contents::default();
-        let is_replaced = |contents: &Contents| contents.is_replaced("keda", "1.0.0", &template("v", "e"));
+        let mut contents = TemplateRecords::default();
+        let is_replaced =
+            |contents: &TemplateRecords| contents.is_replaced("keda", "1.0.0", &template("v", "e"));
         assert!(!is_replaced(&contents));
         for _ in 0..2 {
             contents.add("keda", Some(&record("u", "d")));

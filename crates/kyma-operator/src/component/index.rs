@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use jiff::Timestamp;
 use kyma_sdk::KymaKey;
 
-use super::{ComponentView, Contents};
+use super::{ComponentView, TemplateRecords};
 use crate::kinds::GroupKind;
 
 /// What names a component: group, kind, namespace, name. The API version may change under it.
@@ -31,7 +32,7 @@ pub(crate) struct Components {
     listing: HashMap<GroupKind, BTreeSet<ComponentId>>,
     /// The resourceVersion up to which the watch of a kind has told everything since its last list.
     told: HashMap<GroupKind, u64>,
-    contents: Contents,
+    contents: TemplateRecords,
 }
 
 impl Components {
@@ -42,8 +43,14 @@ impl Components {
     }
 
     /// The content of module versions, as components record it.
-    pub(crate) fn contents(&self) -> &Contents {
+    pub(crate) fn contents(&self) -> &TemplateRecords {
         &self.contents
+    }
+
+    /// Returns when the oldest component that records this ModuleConfig was created; none if no component records it.
+    pub(crate) fn oldest_with_config(&self, name: &str, uid: &str) -> Option<Timestamp> {
+        let has_it = |view: &&ComponentView| view.configs.get(name).is_some_and(|recorded| recorded == uid);
+        self.views.values().filter(has_it).filter_map(|view| view.created).min()
     }
 
     /// How many components install the module because it is mandatory.
@@ -241,6 +248,24 @@ mod tests {
         components.begin_list("component.kyma-project.io", "HelmComponent");
         components.retain("component.kyma-project.io", "HelmComponent", &BTreeSet::new());
         assert!(components.mandatory.is_empty() && components.views.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_component_dates_the_record_of_a_config() {
+        let mut components = Components::default();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for (name, config, second) in [("a", "1", 30), ("b", "1", 20), ("c", "2", 10)] {
+            components.apply(ComponentView {
+                name: name.to_owned(),
+                uid: name.to_owned(),
+                configs: [("gold".to_owned(), config.to_owned())].into(),
+                created: Some(at(second)),
+                ..view(1, "1.0.0")
+            });
+        }
+        assert_eq!(components.oldest_with_config("gold", "1"), Some(at(20)));
+        assert_eq!(components.oldest_with_config("gold", "2"), Some(at(10)));
+        assert_eq!(components.oldest_with_config("gold", "3"), None);
     }
 
     #[test]

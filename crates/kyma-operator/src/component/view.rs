@@ -84,6 +84,8 @@ pub(crate) struct ComponentView {
     pub(crate) is_manual: bool,
     /// The ModuleConfigs that it was made under.
     pub(crate) configs: ConfigUids,
+    /// When the component was created.
+    pub(crate) created: Option<Timestamp>,
     /// Fingerprint of what we own of it.
     pub(crate) owned: Option<String>,
 }
@@ -130,6 +132,7 @@ impl ComponentView {
             template: TemplateRecord::read(meta),
             is_manual: is_manual(meta),
             configs: config::recorded(meta),
+            created: meta.creation_timestamp.as_ref().map(|time| time.0),
             owned: owned::fingerprint(object, FIELD_MANAGER),
             namespace: contract.namespace,
             name: contract.name,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kyma_api::{ModuleOverride, Reason, values};
 use serde_json::{Map, Value, json};
 
-use super::{Config, Configs, missing};
+use super::{Config, Configs, missing_config_reason};
 use crate::plan::lay_over_component;
 use crate::resolve::Because;
 use crate::selection::{Central, Selection, Wish};
@@ -63,7 +63,7 @@ fn govern_within(
     let objections: Vec<(&str, Option<Because>)> = holding
         .iter()
         .map(|config| {
-            let missing = configs.is_missing(&config.name).then(|| missing(&config.name));
+            let missing = configs.is_missing(&config.name).then(|| missing_config_reason(&config.name));
             let objection = missing.or_else(|| object(config, entry.as_ref()?, steps));
             (config.name.as_str(), objection)
         })

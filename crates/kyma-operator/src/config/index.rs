@@ -72,7 +72,7 @@ impl Configs {
         self.deleted.iter().any(|(name, _)| names::label_value(name) == label)
     }
 
-    /// One vanished, and nothing shows that its deletion was meant.
+    /// Marks one as missing that vanished without a proof that its deletion was requested.
     pub(crate) fn miss(&mut self, name: &str) {
         if self.by_name.contains_key(name) && self.missing.insert(name.to_owned()) {
             self.revision += 1;
@@ -95,7 +95,7 @@ impl Configs {
         self.has_listed
     }
 
-    /// The hub does not show that the deletion of one on record was meant. False if that was known.
+    /// Notes that the hub does not prove the deletion of one on record. False if that was known.
     pub(crate) fn leave_unexplained(&mut self, name: &str, uid: &str) -> bool {
         self.unexplained.insert((name.to_owned(), uid.to_owned()))
     }

@@ -1,6 +1,6 @@
-//! Which ModuleConfigs the affected objects were made under, as those objects record it. Pure.
+//! ModuleConfigs that were in force when an object was written, as its annotation records them. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::api::ObjectMeta;
 use kyma_api::{KymaStatus, Reason, annotations};
@@ -13,10 +13,24 @@ use crate::resolve::Because;
 /// Uids of ModuleConfigs by name.
 pub(crate) type ConfigUids = BTreeMap<String, String>;
 
-/// Returns the ModuleConfigs that an object was made under. A record that cannot be read names none.
+/// Names and uids of ModuleConfigs. Records of several objects may have different uids for one name.
+pub(crate) type ConfigRecords = BTreeSet<(String, String)>;
+
+/// Name of the ModuleConfig that a record stands for which cannot be read. No ModuleConfig can have this name.
+const UNREADABLE_RECORD: &str = annotations::MODULE_CONFIGS;
+
+/// Returns the ModuleConfigs that an object was made under. A record that cannot be read counts as one missing
+/// ModuleConfig, so it lifts nothing.
 pub(crate) fn recorded(meta: &ObjectMeta) -> ConfigUids {
     let record = meta.annotations.as_ref().and_then(|set| set.get(annotations::MODULE_CONFIGS));
-    record.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    let Some(text) = record else { return ConfigUids::new() };
+    serde_json::from_str(text)
+        .unwrap_or_else(|_| ConfigUids::from([(UNREADABLE_RECORD.to_owned(), String::new())]))
+}
+
+/// Returns whether the name stands for a record that cannot be read.
+pub(crate) fn is_unreadable_record(name: &str) -> bool {
+    name == UNREADABLE_RECORD
 }
 
 /// Returns the annotation that records ModuleConfigs.
@@ -28,8 +42,8 @@ pub(crate) fn record(configs: &ConfigUids) -> Option<(&'static str, String)> {
 pub(crate) fn recorded_of_kyma(
     status: Option<&KymaStatus>,
     views: &BTreeMap<String, ComponentView>,
-) -> BTreeMap<String, ConfigUids> {
-    let mut found: BTreeMap<String, ConfigUids> = BTreeMap::new();
+) -> BTreeMap<String, ConfigRecords> {
+    let mut found: BTreeMap<String, ConfigRecords> = BTreeMap::new();
     for line in status.iter().flat_map(|status| status.modules.iter().flatten()) {
         found.entry(line.name.clone()).or_default().extend(line.module_configs.clone());
     }
@@ -40,30 +54,131 @@ pub(crate) fn recorded_of_kyma(
     found
 }
 
-/// Returns why a module is left as it is while a ModuleConfig on its record is missing.
-pub(crate) fn missing(name: &str) -> Because {
-    let message = format!(
-        "ModuleConfig {name} is missing and stays in force, so nothing of the module is changed: create it again \
-         under its name, then delete it if it is to go"
-    );
+/// Returns the reason to keep a module unchanged while a recorded ModuleConfig is missing.
+pub(crate) fn missing_config_reason(name: &str) -> Because {
+    let message = if is_unreadable_record(name) {
+        format!(
+            "annotation {name} of the module's component cannot be read, so the module is not changed: set it to a \
+             JSON object with the uid of each ModuleConfig in force by name, or to {{}} if there is none"
+        )
+    } else {
+        format!(
+            "ModuleConfig {name} is missing but still in force, so the module is not changed: create it again under \
+             this name to keep it, or create it and then delete it to lift it"
+        )
+    };
     Because::warning(Reason::ModuleConfigMissing, message)
 }
 
-/// Leaves modules as they are whose ModuleConfigs are missing, and keeps those on record.
+/// Keeps modules unchanged whose recorded ModuleConfigs are missing, and keeps these on record.
 pub(crate) fn keep_under_missing(wishes: &mut [Governed], missing_configs: &BTreeMap<String, ConfigUids>) {
     for governed in wishes {
         let Some(missing_configs) = missing_configs.get(&governed.wish.name) else { continue };
-        governed.wish.central.configs.extend(missing_configs.clone());
-        governed.objection = missing_configs.keys().next().map(|name| missing(name));
+        let Some(first) = missing_configs.keys().next() else { continue };
+        governed.objection.get_or_insert_with(|| missing_config_reason(first));
+        for (name, uid) in missing_configs.iter().filter(|(name, _)| !is_unreadable_record(name)) {
+            governed.wish.central.configs.entry(name.clone()).or_insert_with(|| uid.clone());
+        }
     }
 }
 
 impl Configs {
-    /// Returns what of a record is neither there nor known to be deleted.
-    pub(crate) fn unaccounted(&self, recorded: &ConfigUids) -> ConfigUids {
-        let is_unaccounted = |(name, uid): &(&String, &String)| {
+    /// Returns the recorded ModuleConfigs that do not exist and whose deletion was not accepted.
+    pub(crate) fn missing_configs<'a>(
+        &self,
+        recorded: impl IntoIterator<Item = (&'a String, &'a String)>,
+    ) -> ConfigRecords {
+        let is_missing = |(name, uid): &(&String, &String)| {
             self.get(name).is_none() && !self.is_deleted(name, Some(uid.as_str()))
         };
-        recorded.iter().filter(is_unaccounted).map(|(name, uid)| (name.clone(), uid.clone())).collect()
+        recorded.into_iter().filter(is_missing).map(|(name, uid)| (name.clone(), uid.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::ModuleStatus;
+
+    use super::*;
+    use crate::component::ComponentKind;
+    use crate::selection::Wish;
+
+    fn uids(uids: &[(&str, &str)]) -> ConfigUids {
+        uids.iter().map(|(name, uid)| ((*name).to_owned(), (*uid).to_owned())).collect()
+    }
+
+    fn annotated(record: &str) -> ObjectMeta {
+        let annotations = BTreeMap::from([(annotations::MODULE_CONFIGS.to_owned(), record.to_owned())]);
+        ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let configs = uids(&[("gold", "1"), ("zone", "2")]);
+        let (_, text) = record(&configs).unwrap();
+        assert_eq!(recorded(&annotated(&text)), configs);
+        assert_eq!((recorded(&annotated("{}")), record(&ConfigUids::new())), (ConfigUids::new(), None));
+        assert_eq!(recorded(&ObjectMeta::default()), ConfigUids::new());
+    }
+
+    #[test]
+    fn an_unreadable_record_counts_as_a_missing_config() {
+        for text in ["", "gold", r#"["gold"]"#, r#"{"gold": 1}"#] {
+            let configs = recorded(&annotated(text));
+            assert!(configs.len() == 1 && configs.keys().all(|name| is_unreadable_record(name)), "{text}");
+            assert_eq!(Configs::default().missing_configs(&configs).len(), 1, "{text}");
+        }
+        let message = missing_config_reason(UNREADABLE_RECORD).message;
+        assert!(message.starts_with(&format!("annotation {} ", annotations::MODULE_CONFIGS)), "{message}");
+        assert!(message.contains("cannot be read") && message.contains("{}"), "{message}");
+    }
+
+    #[test]
+    fn status_and_component_may_record_different_uids_of_a_config() {
+        let line = ModuleStatus {
+            name: "keda".into(),
+            module_configs: uids(&[("gold", "1")]),
+            ..Default::default()
+        };
+        let status = KymaStatus { modules: Some(vec![line]), ..KymaStatus::default() };
+        let component = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+            "metadata": {
+                "name": "c", "namespace": "n", "uid": "u", "resourceVersion": "1",
+                "annotations": { annotations::MODULE_CONFIGS: r#"{"gold":"2"}"# },
+                "ownerReferences": [{
+                    "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "k", "uid": "k",
+                }],
+            },
+            "spec": { "module": { "name": "keda", "version": "1.0.0" } },
+        });
+        let component = serde_json::from_value(component).unwrap();
+        let view = ComponentView::of(&ComponentKind::helm(), &component).unwrap();
+        let views = BTreeMap::from([("keda".to_owned(), view)]);
+        let found = recorded_of_kyma(Some(&status), &views).remove("keda").unwrap();
+        let pair = |uid: &str| ("gold".to_owned(), uid.to_owned());
+        assert_eq!(found, ConfigRecords::from([pair("1"), pair("2")]));
+        let mut configs = Configs::default();
+        configs.accept("gold", "1");
+        let missing = configs.missing_configs(found.iter().map(|(name, uid)| (name, uid)));
+        assert_eq!(missing, ConfigRecords::from([pair("2")]), "only the deletion of the other is accepted");
+    }
+
+    #[test]
+    fn a_missing_config_replaces_no_objection_and_stays_on_record() {
+        let rule = Because::error(Reason::RuleViolated, "stay in channel regular");
+        let governed = |objection| Governed { wish: Wish::of("keda"), by: Vec::new(), objection };
+        let mut wishes = [governed(Some(rule.clone())), governed(None)];
+        let missing = uids(&[("gold", "1"), (UNREADABLE_RECORD, "")]);
+        keep_under_missing(&mut wishes, &BTreeMap::from([("keda".to_owned(), missing)]));
+        assert_eq!(wishes[0].objection.as_ref(), Some(&rule));
+        assert_eq!(wishes[1].objection.as_ref().unwrap().reason, Reason::ModuleConfigMissing);
+        for governed in &wishes {
+            assert_eq!(
+                governed.wish.central.configs,
+                uids(&[("gold", "1")]),
+                "an unreadable record names none"
+            );
+        }
     }
 }

@@ -9,6 +9,7 @@ use futures::StreamExt;
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Kyma, ModuleConfig};
 use kyma_sdk::{KymaKey, News, feed};
+use tokio::time::{Instant, sleep_until};
 
 use super::{Announce, announce};
 use crate::config::Config;
@@ -18,30 +19,65 @@ use crate::state::State;
 mod deletion;
 mod status;
 
-pub(crate) use deletion::explain;
+use deletion::Verdict;
+pub(crate) use deletion::accept_proven_deletions;
 pub(crate) use status::report;
 
 /// How long until the deletion of one that vanished is judged again, where the hub did not answer.
 const JUDGE_AGAIN: Duration = Duration::from_secs(10);
 
+/// ModuleConfigs whose deletion could not be judged, because the hub did not answer.
+#[derive(Debug, Default)]
+struct Unjudged {
+    names: BTreeSet<String>,
+    /// When the deletions are judged again: `JUDGE_AGAIN` after the first of them, however many events arrive meanwhile.
+    retry_at: Option<Instant>,
+}
+
+impl Unjudged {
+    fn add(&mut self, names: impl IntoIterator<Item = String>, now: Instant) {
+        self.names.extend(names);
+        if !self.names.is_empty() {
+            self.retry_at.get_or_insert(now + JUDGE_AGAIN);
+        }
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.names.remove(name);
+        if self.names.is_empty() {
+            self.retry_at = None;
+        }
+    }
+
+    fn take(&mut self) -> BTreeSet<String> {
+        self.retry_at = None;
+        std::mem::take(&mut self.names)
+    }
+}
+
 /// Follows them; for ever.
 pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
     let mut news = pin!(feed::<ModuleConfig>(&state.runtime));
-    let mut unjudged = BTreeSet::new();
+    let mut unjudged = Unjudged::default();
     loop {
         let next = tokio::select! {
             next = news.next() => next,
-            () = tokio::time::sleep(JUDGE_AGAIN), if !unjudged.is_empty() => {
-                unjudged = vanished(&state, &kymas, std::mem::take(&mut unjudged)).await;
+            () = sleep_until(unjudged.retry_at.unwrap_or_else(Instant::now)), if unjudged.retry_at.is_some() => {
+                let left = vanished(&state, &kymas, unjudged.take()).await;
+                unjudged.add(left, Instant::now());
                 continue;
             }
         };
         match next {
             None => return,
-            Some(News::Applied(object)) => take(&state, &kymas, Config::from(*object)),
+            Some(News::Applied(object)) => {
+                let config = Config::from(*object);
+                unjudged.remove(&config.name);
+                take(&state, &kymas, config);
+            }
             Some(News::Gone(name)) => {
                 if ended(&state, &kymas, &name).await.is_err() {
-                    unjudged.insert(name);
+                    unjudged.add([name], Instant::now());
                 }
             }
             Some(News::Listed(names)) => {
@@ -51,7 +87,10 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
                         kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect::<Vec<_>>().iter(),
                     );
                 }
-                unjudged = vanished(&state, &kymas, lacked).await;
+                // A name that is still to be judged is one of those that the list lacks.
+                unjudged.take();
+                let left = vanished(&state, &kymas, lacked).await;
+                unjudged.add(left, Instant::now());
                 announce(&mut first);
             }
         }
@@ -62,9 +101,11 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
 async fn vanished(state: &State, kymas: &Store<Kyma>, names: BTreeSet<String>) -> BTreeSet<String> {
     let mut unjudged = BTreeSet::new();
     for name in names {
-        match deletion::is_shown(state, &name).await {
-            Ok(true) => drop_one(state, kymas, &name),
-            Ok(false) => miss(state, kymas, &name),
+        match deletion::judge_deletion(state, &name, None).await {
+            // The watch reports it next.
+            Ok(Verdict::Exists) => {}
+            Ok(Verdict::Deleted) => drop_one(state, kymas, &name),
+            Ok(Verdict::Unproven) => miss(state, kymas, &name),
             Err(_) => {
                 miss(state, kymas, &name);
                 unjudged.insert(name);
@@ -77,12 +118,12 @@ async fn vanished(state: &State, kymas: &Store<Kyma>, names: BTreeSet<String>) -
 /// The watch told of its end.
 async fn ended(state: &State, kymas: &Store<Kyma>, name: &str) -> Result<(), Error> {
     let Some(config) = state.configs().get(name).cloned() else { return Ok(()) };
-    let is_meant = deletion::is_meant(state, &config).await;
-    match is_meant {
+    let is_requested = deletion::is_deletion_requested(state, &config).await;
+    match is_requested {
         Ok(true) => drop_one(state, kymas, name),
         Ok(false) | Err(_) => miss(state, kymas, name),
     }
-    is_meant.map(drop)
+    is_requested.map(drop)
 }
 
 /// It stays in force, and the Kymas that it holds for say so.
@@ -130,4 +171,31 @@ fn wake(state: &State, kymas: &Store<Kyma>, config: &Config) {
         kyma.is_some_and(|kyma| config.holds_for(kyma.metadata.labels.as_ref().unwrap_or(&none)))
     });
     state.wake_all(concerned);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_do_not_defer_the_retry_of_a_judgement() {
+        let (mut unjudged, start) = (Unjudged::default(), Instant::now());
+        unjudged.add([], start);
+        assert_eq!(unjudged.retry_at, None);
+        unjudged.add(["a".to_owned()], start);
+        unjudged.add(["b".to_owned()], start + Duration::from_secs(9));
+        assert_eq!(unjudged.retry_at, Some(start + JUDGE_AGAIN));
+        assert_eq!(unjudged.take().len(), 2);
+        assert_eq!(unjudged.retry_at, None);
+    }
+
+    #[test]
+    fn a_config_that_was_created_again_is_not_judged_again() {
+        let mut unjudged = Unjudged::default();
+        unjudged.add(["a".to_owned(), "b".to_owned()], Instant::now());
+        unjudged.remove("a");
+        assert!(unjudged.retry_at.is_some());
+        unjudged.remove("b");
+        assert!(unjudged.names.is_empty() && unjudged.retry_at.is_none());
+    }
 }

@@ -240,8 +240,8 @@ fn content(version: &str, former: &str) -> TemplateRecord {
     TemplateRecord { version: version.to_owned(), uid: former.to_owned(), digest: former.to_owned() }
 }
 
-fn contents(versions: &BTreeMap<String, String>) -> Contents {
-    let mut contents = Contents::default();
+fn contents(versions: &BTreeMap<String, String>) -> TemplateRecords {
+    let mut contents = TemplateRecords::default();
     for (module, version) in versions {
         contents.add(module, Some(&content(version, "former")));
     }
@@ -380,7 +380,7 @@ fn decided(
         leaving: &govern_leaving(&configs, &labels, installed),
         configs: &configs,
         missing_configs: &BTreeMap::new(),
-        contents: &Contents::default(),
+        contents: &TemplateRecords::default(),
         recorded: &BTreeMap::new(),
         installed,
         catalogue: &catalogue(offered),
@@ -405,6 +405,19 @@ fn what_a_decision_depends_on_is_what_can_change_it() {
     assert!(followed[0].interest.versions.contains("9.9.9"), "the missing template wakes it");
     assert_eq!(followed[1].interest.channel, None, "a pin follows no channel");
     assert!(followed[1].interest.versions.contains("1.0.0"));
+}
+
+#[test]
+fn a_missing_template_wakes_also_a_module_that_is_being_removed() {
+    const OFFERED: &str = "keda: {channels: {regular: 9.9.9}, templates: [1.0.0]}";
+    let leaving = json!({ "running": "1.0.0", "channel": "regular", "leaving": true });
+    let keda = installed(serde_json::from_value(leaving).unwrap());
+    let installed = BTreeMap::from([("keda".to_owned(), keda)]);
+    let decided = decided(OFFERED, "[]", &installed, &Maintenance::default());
+    assert_eq!(written(&decided[0].decision), "remove Disabled");
+    let interest = &decided[0].interest;
+    assert_eq!(interest.channel.as_deref(), Some("regular"));
+    assert!(interest.versions.contains("9.9.9") && interest.versions.contains("1.0.0"), "{interest:?}");
 }
 
 #[test]

@@ -1,55 +1,98 @@
-//! Whether a ModuleConfig that is missing was deleted on purpose.
+//! Decides whether the deletion of a ModuleConfig was requested.
 //!
-//! A ModuleConfig forces values and policies on targets, so a list that lacks it, a restored backup, a CRD or namespace
-//! that is being deleted and the garbage collector do not lift it.
+//! A ModuleConfig forces values and policies on targets. It stays in force if an incomplete list, a deleted CRD or
+//! namespace, or the garbage collector removed it.
 
+use jiff::Timestamp;
 use kube::Api;
 use kube::CustomResourceExt;
 use kube::api::PartialObjectMeta;
 use kyma_api::ModuleConfig;
 
-use crate::config::{Config, ConfigUids};
+use crate::config::{Config, ConfigRecords, ConfigUids, is_unreadable_record};
 use crate::error::Error;
 use crate::scope;
 use crate::state::State;
 
-/// Whether the end that the watch told of was requested: not with the CRD or the namespace, and not by the garbage
+/// The verdict on a ModuleConfig that a list of the hub lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The ModuleConfig exists by now.
+    Exists,
+    /// The hub proves that its deletion was requested.
+    Deleted,
+    /// It does not exist, but the hub does not prove that its deletion was requested.
+    Unproven,
+}
+
+/// The state of the hub from which a deletion is judged.
+#[derive(Debug, Clone, Copy)]
+struct Evidence {
+    /// Whether a live read finds a ModuleConfig of this name.
+    exists: bool,
+    /// Whether the last list had other ModuleConfigs.
+    has_listed: bool,
+    /// Whether the garbage collector may have deleted it.
+    is_dependent: bool,
+    /// When it was created, or when the oldest object that records it was created.
+    created: Option<Timestamp>,
+    /// Since when CRD and namespace both exist.
+    intact_since: Option<Timestamp>,
+}
+
+/// Returns whether a deletion that the watch reported was requested, not caused by the CRD, the namespace or the garbage
 /// collector.
-pub(super) async fn is_meant(state: &State, config: &Config) -> Result<bool, Error> {
+pub(super) async fn is_deletion_requested(state: &State, config: &Config) -> Result<bool, Error> {
     if config.is_dependent {
         return Ok(false);
     }
-    let intact = intact_since(state).await?;
-    // A CRD or namespace that was made after it took it away before.
-    Ok(intact.is_some_and(|since| config.created.is_none_or(|created| since <= created)))
+    Ok(is_of_present_scope(config.created, intact_since(state).await?))
 }
 
-/// Whether the hub shows that it was deleted: the last list has others, and it cannot be read.
-pub(super) async fn is_shown(state: &State, name: &str) -> Result<bool, Error> {
-    if !state.configs().has_listed() {
-        return Ok(false);
-    }
+/// Judges a deletion by the hub: it is proven if the last list had other ModuleConfigs, a live read finds none of this
+/// name, and CRD and namespace exist since before the ModuleConfig. One that the operator never read counts as created
+/// at `recorded_since`.
+pub(super) async fn judge_deletion(
+    state: &State,
+    name: &str,
+    recorded_since: Option<Timestamp>,
+) -> Result<Verdict, Error> {
     let known = state.configs().get(name).cloned();
-    if known.is_some_and(|config| config.is_dependent) {
-        return Ok(false);
-    }
+    let has_listed = state.configs().has_listed();
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<PartialObjectMeta<ModuleConfig>> = Api::namespaced(state.runtime.hub.clone(), namespace);
     let live = api.get_opt(name).await;
     let live = live.map_err(|source| Error::ReadConfig { name: name.to_owned(), source })?;
-    Ok(live.is_none() && intact_since(state).await?.is_some())
+    // Read after the ModuleConfig: a CRD that is recreated in between is newer than it.
+    let intact_since = if live.is_some() { None } else { intact_since(state).await? };
+    Ok(judge(Evidence {
+        exists: live.is_some(),
+        has_listed,
+        is_dependent: known.as_ref().is_some_and(|config| config.is_dependent),
+        created: known.map_or(recorded_since, |config| config.created),
+        intact_since,
+    }))
 }
 
-/// Accepts the deletion of those ModuleConfigs on record that the hub shows to be deleted; returns the others.
+/// Accepts the proven deletions among recorded ModuleConfigs and returns the others. `created` is when the Kyma whose
+/// status or components record them was created.
 ///
 /// # Errors
 /// If the hub does not answer.
-pub(crate) async fn explain(state: &State, recorded: &ConfigUids) -> Result<ConfigUids, Error> {
-    let unaccounted = state.configs().unaccounted(recorded);
+pub(crate) async fn accept_proven_deletions(
+    state: &State,
+    recorded: &ConfigRecords,
+    created: Option<Timestamp>,
+) -> Result<ConfigUids, Error> {
+    let missing = state.configs().missing_configs(recorded.iter().map(|(name, uid)| (name, uid)));
     let mut left = ConfigUids::new();
-    for (name, uid) in unaccounted {
+    for (name, uid) in missing {
+        if is_unreadable_record(&name) {
+            left.insert(name, uid);
+            continue;
+        }
         let is_known = state.configs().is_unexplained(&name, &uid);
-        if !is_known && is_shown(state, &name).await? {
+        if !is_known && is_recorded_deletion_proven(state, &name, &uid, created).await? {
             state.configs_mut().accept(&name, &uid);
             continue;
         }
@@ -61,6 +104,86 @@ pub(crate) async fn explain(state: &State, recorded: &ConfigUids) -> Result<Conf
     Ok(left)
 }
 
-async fn intact_since(state: &State) -> Result<Option<jiff::Timestamp>, Error> {
+/// Returns whether the hub proves the deletion of a ModuleConfig that is known only from records. They do not have its
+/// creation time, so it counts as created with the oldest component that records it, or with the Kyma. A CRD or namespace
+/// newer than that proves nothing: the ModuleConfig may have been removed with the CRD or namespace before.
+async fn is_recorded_deletion_proven(
+    state: &State,
+    name: &str,
+    uid: &str,
+    kyma_created: Option<Timestamp>,
+) -> Result<bool, Error> {
+    let oldest_component = state.components().oldest_with_config(name, uid);
+    let verdict = judge_deletion(state, name, oldest_component.or(kyma_created)).await?;
+    Ok(verdict == Verdict::Deleted)
+}
+
+fn judge(evidence: Evidence) -> Verdict {
+    let Evidence { exists, has_listed, is_dependent, created, intact_since } = evidence;
+    if exists {
+        return Verdict::Exists;
+    }
+    let is_proven = has_listed && !is_dependent && is_of_present_scope(created, intact_since);
+    if is_proven { Verdict::Deleted } else { Verdict::Unproven }
+}
+
+/// A CRD or namespace newer than the ModuleConfig was recreated, so its deletion removed the ModuleConfig.
+fn is_of_present_scope(created: Option<Timestamp>, intact_since: Option<Timestamp>) -> bool {
+    created.zip(intact_since).is_some_and(|(created, since)| since <= created)
+}
+
+async fn intact_since(state: &State) -> Result<Option<Timestamp>, Error> {
     scope::intact_since(state, &state.runtime.settings.hub_namespace, ModuleConfig::crd_name()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Option<Timestamp> {
+        Some(Timestamp::from_second(second).unwrap())
+    }
+
+    /// A ModuleConfig that was deleted on request while CRD and namespace stayed.
+    fn deleted() -> Evidence {
+        Evidence {
+            exists: false,
+            has_listed: true,
+            is_dependent: false,
+            created: at(20),
+            intact_since: at(10),
+        }
+    }
+
+    #[test]
+    fn a_deletion_on_request_is_proven() {
+        assert_eq!(judge(deleted()), Verdict::Deleted);
+        assert_eq!(judge(Evidence { created: at(10), ..deleted() }), Verdict::Deleted);
+    }
+
+    #[test]
+    fn a_recreated_crd_or_namespace_proves_no_deletion() {
+        let recreated = Evidence { intact_since: at(21), ..deleted() };
+        assert_eq!(
+            judge(recreated),
+            Verdict::Unproven,
+            "also while the list has a ModuleConfig created since"
+        );
+        assert_eq!(judge(Evidence { intact_since: None, ..deleted() }), Verdict::Unproven, "terminating");
+        assert_eq!(judge(Evidence { created: None, ..deleted() }), Verdict::Unproven, "unknown age");
+    }
+
+    #[test]
+    fn an_empty_list_or_the_garbage_collector_proves_no_deletion() {
+        assert_eq!(judge(Evidence { has_listed: false, ..deleted() }), Verdict::Unproven);
+        assert_eq!(judge(Evidence { is_dependent: true, ..deleted() }), Verdict::Unproven);
+    }
+
+    #[test]
+    fn a_config_that_was_created_again_is_not_missing() {
+        for has_listed in [true, false] {
+            let found = Evidence { exists: true, has_listed, intact_since: None, ..deleted() };
+            assert_eq!(judge(found), Verdict::Exists);
+        }
+    }
 }

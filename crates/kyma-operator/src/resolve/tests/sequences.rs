@@ -52,7 +52,7 @@ impl Hub {
             leaving: &govern_leaving(&configs, &labels, &self.installed),
             configs: &configs,
             missing_configs: &BTreeMap::new(),
-            contents: &Contents::default(),
+            contents: &TemplateRecords::default(),
             recorded: &BTreeMap::new(),
             installed: &self.installed,
             catalogue: &offered(world),
