@@ -145,7 +145,9 @@ impl Brake {
         }
         let all = self.inner.all.get().map_or(0, |count| count());
         match held.window.check_target(target, self.inner.limit, all, now) {
-            BrakeDecision::LimitReached { limit, all } => return Err(self.stop(held, &over(limit, all)).await),
+            BrakeDecision::LimitReached { limit, all } => {
+                return Err(self.stop(held, &over(limit, all)).await);
+            }
             BrakeDecision::RecordLost => return Err(self.stop(held, RECORD_LOST).await),
             BrakeDecision::NewlyCounted => held.is_recorded = false,
             BrakeDecision::Allowed => {}

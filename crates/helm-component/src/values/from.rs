@@ -48,7 +48,7 @@ pub(crate) enum FromError {
     #[error("valuesFrom: key {key} of {object} is not UTF-8")]
     NotText { object: String, key: String },
     #[error("valuesFrom: key {key} of {object}: {source}")]
-    NotValues { object: String, key: String, source: ParseError },
+    NotValues { object: String, key: String, source: Box<ParseError> },
     #[error("valuesFrom: targetPath of {object}: {source}")]
     Path { object: String, source: PathError },
     #[error("valuesFrom: {0}")]
@@ -101,7 +101,7 @@ pub(super) fn lay(
     let values = parse_map(text, &limits).map_err(|source| FromError::NotValues {
         object: told(entry),
         key: key(entry).to_owned(),
-        source,
+        source: Box::new(source),
     })?;
     lay_over(layer, &values);
     Ok(values)

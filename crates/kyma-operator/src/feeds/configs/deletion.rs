@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn at(second: i64) -> Option<Timestamp> {
-        Some(Timestamp::from_second(second).unwrap())
+        Timestamp::from_second(second).ok()
     }
 
     /// A ModuleConfig that was deleted on request while CRD and namespace stayed.
