@@ -244,7 +244,8 @@ async fn every_character_and_long_keys_reach_the_chart_in_values() {
     let chart = chart(&[("templates/a.yaml", template)]);
     let map = json!({ key.clone(): "long", "a\u{85}b": "nel" });
     let values = json!({"all": all, "key": key, "nel": "a\u{85}b", "map": map});
-    let rendered = helm().render(&request(&chart, values)).await.unwrap();
+    let limits = RenderLimits { values: 16 << 20, ..patient() };
+    let rendered = HelmProgram { limits, ..helm() }.render(&request(&chart, values)).await.unwrap();
     let digest = hex::encode(Sha256::digest(all.as_bytes()));
     assert!(rendered.manifest.contains(&format!("{digest} long nel")), "{}", rendered.manifest);
 }
