@@ -240,7 +240,7 @@ fn hooks_that_helm_leaves_out_are_told() {
 async fn every_character_and_long_keys_reach_the_chart_in_values() {
     let all: String = ('\u{1}'..=char::MAX).collect();
     let key = "k".repeat(2_000);
-    let template = "{{ .Values.all | sha256sum }} {{ index .Values.map .Values.key }} {{ index .Values.map .Values.nel }}";
+    let template = "a: {{ .Values.all | sha256sum }} {{ index .Values.map .Values.key }} {{ index .Values.map .Values.nel }}";
     let chart = chart(&[("templates/a.yaml", template)]);
     let map = json!({ key.clone(): "long", "a\u{85}b": "nel" });
     let values = json!({"all": all, "key": key, "nel": "a\u{85}b", "map": map});
