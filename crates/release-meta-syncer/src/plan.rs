@@ -121,9 +121,13 @@ pub(crate) fn plan(
     let surplus = held.iter().filter(|(key, held)| held.whose == Whose::Ours && !wanted.contains_key(key));
     for (key, held) in surplus {
         let unconfirmed = !source.has(key);
-        let is_lost = unconfirmed && !source.is_deleted(key) || source.is_hidden_by_loss(key);
+        let is_lost = unconfirmed && !source.is_deleted(key);
         if is_lost || source.is_too_incomplete_to_delete(key.kind) {
             plan.frozen += 1;
+            continue;
+        }
+        // A channel may name a version before its template is published. Templates that the hub lost count themselves.
+        if source.is_hidden_by_loss(key) {
             continue;
         }
         plan.remove.push(Removal { key: key.clone(), uid: held.uid.clone(), unconfirmed });
