@@ -174,12 +174,10 @@ impl Drawer {
         let count = text.chars().count() as u64;
         let pattern = schema["pattern"].as_str().unwrap_or_default();
         let compiled = self.patterns.entry(pattern.to_owned()).or_insert_with(|| Regex::new(pattern).ok());
-        let is_formed = match schema["format"].as_str() {
-            Some("date-time") => TIMES[..VALID_TIMES].contains(&text),
-            Some("uri") => text.contains("://"),
-            _ => true,
-        };
+        let is_formed =
+            schema["anyOf"].as_array().is_none_or(|all| all.iter().any(|one| is_of_format(one, text)));
         is_formed
+            && is_of_format(schema, text)
             && schema["minLength"].as_u64().is_none_or(|least| count >= least)
             && schema["maxLength"].as_u64().is_none_or(|most| count <= most)
             && compiled.as_ref().is_none_or(|pattern| pattern.is_match(text))
@@ -211,6 +209,16 @@ impl Drawer {
 
     pub(super) fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.rng.usize(..all.len())]
+    }
+}
+
+fn is_of_format(schema: &Value, text: &str) -> bool {
+    match schema["format"].as_str() {
+        Some("date-time") => TIMES[..VALID_TIMES].contains(&text),
+        // A plain date stands only beside a date with a time, which is drawn.
+        Some("date") => false,
+        Some("uri") => text.contains("://"),
+        _ => true,
     }
 }
 

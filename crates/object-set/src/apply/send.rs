@@ -97,7 +97,7 @@ impl Run<'_> {
         if let Some(corrected) = without_nulls(&body, &refused) {
             return self.patch(identity, mapping, params, corrected).await.map_err(|_| error);
         }
-        if !params.force {
+        if !params.force || !is_builtin(&identity.group) {
             return Err(error);
         }
         let Ok(Some((metadata, live))) = self.read_live(identity, mapping).await else { return Err(error) };
@@ -105,12 +105,32 @@ impl Run<'_> {
         let Some(corrected) = without_defaults(&body, &live, &metadata, manager, &refused) else {
             return Err(error);
         };
-        let Ok(sent) = self.patch(identity, mapping, params, corrected).await else { return Err(error) };
-        if self.cluster.rehearsal.is_some() {
-            return Ok(sent);
+        match self.remove_defaults(identity, mapping, corrected).await {
+            Ok(rehearsed) if self.cluster.rehearsal.is_some() => return Ok(rehearsed),
+            Ok(_) => {}
+            Err(_) => return Err(error),
         }
-        // Without this apply the operator would own the nulls, and a value of another manager would be drift.
-        self.patch(identity, mapping, params, body).await
+        let sent = self.patch(identity, mapping, params, body).await?;
+        // The fields of the patch become those of the apply.
+        self.restore_lists(&[], identity, mapping, sent.uid.as_deref()).await
+    }
+
+    /// Sends an object in which defaults are null as a strategic merge patch: an apply with null keeps maps with entries.
+    async fn remove_defaults(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+        corrected: Value,
+    ) -> Result<ObjectMeta, CallError> {
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let manager = self.options.ownership.lists_manager();
+        let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
+        let patch = Patch::Strategic(corrected);
+        if let Some(rehearsal) = &self.cluster.rehearsal {
+            return Ok(rehearsal.patch(&api, identity, &params, &patch).await?.metadata);
+        }
+        let sent = api.patch_metadata(&identity.name, &params, &patch).await;
+        sent.map(|found| found.metadata).map_err(|error| CallError::new(Action::Patch, Some(identity), error))
     }
 
     /// Empties maps and lists of a custom resource that are desired empty. If an apply removes their last entry, API
