@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -237,6 +238,11 @@ async fn access_that_does_not_work_is_told_by_reason_and_mended_without_a_restar
 #[tokio::test]
 async fn in_single_cluster_mode_nothing_is_copied_onto_itself() -> Result<()> {
     let mut stage = Stage::start().await?;
+    let records: Api<ConfigMap> = stage.on_hub()?;
+    until("the first start has written the brake's record", SOON, || async {
+        Ok(records.get_opt("brake-release-meta-syncer").await?.map(drop))
+    })
+    .await?;
     stage.restart(&["--mode=single-cluster"]).await?;
     publish(&stage).await?;
     let marks = stage.marks()?;
