@@ -69,6 +69,16 @@ fn modules<'a>(observed: &'a Observed, decided: &'a [Resolved]) -> BTreeSet<&'a 
     observed.views.keys().map(String::as_str).chain(ordered).collect()
 }
 
+/// Modules that the user wants and that cannot be decided on now, for example because components or the catalogue are
+/// missing. Their policies stay.
+fn pending(decided: &[Resolved]) -> BTreeSet<&str> {
+    let is_pending = |resolved: &&Resolved| {
+        use Decision::{Await, Keep, KeepVersion, Refuse};
+        matches!(resolved.decision, Await(..) | Keep(..) | KeepVersion(..) | Refuse(..))
+    };
+    decided.iter().filter(is_pending).map(|resolved| resolved.module.as_str()).collect()
+}
+
 async fn bring(
     state: &State,
     observed: &Observed,
@@ -92,11 +102,13 @@ async fn bring(
         };
         versions.insert(id.clone(), version.and_then(|version| version.parse().ok()).unwrap_or_default());
     }
-    let modules = modules(observed, decided);
+    let (modules, pending) = (modules(observed, decided), pending(decided));
     let left_over = {
         let configs = state.configs();
         let is_left_over = |(id, live): &(Id, DynamicObject)| {
-            !wanted.contains_key(id) && !policy::stays(&live.metadata, &configs, &modules)
+            !wanted.contains_key(id)
+                && !policy::module_of(&live.metadata).is_some_and(|module| pending.contains(module))
+                && !policy::stays(&live.metadata, &configs, &modules)
         };
         found.into_iter().filter(is_left_over).collect::<Vec<_>>()
     };

@@ -104,11 +104,15 @@ fn object(kind: &str, name: &str, (config, module): (&Config, &str), kyma: &Kyma
     })
 }
 
+/// Returns the module that a policy is for, if its annotation names one.
+pub(super) fn module_of(live: &ObjectMeta) -> Option<&str> {
+    live.annotations.as_ref()?.get(annotations::POLICY_OF_MODULE).map(String::as_str)
+}
+
 /// Whether a policy that the ModuleConfigs at hand do not make stays: its ModuleConfig is missing and its deletion is
 /// not accepted, while its module is there.
 pub(super) fn stays(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&str>) -> bool {
-    let annotation = |name: &str| live.annotations.as_ref().and_then(|set| set.get(name));
-    if annotation(annotations::POLICY_OF_MODULE).is_some_and(|module| !modules.contains(module.as_str())) {
+    if module_of(live).is_some_and(|module| !modules.contains(module)) {
         return false;
     }
     let recorded = config::recorded(live);
