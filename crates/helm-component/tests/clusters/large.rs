@@ -16,7 +16,7 @@ use crate::world::{World, ready_of};
 const OBJECTS: usize = 2_000;
 /// More than half of them, which the guard of the prune lets pass.
 const KEPT: usize = 1_100;
-const PATIENCE: Duration = Duration::from_mins(5);
+const PATIENCE: Duration = Duration::from_mins(10);
 /// After so long without a request the operator has come to rest.
 const REST: Duration = Duration::from_secs(12);
 
