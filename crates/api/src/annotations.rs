@@ -72,8 +72,8 @@ pub const RELEASE_CONTENT: &str = "component.kyma-project.io/release-content";
 /// On what a chart's hooks put on a target: which run of which moment made it, so that a new process knows it again.
 pub const HOOK_RUN: &str = "component.kyma-project.io/hook-run";
 
-/// On a Kyma that is being handed over or given back: the operator of this name does nothing for it any more, and nothing
-/// that it began before is under way. Whoever changes the label [`crate::labels::HAND_OVER`] takes it off.
+/// Annotation on a Kyma during a hand-over: the operator of this name has stopped its work on the Kyma. The writer of the
+/// label [`crate::labels::HAND_OVER`] removes it.
 pub fn stopped(operator: &str) -> String {
     format!("component.kyma-project.io/{operator}-stopped")
 }

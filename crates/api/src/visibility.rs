@@ -1,6 +1,6 @@
 //! Who may choose a module, or a version of it: beta, internal, restricted and mandatory, as KLM has it.
 //!
-//! What may be installed and what a target's catalogue shows are judged by the same rule.
+//! The same rule decides which modules may be installed and which a target's catalogue shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -96,7 +96,7 @@ impl ReleaseRecords {
         }
     }
 
-    /// What an access Secret leads to is another target from now on.
+    /// Drops all records: a changed access Secret may lead to another target.
     pub(crate) fn access_changed(&self) {
         self.kept.clear();
     }

@@ -1,4 +1,4 @@
-//! What has passed, and by whose signatures.
+//! Verified artifacts and their signers.
 
 use std::{
     num::NonZeroUsize,

@@ -1,4 +1,4 @@
-//! What a removal does, and what it does while objects of users hold it up.
+//! Steps of a removal, also while the user's objects block it.
 
 use super::*;
 
