@@ -18,7 +18,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, Pause, Reason, condition, klm};
 use serde_json::{Value, json};
-use testbed::{Answer, Matching, Scripted, crd_is_served, until, until_or_why};
+use testbed::{Answer, AuditEvent, Matching, Scripted, crd_is_served, until, until_or_why};
 
 mod rules;
 mod unseen;
@@ -77,7 +77,8 @@ impl<'a> Story<'a> {
         demo.correct_drift().await.context("drift")?;
         demo.disable_in_use().await.context("disable")?;
         self.delete_kyma(KYMAS[0]).await?;
-        self.delete_kyma(KYMAS[1]).await
+        self.delete_kyma(KYMAS[1]).await?;
+        self.the_kind_of_a_config_is_recreated().await.context("the kind of a ModuleConfig is recreated")
     }
 
     /// Kinds of which kyma-operator says whether they have any effect.
@@ -97,6 +98,24 @@ impl<'a> Story<'a> {
             .await?;
         }
         Ok(())
+    }
+
+    /// A list lacks the ModuleConfig of [`Self::kinds_that_are_told_of`], and a live read judges its deletion.
+    async fn the_kind_of_a_config_is_recreated(&self) -> Result<()> {
+        let (audit, crd) = (self.landscape.hub().audit()?, kyma_api::crds::module_config());
+        let (mark, name) = (audit.mark()?, crd.name_any());
+        let crds: Api<CustomResourceDefinition> = Api::all(self.hub.clone());
+        crds.delete(&name, &DeleteParams::default()).await?;
+        gone(&crds, &name).await?;
+        crds.create(&PostParams::default(), &crd).await?;
+        crd_is_served(&self.hub, &name).await?;
+        until("kyma-operator reads the ModuleConfig", DEADLINE, || async {
+            let reads = |event: &AuditEvent| {
+                event.verb == "get" && event.resource == "moduleconfigs" && event.name == "for-nobody"
+            };
+            Ok(audit.since(mark)?.iter().any(reads).then_some(()))
+        })
+        .await
     }
 
     /// Components are shown as Manifests where the hub has the kind.

@@ -121,8 +121,12 @@ pub(super) fn normalized(hosts: &[String]) -> Vec<String> {
     hosts.iter().map(written).filter(|host| !host.is_empty()).collect()
 }
 
-/// A leading `*` matches one or more labels, any other exactly one; none matches a part of an IP address.
+/// Returns whether a pattern matches a host. `*` alone matches every host. A leading `*` matches one or more labels of a
+/// name, any other exactly one; neither matches a part of an IP address.
 pub(super) fn covers(pattern: &str, authority: &str) -> bool {
+    if pattern == "*" {
+        return true;
+    }
     if !pattern.contains('*') {
         return pattern == authority;
     }
@@ -154,13 +158,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wildcard_covers_no_ip_address() {
+    fn a_wildcard_covers_no_part_of_an_ip_address() {
         for (pattern, address) in
             [("*.1", "192.0.2.1"), ("*.1:6443", "192.0.2.1:6443"), ("192.0.2.*", "192.0.2.1")]
         {
             assert!(!covers(pattern, address), "{pattern} {address}");
         }
         assert!(covers("192.0.2.1:6443", "192.0.2.1:6443"));
+        for any in ["192.0.2.1", "[2001:db8::1]:6443", "a.example:5000"] {
+            assert!(covers("*", any), "{any}");
+        }
     }
 
     fn hosts() -> Hosts {
