@@ -18,8 +18,8 @@ pub mod types {
     pub const SKR_WEBHOOK: &str = "SKRWebhook";
     /// Kyma: the target holds the pull secret. Absent unless asked for.
     pub const SKR_IMAGE_PULL_SECRET_SYNC: &str = "SKRImagePullSecretSync";
-    /// Kyma: the target holds the rules of ModuleConfigs on modules' objects. Absent where there are none. Owner:
-    /// kyma-operator.
+    /// Kyma: the target holds the rules of ModuleConfigs on modules' objects. ModuleConfig: no target refuses its
+    /// rules on modules' objects. Absent where there are none. Owner: kyma-operator.
     pub const RESOURCE_RULES: &str = "ResourceRules";
     /// Kyma: an upgrade waits for a maintenance window (False), or none does because somebody said so (True). Absent
     /// otherwise. Owner: kyma-operator.

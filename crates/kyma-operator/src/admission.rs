@@ -2,7 +2,7 @@
 //! and its binding for each ModuleConfig and resource, for as long as the module is there.
 //!
 //! A policy is written where it differs, when a ModuleConfig changes or somebody on the target changes it. While one
-//! cannot be brought, modules go on, and the Kyma says why.
+//! cannot be brought, modules go on, the Kyma says why, and the ModuleConfig names the Kyma.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,10 +23,12 @@ use crate::state::State;
 
 pub(crate) mod known;
 mod policy;
+mod refusals;
 pub(crate) mod watch;
 
 use known::Versions;
 use policy::{BINDING, Body, Id, POLICY};
+use refusals::Refusals;
 
 /// Group of policies and bindings.
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -89,18 +91,13 @@ async fn bring(
     let kyma = &observed.key;
     let local = state.runtime.access.local();
     let target = observed.remote.as_ref().map_or(&local, |remote| &remote.session.target);
-    // From here on changes on the target are told; what is read below is not older.
-    state.policies().begin(kyma, wanted.keys());
-    session::watch(state, kyma, target, !wanted.is_empty())?;
-    let found = existing(kyma, target, wanted.is_empty()).await?;
-    let mut versions = Versions::new();
-    for (id, body) in wanted {
-        let live = found.get(id).filter(|live| is_there(live, body));
-        let version = match live {
-            Some(live) => live.resource_version(),
-            None => apply(target, id, body).await?.resource_version(),
-        };
-        versions.insert(id.clone(), version.and_then(|version| version.parse().ok()).unwrap_or_default());
+    let applied = apply_all(state, kyma, target, wanted).await;
+    if let Some(reasons) = refusals::reasons(wanted, applied.as_ref().map(|applied| &applied.refusals)) {
+        state.record_rule_refusals(kyma, reasons);
+    }
+    let Applied { found, versions, refusals } = applied?;
+    if let Some(failure) = refusals.into_first() {
+        return Err(failure);
     }
     let (modules, pending) = (modules(observed, decided), pending(decided));
     let left_over = {
@@ -121,6 +118,48 @@ async fn bring(
         state.wake(kyma);
     }
     Ok(())
+}
+
+/// The result of applying all wanted policies.
+struct Applied {
+    /// The Kyma's policies on the target, as they were before.
+    found: BTreeMap<Id, DynamicObject>,
+    /// Of those that are in force.
+    versions: Versions,
+    refusals: Refusals,
+}
+
+/// Applies what differs. A refused policy does not keep others from the target.
+///
+/// # Errors
+/// If the target does not answer, or refuses to list policies.
+async fn apply_all(
+    state: &State,
+    kyma: &KymaKey,
+    target: &Target,
+    wanted: &BTreeMap<Id, Body>,
+) -> Result<Applied, Failure> {
+    // From here on changes on the target are told; what is read below is not older.
+    state.policies().begin(kyma, wanted.keys());
+    session::watch(state, kyma, target, !wanted.is_empty())?;
+    let found = existing(kyma, target, wanted.is_empty()).await?;
+    let (mut versions, mut refusals) = (Versions::new(), Refusals::default());
+    for (id, body) in wanted {
+        let live = found.get(id).filter(|live| is_there(live, body));
+        let version = match live {
+            Some(live) => live.resource_version(),
+            None if refusals.repeat(&body.config) => continue,
+            None => match apply(target, id, body).await {
+                Ok(applied) => applied.resource_version(),
+                Err(error) => {
+                    refusals.add(&body.config, error.into())?;
+                    continue;
+                }
+            },
+        };
+        versions.insert(id.clone(), version.and_then(|version| version.parse().ok()).unwrap_or_default());
+    }
+    Ok(Applied { found, versions, refusals })
 }
 
 /// Takes all of a Kyma's off its target.

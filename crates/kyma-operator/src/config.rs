@@ -26,7 +26,7 @@ pub(crate) use recorded::{
 pub(crate) use report::next as next_status;
 use rule::Rule;
 use standing::Standing;
-pub(crate) use standing::Standings;
+pub(crate) use standing::{RuleRefusals, Standings};
 
 /// One `ModuleConfig`, ready to be used.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::admission::known::Policies;
 use crate::args::KymaArgs;
 use crate::catalogue::{Affected, Catalogue};
 use crate::component::Components;
-use crate::config::{Configs, Governed, Standings};
+use crate::config::{Configs, Governed, RuleRefusals, Standings};
 use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
@@ -127,6 +127,14 @@ impl State {
     /// A Kyma was decided: the ModuleConfigs that hold for it count it.
     pub(crate) fn count_for_configs(&self, kyma: &KymaKey, governed: &[Governed]) {
         let changed = self.standings().decided(kyma, governed);
+        for name in &changed {
+            self.report_on_config(name);
+        }
+    }
+
+    /// Records why a Kyma's target refuses resourceRules: the ModuleConfigs name the Kyma.
+    pub(crate) fn record_rule_refusals(&self, kyma: &KymaKey, refusals: RuleRefusals) {
+        let changed = self.standings().record_rule_refusals(kyma, refusals);
         for name in &changed {
             self.report_on_config(name);
         }
@@ -289,7 +297,10 @@ impl State {
     /// The Kyma is gone: nothing about it is kept.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.catalogue_mut().forget(kyma);
-        self.count_for_configs(kyma, &[]);
+        let changed = self.standings().forget(kyma);
+        for name in &changed {
+            self.report_on_config(name);
+        }
         self.sessions().remove(kyma);
         self.remotes().forget(kyma);
         self.watches.leave_all(kyma);

@@ -7,6 +7,11 @@ use kyma_api::{ModuleConfigStatus, Reason};
 
 use super::{Config, Standing};
 
+/// Maximum number of Kymas that the message about `resourceRules` names.
+const MAX_NAMED_KYMAS: usize = 10;
+/// Conditions of this operator.
+const OWN: [&str; 2] = [types::READY, types::RESOURCE_RULES];
+
 /// The status that follows; none if it is the one that stands.
 pub(crate) fn next(
     config: &Config,
@@ -16,7 +21,7 @@ pub(crate) fn next(
 ) -> Option<ModuleConfigStatus> {
     let held = held.cloned().unwrap_or_default();
     let mut conditions: Vec<Condition> = held.conditions.clone().unwrap_or_default();
-    conditions.retain(|condition| condition.type_ == types::READY);
+    conditions.retain(|condition| OWN.contains(&condition.type_.as_str()));
     let generation = config.revision.1;
     let (status, reason, message) = match &config.invalid {
         None => (Status::True, Reason::Ready, "the ModuleConfig is in force"),
@@ -25,7 +30,15 @@ pub(crate) fn next(
     let wanted = Wanted { type_: types::READY, status, reason, message, observed_generation: generation };
     // Objects hold whole seconds.
     let now = Time(now.round(jiff::Unit::Second).unwrap_or(now));
-    let changed = condition::set(&mut conditions, &wanted, &now);
+    let mut changed = condition::set(&mut conditions, &wanted, &now);
+    changed |= if config.resource_rules.is_empty() {
+        condition::remove(&mut conditions, types::RESOURCE_RULES)
+    } else {
+        let (status, reason, message) = resource_rules(standing);
+        let (type_, message) = (types::RESOURCE_RULES, message.as_str());
+        let wanted = Wanted { type_, status, reason, message, observed_generation: generation };
+        condition::set(&mut conditions, &wanted, &now)
+    };
     let next = ModuleConfigStatus {
         conditions: Some(conditions),
         observed_generation: generation,
@@ -36,4 +49,26 @@ pub(crate) fn next(
         && (held.observed_generation, &held.matching, &held.refused)
             == (next.observed_generation, &next.matching, &next.refused);
     (!is_held).then_some(next)
+}
+
+/// Whether targets refuse the rules on modules' objects, and the first Kymas whose targets do. The reason is the same
+/// for all causes, so that it does not depend on which Kyma is first.
+fn resource_rules(standing: &Standing) -> (Status, Reason, String) {
+    let refusing = standing.refusing_targets();
+    if refusing.is_empty() {
+        return (Status::True, Reason::Ready, "no target refuses the rules on modules' objects".to_owned());
+    }
+    let named = refusing.iter().take(MAX_NAMED_KYMAS);
+    let named: Vec<String> = named.map(|(kyma, reason)| format!("{} ({reason})", kyma.name)).collect();
+    let more = match refusing.len() - named.len() {
+        0 => String::new(),
+        count => format!(", and {count} more"),
+    };
+    let message = format!(
+        "targets refuse the rules on modules' objects, {} in all: {}{more}; condition {} of each Kyma says why",
+        refusing.len(),
+        named.join(", "),
+        types::RESOURCE_RULES
+    );
+    (Status::False, Reason::ApplyRefused, message)
 }

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kyma_api::FleetCount;
+use kyma_api::{FleetCount, Reason};
 use kyma_sdk::KymaKey;
 
 use super::Governed;
 
 /// How many names a status shows.
 const NAMES: usize = 20;
+
+/// Why one target refuses resourceRules, by ModuleConfig.
+pub(crate) type RuleRefusals = BTreeMap<String, Reason>;
 
 /// What one ModuleConfig means to the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub(crate) struct Standing {
     matching: BTreeSet<KymaKey>,
     /// Those whose entry it objects to.
     refused: BTreeSet<KymaKey>,
+    /// Those whose target refuses its resourceRules, and why.
+    refusing_targets: BTreeMap<KymaKey, Reason>,
 }
 
 impl Standing {
@@ -28,6 +33,11 @@ impl Standing {
     /// Kymas whose entry it objects to, as a status shows them.
     pub(crate) fn refused(&self) -> FleetCount {
         count(&self.refused)
+    }
+
+    /// Kymas whose target refuses its resourceRules, and why.
+    pub(super) fn refusing_targets(&self) -> &BTreeMap<KymaKey, Reason> {
+        &self.refusing_targets
     }
 }
 
@@ -43,11 +53,11 @@ fn count(kymas: &BTreeSet<KymaKey>) -> FleetCount {
 pub(crate) struct Standings {
     of: BTreeMap<String, Standing>,
     kymas: HashMap<KymaKey, BTreeMap<String, bool>>,
+    rule_refusals: HashMap<KymaKey, RuleRefusals>,
 }
 
 impl Standings {
-    /// A Kyma was decided, or is gone where nothing is left of it; replaces what was known. Gives the ModuleConfigs
-    /// for which that is another standing.
+    /// A Kyma was decided; replaces what was known. Gives the ModuleConfigs for which that is another standing.
     pub(crate) fn decided(&mut self, kyma: &KymaKey, governed: &[Governed]) -> Vec<String> {
         let mut refuses = BTreeMap::new();
         // A ModuleConfig for all modules has an objection if it has one for any module.
@@ -57,6 +67,32 @@ impl Standings {
         self.set(kyma, refuses)
     }
 
+    /// Records why a Kyma's target refuses resourceRules; replaces what was known. Returns the ModuleConfigs for which
+    /// that changed.
+    pub(crate) fn record_rule_refusals(&mut self, kyma: &KymaKey, now: RuleRefusals) -> Vec<String> {
+        let before = self.rule_refusals.remove(kyma).unwrap_or_default();
+        let changed = changed(&before, &now);
+        for name in &changed {
+            self.edit(name, |standing| {
+                if let Some(reason) = now.get(name) {
+                    standing.refusing_targets.insert(kyma.clone(), *reason);
+                } else {
+                    standing.refusing_targets.remove(kyma);
+                }
+            });
+        }
+        if !now.is_empty() {
+            self.rule_refusals.insert(kyma.clone(), now);
+        }
+        changed
+    }
+
+    /// Forgets a Kyma that is gone. Returns the ModuleConfigs that counted or named it.
+    pub(crate) fn forget(&mut self, kyma: &KymaKey) -> BTreeSet<String> {
+        let named = self.record_rule_refusals(kyma, RuleRefusals::new());
+        self.decided(kyma, &[]).into_iter().chain(named).collect()
+    }
+
     /// The standing of one.
     pub(crate) fn of(&self, config: &str) -> Standing {
         self.of.get(config).cloned().unwrap_or_default()
@@ -64,11 +100,20 @@ impl Standings {
 
     fn set(&mut self, kyma: &KymaKey, now: BTreeMap<String, bool>) -> Vec<String> {
         let before = self.kymas.remove(kyma).unwrap_or_default();
-        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-        let changed: Vec<String> =
-            names.into_iter().filter(|name| before.get(*name) != now.get(*name)).cloned().collect();
+        let changed = changed(&before, &now);
         for name in &changed {
-            self.change(name, kyma, now.get(name).copied());
+            let refuses = now.get(name).copied();
+            let put = |set: &mut BTreeSet<KymaKey>, is_in: bool| {
+                if is_in {
+                    set.insert(kyma.clone());
+                } else {
+                    set.remove(kyma);
+                }
+            };
+            self.edit(name, |standing| {
+                put(&mut standing.matching, refuses.is_some());
+                put(&mut standing.refused, refuses == Some(true));
+            });
         }
         if !now.is_empty() {
             self.kymas.insert(kyma.clone(), now);
@@ -76,19 +121,17 @@ impl Standings {
         changed
     }
 
-    fn change(&mut self, name: &str, kyma: &KymaKey, refuses: Option<bool>) {
+    fn edit(&mut self, name: &str, edit: impl FnOnce(&mut Standing)) {
         let standing = self.of.entry(name.to_owned()).or_default();
-        let put = |set: &mut BTreeSet<KymaKey>, is_in: bool| {
-            if is_in {
-                set.insert(kyma.clone());
-            } else {
-                set.remove(kyma);
-            }
-        };
-        put(&mut standing.matching, refuses.is_some());
-        put(&mut standing.refused, refuses == Some(true));
+        edit(standing);
         if *standing == Standing::default() {
             self.of.remove(name);
         }
     }
+}
+
+/// Returns the names whose values differ.
+fn changed<T: PartialEq>(before: &BTreeMap<String, T>, now: &BTreeMap<String, T>) -> Vec<String> {
+    let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    names.into_iter().filter(|name| before.get(*name) != now.get(*name)).cloned().collect()
 }

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use kyma_api::Reason;
 use kyma_sdk::KymaKey;
 use serde_json::{Value, json};
 
@@ -159,4 +160,64 @@ fn a_status_is_written_once_and_says_what_is_wrong() {
     let ready = &status.conditions.as_ref().unwrap()[0];
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "ModuleConfigInvalid"));
     assert!(ready.message.starts_with("spec.rules[1] is no CEL: "), "{}", ready.message);
+}
+
+fn ruled() -> Config {
+    let rule =
+        json!({ "group": "example.org", "resource": "lanterns", "expression": "true", "message": "no" });
+    config("a", &json!({ "module": "keda", "resourceRules": [rule] }))
+}
+
+#[test]
+fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
+    let now = "2026-06-01T00:00:00Z".parse().unwrap();
+    let mut standings = Standings::default();
+    let told = |standings: &Standings, held: Option<&kyma_api::ModuleConfigStatus>| {
+        let status = report::next(&ruled(), &standings.of("a"), held, now)?;
+        let rules = status.conditions.as_ref().unwrap()[1].clone();
+        assert_eq!(rules.type_, "ResourceRules");
+        Some((status, (rules.status, rules.reason, rules.message)))
+    };
+    let (fine, condition) = told(&standings, None).unwrap();
+    assert_eq!((condition.0.as_str(), condition.1.as_str()), ("True", "Ready"));
+    let kyma = |number: usize| KymaKey::new("kcp-system", format!("kyma-{number:02}"));
+    let refusals = |reason| RuleRefusals::from([("a".to_owned(), reason)]);
+    for number in (0..12).rev() {
+        let reason = if number == 1 { Reason::TargetForbidden } else { Reason::ApplyRefused };
+        assert_eq!(standings.record_rule_refusals(&kyma(number), refusals(reason)), ["a"]);
+    }
+    assert!(standings.record_rule_refusals(&kyma(3), refusals(Reason::ApplyRefused)).is_empty(), "no change");
+    let (refused, (status, reason, message)) = told(&standings, Some(&fine)).unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "ApplyRefused"));
+    let begin = "targets refuse the rules on modules' objects, 12 in all: kyma-00 (ApplyRefused), kyma-01 (TargetForbidden), ";
+    let end = "kyma-09 (ApplyRefused), and 2 more; condition ResourceRules of each Kyma says why";
+    assert!(message.starts_with(begin) && message.ends_with(end), "{message}");
+    assert!(told(&standings, Some(&refused)).is_none(), "written once");
+    assert_eq!(report::next(&ruled(), &standings.of("b"), Some(&fine), now), None, "another's refusals");
+
+    assert_eq!(standings.record_rule_refusals(&kyma(0), RuleRefusals::new()), ["a"], "in force by now");
+    for number in 1..12 {
+        assert_eq!(standings.forget(&kyma(number)).into_iter().collect::<Vec<_>>(), ["a"]);
+    }
+    assert_eq!(standings.of("a"), Standing::default());
+    let (again, condition) = told(&standings, Some(&refused)).unwrap();
+    assert_eq!(condition.0, "True");
+    let without = config("a", &json!({ "module": "keda" }));
+    let status = report::next(&without, &standings.of("a"), Some(&again), now).unwrap();
+    assert_eq!(status.conditions.unwrap().len(), 1, "without resourceRules there is nothing to tell");
+}
+
+#[test]
+fn refusals_by_targets_and_by_rules_do_not_replace_each_other() {
+    let mut standings = Standings::default();
+    let kyma = KymaKey::new("kcp-system", "a");
+    let fine = governed(&[("strict", json!({ "module": "keda" }))], &json!({ "name": "keda" }));
+    standings.decided(&kyma, std::slice::from_ref(&fine));
+    let refusals = RuleRefusals::from([("strict".to_owned(), Reason::ApplyRefused)]);
+    standings.record_rule_refusals(&kyma, refusals);
+    assert_eq!(standings.decided(&kyma, &[]), ["strict"], "the module was removed");
+    assert_eq!(standings.of("strict").refusing_targets().len(), 1, "the target was not asked since");
+    assert_eq!(standings.of("strict").matching().count, 0);
+    assert_eq!(standings.forget(&kyma).len(), 1);
+    assert_eq!(standings.of("strict"), Standing::default());
 }

@@ -21,7 +21,7 @@ impl Landscape {
         Ok(Api::namespaced(self.hub.client()?, &self.namespace))
     }
 
-    async fn until_config(
+    pub(crate) async fn until_config(
         &self,
         what: &str,
         name: &str,

@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
-use kyma_api::{HelmComponent, Kyma, labels};
+use kyma_api::{HelmComponent, Kyma, ModuleConfigStatus, labels};
 use serde_json::{Value, json};
 use testbed::{Cluster, until};
 
@@ -94,6 +94,16 @@ fn told(kyma: &Kyma) -> Option<(String, String, String)> {
     Some((told.status.clone(), told.reason.clone(), told.message.clone()))
 }
 
+/// Status and message of the condition of a ModuleConfig.
+fn told_by_config(status: &ModuleConfigStatus) -> Option<(&str, &str)> {
+    let told = condition::get(status.conditions.as_deref()?, types::RESOURCE_RULES)?;
+    Some((told.status.as_str(), told.message.as_str()))
+}
+
+fn no_target_refuses(status: &ModuleConfigStatus) -> bool {
+    told_by_config(status).is_some_and(|(status, _)| status == "True")
+}
+
 fn are_in_force(kyma: &Kyma) -> bool {
     told(kyma).is_some_and(|(status, ..)| status == "True")
 }
@@ -137,11 +147,34 @@ async fn rules_on_a_modules_objects_hold_on_the_target_while_it_is_there() -> Re
     let warned = landscape.until_kyma("a target that refuses a rule is told of", "sample", refused).await?;
     assert!(!is_ready(&warned));
     ground.until_refused(21, "lanterns of this fleet stay dim").await?;
+    the_config_names_a_kyma_whose_target_refuses_it(&landscape, &ground).await?;
 
     landscape.configs()?.delete("dim", &DeleteParams::default()).await?;
     ground.until_clean().await?;
     landscape.until_kyma("nothing is told of rules", "sample", |kyma| told(kyma).is_none()).await?;
     ground.until_accepted(1_000).await
+}
+
+/// The rule of ModuleConfig dim is no CEL. Rules of another one are in force beside it.
+async fn the_config_names_a_kyma_whose_target_refuses_it(
+    landscape: &Landscape,
+    ground: &Ground,
+) -> Result<()> {
+    let names_the_kyma = |status: &ModuleConfigStatus| {
+        told_by_config(status).is_some_and(|(status, message)| {
+            status == "False" && message.contains("1 in all: sample (ApplyRefused);")
+        })
+    };
+    landscape.until_config("the ModuleConfig names the Kyma", "dim", names_the_kyma).await?;
+    landscape.config("tall", &rules("!has(object.spec.height) || object.spec.height >= 1")).await?;
+    landscape.until_config("no target refuses the other one", "tall", no_target_refuses).await?;
+    until("both have their policies", SOON, || async { Ok((ground.count().await? == (2, 2)).then_some(())) })
+        .await?;
+    landscape.until_config("the first one is still refused", "dim", names_the_kyma).await?;
+    landscape.config("dim", &rules("object.spec.watts <= 20")).await?;
+    landscape.until_config("the mended rule is taken", "dim", no_target_refuses).await?;
+    landscape.configs()?.delete("tall", &DeleteParams::default()).await?;
+    Ok(())
 }
 
 /// An object from before may be labelled and may go, but not change against the rules.
