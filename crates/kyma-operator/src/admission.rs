@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use kyma_api::{labels, names};
+use kyma_api::{Kyma, labels, names};
 use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey};
 use kyma_targets::Target;
 
@@ -162,10 +162,47 @@ async fn apply_all(
     Ok(Applied { found, versions, refusals })
 }
 
-/// Takes all of a Kyma's off its target.
-pub(crate) async fn clean(kyma: &KymaKey, target: &Target, gate: &DeleteGate) -> Result<(), Error> {
-    let found = existing(kyma, target, true).await?;
+/// Takes all of a Kyma's off its target. There is no inventory of them, and a list may lack some: those that
+/// ModuleConfigs may have there are read by name as well.
+pub(crate) async fn clean(
+    state: &State,
+    kyma: &Kyma,
+    target: &Target,
+    gate: &DeleteGate,
+) -> Result<(), Error> {
+    let key = KymaKey::of(kyma);
+    let mut found = existing(&key, target, true).await?;
+    let mut named = {
+        let none = BTreeMap::new();
+        policy::possible_names(&state.configs(), kyma.metadata.labels.as_ref().unwrap_or(&none), &key)
+    };
+    named.extend(found.keys().map(|id| id.name.clone()));
+    for name in named {
+        for kind in KINDS {
+            let id = Id { kind, name: name.clone() };
+            if found.contains_key(&id) {
+                continue;
+            }
+            if let Some(object) = read(&key, target, &id).await? {
+                found.insert(id, object);
+            }
+        }
+    }
     delete(target, found.into_iter().collect(), gate).await
+}
+
+/// Reads a policy or binding by name. `None` if none of this Kyma is there, or the target does not let us see it.
+async fn read(kyma: &KymaKey, target: &Target, id: &Id) -> Result<Option<DynamicObject>, Error> {
+    let owner = names::owner_hash(&kyma.namespace, &kyma.name);
+    let is_of_kyma = |live: &DynamicObject| {
+        live.labels().get(labels::OWNER) == Some(&owner) && live.labels().contains_key(labels::MODULE_CONFIG)
+    };
+    match api(target, id.kind).get_opt(&id.name).await {
+        Ok(live) => Ok(live.filter(is_of_kyma)),
+        // Roles of earlier versions do not allow it, and an old Kubernetes does not serve the kind.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(None),
+        Err(source) => Err(Error::ReadPolicy { name: id.name.clone(), source }),
+    }
 }
 
 /// Bindings go first: what is left of a deletion that broke off is found by its policy.

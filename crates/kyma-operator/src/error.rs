@@ -84,6 +84,8 @@ pub(crate) enum Error {
     ClaimPullSecret,
     #[error("list policies with rules of ModuleConfigs")]
     ListPolicies { source: kube::Error },
+    #[error("read policy {name}")]
+    ReadPolicy { name: String, source: kube::Error },
     #[error("bring policy {name} with rules of ModuleConfig {config}")]
     BringPolicy { name: String, config: String, source: kube::Error },
     #[error("delete policy {name}")]
@@ -153,6 +155,7 @@ impl From<Error> for Failure {
             | Error::ReadPullSecret { source }
             | Error::CopyPullSecret { source }
             | Error::ListPolicies { source }
+            | Error::ReadPolicy { source, .. }
             | Error::BringPolicy { source, .. }
             | Error::DeletePolicy { source, .. } => Self::target(&action, &source),
             Error::Gate(failure) => failure,

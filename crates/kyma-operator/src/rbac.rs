@@ -218,7 +218,7 @@ fn target() -> Vec<Rule> {
         Rule::new(
             ADMISSION,
             &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
-            &["list", "watch", "create", "patch", "delete"],
+            &["get", "list", "watch", "create", "patch", "delete"],
             "admission: the rules of ModuleConfigs on modules' objects",
         ),
     ]

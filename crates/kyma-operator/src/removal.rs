@@ -154,7 +154,7 @@ async fn clean(
 ) -> Result<Wait, Failure> {
     let gate = DeleteGate::new(pass.halt(), &state.runtime.brake, KymaKey::of(kyma).to_string());
     let Some(session) = session else {
-        admission::clean(&KymaKey::of(kyma), &state.runtime.access.local(), &gate).await?;
+        admission::clean(state, kyma, &state.runtime.access.local(), &gate).await?;
         return claim::release(state, kyma).await.map(|()| Wait::Event);
     };
     gate.permit().await?;

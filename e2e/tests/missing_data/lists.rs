@@ -112,8 +112,6 @@ pub(crate) async fn story(is_full: bool) -> Result<()> {
     lists.are_as_they_were(&KYMAS, &calm).await?;
     // The Kymas on targets are created again, with the modules in the order of their names.
     lists.loses_both_choices().await.context("without the choice of modules")?;
-    // A removal finds policies by a list only, which the faults below empty.
-    lists.world.unconfigure().await?;
     let calm = lists.picture().await?;
     for (number, (what, fault)) in WISHED.into_iter().enumerate() {
         lists.removes(KYMAS[number], fault).await.context(what)?;

@@ -8,9 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::fleet::Fleet;
 use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE, is_of_an_operator};
 use e2e::snapshot::{self, Snapshot};
-use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -80,21 +78,6 @@ impl World {
         let configs: Api<ModuleConfig> = self.api();
         configs.create(&PostParams::default(), &config).await?;
         Ok(())
-    }
-
-    /// Deletes the ModuleConfig, and waits until targets have no policy of it.
-    pub(crate) async fn unconfigure(&self) -> Result<()> {
-        let configs: Api<ModuleConfig> = self.api();
-        configs.delete("fleet", &DeleteParams::default()).await?;
-        for kyma in KYMAS {
-            let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.target(kyma)?);
-            let of_configs = ListParams::default().labels(labels::MODULE_CONFIG);
-            testbed::until("the policy goes", DEADLINE, || async {
-                Ok(policies.list(&of_configs).await?.items.is_empty().then_some(()))
-            })
-            .await?;
-        }
-        self.landscape.until_at_rest().await
     }
 
     /// Components have the forced values, and targets the policy.

@@ -76,6 +76,7 @@ impl<'a> Story<'a> {
         demo.upgrade().await.context("upgrade")?;
         demo.correct_drift().await.context("drift")?;
         demo.disable_in_use().await.context("disable")?;
+        self.rules_on_objects_of_no_module().await.context("rules on objects of no module")?;
         self.delete_kyma(KYMAS[0]).await?;
         self.delete_kyma(KYMAS[1]).await?;
         self.the_kind_of_a_config_is_recreated().await.context("the kind of a ModuleConfig is recreated")

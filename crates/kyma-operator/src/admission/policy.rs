@@ -47,6 +47,21 @@ pub(super) fn of_module(
     holding.flat_map(|config| of_config(config, module, kyma)).collect()
 }
 
+/// Returns the names of all policies that ModuleConfigs may have for a Kyma with these labels, whatever modules it has.
+pub(super) fn possible_names(
+    configs: &Configs,
+    labels: &BTreeMap<String, String>,
+    kyma: &KymaKey,
+) -> BTreeSet<String> {
+    let rules = configs
+        .with_resource_rules(labels)
+        .flat_map(|config| config.resource_rules.iter().map(move |rule| (config, rule)));
+    let name = |(config, rule): (&Config, &ResourceRule)| {
+        names::policy_name(&config.name, &rule.group, &rule.resource, (&kyma.namespace, &kyma.name))
+    };
+    rules.map(name).collect()
+}
+
 fn of_config(config: &Config, module: &str, kyma: &KymaKey) -> BTreeMap<Id, Body> {
     let mut by_resource: BTreeMap<(&str, &str), Vec<&ResourceRule>> = BTreeMap::new();
     for rule in &config.resource_rules {
@@ -191,6 +206,22 @@ mod tests {
         assert_eq!(made(&configs, "production", "lantern").len(), 2);
         assert!(made(&configs, "production", "keda").is_empty());
         assert!(made(&configs, "test", "lantern").is_empty());
+    }
+
+    #[test]
+    fn a_removal_knows_the_names_of_policies_without_the_module() {
+        let configs = configs(vec![rule("lanterns", "a"), rule("wicks", "b"), rule("lanterns", "c")]);
+        let kyma = KymaKey::new("kcp-system", "sample");
+        let names = |tier: &str| {
+            let labels = BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
+            possible_names(&configs, &labels, &kyma)
+        };
+        let made = made(&configs, "production", "lantern");
+        assert_eq!(names("production"), made.into_keys().map(|id| id.name).collect::<BTreeSet<_>>());
+        assert_eq!(names("production").len(), 2);
+        assert!(names("test").is_empty());
+        let without = self::configs(vec![]);
+        assert!(possible_names(&without, &BTreeMap::new(), &kyma).is_empty());
     }
 
     #[test]

@@ -137,6 +137,15 @@ impl Configs {
         self.by_name.keys().cloned().collect()
     }
 
+    /// Returns those with rules on modules' objects that hold for a Kyma with these labels, whatever modules it has.
+    pub(crate) fn with_resource_rules<'a>(
+        &'a self,
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = &'a Config> + 'a {
+        let all = self.by_name.values().map(AsRef::<Config>::as_ref);
+        all.filter(move |config| !config.resource_rules.is_empty() && config.holds_for(labels))
+    }
+
     /// Those that hold for a module of a Kyma with these labels, the one that wins last.
     pub(crate) fn holding(&self, module: &str, labels: &Labels) -> Vec<&Config> {
         let names = [ALL_MODULES, module].into_iter().filter_map(|of| self.by_module.get(of)).flatten();

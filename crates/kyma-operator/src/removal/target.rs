@@ -24,7 +24,7 @@ pub(super) async fn clean(
 ) -> Result<bool, Error> {
     let client = target.client();
     let namespace = &state.runtime.settings.target_namespace;
-    admission::clean(&KymaKey::of(kyma), target, gate).await?;
+    admission::clean(state, kyma, target, gate).await?;
     if !is_crd_there(&client).await? {
         return remove_stamp(kyma, &client, gate).await.map(|()| true);
     }

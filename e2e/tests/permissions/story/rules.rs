@@ -14,18 +14,7 @@ use super::{DEADLINE, Story};
 impl Story<'_> {
     pub(super) async fn rules_on_objects(&self) -> Result<()> {
         let configs: Api<ModuleConfig> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
-        let rule = ResourceRule {
-            group: "demo.example.com".to_owned(),
-            resource: "lanterns".to_owned(),
-            expression: "!has(object.spec.ruled)".to_owned(),
-            message: "nobody is ruled".to_owned(),
-        };
-        let spec = ModuleConfigSpec {
-            module: "lantern".to_owned(),
-            resource_rules: Some(vec![rule]),
-            ..ModuleConfigSpec::default()
-        };
-        configs.create(&PostParams::default(), &ModuleConfig::new("dim", spec)).await?;
+        self.rule_objects_of("dim", "lantern").await?;
         self.until_expressions(&["!has(object.spec.ruled)"]).await?;
         let change = json!({"spec": {"resourceRules": [{"group": "demo.example.com", "resource": "lanterns",
             "expression": "!has(object.spec.tamed)", "message": "nobody is tamed"}]}});
@@ -33,6 +22,32 @@ impl Story<'_> {
         self.until_expressions(&["!has(object.spec.tamed)"]).await?;
         configs.delete("dim", &DeleteParams::default()).await?;
         self.until_expressions(&[]).await
+    }
+
+    /// A removal looks for policies of a ModuleConfig by name, also where no module of the Kyma is configured.
+    pub(super) async fn rules_on_objects_of_no_module(&self) -> Result<()> {
+        self.rule_objects_of("unused", "for-nobody").await
+    }
+
+    async fn rule_objects_of(&self, config: &str, module: &str) -> Result<()> {
+        let configs: Api<ModuleConfig> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let rule = ResourceRule {
+            group: "demo.example.com".to_owned(),
+            resource: "lanterns".to_owned(),
+            expression: "!has(object.spec.ruled)".to_owned(),
+            message: "nobody is ruled".to_owned(),
+        };
+        let spec = ModuleConfigSpec {
+            module: module.to_owned(),
+            resource_rules: Some(vec![rule]),
+            ..ModuleConfigSpec::default()
+        };
+        configs.create(&PostParams::default(), &ModuleConfig::new(config, spec)).await?;
+        // The operator has read it once it reports on it.
+        until(&format!("ModuleConfig {config} has a status"), DEADLINE, || async {
+            Ok(configs.get(config).await?.status.map(drop))
+        })
+        .await
     }
 
     async fn until_expressions(&self, wanted: &[&str]) -> Result<()> {
