@@ -16,7 +16,7 @@ const HELM_HOOK: &str = "helm.sh/hook";
 /// How an object shows that the requester may delete it.
 #[derive(Clone, Copy, Debug)]
 pub enum Authorship<'a> {
-    /// One of these field managers has an entry in `metadata.managedFields`.
+    /// One of these field managers has an entry in `metadata.managedFields` that is not about a subresource.
     Managers(&'a [&'a str]),
     /// Helm created the object for a hook of the release that the requester continues: it carries Helm's annotation.
     HelmHook,
@@ -89,6 +89,9 @@ impl<'a> DeleteRequest<'a> {
         match self.authorship {
             Authorship::Managers(managers) => {
                 let entries = self.live.managed_fields.iter().flatten();
+                // Who writes only a status did not create the object.
+                let entries =
+                    entries.filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty());
                 let mut authors = entries.filter_map(|entry| entry.manager.as_deref());
                 authors.any(|author| managers.contains(&author))
             }
@@ -293,6 +296,17 @@ mod tests {
         ] {
             assert_eq!(refusal(&map, &live(&changes), DeleteProof::None), refused, "{changes}");
         }
+    }
+
+    #[test]
+    fn an_entry_of_a_subresource_does_not_show_authorship() {
+        let map = kind("", "ConfigMap");
+        let status = json!({"manager": "mine", "operation": "Apply", "subresource": "status"});
+        let only_status = live(&json!({"managedFields": [status]}));
+        assert_eq!(refusal(&map, &only_status, DeleteProof::None), Some(Reason::DeletionRefused));
+        let object = json!({"manager": "mine", "operation": "Apply"});
+        let both = live(&json!({"managedFields": [status, object]}));
+        assert_eq!(refusal(&map, &both, DeleteProof::None), None);
     }
 
     #[test]
