@@ -234,17 +234,26 @@ impl<'a> Evaluation<'a> {
     fn index(&mut self, container: &Value<'a>, index: &Value<'a>) -> Result<Value<'a>> {
         match container {
             Value::Optional(None) => Ok(Value::Optional(None)),
-            Value::Optional(Some(container)) => match self.index(container, index) {
-                Ok(value) => self.optional(Some(value)),
-                Err(EvaluationError::Error) => Ok(Value::Optional(None)),
-                Err(EvaluationError::Exhausted) => Err(EvaluationError::Exhausted),
-            },
-            Value::List(list) => {
-                index.as_index().and_then(|index| list.get(index)).ok_or(EvaluationError::Error)
+            Value::Optional(Some(container)) => {
+                let element = self.element(container, index)?;
+                self.optional(element)
             }
-            Value::Map(map) => match index.clone().lookup_key()? {
-                Some(key) => map.get(&key, &mut self.budget)?.ok_or(EvaluationError::Error),
-                None => Err(EvaluationError::Error),
+            _ => self.element(container, index)?.ok_or(EvaluationError::Error),
+        }
+    }
+
+    /// Returns the element of a list or a map; `None` if it has none at this index.
+    ///
+    /// # Errors
+    /// The container is of another type, or cannot have an index of this type.
+    fn element(&mut self, container: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>> {
+        match (container, index) {
+            (Value::List(list), Value::Int(_) | Value::Uint(_) | Value::Double(_)) => {
+                Ok(index.as_index().and_then(|index| list.get(index)))
+            }
+            (Value::Map(map), _) => match index.clone().lookup_key()? {
+                Some(key) => map.get(&key, &mut self.budget),
+                None => Ok(None),
             },
             _ => Err(EvaluationError::Error),
         }

@@ -189,6 +189,19 @@ fn conditions_give_what_the_evaluator_of_the_crate_gives() {
     }
 }
 
+/// The crate `cel` gives an empty optional here; `optional.of('a').b` is an error in both.
+#[test]
+fn index_of_a_wrong_type_into_an_optional_is_an_error() {
+    for wrong in ["'text')[0]", "1)['a']", "[1])['a']", "{'a': 1})[[1]]"] {
+        assert_eq!(
+            judge(&format!("optional.of({wrong}.hasValue()"), &object()),
+            Judgement::Unclear,
+            "{wrong}"
+        );
+    }
+    assert_eq!(judge("!optional.of({'a': 1})['b'].hasValue()", &object()), Judgement::Holds);
+}
+
 #[test]
 fn each_kind_of_growth_ends_at_the_limit() {
     let all = |depth: usize| {
