@@ -1,34 +1,20 @@
 //! Live looks at the hub before something is deleted on a target: what a watch told, or did not tell, is no order.
 
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::{Kyma, Reason};
-use kyma_sdk::{Failure, KymaKey};
+use kyma_sdk::{Failure, KymaKey, is_deleted_alone, namespace_and_crds_since};
 
 use crate::catalogue::ObjectOrigin;
 use crate::copy::{Key, Kind};
 use crate::rbac::CATALOGUE_CRDS;
 use crate::state::State;
 
-/// Whether the hub's namespace or one of these CRDs is gone or going: what vanishes with them was not wished away.
+/// Returns whether the hub's namespace or one of these CRDs is absent or being deleted: then the deletion of the objects in
+/// it was not requested.
 pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failure> {
-    let hub = &state.runtime.hub;
-    let name = &state.runtime.settings.hub_namespace;
-    let namespace = Api::<Namespace>::all(hub.clone()).get_opt(name).await;
-    let namespace = namespace.map_err(|error| Failure::hub(&format!("read namespace {name}"), &error))?;
-    if namespace.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
-        return Ok(true);
-    }
-    for name in crds {
-        let crd = Api::<CustomResourceDefinition>::all(hub.clone()).get_opt(name).await;
-        let crd = crd.map_err(|error| Failure::hub(&format!("read CRD {name}"), &error))?;
-        if crd.is_none_or(|crd| crd.metadata.deletion_timestamp.is_some()) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    Ok(intact_since(state, crds).await?.is_none())
 }
 
 /// Returns whether the deletion of a catalogue object was requested: its namespace and its CRD are older than the object
@@ -44,24 +30,20 @@ pub(crate) async fn is_deletion_requested(
     if origin.is_dependent {
         return Ok(false);
     }
-    let hub = &state.runtime.hub;
     let [template, release] = CATALOGUE_CRDS;
-    let name = match kind {
+    let crd = match kind {
         Kind::Template => template,
         Kind::Release => release,
     };
-    let crd = Api::<CustomResourceDefinition>::all(hub.clone()).get_metadata_opt(name).await;
-    let crd = crd.map_err(|error| Failure::hub(&format!("read CRD {name}"), &error))?;
-    let name = &state.runtime.settings.hub_namespace;
-    let namespace = Api::<Namespace>::all(hub.clone()).get_metadata_opt(name).await;
-    let namespace = namespace.map_err(|error| Failure::hub(&format!("read namespace {name}"), &error))?;
-    let (Some(crd), Some(namespace)) = (crd, namespace) else { return Ok(false) };
-    let was_there = |meta: &ObjectMeta| {
-        let since = meta.creation_timestamp.as_ref().map(|time| time.0);
-        meta.deletion_timestamp.is_none()
-            && origin.created.is_none_or(|created| since.is_none_or(|since| since <= created))
-    };
-    Ok(was_there(&crd.metadata) && was_there(&namespace.metadata))
+    Ok(is_deleted_alone(origin.created, intact_since(state, &[crd]).await?))
+}
+
+async fn intact_since(state: &State, crds: &[&str]) -> Result<Option<Timestamp>, Failure> {
+    let namespace = &state.runtime.settings.hub_namespace;
+    let since = namespace_and_crds_since(&state.runtime.hub, namespace, crds).await;
+    since.map_err(|error| {
+        Failure::hub(&format!("read namespace {namespace} and CRD {}", crds.join(", ")), &error)
+    })
 }
 
 /// Fails unless the hub still wants this Kyma: the watch may tell late that it does not.

@@ -25,6 +25,7 @@ mod backoff;
 mod brake;
 mod call;
 mod delete_gate;
+mod deletion_cause;
 mod deletion_request;
 mod evaluation;
 mod failure;
@@ -78,6 +79,7 @@ pub use contract::{
 pub use copied_secret::{CopyError, holds_no_access, may_be_copied};
 pub use crd_check::{CrdError, await_crds, missing};
 pub use delete_gate::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest};
+pub use deletion_cause::{is_deleted_alone, namespace_and_crds_since};
 pub use deletion_request::{DELETION_CONFIRMATION_TIMEOUT, DeletionRequest, may_be_garbage};
 pub use diagnosis::{Diagnoses, Diagnosis, TargetDiagnosis};
 pub use driver::{ComponentProgram, component_table, drive, run_component};

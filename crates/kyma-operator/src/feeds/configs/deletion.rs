@@ -8,6 +8,7 @@ use kube::Api;
 use kube::CustomResourceExt;
 use kube::api::PartialObjectMeta;
 use kyma_api::ModuleConfig;
+use kyma_sdk::is_deleted_alone;
 
 use crate::config::{Config, ConfigRecords, ConfigUids, is_unreadable_record};
 use crate::error::Error;
@@ -46,7 +47,7 @@ pub(super) async fn is_deletion_requested(state: &State, config: &Config) -> Res
     if config.is_dependent {
         return Ok(false);
     }
-    Ok(is_of_present_scope(config.created, intact_since(state).await?))
+    Ok(is_deleted_alone(config.created, intact_since(state).await?))
 }
 
 /// Judges a deletion by the hub: it is proven if the last list had other ModuleConfigs, a live read finds none of this
@@ -123,13 +124,8 @@ fn judge(evidence: Evidence) -> Verdict {
     if exists {
         return Verdict::Exists;
     }
-    let is_proven = has_listed && !is_dependent && is_of_present_scope(created, intact_since);
+    let is_proven = has_listed && !is_dependent && is_deleted_alone(created, intact_since);
     if is_proven { Verdict::Deleted } else { Verdict::Unproven }
-}
-
-/// A CRD or namespace newer than the ModuleConfig was recreated, so its deletion removed the ModuleConfig.
-fn is_of_present_scope(created: Option<Timestamp>, intact_since: Option<Timestamp>) -> bool {
-    created.zip(intact_since).is_some_and(|(created, since)| since <= created)
 }
 
 async fn intact_since(state: &State) -> Result<Option<Timestamp>, Error> {
