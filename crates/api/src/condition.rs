@@ -62,9 +62,9 @@ impl Status {
     }
 }
 
-/// A condition as it shall be; [`set`] gives it its transition time.
+/// A desired condition without its transition time, which [`set`] adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct DesiredCondition<'a> {
     /// One of [`types`].
     pub type_: &'a str,
     /// Its value.
@@ -82,22 +82,22 @@ pub struct Wanted<'a> {
 ///
 /// The transition time becomes `now` only when the status changes (or the condition is new). Others stay as they
 /// are and in order; of several of the same type, which no apiserver with our schema would store, the first stays.
-pub fn set(conditions: &mut Vec<Condition>, wanted: &Wanted<'_>, now: &Time) -> bool {
-    let Some(position) = conditions.iter().position(|held| held.type_ == wanted.type_) else {
-        conditions.push(build(wanted, now.clone()));
+pub fn set(conditions: &mut Vec<Condition>, desired: &DesiredCondition<'_>, now: &Time) -> bool {
+    let Some(position) = conditions.iter().position(|held| held.type_ == desired.type_) else {
+        conditions.push(build(desired, now.clone()));
         return true;
     };
     let held = &conditions[position];
     let since =
-        if held.status == wanted.status.as_str() { held.last_transition_time.clone() } else { now.clone() };
-    let new = build(wanted, since);
+        if held.status == desired.status.as_str() { held.last_transition_time.clone() } else { now.clone() };
+    let new = build(desired, since);
     let changed = *held != new;
     conditions[position] = new;
     let before = conditions.len();
     let mut index = 0;
     conditions.retain(|held| {
         index += 1;
-        index - 1 == position || held.type_ != wanted.type_
+        index - 1 == position || held.type_ != desired.type_
     });
     changed || conditions.len() != before
 }
@@ -119,14 +119,14 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     get(conditions, type_).is_some_and(|held| held.status == Status::True.as_str())
 }
 
-fn build(wanted: &Wanted<'_>, since: Time) -> Condition {
+fn build(desired: &DesiredCondition<'_>, since: Time) -> Condition {
     Condition {
         last_transition_time: since,
-        message: cut(wanted.message),
-        observed_generation: wanted.observed_generation,
-        reason: wanted.reason.as_str().to_owned(),
-        status: wanted.status.as_str().to_owned(),
-        type_: wanted.type_.to_owned(),
+        message: cut(desired.message),
+        observed_generation: desired.observed_generation,
+        reason: desired.reason.as_str().to_owned(),
+        status: desired.status.as_str().to_owned(),
+        type_: desired.type_.to_owned(),
     }
 }
 
@@ -148,8 +148,8 @@ mod tests {
         Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
     }
 
-    fn wanted(status: Status, message: &str) -> Wanted<'_> {
-        Wanted {
+    fn desired(status: Status, message: &str) -> DesiredCondition<'_> {
+        DesiredCondition {
             type_: types::READY,
             status,
             reason: Reason::Progressing,
@@ -161,29 +161,29 @@ mod tests {
     #[test]
     fn the_same_condition_again_changes_nothing() {
         let mut held = vec![];
-        assert!(set(&mut held, &wanted(Status::False, "a"), &at(1)));
+        assert!(set(&mut held, &desired(Status::False, "a"), &at(1)));
         let before = held.clone();
-        assert!(!set(&mut held, &wanted(Status::False, "a"), &at(2)));
+        assert!(!set(&mut held, &desired(Status::False, "a"), &at(2)));
         assert_eq!(held, before);
     }
 
     #[test]
     fn the_transition_time_moves_with_the_status_only() {
         let mut held = vec![];
-        set(&mut held, &wanted(Status::False, "a"), &at(1));
-        assert!(set(&mut held, &wanted(Status::False, "b"), &at(2)));
+        set(&mut held, &desired(Status::False, "a"), &at(1));
+        assert!(set(&mut held, &desired(Status::False, "b"), &at(2)));
         assert_eq!(held[0].last_transition_time, at(1));
-        assert!(set(&mut held, &wanted(Status::True, "b"), &at(3)));
+        assert!(set(&mut held, &desired(Status::True, "b"), &at(3)));
         assert_eq!(held[0].last_transition_time, at(3));
     }
 
     #[test]
     fn other_conditions_stay_in_place() {
         let mut held = vec![];
-        let other = Wanted { type_: types::MODULES, ..wanted(Status::True, "") };
-        set(&mut held, &wanted(Status::False, "a"), &at(1));
+        let other = DesiredCondition { type_: types::MODULES, ..desired(Status::True, "") };
+        set(&mut held, &desired(Status::False, "a"), &at(1));
         set(&mut held, &other, &at(1));
-        set(&mut held, &wanted(Status::True, "a"), &at(2));
+        set(&mut held, &desired(Status::True, "a"), &at(2));
         assert_eq!(held.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), ["Ready", "Modules"]);
         assert!(is_true(&held, types::MODULES));
         assert!(remove(&mut held, types::MODULES) && !remove(&mut held, types::MODULES));
@@ -192,16 +192,16 @@ mod tests {
     #[test]
     fn a_type_that_stands_there_twice_is_put_right() {
         let mut held = vec![];
-        set(&mut held, &wanted(Status::False, "a"), &at(1));
+        set(&mut held, &desired(Status::False, "a"), &at(1));
         held.push(held[0].clone());
-        assert!(set(&mut held, &wanted(Status::False, "a"), &at(2)));
+        assert!(set(&mut held, &desired(Status::False, "a"), &at(2)));
         assert_eq!(held.len(), 1);
     }
 
     #[test]
     fn long_messages_are_cut_between_characters() {
         let mut held = vec![];
-        set(&mut held, &wanted(Status::False, &"ä".repeat(5000)), &at(1));
+        set(&mut held, &desired(Status::False, &"ä".repeat(5000)), &at(1));
         assert!(held[0].message.len() <= limits::MESSAGE_BYTES && held[0].message.ends_with("ä…"));
     }
 }

@@ -53,10 +53,10 @@ pub(crate) type Key = (Origin, Digest);
 pub(crate) struct Cache {
     directory: Arc<Path>,
     capacity: u64,
-    held: Arc<Mutex<Held>>,
+    index: Arc<Mutex<CacheIndex>>,
 }
 
-struct Held {
+struct CacheIndex {
     sizes: LruCache<Key, u64>,
     total: u64,
 }
@@ -68,19 +68,19 @@ impl Cache {
         fs::create_dir_all(directory.join("blobs")).map_err(&failed)?;
         fs::create_dir_all(directory.join("tmp")).map_err(&failed)?;
         remove_abandoned(&directory.join("tmp")).map_err(&failed)?;
-        let mut held = Held { sizes: LruCache::unbounded(), total: 0 };
+        let mut index = CacheIndex { sizes: LruCache::unbounded(), total: 0 };
         for (key, size) in stock(&directory.join("blobs")).map_err(&failed)? {
-            held.sizes.put(key, size);
-            held.total += size;
+            index.sizes.put(key, size);
+            index.total += size;
         }
-        let cache = Self { directory: directory.into(), capacity, held: Arc::new(Mutex::new(held)) };
+        let cache = Self { directory: directory.into(), capacity, index: Arc::new(Mutex::new(index)) };
         cache.evict();
         Ok(cache)
     }
 
     /// Whether content is there, without reading it; a use of it like another.
     pub(crate) fn holds(&self, key: Key) -> bool {
-        self.held().sizes.get(&key).is_some()
+        self.index().sizes.get(&key).is_some()
     }
 
     /// Bytes that it may hold.
@@ -90,7 +90,7 @@ impl Cache {
 
     /// Content that still has its digest. What has changed on disk is removed and counts as absent.
     pub(crate) async fn get(&self, key: Key) -> Result<Option<Bytes>, ArtifactError> {
-        if self.held().sizes.get(&key).is_none() {
+        if self.index().sizes.get(&key).is_none() {
             return Ok(None);
         }
         let path = self.path(key);
@@ -131,9 +131,9 @@ impl Cache {
     /// Counts a file that has come into being, and lets go of what is too much now.
     fn account(&self, key: Key, size: u64) {
         {
-            let mut held = self.held();
-            let before = held.sizes.put(key, size).unwrap_or(0);
-            held.total = held.total + size - before;
+            let mut index = self.index();
+            let before = index.sizes.put(key, size).unwrap_or(0);
+            index.total = index.total + size - before;
         }
         self.evict();
     }
@@ -141,14 +141,14 @@ impl Cache {
     /// Bytes held.
     #[cfg(test)]
     fn total(&self) -> u64 {
-        self.held().total
+        self.index().total
     }
 
     /// Removes content.
     pub(crate) fn forget(&self, key: Key) {
-        let mut held = self.held();
-        if let Some(size) = held.sizes.pop(&key) {
-            held.total -= size;
+        let mut index = self.index();
+        if let Some(size) = index.sizes.pop(&key) {
+            index.total -= size;
         }
         self.remove(key);
     }
@@ -161,12 +161,12 @@ impl Cache {
     }
 
     fn evict(&self) {
-        let mut held = self.held();
-        while held.total > self.capacity || held.sizes.len() > PIECES {
-            let Some((key, size)) = held.sizes.pop_lru() else {
+        let mut index = self.index();
+        while index.total > self.capacity || index.sizes.len() > PIECES {
+            let Some((key, size)) = index.sizes.pop_lru() else {
                 break;
             };
-            held.total -= size;
+            index.total -= size;
             self.remove(key);
         }
     }
@@ -175,8 +175,8 @@ impl Cache {
         self.directory.join("blobs").join(origin.as_str()).join(digest.hex())
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn index(&self) -> MutexGuard<'_, CacheIndex> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -64,7 +64,7 @@ struct Signers {
 }
 
 /// A signature that claims to be for the content at hand.
-struct Made {
+struct ClaimedSignature {
     /// What was signed.
     message: Vec<u8>,
     /// Digest of the payload in it.
@@ -166,12 +166,12 @@ impl Trust {
         self.keyring.as_ref().map_or(Err(Flaw::NoKeys), |keyring| keyring.accepts(text, archive, now))
     }
 
-    fn accepts(&self, made: &Made) -> Result<(), Flaw> {
-        if self.keys.iter().any(|key| key.has_signed(&made.message, &made.signature)) {
+    fn accepts(&self, claimed: &ClaimedSignature) -> Result<(), Flaw> {
+        if self.keys.iter().any(|key| key.has_signed(&claimed.message, &claimed.signature)) {
             return Ok(());
         }
-        match (&made.certificate, &self.signers) {
-            (Some(certificate), Some(signers)) => signers.accept(made, certificate),
+        match (&claimed.certificate, &self.signers) {
+            (Some(certificate), Some(signers)) => signers.accept(claimed, certificate),
             (Some(_), None) => Err(Flaw::NoIdentities),
             (None, _) if self.keys.is_empty() => Err(Flaw::NoKeys),
             (None, _) => Err(Flaw::OtherKey),
@@ -180,8 +180,8 @@ impl Trust {
 }
 
 impl Signers {
-    fn accept(&self, made: &Made, certificate: &[u8]) -> Result<(), Flaw> {
-        let Made { message, payload, signature, entries, timestamps, .. } = made;
+    fn accept(&self, claimed: &ClaimedSignature, certificate: &[u8]) -> Result<(), Flaw> {
+        let ClaimedSignature { message, payload, signature, entries, timestamps, .. } = claimed;
         let logged = log::Logged { message: Digest::of(message), payload: *payload, signature, certificate };
         let stamps = timestamps.iter().take(TIMESTAMPS);
         let stamps = stamps.map(|response| timestamp::time(response, signature, &self.root));

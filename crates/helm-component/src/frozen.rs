@@ -15,7 +15,7 @@ use crate::packed::{self, PackError};
 mod choice;
 
 pub(crate) use choice::Standing;
-use choice::{Entry, Place};
+use choice::{Entry, RenderLocation};
 
 /// Type of the Secrets.
 const TYPE: &str = release_store::RENDER_TYPE;
@@ -94,9 +94,9 @@ impl Frozen {
     pub(crate) async fn thaw(&self, request: &str) -> Result<Thawed, Failure> {
         let mut found: [Option<Data>; 3] = try_join3(self.read(0), self.read(1), self.read(2)).await?.into();
         let held = found.each_ref().map(|data| data.as_ref().and_then(entry));
-        Ok(match self.standing.place(&held, request) {
-            Place::Free(at) => Thawed::Nothing(Slot(at)),
-            Place::Held(at) => match text(found[at].take().unwrap_or_default()).await? {
+        Ok(match self.standing.locate(&held, request) {
+            RenderLocation::Free(at) => Thawed::Nothing(Slot(at)),
+            RenderLocation::Kept(at) => match text(found[at].take().unwrap_or_default()).await? {
                 Some(text) => {
                     let render = held[at].as_ref().map(|entry| entry.render.clone()).unwrap_or_default();
                     Thawed::Text(Kept { text, render, failure: None })

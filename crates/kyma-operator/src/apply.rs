@@ -118,7 +118,7 @@ async fn install(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
     let failed = |source| Error::InstallComponentCrd { name: name.clone(), source };
     let live = api.get_opt(&name).await.map_err(failed)?;
     let wanted = component_crd::install(&Offer { module, version, kind, crd }, live.as_ref());
-    let wanted = wanted.map_err(|because| Failure::new(because.reason, because.message))?;
+    let wanted = wanted.map_err(|problem| Failure::new(problem.reason, problem.message))?;
     let Some(mut wanted) = wanted else { return Ok(()) };
     let applied = match live {
         None => create_new(&api, FIELD_MANAGER, &wanted).await,

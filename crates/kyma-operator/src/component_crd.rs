@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kyma_api::{COMPONENT_GROUP, OPERATOR_GROUP, Reason, annotations, component, labels};
 
 use crate::component::ComponentKind;
-use crate::resolve::{Because, compare};
+use crate::resolve::{ModuleProblem, compare};
 
 /// Label on a component CRD that we installed: the module it came with. Beside
 /// [`kyma_api::labels::COMPONENT_CRD`], the mark itself.
@@ -46,7 +46,7 @@ pub(crate) struct Offer<'a> {
 pub(crate) fn install(
     offer: &Offer<'_>,
     live: Option<&CustomResourceDefinition>,
-) -> Result<Option<CustomResourceDefinition>, Because> {
+) -> Result<Option<CustomResourceDefinition>, ModuleProblem> {
     check_names(offer)?;
     let mut violations = violations(offer.crd, offer.kind);
     violations.extend(component::word_conflicts(offer.crd).iter().map(ToString::to_string));
@@ -68,7 +68,7 @@ pub(crate) fn install(
 pub(crate) fn check_group(
     kind: &ComponentKind,
     allowed: &std::collections::BTreeSet<String>,
-) -> Result<(), Because> {
+) -> Result<(), ModuleProblem> {
     if kind.is_helm() || (allowed.contains(kind.group()) && !is_reserved(kind.group())) {
         return Ok(());
     }
@@ -76,7 +76,7 @@ pub(crate) fn check_group(
         "component kind {kind} is of a group that is not allowed: the hub's administrator can allow it with \
          --component-groups"
     );
-    Err(Because::error(Reason::ComponentGroupNotAllowed, message))
+    Err(ModuleProblem::error(Reason::ComponentGroupNotAllowed, message))
 }
 
 /// What is wrong with a CRD as that of a component kind, in words; empty if it can be used.
@@ -90,13 +90,13 @@ pub(crate) fn violations(crd: &CustomResourceDefinition, kind: &ComponentKind) -
 }
 
 /// The error for a CRD that breaks the contract.
-pub(crate) fn violated(kind: &ComponentKind, violations: &[String]) -> Because {
+pub(crate) fn violated(kind: &ComponentKind, violations: &[String]) -> ModuleProblem {
     let message =
         format!("the CRD of component kind {kind} breaks the component contract: {}", violations.join("; "));
-    Because::error(Reason::ContractViolated, message)
+    ModuleProblem::error(Reason::ContractViolated, message)
 }
 
-fn check_names(offer: &Offer<'_>) -> Result<(), Because> {
+fn check_names(offer: &Offer<'_>) -> Result<(), ModuleProblem> {
     let spec = &offer.crd.spec;
     let name = format!("{}.{}", spec.names.plural, spec.group);
     if spec.group == offer.kind.group()
@@ -109,10 +109,10 @@ fn check_names(offer: &Offer<'_>) -> Result<(), Because> {
         "the CRD that module {} brings is not that of its component kind {}",
         offer.module, offer.kind
     );
-    Err(Because::error(Reason::ContractViolated, message))
+    Err(ModuleProblem::error(Reason::ContractViolated, message))
 }
 
-fn check_mark(offer: &Offer<'_>, live: &CustomResourceDefinition) -> Result<(), Because> {
+fn check_mark(offer: &Offer<'_>, live: &CustomResourceDefinition) -> Result<(), ModuleProblem> {
     let label = |name: &str| live.metadata.labels.as_ref()?.get(name);
     let owner =
         label(MODULE_MARK).filter(|_| label(labels::COMPONENT_CRD).is_some_and(|mark| mark == "true"));
@@ -121,7 +121,7 @@ fn check_mark(offer: &Offer<'_>, live: &CustomResourceDefinition) -> Result<(), 
         Some(owner) => {
             let message =
                 format!("the CRD of component kind {} came with module {owner} and stays its", offer.kind);
-            Err(Because::error(Reason::CrdConflict, message))
+            Err(ModuleProblem::error(Reason::CrdConflict, message))
         }
         None => {
             let message = format!(
@@ -129,7 +129,7 @@ fn check_mark(offer: &Offer<'_>, live: &CustomResourceDefinition) -> Result<(), 
                  ModuleTemplate to use it as it is",
                 offer.kind
             );
-            Err(Because::error(Reason::CrdConflict, message))
+            Err(ModuleProblem::error(Reason::CrdConflict, message))
         }
     }
 }

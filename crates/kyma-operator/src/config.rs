@@ -17,7 +17,7 @@ mod report;
 mod rule;
 mod standing;
 
-pub(crate) use govern::{Governed, govern, govern_all};
+pub(crate) use govern::{EffectiveEntry, govern, govern_all};
 pub(crate) use index::Configs;
 pub(crate) use recorded::{
     ConfigRecords, ConfigUids, is_unreadable_record, keep_under_missing, missing_config_reason, record,

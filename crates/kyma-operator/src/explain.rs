@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::component::{ComponentKind, ComponentView};
-use crate::config::{Config, Configs, Governed, govern};
+use crate::config::{Config, Configs, EffectiveEntry, govern};
 use crate::selection::{Selection, Wish};
 
 /// What there is on the hub about one Kyma.
@@ -128,9 +128,9 @@ impl<'a> Known<'a> {
             inputs.push(Input::new("initial set", "the module is in it"));
         }
         let channel = &self.selection.channel;
-        let governed = wish.map(|wish| govern(&self.configs, &self.labels, channel, wish));
-        inputs.extend(governed.iter().flat_map(|governed| self.configured(governed)));
-        let in_force = governed.as_ref().map(|governed| &governed.wish);
+        let effective = wish.map(|wish| govern(&self.configs, &self.labels, channel, wish));
+        inputs.extend(effective.iter().flat_map(|effective| self.configured(effective)));
+        let in_force = effective.as_ref().map(|effective| &effective.wish);
         let offered = self.offered(&line.name, in_force);
         let version = offered.0.clone().or_else(|| line.version.clone());
         inputs.push(offered.1);
@@ -190,8 +190,8 @@ impl<'a> Known<'a> {
         Input::new("choice", format!("{}, says {}", said.join(", "), self.whose))
     }
 
-    fn configured<'b>(&'b self, governed: &'b Governed) -> impl Iterator<Item = Input> + 'b {
-        governed.by.iter().rev().filter_map(|(name, objects)| {
+    fn configured<'b>(&'b self, effective: &'b EffectiveEntry) -> impl Iterator<Item = Input> + 'b {
+        effective.by.iter().rev().filter_map(|(name, objects)| {
             let config = self.configs.get(name)?;
             let mut said = vec![format!("priority {}", config.priority)];
             let replaced = config.replaces();

@@ -14,7 +14,7 @@ use crate::component::{ComponentKind, ComponentView, kind_of};
 use crate::component_crd::{self, Offer};
 use crate::deletion::{IgnorePolicy, Order};
 use crate::kinds::{GroupKind, KindStatus, Kinds};
-use crate::resolve::{Because, Decision, Install, Policy, Resolved};
+use crate::resolve::{Decision, Install, ModuleProblem, Policy, Resolved};
 
 mod body;
 mod source;
@@ -70,7 +70,7 @@ pub(crate) struct Plan {
     /// Components whose ordered removal is taken back, because the module is wanted again.
     pub(crate) recalls: Vec<ComponentView>,
     /// Modules that wait for something on the hub.
-    pub(crate) blocked: BTreeMap<String, Because>,
+    pub(crate) blocked: BTreeMap<String, ModuleProblem>,
 }
 
 impl Plan {
@@ -129,21 +129,21 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
             Decision::Install(install)
             | Decision::KeepVersion(install, _)
             | Decision::Await(Some(install), _) => {
-                if let Err(because) = have(scope, install, view, &mut plan) {
-                    plan.blocked.insert(module.to_owned(), because);
+                if let Err(problem) = have(scope, install, view, &mut plan) {
+                    plan.blocked.insert(module.to_owned(), problem);
                 }
             }
             Decision::Remove { reason, .. } => {
                 let_go(scope, view.map(|view| Order::remove(view, scope.ignore, *reason)), &mut plan);
             }
             Decision::Leave(install) => {
-                if let Some(Err(because)) = view.map(|view| upgrade(scope, install, view, &mut plan)) {
-                    plan.blocked.insert(module.to_owned(), because);
+                if let Some(Err(problem)) = view.map(|view| upgrade(scope, install, view, &mut plan)) {
+                    plan.blocked.insert(module.to_owned(), problem);
                 }
             }
             Decision::Finish(install, reason) => {
-                if let Err(because) = finish(scope, install, *reason, &mut plan) {
-                    plan.blocked.insert(module.to_owned(), because);
+                if let Err(problem) = finish(scope, install, *reason, &mut plan) {
+                    plan.blocked.insert(module.to_owned(), problem);
                 }
             }
             Decision::Unmanage => {
@@ -165,8 +165,8 @@ fn let_go(scope: &Scope<'_>, order: Option<Order>, plan: &mut Plan) {
     let Some(order) = order.filter(Order::is_due) else { return };
     match scope.deletes_halted {
         Some(why) => {
-            let because = Because::warning(Reason::Paused, why);
-            plan.blocked.insert(order.component.module, because);
+            let problem = ModuleProblem::warning(Reason::Paused, why);
+            plan.blocked.insert(order.component.module, problem);
         }
         None => plan.orders.push(order),
     }
@@ -178,7 +178,7 @@ fn have(
     install: &Install,
     view: Option<&ComponentView>,
     plan: &mut Plan,
-) -> Result<(), Because> {
+) -> Result<(), ModuleProblem> {
     let kind = kind_of(&install.template);
     component_crd::check_group(&kind, &scope.policy.component_groups)?;
     plan.recalls.extend(ordered_away(view));
@@ -193,7 +193,7 @@ fn have(
     if !limits::fits(&body, limits::OBJECT_BYTES) {
         let message =
             format!("component {kind} of module {} would be larger than 1 MiB", install.release.module);
-        return Err(Because::error(Reason::ObjectTooLarge, message));
+        return Err(ModuleProblem::error(Reason::ObjectTooLarge, message));
     }
     let wanted = crate::owned::fingerprint_of_apply(&body);
     let is_written = view.and_then(|view| view.owned.as_ref()) == Some(&wanted);
@@ -209,7 +209,7 @@ fn upgrade(
     install: &Install,
     view: &ComponentView,
     plan: &mut Plan,
-) -> Result<(), Because> {
+) -> Result<(), ModuleProblem> {
     let kind = kind_of(&install.template);
     component_crd::check_group(&kind, &scope.policy.component_groups)?;
     let mut body = body::compose(scope, install, &kind, Some(view))?;
@@ -228,12 +228,12 @@ fn finish(
     install: &Install,
     reason: DeletionReason,
     plan: &mut Plan,
-) -> Result<(), Because> {
+) -> Result<(), ModuleProblem> {
     let kind = kind_of(&install.template);
     component_crd::check_group(&kind, &scope.policy.component_groups)?;
     let plural = plural(scope, install, &kind, plan)?;
     if let Some(why) = scope.deletes_halted {
-        return Err(Because::warning(Reason::Paused, why));
+        return Err(ModuleProblem::warning(Reason::Paused, why));
     }
     let mut body = body::compose(scope, install, &kind, None)?;
     body::order(scope, reason, &mut body);
@@ -247,7 +247,7 @@ fn plural(
     install: &Install,
     kind: &ComponentKind,
     plan: &mut Plan,
-) -> Result<String, Because> {
+) -> Result<String, ModuleProblem> {
     offer_crd(scope, install, kind, plan)?;
     match scope.kinds.status(kind) {
         KindStatus::Ready { plural } => Ok(plural),
@@ -256,7 +256,7 @@ fn plural(
         KindStatus::Missing => {
             let message =
                 format!("the hub has no CRD for component kind {kind}: install it, or bring it along");
-            Err(Because::error(Reason::ComponentCrdMissing, message))
+            Err(ModuleProblem::error(Reason::ComponentCrdMissing, message))
         }
     }
 }
@@ -267,7 +267,7 @@ fn offer_crd(
     install: &Install,
     kind: &ComponentKind,
     plan: &mut Plan,
-) -> Result<(), Because> {
+) -> Result<(), ModuleProblem> {
     let brought = install.template.spec.component.as_ref().and_then(|component| component.crd.as_ref());
     let Some(brought) = brought.filter(|_| !kind.is_helm()) else {
         return Ok(());
@@ -276,11 +276,11 @@ fn offer_crd(
     if !limits::fits(brought, limits::INLINE_CRD_BYTES) {
         let message =
             format!("the CRD that module {module} brings is larger than {} bytes", limits::INLINE_CRD_BYTES);
-        return Err(Because::error(Reason::ObjectTooLarge, message));
+        return Err(ModuleProblem::error(Reason::ObjectTooLarge, message));
     }
     let unreadable = |_: serde_json::Error| {
         let message = format!("the CRD that module {module} brings is no CustomResourceDefinition");
-        Because::error(Reason::ContractViolated, message)
+        ModuleProblem::error(Reason::ContractViolated, message)
     };
     let crd: CustomResourceDefinition =
         serde_json::from_value(Value::Object(brought.clone())).map_err(unreadable)?;
@@ -318,8 +318,8 @@ pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKin
 }
 
 /// Never Deleting, which only a module is that was ordered away: see [`crate::lost`].
-fn waiting(reason: Reason, message: &str) -> Because {
-    Because { reason, state: State::Processing, message: message.to_owned() }
+fn waiting(reason: Reason, message: &str) -> ModuleProblem {
+    ModuleProblem { reason, state: State::Processing, message: message.to_owned() }
 }
 
 #[cfg(test)]

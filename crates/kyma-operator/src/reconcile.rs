@@ -14,7 +14,7 @@ use crate::brought::Brought;
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::component::ComponentView;
-use crate::config::{Governed, govern_all, keep_under_missing};
+use crate::config::{EffectiveEntry, govern_all, keep_under_missing};
 use crate::deletion::IgnorePolicy;
 use crate::error::Error;
 use crate::lost;
@@ -162,9 +162,9 @@ struct Entries {
     /// Revision of the ModuleConfigs that they come from.
     revision: u64,
     /// Those that the user made.
-    wishes: Vec<Governed>,
+    wishes: Vec<EffectiveEntry>,
     /// Those of modules whose removal is held up.
-    leaving: BTreeMap<String, Governed>,
+    leaving: BTreeMap<String, EffectiveEntry>,
 }
 
 /// Returns all entries in force. Rules are evaluated on another thread without a lock.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kyma_api::condition::{self, Status, Wanted, types};
+use kyma_api::condition::{self, DesiredCondition, Status, types};
 use kyma_api::{
     KymaStatus, LastOperation, MandatoryModule, ModuleStatus, Reason, Selection, State, TargetIdentity,
 };
@@ -135,14 +135,14 @@ fn left_alone(
     now: Timestamp,
 ) -> KymaStatus {
     let mut own = own_conditions(before);
-    let wanted = Wanted {
+    let desired = DesiredCondition {
         type_: types::READY,
         status: Status::Unknown,
         reason,
         message,
         observed_generation: generation,
     };
-    condition::set(&mut own, &wanted, &time(now));
+    condition::set(&mut own, &desired, &time(now));
     KymaStatus { conditions: Some(own), ..before.clone() }
 }
 
@@ -212,8 +212,9 @@ fn time(now: Timestamp) -> Time {
 fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
     let mut own = own_conditions(facts.before);
     let mut set = |type_: &str, status: Status, reason: Reason, message: &str| {
-        let wanted = Wanted { type_, status, reason, message, observed_generation: facts.generation };
-        condition::set(&mut own, &wanted, &time(facts.now));
+        let desired =
+            DesiredCondition { type_, status, reason, message, observed_generation: facts.generation };
+        condition::set(&mut own, &desired, &time(facts.now));
     };
     let (ready, reason, message) = ready(facts, state);
     set(types::READY, ready, reason, &message);

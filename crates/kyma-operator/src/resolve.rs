@@ -14,7 +14,7 @@ use kyma_api::{Reason, State};
 
 use crate::catalogue::{Catalogue, Interest, Release, Template};
 use crate::component::{TemplateRecord, TemplateRecords, kind_of};
-use crate::config::{self, ConfigUids, Configs, Governed};
+use crate::config::{self, ConfigUids, Configs, EffectiveEntry};
 use crate::lost::Lost;
 use crate::maintenance::Maintenance;
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
@@ -43,9 +43,9 @@ pub(crate) struct Inputs<'a> {
     /// `spec.channel` that is in force.
     pub(crate) channel: &'a str,
     /// The modules asked for, under what ModuleConfigs say.
-    pub(crate) wishes: &'a [Governed],
+    pub(crate) wishes: &'a [EffectiveEntry],
     /// The entries in force of modules whose removal is held up, by module.
-    pub(crate) leaving: &'a BTreeMap<String, Governed>,
+    pub(crate) leaving: &'a BTreeMap<String, EffectiveEntry>,
     /// The ModuleConfigs: they hold also for what nobody asks for.
     pub(crate) configs: &'a Configs,
     /// ModuleConfigs on record that are missing and stay in force, by module.
@@ -141,9 +141,9 @@ pub(crate) enum Decision {
     /// Have this version.
     Install(Install),
     /// Leave the installed component as it is.
-    Keep(Because),
+    Keep(ModuleProblem),
     /// Keep the installed version, but let the entry's other fields (values, policy) through.
-    KeepVersion(Install, Because),
+    KeepVersion(Install, ModuleProblem),
     /// The same until what it waits for has come; nothing is wrong. None: the catalogue no longer has the installed
     /// version, so what is installed is left as it is.
     Await(Option<Install>, Awaited),
@@ -152,7 +152,7 @@ pub(crate) enum Decision {
         /// What the order says.
         reason: DeletionReason,
         /// What the Kyma's user is told; none where the user wished it.
-        because: Option<Because>,
+        problem: Option<ModuleProblem>,
     },
     /// It is being removed, as ordered; until that can be done, have this version of it.
     Leave(Install),
@@ -161,7 +161,7 @@ pub(crate) enum Decision {
     /// Let go of it; everything on the target stays.
     Unmanage,
     /// Nothing is installed, and nothing will be.
-    Refuse(Because),
+    Refuse(ModuleProblem),
 }
 
 /// A version to have.
@@ -181,9 +181,9 @@ pub(crate) struct Install {
     pub(crate) wish: Arc<Wish>,
 }
 
-/// Why a wish is not fulfilled.
+/// Why an entry is not followed, or a module stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Because {
+pub(crate) struct ModuleProblem {
     /// The stable reason.
     pub(crate) reason: Reason,
     /// What the module's status says.
@@ -192,7 +192,7 @@ pub(crate) struct Because {
     pub(crate) message: String,
 }
 
-impl Because {
+impl ModuleProblem {
     /// The user or the catalogue's author must act.
     pub(crate) fn error(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, state: State::Error, message: message.into() }
@@ -207,8 +207,9 @@ impl Because {
 /// Decides about every module of a Kyma: wishes first, in their order, then mandatory modules, then what is
 /// installed and no longer asked for, be it without its component.
 pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
-    let mut decided: Vec<Resolved> = inputs.wishes.iter().map(|governed| decide(inputs, governed)).collect();
-    let listed: BTreeSet<&str> = inputs.wishes.iter().map(|governed| governed.wish.name.as_str()).collect();
+    let mut decided: Vec<Resolved> =
+        inputs.wishes.iter().map(|effective| decide(inputs, effective)).collect();
+    let listed: BTreeSet<&str> = inputs.wishes.iter().map(|effective| effective.wish.name.as_str()).collect();
     let mandatory: Vec<Resolved> =
         inputs.catalogue.mandatory().filter_map(|release| require(inputs, release)).collect();
     let is_mandatory: BTreeSet<String> = mandatory.iter().map(|resolved| resolved.module.clone()).collect();
@@ -226,8 +227,8 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
     decided
 }
 
-fn decide(inputs: &Inputs<'_>, governed: &Governed) -> Resolved {
-    let wish = &governed.wish;
+fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> Resolved {
+    let wish = &effective.wish;
     let installed = inputs.installed.get(&wish.name);
     let mut interest = Interest {
         module: wish.name.clone(),
@@ -237,7 +238,7 @@ fn decide(inputs: &Inputs<'_>, governed: &Governed) -> Resolved {
     // Also a pin that is refused: the catalogue may come to offer it.
     interest.versions.extend(wish.version.clone());
     let mut deprecated = None;
-    let decision = if let Some(objection) = &governed.objection {
+    let decision = if let Some(objection) = &effective.objection {
         object(installed, objection)
     } else if wish.managed || wish.invalid.is_some() {
         match choose(inputs, wish, &mut interest) {
@@ -245,7 +246,7 @@ fn decide(inputs: &Inputs<'_>, governed: &Governed) -> Resolved {
                 deprecated = deprecation::due(inputs, &install);
                 settle(inputs, wish, installed, install)
             }
-            Err(because) => refuse_or_keep(inputs, installed, because),
+            Err(problem) => refuse_or_keep(inputs, installed, problem),
         }
     } else {
         Decision::Unmanage
@@ -259,21 +260,21 @@ fn decide(inputs: &Inputs<'_>, governed: &Governed) -> Resolved {
 }
 
 /// An entry that breaks a rule is not followed: what runs stays as it is.
-fn object(installed: Option<&Installed>, objection: &Because) -> Decision {
+fn object(installed: Option<&Installed>, objection: &ModuleProblem) -> Decision {
     match installed {
-        Some(_) => Decision::Keep(Because { state: State::Warning, ..objection.clone() }),
+        Some(_) => Decision::Keep(ModuleProblem { state: State::Warning, ..objection.clone() }),
         None => Decision::Refuse(objection.clone()),
     }
 }
 
 /// The version that the wish and the catalogue together name.
-fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<Install, Because> {
+fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<Install, ModuleProblem> {
     if let Some(why) = &wish.invalid {
-        return Err(Because::error(Reason::SelectionInvalid, why.clone()));
+        return Err(ModuleProblem::error(Reason::SelectionInvalid, why.clone()));
     }
     if wish.channel.is_some() && wish.version.is_some() {
         let message = format!("module {} names both a channel and a version: remove one of them", wish.name);
-        return Err(Because::error(Reason::ChannelAndVersion, message));
+        return Err(ModuleProblem::error(Reason::ChannelAndVersion, message));
     }
     let release = inputs.catalogue.release(&wish.name).ok_or_else(|| missing_release(&wish.name))?;
     let viewer = Viewer { labels: inputs.labels, restricted: &inputs.policy.restricted };
@@ -293,21 +294,21 @@ fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<I
 
 /// Compares what was chosen with what runs.
 fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, install: Install) -> Decision {
-    if let Some(because) = changed::refused(inputs, installed, &install) {
+    if let Some(problem) = changed::refused(inputs, installed, &install) {
         let is_other = |installed: &&Installed| installed.wanted() != Some(install.version.as_str());
         return match installed.filter(is_other) {
-            Some(installed) => keep_version(inputs, installed, &install, because),
-            None => object(installed, &Because { state: State::Error, ..because }),
+            Some(installed) => keep_version(inputs, installed, &install, problem),
+            None => object(installed, &ModuleProblem { state: State::Error, ..problem }),
         };
     }
     let Some(installed) = installed else { return install_anew(inputs, wish, install) };
-    if let Some(because) = kind_changed(installed, &install) {
-        return Decision::Keep(because);
+    if let Some(problem) = kind_changed(installed, &install) {
+        return Decision::Keep(problem);
     }
     let held_back = version::judge(installed, &install)
         .or_else(|| halt::halted(inputs, installed, &install))
         .or_else(|| rollout::held_back(wish, installed, &install))
-        .map(|because| keep_version(inputs, installed, &install, because))
+        .map(|problem| keep_version(inputs, installed, &install, problem))
         .or_else(|| deprecation::decide(inputs, installed, &install))
         .or_else(|| approval::decide(inputs, wish, installed, &install))
         .or_else(|| downtime::decide(inputs, installed, &install));
@@ -317,7 +318,7 @@ fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, insta
 /// A module without a component. One that is on record keeps its version where another would not be installed over it.
 fn install_anew(inputs: &Inputs<'_>, wish: &Wish, install: Install) -> Decision {
     if let Some(why) = deprecation::deprecated(inputs, &install) {
-        return Decision::Refuse(Because::error(Reason::VersionDeprecated, why));
+        return Decision::Refuse(ModuleProblem::error(Reason::VersionDeprecated, why));
     }
     let Some(recorded) = inputs.recorded.get(&wish.name) else { return Decision::Install(install) };
     let installed = Installed {
@@ -326,15 +327,20 @@ fn install_anew(inputs: &Inputs<'_>, wish: &Wish, install: Install) -> Decision 
         ..Installed::default()
     };
     let held_back = rollout::held_back(wish, &installed, &install)
-        .map(|because| keep_version(inputs, &installed, &install, because))
+        .map(|problem| keep_version(inputs, &installed, &install, problem))
         .or_else(|| approval::decide(inputs, wish, &installed, &install));
     held_back.unwrap_or(Decision::Install(install))
 }
 
-fn keep_version(inputs: &Inputs<'_>, installed: &Installed, install: &Install, because: Because) -> Decision {
+fn keep_version(
+    inputs: &Inputs<'_>,
+    installed: &Installed,
+    install: &Install,
+    problem: ModuleProblem,
+) -> Decision {
     match kept(inputs, installed, install) {
-        Some(kept) => Decision::KeepVersion(kept, because),
-        None => Decision::Keep(because),
+        Some(kept) => Decision::KeepVersion(kept, problem),
+        None => Decision::Keep(problem),
     }
 }
 
@@ -352,21 +358,21 @@ fn kept(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option
 }
 
 /// What is installed stays; only an explicit flag lets lost visibility remove it.
-fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, because: Because) -> Decision {
-    let lost = because.reason == Reason::NotVisible;
+fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, problem: ModuleProblem) -> Decision {
+    let lost = problem.reason == Reason::NotVisible;
     match installed {
-        None => Decision::Refuse(because),
+        None => Decision::Refuse(problem),
         // The component is not this entry's: every Kyma has one.
-        Some(held) if because.reason == Reason::Mandatory && held.mandatory => Decision::Refuse(because),
+        Some(held) if problem.reason == Reason::Mandatory && held.mandatory => Decision::Refuse(problem),
         Some(_) if lost && inputs.policy.uninstall_on_visibility_loss => {
-            Decision::Remove { reason: DeletionReason::Withdrawn, because: Some(because) }
+            Decision::Remove { reason: DeletionReason::Withdrawn, problem: Some(problem) }
         }
-        Some(_) if lost => Decision::Keep(Because {
+        Some(_) if lost => Decision::Keep(ModuleProblem {
             reason: Reason::NotVisible,
             state: State::Warning,
-            message: format!("{}; the installed version stays as it is", because.message),
+            message: format!("{}; the installed version stays as it is", problem.message),
         }),
-        Some(_) => Decision::Keep(because),
+        Some(_) => Decision::Keep(problem),
     }
 }
 
@@ -384,21 +390,21 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
         versions: BTreeSet::from([version.clone()]),
     };
     let decision = match template(inputs, &release.module, &version) {
-        Err(because) => refuse_or_keep(inputs, installed, because),
+        Err(problem) => refuse_or_keep(inputs, installed, problem),
         Ok(template) => {
             let release = Arc::clone(release);
             let central = inputs.configs.central(inputs.labels, &release.module);
             let wish = Arc::new(Wish { central, ..Wish::of(&release.module) });
             let install = Install { template, release, version, channel: None, mandatory: true, wish };
-            let because = installed.and_then(|installed| {
+            let problem = installed.and_then(|installed| {
                 missing_config(inputs, &install.release.module)
                     .or_else(|| kind_changed(installed, &install))
                     .or_else(|| version::judge(installed, &install))
                     .or_else(|| halt::halted(inputs, installed, &install))
                     .or_else(|| rollout::held_back(&install.wish, installed, &install))
             });
-            match (because, changed::refused(inputs, installed, &install)) {
-                (Some(because), _) => Decision::Keep(because),
+            match (problem, changed::refused(inputs, installed, &install)) {
+                (Some(problem), _) => Decision::Keep(problem),
                 (None, Some(changed)) => object(installed, &changed),
                 (None, None) => Decision::Install(install),
             }
@@ -414,7 +420,7 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
 }
 
 /// Why a module that nobody has an entry for stays as it is: a ModuleConfig on its record is missing.
-fn missing_config(inputs: &Inputs<'_>, module: &str) -> Option<Because> {
+fn missing_config(inputs: &Inputs<'_>, module: &str) -> Option<ModuleProblem> {
     let name = inputs.missing_configs.get(module)?.keys().next()?;
     Some(config::missing_config_reason(name))
 }
@@ -428,12 +434,12 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resol
         versions: installed.version().map(str::to_owned).into_iter().collect(),
     };
     let decision = if !installed.mandatory {
-        Decision::Remove { reason: DeletionReason::Disabled, because: None }
+        Decision::Remove { reason: DeletionReason::Disabled, problem: None }
     } else if catalogue.is_withdrawn(module) {
-        Decision::Remove { reason: DeletionReason::Withdrawn, because: None }
+        Decision::Remove { reason: DeletionReason::Withdrawn, problem: None }
     } else {
         let message = format!("module {module} was mandatory and is no longer; it stays as it is");
-        Decision::Keep(Because::warning(Reason::Mandatory, message))
+        Decision::Keep(ModuleProblem::warning(Reason::Mandatory, message))
     };
     Resolved { module: module.to_owned(), decision, interest, until: None, configs: ConfigUids::new() }
 }
@@ -453,15 +459,15 @@ fn channel_of<'a>(inputs: &'a Inputs<'_>, wish: &'a Wish) -> &'a str {
     own.unwrap_or(default)
 }
 
-fn from_channel(release: &Release, channel: &str) -> Result<String, Because> {
+fn from_channel(release: &Release, channel: &str) -> Result<String, ModuleProblem> {
     if channel == CHANNEL_NONE {
         let message =
             format!("channel {CHANNEL_NONE} is reserved: name a channel of module {}", release.module);
-        return Err(Because::error(Reason::ChannelUnknown, message));
+        return Err(ModuleProblem::error(Reason::ChannelUnknown, message));
     }
     if release.channels.is_empty() {
         let message = format!("module {} has no channels: pin one of its versions", release.module);
-        return Err(Because::error(Reason::ChannelUnknown, message));
+        return Err(ModuleProblem::error(Reason::ChannelUnknown, message));
     }
     release.channels.get(channel).cloned().ok_or_else(|| {
         let known: Vec<&str> = release.channels.keys().map(String::as_str).collect();
@@ -470,11 +476,11 @@ fn from_channel(release: &Release, channel: &str) -> Result<String, Because> {
             release.module,
             known.join(", ")
         );
-        Because::error(Reason::ChannelUnknown, message)
+        ModuleProblem::error(Reason::ChannelUnknown, message)
     })
 }
 
-fn pinned(inputs: &Inputs<'_>, release: &Release, pin: &str) -> Result<String, Because> {
+fn pinned(inputs: &Inputs<'_>, release: &Release, pin: &str) -> Result<String, ModuleProblem> {
     let listed = match &release.versions {
         Some(_) => release.find(pin).is_some(),
         None => inputs.catalogue.template(&release.module, pin).is_some(),
@@ -484,35 +490,35 @@ fn pinned(inputs: &Inputs<'_>, release: &Release, pin: &str) -> Result<String, B
     }
     let message =
         format!("version {pin} of module {} is not offered: choose a listed version", release.module);
-    Err(Because::error(Reason::VersionNotListed, message))
+    Err(ModuleProblem::error(Reason::VersionNotListed, message))
 }
 
 /// A missing template is an error where something new was asked for, and a warning where it is what runs.
-fn template(inputs: &Inputs<'_>, module: &str, version: &str) -> Result<Arc<Template>, Because> {
+fn template(inputs: &Inputs<'_>, module: &str, version: &str) -> Result<Arc<Template>, ModuleProblem> {
     inputs.catalogue.template(module, version).cloned().ok_or_else(|| {
         let runs = inputs.installed.get(module).and_then(Installed::version) == Some(version);
         let state = if runs { State::Warning } else { State::Error };
         let message = format!("no ModuleTemplate found for module {module} in version {version}");
-        Because { reason: Reason::ModuleTemplateMissing, state, message }
+        ModuleProblem { reason: Reason::ModuleTemplateMissing, state, message }
     })
 }
 
-fn denied(module: &str, hidden: Hidden) -> Because {
+fn denied(module: &str, hidden: Hidden) -> ModuleProblem {
     if hidden == Hidden::Mandatory {
         let message = format!("module {module} is mandatory: it is installed without being listed");
-        return Because::warning(Reason::Mandatory, message);
+        return ModuleProblem::warning(Reason::Mandatory, message);
     }
     let message = format!("module {module} is {hidden} and not allowed for this Kyma");
-    Because::error(Reason::NotVisible, message)
+    ModuleProblem::error(Reason::NotVisible, message)
 }
 
-fn missing_release(module: &str) -> Because {
+fn missing_release(module: &str) -> ModuleProblem {
     let message = format!("no ModuleReleaseMeta found for module {module}");
-    Because::warning(Reason::ModuleReleaseMetaMissing, message)
+    ModuleProblem::warning(Reason::ModuleReleaseMetaMissing, message)
 }
 
 /// A component keeps its kind: another kind would install beside the first and fight over the same objects.
-fn kind_changed(installed: &Installed, install: &Install) -> Option<Because> {
+fn kind_changed(installed: &Installed, install: &Install) -> Option<ModuleProblem> {
     let wanted = kind_of(&install.template);
     let (group, kind) = (wanted.group(), wanted.kind.as_str());
     if installed.group == group && installed.kind == kind {
@@ -523,7 +529,7 @@ fn kind_changed(installed: &Installed, install: &Install) -> Option<Because> {
          change: remove the module and enable it again",
         install.release.module, installed.kind, installed.group, install.version
     );
-    Some(Because::error(Reason::KindChanged, message))
+    Some(ModuleProblem::error(Reason::KindChanged, message))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::admission::known::Policies;
 use crate::args::KymaArgs;
 use crate::catalogue::{Affected, Catalogue};
 use crate::component::Components;
-use crate::config::{Configs, Governed, RuleRefusals, Standings};
+use crate::config::{Configs, EffectiveEntry, RuleRefusals, Standings};
 use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
@@ -125,8 +125,8 @@ impl State {
     }
 
     /// A Kyma was decided: the ModuleConfigs that hold for it count it.
-    pub(crate) fn count_for_configs(&self, kyma: &KymaKey, governed: &[Governed]) {
-        let changed = self.standings().decided(kyma, governed);
+    pub(crate) fn count_for_configs(&self, kyma: &KymaKey, entries: &[EffectiveEntry]) {
+        let changed = self.standings().decided(kyma, entries);
         for name in &changed {
             self.report_on_config(name);
         }

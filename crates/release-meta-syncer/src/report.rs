@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kyma_api::condition::{self, Status, Wanted, types};
+use kyma_api::condition::{self, DesiredCondition, Status, types};
 use kyma_api::{Kyma, Reason};
 use kyma_sdk::Failure;
 
@@ -52,7 +52,7 @@ pub(crate) fn next(
     now: Timestamp,
 ) -> Option<Condition> {
     let (status, reason, message) = words(outcome);
-    let wanted = Wanted {
+    let desired = DesiredCondition {
         type_: types::MODULE_CATALOG,
         status,
         reason,
@@ -62,7 +62,7 @@ pub(crate) fn next(
     let mut conditions: Vec<Condition> = before.into_iter().collect();
     // Objects hold whole seconds.
     let now = now.round(jiff::Unit::Second).unwrap_or(now);
-    let changed = condition::set(&mut conditions, &wanted, &Time(now));
+    let changed = condition::set(&mut conditions, &desired, &Time(now));
     conditions.pop().filter(|_| changed)
 }
 

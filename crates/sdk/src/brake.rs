@@ -65,12 +65,12 @@ struct Inner {
     makes: Api<Pause>,
     pauses: Pauses,
     /// None until the record of the life before was read.
-    held: Mutex<Option<Held>>,
+    state: Mutex<Option<BrakeState>>,
     all: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
 }
 
-/// What is remembered between two questions.
-struct Held {
+/// What the brake remembers between two questions.
+struct BrakeState {
     window: Window,
     /// The Pause was made, and nobody has taken it away since.
     is_on: bool,
@@ -84,7 +84,7 @@ struct Held {
     is_marked: bool,
 }
 
-impl Held {
+impl BrakeState {
     /// Whether a person took the Pause away, which says that what goes on is meant. One that is merely missing is made
     /// again as soon as it is due.
     fn hear(&mut self, released: u64, lost: u64, now: ClockReading) -> bool {
@@ -113,7 +113,7 @@ impl Brake {
             records: Api::namespaced(hub.clone(), namespace),
             makes: Api::namespaced(hub.clone(), namespace),
             pauses,
-            held: Mutex::default(),
+            state: Mutex::default(),
             all: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -133,50 +133,50 @@ impl Brake {
     /// recorded: nothing may be removed then.
     pub async fn permit(&self, target: &str) -> Result<(), Failure> {
         // What is remembered stays where it is: a pass may be cut off at every await.
-        let mut guard = self.inner.held.lock().await;
-        let held = match &mut *guard {
-            Some(held) => held,
+        let mut guard = self.inner.state.lock().await;
+        let state = match &mut *guard {
+            Some(state) => state,
             none => none.insert(self.restore().await?),
         };
         let pauses = &self.inner.pauses;
         let now = moment();
-        if held.hear(pauses.released(), pauses.lost(), now) {
+        if state.hear(pauses.released(), pauses.lost(), now) {
             tracing::warn!(pause = self.inner.name, "deletions go on: a person says that they are meant");
         }
         let all = self.inner.all.get().map_or(0, |count| count());
-        match held.window.check_target(target, self.inner.limit, all, now) {
+        match state.window.check_target(target, self.inner.limit, all, now) {
             BrakeDecision::LimitReached { limit, all } => {
-                return Err(self.stop(held, &over(limit, all)).await);
+                return Err(self.stop(state, &over(limit, all)).await);
             }
-            BrakeDecision::RecordLost => return Err(self.stop(held, RECORD_LOST).await),
-            BrakeDecision::NewlyCounted => held.is_recorded = false,
+            BrakeDecision::RecordLost => return Err(self.stop(state, RECORD_LOST).await),
+            BrakeDecision::NewlyCounted => state.is_recorded = false,
             BrakeDecision::Allowed => {}
         }
-        if !held.is_marked {
+        if !state.is_marked {
             self.apply(&mark_name(self.inner.operator), &json!({})).await?;
-            held.is_marked = true;
+            state.is_marked = true;
         }
-        if !held.is_recorded {
-            self.record(&held.window).await?;
-            held.is_recorded = true;
+        if !state.is_recorded {
+            self.record(&state.window).await?;
+            state.is_recorded = true;
         }
         Ok(())
     }
 
     /// Reads the record before the first deletion is asked for, so that the first start leaves an empty one.
     pub(crate) async fn prepare(&self) -> Result<(), Failure> {
-        let mut guard = self.inner.held.lock().await;
+        let mut guard = self.inner.state.lock().await;
         if guard.is_none() {
             *guard = Some(self.restore().await?);
         }
         Ok(())
     }
 
-    async fn stop(&self, held: &mut Held, what: &str) -> Failure {
+    async fn stop(&self, state: &mut BrakeState, what: &str) -> Failure {
         let Inner { operator, name, makes, .. } = &*self.inner;
         let why = format!("{operator} {what}; if the deletions are meant, delete this Pause");
         let stopped = || Failure::new(Reason::MassDeletion, format!("Pause {name}: {why}"));
-        if held.is_on {
+        if state.is_on {
             return stopped();
         }
         let spec = PauseSpec {
@@ -191,11 +191,11 @@ impl Brake {
             Err(error) if is_conflict(&error) => {}
             Err(error) => return Failure::hub(&format!("create Pause {name}"), &error),
         }
-        held.is_on = true;
+        state.is_on = true;
         stopped()
     }
 
-    async fn restore(&self) -> Result<Held, Failure> {
+    async fn restore(&self) -> Result<BrakeState, Failure> {
         let Inner { operator, name, .. } = &*self.inner;
         let (record, mark) = (self.read(name).await?, self.read(&mark_name(operator)).await?);
         let (is_new, is_marked, now) = (record.is_none(), mark.is_some(), moment());
@@ -206,7 +206,7 @@ impl Brake {
         if is_new && !is_marked {
             self.record(&window).await?;
         }
-        Ok(Held { window, is_on: false, heard: 0, missed: 0, is_recorded: true, is_marked })
+        Ok(BrakeState { window, is_on: false, heard: 0, missed: 0, is_recorded: true, is_marked })
     }
 
     async fn read(&self, name: &str) -> Result<Option<ConfigMap>, Failure> {
@@ -276,17 +276,18 @@ mod tests {
     fn a_pause_that_a_restored_hub_lacks_is_made_again_and_releases_nothing() {
         let (limit, now) = (BrakeLimit { targets: 1, percent: 0 }, moment());
         let window = Window::from_record(BTreeMap::from([("a".to_owned(), now.wall)]), 1, now);
-        let mut held = Held { window, is_on: true, heard: 0, missed: 0, is_recorded: true, is_marked: true };
-        let ask = |held: &mut Held| held.window.check_target("b", limit, 1, now);
-        assert!(!held.hear(0, 0, now));
-        assert!(held.is_on, "it is made once");
-        assert!(!held.hear(0, 1, now));
-        assert_eq!((ask(&mut held), held.is_on), (BrakeDecision::LimitReached { limit: 1, all: 1 }, false));
-        held.is_on = true;
-        assert!(!held.hear(0, 1, now));
-        assert!(held.is_on, "it was missing once");
-        assert!(held.hear(1, 1, now), "a person took it away");
-        assert_eq!((ask(&mut held), held.is_on), (BrakeDecision::Allowed, false));
+        let mut state =
+            BrakeState { window, is_on: true, heard: 0, missed: 0, is_recorded: true, is_marked: true };
+        let ask = |state: &mut BrakeState| state.window.check_target("b", limit, 1, now);
+        assert!(!state.hear(0, 0, now));
+        assert!(state.is_on, "it is made once");
+        assert!(!state.hear(0, 1, now));
+        assert_eq!((ask(&mut state), state.is_on), (BrakeDecision::LimitReached { limit: 1, all: 1 }, false));
+        state.is_on = true;
+        assert!(!state.hear(0, 1, now));
+        assert!(state.is_on, "it was missing once");
+        assert!(state.hear(1, 1, now), "a person took it away");
+        assert_eq!((ask(&mut state), state.is_on), (BrakeDecision::Allowed, false));
     }
 
     #[test]

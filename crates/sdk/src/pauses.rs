@@ -18,7 +18,7 @@ use kyma_api::Pause;
 use tokio::sync::watch;
 
 pub use halt::{Halt, is_in_force};
-use halt::{Known, Whose};
+use halt::{PauseSnapshot, Whose};
 use record::{PauseRecord, StoredRecord};
 
 use crate::{
@@ -39,7 +39,7 @@ pub struct Pauses {
     /// Name of the Pause that the operator makes for itself.
     brake: String,
     /// A new value whenever what stands still may be other than before.
-    known: watch::Sender<Known>,
+    snapshot: watch::Sender<PauseSnapshot>,
     /// Whether the first list is complete.
     listed: watch::Sender<bool>,
 }
@@ -49,7 +49,7 @@ impl Pauses {
         Self {
             operator,
             brake: brake_name(operator),
-            known: watch::Sender::new(Known::default()),
+            snapshot: watch::Sender::new(PauseSnapshot::default()),
             listed: watch::Sender::new(false),
         }
     }
@@ -62,35 +62,35 @@ impl Pauses {
 
     /// All Pauses that the hub has, by name.
     pub fn all(&self) -> BTreeMap<String, Arc<Pause>> {
-        let known = self.known.borrow();
-        let shown = known.pauses.iter().filter(|(name, _)| !known.missing.contains(*name));
+        let snapshot = self.snapshot.borrow();
+        let shown = snapshot.pauses.iter().filter(|(name, _)| !snapshot.missing.contains(*name));
         shown.map(|(name, pause)| (name.clone(), Arc::clone(pause))).collect()
     }
 
     /// Tells when a Pause came, changed, went or ended.
     pub fn changes(&self) -> PauseChanges {
-        let known = self.known.subscribe();
-        let now = (known.borrow().clone(), Timestamp::now());
+        let snapshot = self.snapshot.subscribe();
+        let now = (snapshot.borrow().clone(), Timestamp::now());
         let labels = now.0.labels_revision();
-        PauseChanges { operator: self.operator, known, before: now.clone(), now, labels: (labels, labels) }
+        PauseChanges { operator: self.operator, snapshot, before: now.clone(), now, labels: (labels, labels) }
     }
 
     /// How often a person deleted a Pause that the brake of an operator had made, which confirms the deletions of all
     /// operators. A count, since a Pause that comes and goes at once is seen by nobody.
     pub(crate) fn released(&self) -> u64 {
-        self.known.borrow().released
+        self.snapshot.borrow().released
     }
 
     /// How often a list lacked that Pause, and nobody was seen to take it away: the hub may have been restored from a
     /// backup.
     pub(crate) fn lost(&self) -> u64 {
-        self.known.borrow().lost
+        self.snapshot.borrow().lost
     }
 
     /// What stands still for an object now: for a Kyma by its own labels, for another by those of the Kyma that its
     /// label `kyma-name` names; for an object of no Kyma only Pauses without selector count.
     pub fn of<K: Resource<DynamicType = ()>>(&self, object: &K) -> Halt {
-        self.known.borrow().halt(self.operator, Whose::of(object), Timestamp::now())
+        self.snapshot.borrow().halt(self.operator, Whose::of(object), Timestamp::now())
     }
 
     /// Returns once more stands still for an object than `before`.
@@ -113,14 +113,14 @@ impl Pauses {
         self.restore(record::restored(recorded.pauses.clone(), Timestamp::now()));
         let mut writing = pin!(self.record(&record, recorded));
         let mut news = pin!(feed::<Pause>(&runtime));
-        let labels = kymas::KymaLabelFollower::new(&runtime, self.known.clone());
+        let labels = kymas::KymaLabelFollower::new(&runtime, self.snapshot.clone());
         let mut labels = pin!(labels.follow());
         loop {
-            let end = self.known.borrow().next_end(Timestamp::now());
+            let end = self.snapshot.borrow().next_end(Timestamp::now());
             runtime
                 .process
                 .metrics
-                .pauses(runtime.operator.name, &self.known.borrow().in_force(Timestamp::now()));
+                .pauses(runtime.operator.name, &self.snapshot.borrow().in_force(Timestamp::now()));
             tokio::select! {
                 news = news.next() => match news {
                     Some(news) => self.take(news, &runtime),
@@ -128,7 +128,7 @@ impl Pauses {
                 },
                 () = nap(end) => {
                     let is_over = end.is_some_and(|end| end <= Timestamp::now());
-                    self.known.send_if_modified(|_| is_over);
+                    self.snapshot.send_if_modified(|_| is_over);
                 }
                 () = &mut labels => return,
                 () = &mut writing => return,
@@ -139,16 +139,16 @@ impl Pauses {
     /// Keeps the record once the first list has completed what it holds.
     async fn record(&self, record: &PauseRecord, recorded: StoredRecord) {
         self.listed().await;
-        record.follow(self.known.subscribe(), recorded).await;
+        record.follow(self.snapshot.subscribe(), recorded).await;
     }
 
     /// Puts the Pauses of the record in force again. Until a list shows them they count as missing.
     fn restore(&self, pauses: Vec<Pause>) {
-        self.known.send_modify(|known| {
+        self.snapshot.send_modify(|snapshot| {
             for pause in pauses {
                 let name = pause.name_any();
-                known.missing.insert(name.clone());
-                known.pauses.insert(name, Arc::new(pause));
+                snapshot.missing.insert(name.clone());
+                snapshot.pauses.insert(name, Arc::new(pause));
             }
         });
     }
@@ -167,24 +167,24 @@ impl Pauses {
 
     fn applied(&self, pause: Box<Pause>) {
         let name = pause.name_any();
-        let held = self.known.borrow().pauses.get(&name).cloned();
+        let held = self.snapshot.borrow().pauses.get(&name).cloned();
         if held.is_none_or(|held| held.spec != pause.spec) {
             tracing::info!(pause = name, scope = ?pause.spec.scope, reason = pause.spec.reason, "paused");
         }
-        self.known.send_modify(|known| {
-            known.missing.remove(&name);
-            known.pauses.insert(name, Arc::from(pause));
+        self.snapshot.send_modify(|snapshot| {
+            snapshot.missing.remove(&name);
+            snapshot.pauses.insert(name, Arc::from(pause));
         });
     }
 
     fn gone(&self, name: &str) {
         tracing::info!(pause = name, "no longer paused");
-        self.known.send_modify(|known| {
-            known.missing.remove(name);
-            let gone = known.pauses.remove(name);
+        self.snapshot.send_modify(|snapshot| {
+            snapshot.missing.remove(name);
+            let gone = snapshot.pauses.remove(name);
             let confirms = gone.is_some_and(|pause| braked_operator(name, &pause.spec).is_some());
             if confirms {
-                known.confirm_brakes();
+                snapshot.confirm_brakes();
             }
         });
     }
@@ -192,21 +192,21 @@ impl Pauses {
     /// Takes a complete list. A Pause that it lacks stays in force: only its DELETE event or its end lifts it. That of the
     /// brake goes, since the brake makes it again before it lets anything be deleted.
     fn keep(&self, names: &BTreeSet<String>) {
-        self.known.send_if_modified(|known| {
-            let before = (known.pauses.len(), known.missing.clone());
+        self.snapshot.send_if_modified(|snapshot| {
+            let before = (snapshot.pauses.len(), snapshot.missing.clone());
             let now = Timestamp::now();
-            known.lost += u64::from(known.pauses.contains_key(&self.brake) && !names.contains(&self.brake));
-            known.pauses.retain(|name, pause| {
+            snapshot.lost += u64::from(snapshot.pauses.contains_key(&self.brake) && !names.contains(&self.brake));
+            snapshot.pauses.retain(|name, pause| {
                 names.contains(name) || *name != self.brake && is_in_force(pause, now)
             });
-            known.missing = known.pauses.keys().filter(|name| !names.contains(*name)).cloned().collect();
-            for name in known.missing.difference(&before.1) {
+            snapshot.missing = snapshot.pauses.keys().filter(|name| !names.contains(*name)).cloned().collect();
+            for name in snapshot.missing.difference(&before.1) {
                 tracing::warn!(
                     pause = name,
                     "the hub lacks this Pause, which stays in force: create it again under its name, then delete it to lift it"
                 );
             }
-            before != (known.pauses.len(), known.missing.clone())
+            before != (snapshot.pauses.len(), snapshot.missing.clone())
         });
     }
 }
@@ -229,8 +229,8 @@ pub async fn read_halt<K: Resource<DynamicType = ()>>(
         Err(error) => return Err(error),
     };
     let pauses = pauses.into_iter().map(|pause| (pause.name_any(), Arc::new(pause))).collect();
-    let known = Known { pauses, ..Known::default() };
-    Ok(known.halt(command, Whose::of(object), Timestamp::now()))
+    let snapshot = PauseSnapshot { pauses, ..PauseSnapshot::default() };
+    Ok(snapshot.halt(command, Whose::of(object), Timestamp::now()))
 }
 
 /// Sleeps until a moment on the wall clock, or for ever.
@@ -244,9 +244,9 @@ async fn nap(until: Option<Timestamp>) {
 #[derive(Debug)]
 pub struct PauseChanges {
     operator: &'static str,
-    known: watch::Receiver<Known>,
-    before: (Known, Timestamp),
-    now: (Known, Timestamp),
+    snapshot: watch::Receiver<PauseSnapshot>,
+    before: (PauseSnapshot, Timestamp),
+    now: (PauseSnapshot, Timestamp),
     /// Number of the last change of Kymas' labels at both times.
     labels: (u64, u64),
 }
@@ -254,11 +254,11 @@ pub struct PauseChanges {
 impl PauseChanges {
     /// Returns at the next change.
     pub async fn next(&mut self) {
-        if self.known.changed().await.is_err() {
+        if self.snapshot.changed().await.is_err() {
             // Nobody is left who could pause anything.
             std::future::pending::<()>().await;
         }
-        let now = (self.known.borrow_and_update().clone(), Timestamp::now());
+        let now = (self.snapshot.borrow_and_update().clone(), Timestamp::now());
         self.labels = (self.labels.1, now.0.labels_revision());
         self.before = std::mem::replace(&mut self.now, now);
     }
@@ -266,7 +266,9 @@ impl PauseChanges {
     /// Whether the last change may make another thing stand still for an object than before, or lets go on what the brake
     /// had stopped.
     pub fn concern<K: Resource<DynamicType = ()>>(&self, object: &K) -> bool {
-        let halt = |(known, at): &(Known, Timestamp)| known.halt(self.operator, Whose::of(object), *at);
+        let halt = |(snapshot, at): &(PauseSnapshot, Timestamp)| {
+            snapshot.halt(self.operator, Whose::of(object), *at)
+        };
         let relabelled = match (Whose::of(object), &self.now.0.kymas) {
             (Whose::OfKyma(kyma), Some(kymas)) => kymas.changed_since(kyma, self.labels.0),
             _ => false,
@@ -361,7 +363,7 @@ mod tests {
         pauses.restore(vec![Pause::new("maintenance", ended)]);
         assert!(pauses.of(&component).writes().is_none());
         pauses.keep(&BTreeSet::new());
-        assert!(pauses.known.borrow().pauses.is_empty(), "one that has ended is forgotten");
+        assert!(pauses.snapshot.borrow().pauses.is_empty(), "one that has ended is forgotten");
     }
 
     #[tokio::test]

@@ -40,14 +40,14 @@ pub fn next_status(before: &FreeForm, report: &Report, generation: Option<i64>, 
     let held = status.remove("conditions").unwrap_or_default();
     let mut conditions: Vec<Condition> = serde_json::from_value(held).unwrap_or_default();
     for step in &report.conditions {
-        let wanted = condition::Wanted {
+        let desired = condition::DesiredCondition {
             type_: step.type_,
             status: step.status,
             reason: step.reason,
             message: &step.message,
             observed_generation: generation,
         };
-        condition::set(&mut conditions, &wanted, now);
+        condition::set(&mut conditions, &desired, now);
     }
     status.insert("conditions".to_owned(), json!(conditions));
     if let Some(state) = report.state {

@@ -73,35 +73,35 @@ impl TokenKey {
     }
 }
 
-struct Known {
+struct CachedAuthorization {
     authorization: HeaderValue,
     until: Instant,
 }
 
 /// Authorizations that worked, until they expire. Bounded, least recently used go first.
 pub(super) struct Tokens {
-    known: Mutex<LruCache<TokenKey, Known>>,
+    cached: Mutex<LruCache<TokenKey, CachedAuthorization>>,
 }
 
 impl Tokens {
     pub(super) fn new() -> Self {
-        Self { known: Mutex::new(LruCache::new(TOKENS)) }
+        Self { cached: Mutex::new(LruCache::new(TOKENS)) }
     }
 
     /// The authorization that the registry asked for last time.
     pub(super) fn get(&self, key: &TokenKey) -> Option<HeaderValue> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.get(key)?;
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = cached.get(key)?;
         if found.until > Instant::now() {
             return Some(found.authorization.clone());
         }
-        known.pop(key);
+        cached.pop(key);
         None
     }
 
     /// Drops an authorization that the registry refused.
     pub(super) fn remove(&self, key: &TokenKey) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).pop(key);
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner).pop(key);
     }
 
     /// The authorization that a 401's challenge asks for; `None` when there is nothing to answer with.
@@ -136,8 +136,8 @@ impl Tokens {
         };
         // A tenth is left for clocks and the way.
         let until = Instant::now() + Duration::from_secs(expiry) * 9 / 10;
-        let known = Known { authorization: authorization.clone(), until };
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).put(key.clone(), known);
+        let cached = CachedAuthorization { authorization: authorization.clone(), until };
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner).put(key.clone(), cached);
         Ok(Some(authorization))
     }
 }

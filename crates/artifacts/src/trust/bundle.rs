@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
 use super::material::{Certificate, Chain};
-use super::{Made, flaw::Flaw, log::Entry, statement};
+use super::{ClaimedSignature, flaw::Flaw, log::Entry, statement};
 use crate::Digest;
 
 /// Beginning of the media types of all versions.
@@ -60,7 +60,7 @@ struct EnvelopeSignature {
 
 /// The signature in a bundle, if it is a statement that the manifest with this digest is signed. What is signed by itself
 /// may be anything that the signer was given, so that is none.
-pub(super) fn read(json: &[u8], digest: Digest) -> Result<Made, Flaw> {
+pub(super) fn read(json: &[u8], digest: Digest) -> Result<ClaimedSignature, Flaw> {
     let unreadable = || Flaw::Unreadable("its bundle");
     let bundle: Bundle = serde_json::from_slice(json).map_err(|_| unreadable())?;
     if !bundle.media_type.starts_with(MEDIA_TYPE) {
@@ -78,7 +78,7 @@ pub(super) fn read(json: &[u8], digest: Digest) -> Result<Made, Flaw> {
     let first = || chain.and_then(|chain| chain.certificates.into_iter().next());
     let der = |certificate: Certificate| certificate.der().ok_or_else(unreadable);
     let certificate = certificate.or_else(first).map(der).transpose()?;
-    Ok(Made {
+    Ok(ClaimedSignature {
         message: statement::encoded(&payload_type, &payload),
         payload: Digest::of(&payload),
         signature: decode(&signature.sig)?,

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use oci_spec::image::ImageManifest;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
-use super::{Made, flaw::Flaw, log::Entry, statement};
+use super::{ClaimedSignature, flaw::Flaw, log::Entry, statement};
 use crate::{ArtifactError, Digest};
 
 /// Media type of a layer that is signed.
@@ -45,7 +45,7 @@ pub(super) fn signatures(what: &str, manifest: &[u8]) -> Result<Vec<Signature>, 
 
 impl Signature {
     /// The signature with its payload, if that is for the manifest with this digest.
-    pub(super) fn read(&self, payload: &[u8], digest: Digest) -> Result<Made, Flaw> {
+    pub(super) fn read(&self, payload: &[u8], digest: Digest) -> Result<ClaimedSignature, Flaw> {
         statement::simple(payload, digest)?;
         let unreadable = || Flaw::Unreadable("its signature");
         let signature = self.annotations.get(SIGNATURE).ok_or_else(unreadable)?;
@@ -58,7 +58,7 @@ impl Signature {
             .map_err(|_| Flaw::Unreadable("its certificate"))?;
         let entries: Result<Vec<Entry>, Flaw> =
             annotation(LOG_ENTRY).into_iter().map(|json| Entry::attached(json)).collect();
-        Ok(Made {
+        Ok(ClaimedSignature {
             message: payload.to_vec(),
             payload: Digest::of(payload),
             signature,

@@ -41,9 +41,9 @@ pub(crate) struct Sigstore {
     certificate_log: KeyPair,
 }
 
-/// How a signature is made.
+/// Options of a signature to make.
 #[derive(Clone)]
-pub(crate) struct Wish {
+pub(crate) struct SignatureOptions {
     /// SHA-256 of the manifest, in hex.
     pub(crate) digest: String,
     pub(crate) subject: SanType,
@@ -59,7 +59,7 @@ pub(crate) struct Wish {
     pub(crate) by_hash: bool,
 }
 
-impl Wish {
+impl SignatureOptions {
     /// A good signature of what has this SHA-256.
     pub(crate) fn of(digest: &str) -> Self {
         Self {
@@ -124,24 +124,24 @@ impl Sigstore {
     }
 
     /// A certificate, valid for ten minutes from `NOW` on.
-    fn certificate(&self, wish: &Wish, key: &KeyPair) -> Vec<u8> {
+    fn certificate(&self, options: &SignatureOptions, key: &KeyPair) -> Vec<u8> {
         let at = |seconds: i64| (UNIX_EPOCH + Duration::from_secs(seconds.try_into().unwrap())).into();
         let mut parameters = CertificateParams::default();
         parameters.serial_number = Some(SerialNumber::from(7_u64));
         parameters.not_before = at(NOW - 5);
         parameters.not_after = at(NOW + 595);
-        parameters.subject_alt_names = vec![wish.subject.clone()];
+        parameters.subject_alt_names = vec![options.subject.clone()];
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        let usage = if wish.for_code {
+        let usage = if options.for_code {
             ExtendedKeyUsagePurpose::CodeSigning
         } else {
             ExtendedKeyUsagePurpose::ServerAuth
         };
         parameters.extended_key_usages = vec![usage];
-        let issuer = element(0x0c, wish.issuer.as_bytes());
+        let issuer = element(0x0c, options.issuer.as_bytes());
         parameters.custom_extensions.push(CustomExtension::from_oid_content(CODE_ISSUER, issuer));
         let without = parameters.signed_by(key, &self.fulcio).unwrap().der().to_vec();
-        if !wish.logged {
+        if !options.logged {
             return without;
         }
         let timestamp = element(0x04, &self.timestamp(&without));
@@ -163,10 +163,10 @@ impl Sigstore {
     }
 
     /// A bundle with a statement in an envelope.
-    pub(crate) fn bundle(&self, wish: &Wish) -> Value {
+    pub(crate) fn bundle(&self, options: &SignatureOptions) -> Value {
         let key = KeyPair::generate().unwrap();
-        let certificate = self.certificate(wish, &key);
-        let payload = statement(wish);
+        let certificate = self.certificate(options, &key);
+        let payload = statement(options);
         let signature = key.sign(&encoded(&payload)).unwrap();
         let enveloped = json!({
             "apiVersion": "0.0.1", "kind": "dsse",
@@ -177,31 +177,31 @@ impl Sigstore {
             },
         });
         let by_hash = || record(&sha256(&encoded(&payload)), &STANDARD.encode(&signature), &certificate);
-        let body = if wish.by_hash { by_hash() } else { enveloped };
+        let body = if options.by_hash { by_hash() } else { enveloped };
         let envelope = json!({
             "payload": STANDARD.encode(&payload), "payloadType": IN_TOTO,
             "signatures": [{"sig": STANDARD.encode(&signature)}],
         });
-        let material = self.material(wish, &certificate, &body);
+        let material = self.material(options, &certificate, &body);
         json!({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope})
     }
 
     /// What a bundle is verified with: the certificate, and the log's entry of this body.
-    fn material(&self, wish: &Wish, certificate: &[u8], body: &Value) -> Value {
+    fn material(&self, options: &SignatureOptions, certificate: &[u8], body: &Value) -> Value {
         json!({
             "certificate": {"rawBytes": STANDARD.encode(certificate)},
-            "tlogEntries": [self.entry(wish, body)],
+            "tlogEntries": [self.entry(options, body)],
         })
     }
 
     /// A bundle as clients make it with Rekor 2: the log's entry has a proof and no time, and a timestamp tells that.
-    pub(crate) fn stamped_bundle(&self, wish: &Wish) -> Value {
-        self.stamped_bundle_at(wish, STAMP)
+    pub(crate) fn stamped_bundle(&self, options: &SignatureOptions) -> Value {
+        self.stamped_bundle_at(options, STAMP)
     }
 
     /// The same with a timestamp of this time.
-    pub(crate) fn stamped_bundle_at(&self, wish: &Wish, time: &str) -> Value {
-        let mut bundle = self.bundle(wish);
+    pub(crate) fn stamped_bundle_at(&self, options: &SignatureOptions, time: &str) -> Value {
+        let mut bundle = self.bundle(options);
         let signature = bundle["dsseEnvelope"]["signatures"][0]["sig"].clone();
         let payload = STANDARD.decode(bundle["dsseEnvelope"]["payload"].as_str().unwrap()).unwrap();
         let digest =
@@ -212,14 +212,14 @@ impl Sigstore {
         });
         let signed = json!({"content": signature, "verifier": verifier});
         let text = String::from_utf8(payload.clone()).unwrap();
-        let body = if wish.by_hash {
+        let body = if options.by_hash {
             let record = json!({"data": digest(&encoded(&text)), "signature": signed});
             json!({"apiVersion": "0.0.2", "kind": "hashedrekord", "spec": {"hashedRekordV002": record}})
         } else {
             let envelope = json!({"payloadHash": digest(&payload), "signatures": [signed]});
             json!({"apiVersion": "0.0.2", "kind": "dsse", "spec": {"dsseV002": envelope}})
         };
-        let mut entry = self.entry(wish, &body);
+        let mut entry = self.entry(options, &body);
         entry
             .as_object_mut()
             .unwrap()
@@ -233,14 +233,14 @@ impl Sigstore {
     }
 
     /// A bundle with a signature of the manifest itself.
-    pub(crate) fn message_bundle(&self, wish: &Wish, manifest: &[u8]) -> Value {
+    pub(crate) fn message_bundle(&self, options: &SignatureOptions, manifest: &[u8]) -> Value {
         let key = KeyPair::generate().unwrap();
-        let certificate = self.certificate(wish, &key);
+        let certificate = self.certificate(options, &key);
         let signature = STANDARD.encode(key.sign(manifest).unwrap());
         let body = record(&sha256(manifest), &signature, &certificate);
         json!({
             "mediaType": BUNDLE,
-            "verificationMaterial": self.material(wish, &certificate, &body),
+            "verificationMaterial": self.material(options, &certificate, &body),
             "messageSignature": {
                 "messageDigest": {"algorithm": "SHA2_256", "digest": STANDARD.encode(sha256(manifest))},
                 "signature": signature,
@@ -249,17 +249,17 @@ impl Sigstore {
     }
 
     /// Payload and annotations of a signature under cosign's tag.
-    pub(crate) fn cosign(&self, wish: &Wish) -> (String, Value) {
+    pub(crate) fn cosign(&self, options: &SignatureOptions) -> (String, Value) {
         let key = KeyPair::generate().unwrap();
-        let certificate = self.certificate(wish, &key);
-        let payload = simple(&wish.digest);
+        let certificate = self.certificate(options, &key);
+        let payload = simple(&options.digest);
         let signature = STANDARD.encode(key.sign(payload.as_bytes()).unwrap());
         let body = record(&sha256(payload.as_bytes()), &signature, &certificate);
-        let entry = self.entry(wish, &body);
+        let entry = self.entry(options, &body);
         let attached = json!({
             "SignedEntryTimestamp": entry["inclusionPromise"]["signedEntryTimestamp"],
             "Payload": {
-                "body": entry["canonicalizedBody"], "integratedTime": wish.time, "logIndex": 1_000,
+                "body": entry["canonicalizedBody"], "integratedTime": options.time, "logIndex": 1_000,
                 "logID": hex::encode(sha256(&self.rekor.subject_public_key_info())),
             },
         });
@@ -274,8 +274,8 @@ impl Sigstore {
     }
 
     /// The same with a timestamp of the signature beside it.
-    pub(crate) fn stamped_cosign(&self, wish: &Wish) -> (String, Value) {
-        let (payload, mut annotations) = self.cosign(wish);
+    pub(crate) fn stamped_cosign(&self, options: &SignatureOptions) -> (String, Value) {
+        let (payload, mut annotations) = self.cosign(options);
         let signature = annotations["dev.cosignproject.cosign/signature"].as_str().unwrap();
         let signature = STANDARD.decode(signature).unwrap();
         let stamp =
@@ -285,13 +285,13 @@ impl Sigstore {
     }
 
     /// An entry in a tree of three, with promise and proof.
-    fn entry(&self, wish: &Wish, body: &Value) -> Value {
+    fn entry(&self, options: &SignatureOptions, body: &Value) -> Value {
         let id = sha256(&self.rekor.subject_public_key_info());
         let body = body.to_string();
         let promised = format!(
             r#"{{"body":"{}","integratedTime":{},"logID":"{}","logIndex":1000}}"#,
             STANDARD.encode(&body),
-            wish.time,
+            options.time,
             hex::encode(id)
         );
         let leaf = |entry: &[u8]| sha256(&[&[0], entry].concat());
@@ -305,7 +305,7 @@ impl Sigstore {
             "logIndex": "1000",
             "logId": {"keyId": STANDARD.encode(id)},
             "kindVersion": {"kind": "dsse", "version": "0.0.1"},
-            "integratedTime": wish.time.to_string(),
+            "integratedTime": options.time.to_string(),
             "inclusionPromise": {
                 "signedEntryTimestamp": STANDARD.encode(self.rekor.sign(promised.as_bytes()).unwrap()),
             },
@@ -320,8 +320,8 @@ impl Sigstore {
 }
 
 /// A bundle by a key.
-pub(crate) fn key_bundle(key: &KeyPair, wish: &Wish) -> Value {
-    let payload = statement(wish);
+pub(crate) fn key_bundle(key: &KeyPair, options: &SignatureOptions) -> Value {
+    let payload = statement(options);
     let signature = STANDARD.encode(key.sign(&encoded(&payload)).unwrap());
     json!({
         "mediaType": BUNDLE,
@@ -351,11 +351,11 @@ fn simple(digest: &str) -> String {
     .to_string()
 }
 
-fn statement(wish: &Wish) -> String {
-    let subject = json!([{"name": "a", "digest": {"sha256": wish.digest}}]);
+fn statement(options: &SignatureOptions) -> String {
+    let subject = json!([{"name": "a", "digest": {"sha256": options.digest}}]);
     json!({
         "_type": "https://in-toto.io/Statement/v1", "subject": subject,
-        "predicateType": wish.predicate, "predicate": {},
+        "predicateType": options.predicate, "predicate": {},
     })
     .to_string()
 }

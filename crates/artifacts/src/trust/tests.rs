@@ -5,7 +5,7 @@ use kyma_api::Reason;
 use rcgen::{KeyPair, SanType};
 use serde_json::Value;
 
-use super::sample::{self, ISSUER, NOW, SUBJECT, Sigstore, Wish};
+use super::sample::{self, ISSUER, NOW, SUBJECT, SignatureOptions, Sigstore};
 use super::*;
 
 const MANIFEST: &[u8] = b"{\"schemaVersion\": 2}";
@@ -14,8 +14,8 @@ fn digest() -> Digest {
     Digest::of(MANIFEST)
 }
 
-fn wish() -> Wish {
-    Wish::of(&digest().hex())
+fn options() -> SignatureOptions {
+    SignatureOptions::of(&digest().hex())
 }
 
 fn trusting(root: &Value) -> Trust {
@@ -55,12 +55,13 @@ fn a_signature_by_a_key_counts_for_its_content_and_its_key_alone() {
     let swapped = (good.0.clone(), foreign.1.clone());
     assert_eq!(judged_cosign(&by_key(&key), &swapped), Err(Flaw::OtherKey));
 
-    let bundle = sample::key_bundle(&key, &wish());
+    let bundle = sample::key_bundle(&key, &options());
     assert_eq!(judged(&by_key(&key), &bundle), Ok(()));
     assert_eq!(judged(&by_key(&other), &bundle), Err(Flaw::OtherKey));
-    let foreign = sample::key_bundle(&key, &Wish::of(&elsewhere));
+    let foreign = sample::key_bundle(&key, &SignatureOptions::of(&elsewhere));
     assert_eq!(judged(&by_key(&key), &foreign), Err(Flaw::OtherContent));
-    let attestation = Wish { predicate: "https://slsa.dev/provenance/v1".to_owned(), ..wish() };
+    let attestation =
+        SignatureOptions { predicate: "https://slsa.dev/provenance/v1".to_owned(), ..options() };
     assert_eq!(judged(&by_key(&key), &sample::key_bundle(&key, &attestation)), Err(Flaw::OtherStatement));
 }
 
@@ -78,11 +79,12 @@ fn any_of_several_keys_will_do() {
 fn a_signature_by_an_identity_counts_in_each_of_its_forms() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
-    assert_eq!(judged(&trust, &sigstore.bundle(&wish())), Ok(()));
-    let recorded = sigstore.bundle(&Wish { by_hash: true, ..wish() });
+    assert_eq!(judged(&trust, &sigstore.bundle(&options())), Ok(()));
+    let recorded = sigstore.bundle(&SignatureOptions { by_hash: true, ..options() });
     assert_eq!(judged(&trust, &recorded), Ok(()), "with an entry that has the hash of what is signed alone");
-    assert_eq!(judged_cosign(&trust, &sigstore.cosign(&wish())), Ok(()));
-    let mail = Wish { subject: SanType::Rfc822Name("a@example.org".try_into().unwrap()), ..wish() };
+    assert_eq!(judged_cosign(&trust, &sigstore.cosign(&options())), Ok(()));
+    let mail =
+        SignatureOptions { subject: SanType::Rfc822Name("a@example.org".try_into().unwrap()), ..options() };
     assert_eq!(judged(&trust, &sigstore.bundle(&mail)), Err(Flaw::OtherIdentity));
     let root = Arc::new(TrustRoot::parse(sigstore.trusted_root().to_string().as_bytes()).unwrap());
     let signer = Signer { issuer: ISSUER.to_owned(), subject: "a@example.org".to_owned() };
@@ -94,31 +96,31 @@ fn a_signature_by_an_identity_counts_in_each_of_its_forms() {
 fn keys_and_identities_do_not_stand_for_each_other() {
     let (sigstore, key) = (Sigstore::new(), KeyPair::generate().unwrap());
     let trust = trusting(&sigstore.trusted_root());
-    assert_eq!(judged(&by_key(&key), &sigstore.bundle(&wish())), Err(Flaw::NoIdentities));
-    assert_eq!(judged(&trust, &sample::key_bundle(&key, &wish())), Err(Flaw::NoKeys));
+    assert_eq!(judged(&by_key(&key), &sigstore.bundle(&options())), Err(Flaw::NoIdentities));
+    assert_eq!(judged(&trust, &sample::key_bundle(&key, &options())), Err(Flaw::NoKeys));
     let both = trust.and_keys(key.public_key_pem().as_bytes()).unwrap();
-    assert_eq!(judged(&both, &sigstore.bundle(&wish())), Ok(()));
-    assert_eq!(judged(&both, &sample::key_bundle(&key, &wish())), Ok(()));
+    assert_eq!(judged(&both, &sigstore.bundle(&options())), Ok(()));
+    assert_eq!(judged(&both, &sample::key_bundle(&key, &options())), Ok(()));
 }
 
 #[test]
 fn a_certificate_has_to_be_of_the_root_for_code_logged_and_valid_when_it_was_used() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
-    let made = |wish: Wish| judged(&trust, &sigstore.bundle(&wish));
+    let made = |options: SignatureOptions| judged(&trust, &sigstore.bundle(&options));
     assert_eq!(
-        made(Wish { issuer: "https://other.example.org".to_owned(), ..wish() }),
+        made(SignatureOptions { issuer: "https://other.example.org".to_owned(), ..options() }),
         Err(Flaw::OtherIdentity)
     );
     let longer = SanType::URI(format!("{SUBJECT}1").try_into().unwrap());
-    assert_eq!(made(Wish { subject: longer, ..wish() }), Err(Flaw::OtherIdentity));
-    assert_eq!(made(Wish { time: NOW + 600, ..wish() }), Err(Flaw::Expired));
-    assert_eq!(made(Wish { time: NOW - 10, ..wish() }), Err(Flaw::Expired));
-    assert_eq!(made(Wish { logged: false, ..wish() }), Err(Flaw::NoCertificateLog));
-    let server = made(Wish { for_code: false, ..wish() });
+    assert_eq!(made(SignatureOptions { subject: longer, ..options() }), Err(Flaw::OtherIdentity));
+    assert_eq!(made(SignatureOptions { time: NOW + 600, ..options() }), Err(Flaw::Expired));
+    assert_eq!(made(SignatureOptions { time: NOW - 10, ..options() }), Err(Flaw::Expired));
+    assert_eq!(made(SignatureOptions { logged: false, ..options() }), Err(Flaw::NoCertificateLog));
+    let server = made(SignatureOptions { for_code: false, ..options() });
     assert!(matches!(&server, Err(Flaw::Certificate(_))), "{server:?}");
     // Everything is right but who made it.
-    assert_eq!(judged(&trust, &Sigstore::new().bundle(&wish())), Err(Flaw::OtherLog));
+    assert_eq!(judged(&trust, &Sigstore::new().bundle(&options())), Err(Flaw::OtherLog));
 }
 
 #[test]
@@ -126,23 +128,27 @@ fn an_authority_of_another_root_does_not_count_even_with_the_right_log() {
     let (ours, theirs) = (Sigstore::new(), Sigstore::new());
     let mut root = theirs.trusted_root();
     root["certificateAuthorities"] = ours.trusted_root()["certificateAuthorities"].take();
-    let found = judged(&trusting(&root), &theirs.bundle(&wish()));
+    let found = judged(&trusting(&root), &theirs.bundle(&options()));
     assert!(matches!(&found, Err(Flaw::Certificate(_))), "{found:?}");
     let mut root = theirs.trusted_root();
     root["ctlogs"] = ours.trusted_root()["ctlogs"].take();
-    assert_eq!(judged(&trusting(&root), &theirs.bundle(&wish())), Err(Flaw::NoCertificateLog));
+    assert_eq!(judged(&trusting(&root), &theirs.bundle(&options())), Err(Flaw::NoCertificateLog));
     root["ctlogs"] = Value::Array(vec![]);
-    assert_eq!(judged(&trusting(&root), &theirs.bundle(&wish())), Ok(()), "a root without certificate logs");
+    assert_eq!(
+        judged(&trusting(&root), &theirs.bundle(&options())),
+        Ok(()),
+        "a root without certificate logs"
+    );
     let mut root = theirs.trusted_root();
     root["ctlogs"][0]["publicKey"]["rawBytes"] = STANDARD.encode("a key of another kind").into();
-    let found = judged(&trusting(&root), &theirs.bundle(&wish()));
+    let found = judged(&trusting(&root), &theirs.bundle(&options()));
     assert_eq!(found, Err(Flaw::NoCertificateLog), "logs that cannot be verified are no reason to want none");
     let gone = Flaw::Certificate("none was in use at the time of the log entry".to_owned());
     let logs = [("/tlogs/0/publicKey", Flaw::OtherLog), ("/ctlogs/0/publicKey", Flaw::NoCertificateLog)];
     for (path, flaw) in logs.into_iter().chain([("/certificateAuthorities/0", gone)]) {
         let mut root = theirs.trusted_root();
         root.pointer_mut(path).unwrap()["validFor"]["end"] = "2025-06-14T00:00:00Z".into();
-        assert_eq!(judged(&trusting(&root), &theirs.bundle(&wish())), Err(flaw), "{path}");
+        assert_eq!(judged(&trusting(&root), &theirs.bundle(&options())), Err(flaw), "{path}");
     }
 }
 
@@ -150,7 +156,7 @@ fn an_authority_of_another_root_does_not_count_even_with_the_right_log() {
 fn whatever_is_changed_in_a_bundle_it_counts_no_more() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
-    let (good, another) = (sigstore.bundle(&wish()), sigstore.bundle(&wish()));
+    let (good, another) = (sigstore.bundle(&options()), sigstore.bundle(&options()));
     let entry = "/verificationMaterial/tlogEntries/0";
     let at = |path: &str| format!("{entry}/{path}");
     let cases: Vec<(String, Value, Flaw)> = vec![
@@ -208,7 +214,7 @@ fn a_few_log_entries_are_looked_at() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
     let entry = |bundle: &Value| bundle["verificationMaterial"]["tlogEntries"][0].clone();
-    let (good, another) = (sigstore.bundle(&wish()), entry(&sigstore.bundle(&wish())));
+    let (good, another) = (sigstore.bundle(&options()), entry(&sigstore.bundle(&options())));
     for (others, flaw) in [(ENTRIES - 1, Ok(())), (ENTRIES, Err(Flaw::OtherEntry))] {
         let mut bundle = good.clone();
         let mut entries = vec![another.clone(); others];
@@ -222,16 +228,19 @@ fn a_few_log_entries_are_looked_at() {
 fn a_timestamp_stands_for_the_time_that_a_log_does_not_sign() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
-    let good = sigstore.stamped_bundle(&wish());
+    let good = sigstore.stamped_bundle(&options());
     assert_eq!(judged(&trust, &good), Ok(()));
-    assert_eq!(judged(&trust, &sigstore.stamped_bundle(&Wish { by_hash: true, ..wish() })), Ok(()));
+    assert_eq!(
+        judged(&trust, &sigstore.stamped_bundle(&SignatureOptions { by_hash: true, ..options() })),
+        Ok(())
+    );
 
-    let another = sigstore.stamped_bundle(&wish());
+    let another = sigstore.stamped_bundle(&options());
     let stamps = "/verificationMaterial/timestampVerificationData";
     let stamp = format!("{stamps}/rfc3161Timestamps/0/signedTimestamp");
     let entry = "/verificationMaterial/tlogEntries/0";
     let at = |path: &str| format!("{entry}/{path}");
-    let foreign = Sigstore::new().stamped_bundle(&wish());
+    let foreign = Sigstore::new().stamped_bundle(&options());
     let body = at("canonicalizedBody");
     let cases: Vec<(String, Value, Flaw)> = vec![
         (stamps.to_owned(), Value::Null, Flaw::NoTime),
@@ -278,9 +287,9 @@ fn foreign_authorities() -> Value {
 fn a_certificate_has_to_be_valid_at_the_time_of_the_timestamp() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
-    let late = sigstore.stamped_bundle_at(&wish(), "20250615151640Z");
+    let late = sigstore.stamped_bundle_at(&options(), "20250615151640Z");
     assert_eq!(judged(&trust, &late), Err(Flaw::Expired));
-    assert_eq!(judged(&trust, &sigstore.stamped_bundle_at(&wish(), "20250615151630Z")), Ok(()));
+    assert_eq!(judged(&trust, &sigstore.stamped_bundle_at(&options(), "20250615151630Z")), Ok(()));
 }
 
 /// An entry there has the log's promise, which tells the time, and never a proof, which would need a timestamp.
@@ -288,8 +297,8 @@ fn a_certificate_has_to_be_valid_at_the_time_of_the_timestamp() {
 fn under_cosigns_tag_a_timestamp_stands_neither_for_a_log_entry_nor_for_its_time() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
-    let (payload, good) = sigstore.stamped_cosign(&wish());
-    let late = sigstore.stamped_cosign(&Wish { time: NOW + 600, ..wish() });
+    let (payload, good) = sigstore.stamped_cosign(&options());
+    let late = sigstore.stamped_cosign(&SignatureOptions { time: NOW + 600, ..options() });
     assert_eq!(
         judged_cosign(&trust, &late),
         Err(Flaw::Expired),
@@ -317,14 +326,14 @@ fn a_log_entry_alone_does_not_make_somebody_elses_signature() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
     // A blob that looks like a manifest may have been signed for what it is.
-    assert_eq!(judged(&trust, &sigstore.message_bundle(&wish(), MANIFEST)), Err(Flaw::OtherStatement));
+    assert_eq!(judged(&trust, &sigstore.message_bundle(&options(), MANIFEST)), Err(Flaw::OtherStatement));
     // A thief of the certificate signs with a key of their own, and the log takes what it is given.
-    let (payload, mut annotations) = sigstore.cosign(&wish());
+    let (payload, mut annotations) = sigstore.cosign(&options());
     annotations["dev.cosignproject.cosign/signature"] = STANDARD.encode("forged").into();
     assert_eq!(judged_cosign(&trust, &(payload.clone(), annotations.clone())), Err(Flaw::OtherEntry));
     annotations["dev.sigstore.cosign/bundle"] = "".into();
     assert_eq!(judged_cosign(&trust, &(payload, annotations)), Err(Flaw::NoLog));
-    let mut bundle = sigstore.bundle(&wish());
+    let mut bundle = sigstore.bundle(&options());
     bundle["verificationMaterial"]["tlogEntries"][0]["canonicalizedBody"] = "!".into();
     assert_eq!(judged(&trust, &bundle), Err(Flaw::Unreadable("its log entry")));
 }

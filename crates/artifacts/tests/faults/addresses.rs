@@ -117,7 +117,7 @@ async fn a_redirect_or_an_entry_of_an_index_to_an_internal_address_is_not_follow
     let mut listener = Listener::start().await;
     let place = format!("https://localhost:{}/demo.tgz", listener.port);
     let (location, entry) = (place.clone(), place.clone());
-    let server = Server::start(move |seen| match seen.path.as_str() {
+    let server = Server::start(move |request| match request.path.as_str() {
         "/charts/index.yaml" => {
             Reply::ok(format!("entries: {{demo: [{{version: 1.0.0, urls: ['{entry}']}}]}}"))
         }

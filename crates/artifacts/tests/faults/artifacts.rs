@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use kyma_artifacts::{Digest, archive};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Seen};
+use crate::server::{ReceivedRequest, Reply};
 
 pub(crate) const CHART_CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 const CHART_CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
@@ -67,8 +67,10 @@ impl Repository {
     }
 
     /// Returns the registry's answer below `/v2/<path>/`.
-    pub(crate) fn serve(&self, path: &str, seen: &Seen) -> Reply {
-        let Some(rest) = seen.path.strip_prefix(&format!("/v2/{path}/")) else { return Reply::status(404) };
+    pub(crate) fn serve(&self, path: &str, request: &ReceivedRequest) -> Reply {
+        let Some(rest) = request.path.strip_prefix(&format!("/v2/{path}/")) else {
+            return Reply::status(404);
+        };
         if rest.starts_with("tags/list") {
             return Reply::ok(json!({"name": path, "tags": self.tags}).to_string());
         }

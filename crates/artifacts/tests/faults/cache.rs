@@ -10,22 +10,23 @@ use kyma_artifacts::{ArtifactError, Credentials};
 use crate::{
     Client,
     component::{Component, MANIFEST, REPOSITORY},
-    server::{Reply, Seen, Server},
+    server::{ReceivedRequest, Reply, Server},
 };
 
 /// A registry for everybody whose password is `right`.
-fn for_the_right(component: Component) -> impl Fn(&Seen) -> Reply {
-    move |seen| match seen.authorization.as_deref() {
-        Some(shown) if shown.ends_with("OnJpZ2h0") => component.serve(seen),
+fn for_the_right(component: Component) -> impl Fn(&ReceivedRequest) -> Reply {
+    move |request| match request.authorization.as_deref() {
+        Some(shown) if shown.ends_with("OnJpZ2h0") => component.serve(request),
         _ => Reply::status(401).header("WWW-Authenticate", "Basic realm=\"r\""),
     }
 }
 
 /// Requests that brought content, by path.
 fn pulls(server: &Server) -> Vec<String> {
-    let is_pull =
-        |seen: &Seen| seen.method == "GET" && seen.path.contains("/blobs/") && seen.authorization.is_some();
-    server.seen().into_iter().filter(is_pull).map(|seen| seen.path).collect()
+    let is_pull = |request: &ReceivedRequest| {
+        request.method == "GET" && request.path.contains("/blobs/") && request.authorization.is_some()
+    };
+    server.requests().into_iter().filter(is_pull).map(|request| request.path).collect()
 }
 
 /// All files below a directory.
@@ -51,11 +52,11 @@ async fn what_many_components_want_with_credentials_of_their_own_is_pulled_once_
     pulled.dedup();
     assert_eq!(pulled.len(), all, "each blob came once");
     assert_eq!(all, 3, "config, descriptor and manifest: {pulled:?}");
-    let asked = |seen: &Seen| {
-        seen.path.starts_with(&format!("{REPOSITORY}/manifests/")) && seen.authorization.is_some()
+    let asked = |request: &ReceivedRequest| {
+        request.path.starts_with(&format!("{REPOSITORY}/manifests/")) && request.authorization.is_some()
     };
     let who: std::collections::BTreeSet<_> =
-        server.seen().into_iter().filter(asked).filter_map(|seen| seen.authorization).collect();
+        server.requests().into_iter().filter(asked).filter_map(|request| request.authorization).collect();
     assert_eq!(who.len(), users.len(), "everybody was let through by the registry");
 
     let wrong = Credentials::basic(server.address(), "u99", "wrong");
@@ -67,7 +68,7 @@ async fn what_many_components_want_with_credentials_of_their_own_is_pulled_once_
 #[tokio::test]
 async fn content_that_changed_on_disk_is_not_given_but_pulled_anew() {
     let component = Component::new();
-    let server = Server::start(move |seen| component.serve(seen)).await;
+    let server = Server::start(move |request| component.serve(request)).await;
     let client = Client::new(&[&server]);
     let anonymous = Credentials::anonymous();
     let before = client.component(&server, &anonymous).await.unwrap();
@@ -88,7 +89,7 @@ async fn content_that_changed_on_disk_is_not_given_but_pulled_anew() {
 #[tokio::test]
 async fn what_does_not_fit_is_evicted_and_pulled_anew() {
     let component = Component::new();
-    let server = Server::start(move |seen| component.serve(seen)).await;
+    let server = Server::start(move |request| component.serve(request)).await;
     let client = Client::with(&[&server], |config| config.cache_bytes = MANIFEST.len() as u64);
     let get = format!("GET {REPOSITORY}/blobs/");
     for round in 1..=3 {

@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use kyma_artifacts::Digest;
 use serde_json::json;
 
-use crate::server::{Reply, Seen};
+use crate::server::{ReceivedRequest, Reply};
 
 pub(crate) const NAME: &str = "example.io/module/sample";
 pub(crate) const VERSION: &str = "1.0.0";
@@ -62,8 +62,8 @@ impl Component {
     }
 
     /// What an honest registry answers.
-    pub(crate) fn serve(&self, seen: &Seen) -> Reply {
-        match self.content.get(&seen.path) {
+    pub(crate) fn serve(&self, request: &ReceivedRequest) -> Reply {
+        match self.content.get(&request.path) {
             Some(content) => {
                 Reply::ok(content.clone()).header("Docker-Content-Digest", Digest::of(content).to_string())
             }

@@ -16,7 +16,7 @@ use crate::{
 #[tokio::test]
 async fn an_honest_registry_gives_the_module() {
     let component = Component::new();
-    let server = Server::start(move |seen| component.serve(seen)).await;
+    let server = Server::start(move |request| component.serve(request)).await;
     let found = Client::new(&[&server]).component(&server, &Credentials::anonymous()).await.unwrap();
     assert_eq!(found.manifest, MANIFEST);
     assert_eq!(found.default_cr, None);
@@ -26,7 +26,7 @@ async fn an_honest_registry_gives_the_module() {
 async fn a_blob_that_differs_from_its_digest_is_never_used() {
     let mut component = Component::new();
     component.content.insert(component.manifest_blob.clone(), Bytes::from("kind: Evil"));
-    let server = Server::start(move |seen| component.serve(seen)).await;
+    let server = Server::start(move |request| component.serve(request)).await;
     let client = Client::new(&[&server]);
     for _ in 0..2 {
         let error = client.component(&server, &Credentials::anonymous()).await.unwrap_err();
@@ -38,9 +38,9 @@ async fn a_blob_that_differs_from_its_digest_is_never_used() {
 #[tokio::test]
 async fn a_manifest_that_differs_from_the_digest_told_is_refused() {
     let component = Component::new();
-    let server = Server::start(move |seen| {
-        let mut reply = component.serve(seen);
-        if seen.path.contains("/manifests/") {
+    let server = Server::start(move |request| {
+        let mut reply = component.serve(request);
+        if request.path.contains("/manifests/") {
             reply.headers = vec![("Docker-Content-Digest", format!("sha256:{}", "0".repeat(64)))];
         }
         reply
@@ -116,7 +116,7 @@ async fn a_descriptor_has_to_be_of_the_component_asked_for() {
     ];
     for (descriptor, problem) in cases {
         let component = Component::with_descriptor(&descriptor);
-        let server = Server::start(move |seen| component.serve(seen)).await;
+        let server = Server::start(move |request| component.serve(request)).await;
         let error = Client::new(&[&server]).component(&server, &Credentials::anonymous()).await.unwrap_err();
         assert_eq!(error.reason(), Reason::SourceInvalid);
         assert!(error.to_string().contains(problem), "{error}");
@@ -127,7 +127,7 @@ async fn a_descriptor_has_to_be_of_the_component_asked_for() {
 async fn many_waiters_cause_one_pull() {
     let component = Component::new();
     let blob = format!("GET {}", component.manifest_blob);
-    let server = Server::start(move |seen| component.serve(seen)).await;
+    let server = Server::start(move |request| component.serve(request)).await;
     let client = Client::new(&[&server]);
     let anonymous = Credentials::anonymous();
     let pulls = futures::future::join_all((0..100).map(|_| client.component(&server, &anonymous))).await;
@@ -139,19 +139,20 @@ async fn many_waiters_cause_one_pull() {
 #[tokio::test]
 async fn a_fresh_proof_needs_no_request_and_an_old_one_a_head() {
     let component = Component::new();
-    let server = Server::start(move |seen| component.serve(seen)).await;
+    let server = Server::start(move |request| component.serve(request)).await;
     let anonymous = Credentials::anonymous();
     let client = Client::new(&[&server]);
     client.component(&server, &anonymous).await.unwrap();
-    let before = server.seen().len();
+    let before = server.requests().len();
     client.component(&server, &anonymous).await.unwrap();
-    assert_eq!(server.seen().len(), before);
+    assert_eq!(server.requests().len(), before);
 
     let client = Client::with(&[&server], |config| config.deadlines.proof = Duration::ZERO);
     client.component(&server, &anonymous).await.unwrap();
-    let before = server.seen().len();
+    let before = server.requests().len();
     client.component(&server, &anonymous).await.unwrap();
-    let after: Vec<String> = server.seen()[before..].iter().map(|seen| seen.method.clone()).collect();
+    let after: Vec<String> =
+        server.requests()[before..].iter().map(|request| request.method.clone()).collect();
     assert_eq!(after, ["HEAD"]);
 }
 
@@ -165,8 +166,8 @@ async fn a_tag_that_moved_is_noticed() {
     ));
     let moved = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let switch = moved.clone();
-    let server = Server::start(move |seen| {
-        if switch.load(std::sync::atomic::Ordering::SeqCst) { new.serve(seen) } else { old.serve(seen) }
+    let server = Server::start(move |request| {
+        if switch.load(std::sync::atomic::Ordering::SeqCst) { new.serve(request) } else { old.serve(request) }
     })
     .await;
     let client = Client::with(&[&server], |config| config.deadlines.proof = Duration::ZERO);

@@ -13,7 +13,7 @@ use kyma_artifacts::{ArtifactError, Credentials};
 use crate::{
     Client,
     component::Component,
-    server::{Reply, Seen, Server},
+    server::{ReceivedRequest, Reply, Server},
 };
 
 const ALICE: &str = "Basic YWxpY2U6aHVudGVyMg==";
@@ -23,10 +23,10 @@ fn alice(server: &Server) -> Credentials {
 }
 
 /// A registry behind Basic authentication for alice alone.
-fn for_alice(component: Component) -> impl Fn(&Seen) -> Reply {
-    move |seen| {
-        if seen.authorization.as_deref() == Some(ALICE) {
-            component.serve(seen)
+fn for_alice(component: Component) -> impl Fn(&ReceivedRequest) -> Reply {
+    move |request| {
+        if request.authorization.as_deref() == Some(ALICE) {
+            component.serve(request)
         } else {
             Reply::status(401).header("WWW-Authenticate", "Basic realm=\"r\"")
         }
@@ -70,8 +70,8 @@ async fn a_refusal_ends_an_older_proof_at_once() {
     let component = Component::new();
     let status = Arc::new(AtomicU16::new(200));
     let current = status.clone();
-    let server = Server::start(move |seen| match current.load(Ordering::SeqCst) {
-        200 => component.serve(seen),
+    let server = Server::start(move |request| match current.load(Ordering::SeqCst) {
+        200 => component.serve(request),
         status => Reply::status(status),
     })
     .await;
@@ -85,25 +85,26 @@ async fn a_refusal_ends_an_older_proof_at_once() {
 #[tokio::test]
 async fn a_token_is_fetched_once_and_used_for_all() {
     let component = Component::new();
-    let server = Server::start(move |seen| {
-        if seen.path.starts_with("/token") {
-            return if seen.authorization.as_deref() == Some(ALICE) {
+    let server = Server::start(move |request| {
+        if request.path.starts_with("/token") {
+            return if request.authorization.as_deref() == Some(ALICE) {
                 Reply::ok(r#"{"token":"opensesame","expires_in":300}"#)
             } else {
                 Reply::status(401)
             };
         }
-        if seen.authorization.as_deref() == Some("Bearer opensesame") {
-            component.serve(seen)
+        if request.authorization.as_deref() == Some("Bearer opensesame") {
+            component.serve(request)
         } else {
-            challenge(seen)
+            challenge(request)
         }
     })
     .await;
     let client = Client::new(&[&server]);
     client.component(&server, &alice(&server)).await.unwrap();
     assert_eq!(server.count("GET /token"), 1);
-    let asked = server.seen().into_iter().find(|seen| seen.path.starts_with("/token")).unwrap().path;
+    let asked =
+        server.requests().into_iter().find(|request| request.path.starts_with("/token")).unwrap().path;
     assert!(
         asked.contains("scope=repository%3Acomponent-descriptors%2Fexample.io%2Fmodule%2Fsample%3Apull"),
         "{asked}"
@@ -112,8 +113,8 @@ async fn a_token_is_fetched_once_and_used_for_all() {
 }
 
 /// A challenge that names a token service on the same server.
-fn challenge(seen: &Seen) -> Reply {
-    let host = seen.host.clone();
+fn challenge(request: &ReceivedRequest) -> Reply {
+    let host = request.host.clone();
     Reply::status(401)
         .header("WWW-Authenticate", format!(r#"Bearer realm="http://{host}/token",service="registry""#))
 }
@@ -121,19 +122,19 @@ fn challenge(seen: &Seen) -> Reply {
 #[tokio::test]
 async fn an_identity_token_is_exchanged_by_post() {
     let component = Component::new();
-    let server = Server::start(move |seen| {
-        if seen.path == "/token" {
-            let body = String::from_utf8(seen.body.to_vec()).unwrap();
-            return if seen.method == "POST" && body.contains("refresh_token=idtoken") {
+    let server = Server::start(move |request| {
+        if request.path == "/token" {
+            let body = String::from_utf8(request.body.to_vec()).unwrap();
+            return if request.method == "POST" && body.contains("refresh_token=idtoken") {
                 Reply::ok(r#"{"access_token":"opensesame"}"#)
             } else {
                 Reply::status(400)
             };
         }
-        if seen.authorization.as_deref() == Some("Bearer opensesame") {
-            component.serve(seen)
+        if request.authorization.as_deref() == Some("Bearer opensesame") {
+            component.serve(request)
         } else {
-            challenge(seen)
+            challenge(request)
         }
     })
     .await;
@@ -145,8 +146,8 @@ async fn an_identity_token_is_exchanged_by_post() {
 #[tokio::test]
 async fn credentials_of_another_host_stay_at_home() {
     let component = Component::new();
-    let server = Server::start(move |seen| component.serve(seen)).await;
+    let server = Server::start(move |request| component.serve(request)).await;
     let credentials = Credentials::basic("registry.example", "alice", "hunter2");
     Client::new(&[&server]).component(&server, &credentials).await.unwrap();
-    assert!(server.seen().iter().all(|seen| seen.authorization.is_none()));
+    assert!(server.requests().iter().all(|request| request.authorization.is_none()));
 }

@@ -7,18 +7,18 @@ use kyma_artifacts::{ArtifactError, ChartSource, ComponentVersion, Credentials, 
 use crate::{
     Client,
     component::{Component, MANIFEST, NAME, VERSION},
-    server::{Reply, Seen, Server},
+    server::{ReceivedRequest, Reply, Server},
 };
 
 /// A registry behind Basic authentication whose blobs lie on another server.
 async fn with_blobs_at(elsewhere: &Server, component: Component) -> Server {
     let elsewhere = elsewhere.address().to_owned();
-    Server::start(move |seen: &Seen| match &seen.authorization {
+    Server::start(move |request: &ReceivedRequest| match &request.authorization {
         None => Reply::status(401).header("WWW-Authenticate", "Basic"),
-        Some(_) if seen.path.contains("/blobs/") => {
-            Reply::status(307).header("Location", format!("http://{elsewhere}{}", seen.path))
+        Some(_) if request.path.contains("/blobs/") => {
+            Reply::status(307).header("Location", format!("http://{elsewhere}{}", request.path))
         }
-        Some(_) => component.serve(seen),
+        Some(_) => component.serve(request),
     })
     .await
 }
@@ -36,30 +36,30 @@ async fn a_redirect_to_a_foreign_host_is_not_followed() {
         "{error}"
     );
     assert_eq!(error.reason(), Reason::SourceHostRefused);
-    assert!(elsewhere.seen().is_empty());
+    assert!(elsewhere.requests().is_empty());
 }
 
 #[tokio::test]
 async fn a_redirect_to_an_allowed_host_is_followed_without_credentials() {
     let component = Component::new();
     let blobs = component.clone();
-    let elsewhere = Server::start(move |seen| blobs.serve(seen)).await;
+    let elsewhere = Server::start(move |request| blobs.serve(request)).await;
     let server = with_blobs_at(&elsewhere, component).await;
     let client = Client::with(&[&server, &elsewhere], |config| {
         config.allowed_hosts = vec![elsewhere.address().to_owned()];
     });
     let credentials = Credentials::basic(server.address(), "alice", "hunter2");
     client.component(&server, &credentials).await.unwrap();
-    assert!(!elsewhere.seen().is_empty());
-    assert!(elsewhere.seen().iter().all(|seen| seen.authorization.is_none()));
+    assert!(!elsewhere.requests().is_empty());
+    assert!(elsewhere.requests().iter().all(|request| request.authorization.is_none()));
 }
 
 #[tokio::test]
 async fn redirects_in_a_circle_end() {
-    let server = Server::start(|seen| Reply::status(302).header("Location", seen.path.clone())).await;
+    let server = Server::start(|request| Reply::status(302).header("Location", request.path.clone())).await;
     let error = Client::new(&[&server]).component(&server, &Credentials::anonymous()).await.unwrap_err();
     assert!(error.to_string().contains("redirects"), "{error}");
-    assert!(server.seen().len() < 10);
+    assert!(server.requests().len() < 10);
 }
 
 #[tokio::test]
@@ -74,14 +74,14 @@ async fn a_foreign_token_service_gets_no_credentials() {
         matches!(&error, ArtifactError::RealmNotAllowed { host, .. } if host == thief.address()),
         "{error}"
     );
-    assert!(thief.seen().is_empty());
+    assert!(thief.requests().is_empty());
 }
 
 #[tokio::test]
 async fn an_upload_stays_with_its_registry() {
     let thief = Server::start(|_| Reply::status(201)).await;
     let location = format!("http://{}/upload", thief.address());
-    let server = Server::start(move |seen| match seen.method.as_str() {
+    let server = Server::start(move |request| match request.method.as_str() {
         "POST" => Reply::status(202).header("Location", location.clone()),
         _ => Reply::status(404),
     })
@@ -96,7 +96,7 @@ async fn an_upload_stays_with_its_registry() {
     let base = server.address().parse().unwrap();
     let pushed = client.artifacts.push_component(&base, &component, &Credentials::anonymous(), &()).await;
     assert!(matches!(pushed, Err(ArtifactError::RedirectNotAllowed { .. })), "{pushed:?}");
-    assert!(thief.seen().is_empty());
+    assert!(thief.requests().is_empty());
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn plain_http_needs_the_flag() {
     let source = ManifestsSource::Http { url, digest: None };
     let error = Client::new(&[]).artifacts.manifests(&source, &Credentials::anonymous()).await.unwrap_err();
     assert_eq!(error.reason(), Reason::SourceInvalid);
-    assert!(server.seen().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test]

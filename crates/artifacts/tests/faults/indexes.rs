@@ -19,7 +19,7 @@ use kyma_artifacts::{
 
 use crate::{
     Client,
-    server::{Reply, Seen, Server},
+    server::{ReceivedRequest, Reply, Server},
 };
 
 /// What a repository server does beyond giving its files.
@@ -60,15 +60,15 @@ fn index(highest: usize) -> String {
     format!("apiVersion: v1\nentries:\n  other:\n  - {{version: 9.9.9, urls: [x]}}\n  demo:\n{entries}")
 }
 
-fn answer(kind: Kind, highest: usize, seen: &Seen) -> Reply {
+fn answer(kind: Kind, highest: usize, request: &ReceivedRequest) -> Reply {
     // `:right` in base64, behind a name of three letters.
-    if !seen.authorization.as_ref().is_some_and(|shown| shown.ends_with("OnJpZ2h0")) {
+    if !request.authorization.as_ref().is_some_and(|shown| shown.ends_with("OnJpZ2h0")) {
         return Reply::status(401);
     }
-    if seen.method == "HEAD" && kind == Kind::WithoutHead {
+    if request.method == "HEAD" && kind == Kind::WithoutHead {
         return Reply::status(405);
     }
-    let Some(content) = (match seen.path.strip_prefix("/demo-") {
+    let Some(content) = (match request.path.strip_prefix("/demo-") {
         None => Some(Bytes::from(index(highest))),
         Some(rest) => rest.strip_suffix(".tgz").and_then(|version| version.parse().ok()).map(archive),
     }) else {
@@ -81,19 +81,20 @@ fn answer(kind: Kind, highest: usize, seen: &Seen) -> Reply {
         Kind::Dated => ("Last-Modified", DATE.to_owned()),
         Kind::Plain => return Reply::ok(content),
     };
-    if seen.condition.as_ref() == Some(&validator) {
+    if request.condition.as_ref() == Some(&validator) {
         return Reply::status(304);
     }
-    let part = if seen.range.is_some() { content.slice(..1) } else { content };
+    let part = if request.range.is_some() { content.slice(..1) } else { content };
     let reply = Reply::ok(part).header(name, validator);
-    if seen.range.is_some() { Reply { status: 206, ..reply } } else { reply }
+    if request.range.is_some() { Reply { status: 206, ..reply } } else { reply }
 }
 
 impl Charts {
     async fn start(kind: Kind) -> Self {
         let highest = Arc::new(AtomicUsize::new(3));
         let counted = Arc::clone(&highest);
-        let server = Server::start(move |seen| answer(kind, counted.load(Ordering::SeqCst), seen)).await;
+        let server =
+            Server::start(move |request| answer(kind, counted.load(Ordering::SeqCst), request)).await;
         Self { server, highest }
     }
 
@@ -125,18 +126,21 @@ impl Charts {
 
     /// Requests below this path whose answer had the whole content.
     fn whole(&self, path: &str) -> usize {
-        let whole = |seen: &&Seen| {
-            let let_through = seen.authorization.as_ref().is_some_and(|shown| shown.ends_with("OnJpZ2h0"));
-            seen.method == "GET" && seen.path.starts_with(path) && seen.range.is_none() && let_through
+        let whole = |request: &&ReceivedRequest| {
+            let let_through = request.authorization.as_ref().is_some_and(|shown| shown.ends_with("OnJpZ2h0"));
+            request.method == "GET"
+                && request.path.starts_with(path)
+                && request.range.is_none()
+                && let_through
         };
-        self.server.seen().iter().filter(whole).filter(|seen| seen.condition.is_none()).count()
+        self.server.requests().iter().filter(whole).filter(|request| request.condition.is_none()).count()
     }
 
     /// Who asked for what is below this path.
     fn who(&self, path: &str) -> usize {
-        let seen = self.server.seen();
-        let asked = seen.iter().filter(|seen| seen.path.starts_with(path));
-        asked.map(|seen| seen.authorization.clone()).collect::<BTreeSet<_>>().len()
+        let requests = self.server.requests();
+        let asked = requests.iter().filter(|request| request.path.starts_with(path));
+        asked.map(|request| request.authorization.clone()).collect::<BTreeSet<_>>().len()
     }
 }
 

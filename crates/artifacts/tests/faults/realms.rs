@@ -5,7 +5,7 @@ use kyma_artifacts::{ArtifactError, Config, Credentials};
 
 use crate::{
     Client,
-    server::{Reply, Seen, Server},
+    server::{ReceivedRequest, Reply, Server},
 };
 
 const REGISTRY: &str = "registry.example";
@@ -39,8 +39,8 @@ const INTERNAL: [&str; 23] = [
 
 /// A registry that names this realm, seen through a proxy that every request passes, wherever it goes.
 async fn behind_a_proxy(realm: String) -> Server {
-    Server::start(move |seen: &Seen| {
-        if seen.path.contains("/token") {
+    Server::start(move |request: &ReceivedRequest| {
+        if request.path.contains("/token") {
             return Reply::ok(r#"{"token":"opensesame"}"#);
         }
         Reply::status(401).header("WWW-Authenticate", format!(r#"Bearer realm="{realm}",service="s""#))
@@ -86,7 +86,7 @@ async fn a_token_service_at_an_internal_address_is_never_asked() {
                 assert_eq!(error.reason(), Reason::SourceHostRefused);
             }
             all_for_the_registry(&proxy, &realm);
-            assert!(proxy.seen().iter().all(|seen| seen.authorization.is_none()), "{realm}");
+            assert!(proxy.requests().iter().all(|request| request.authorization.is_none()), "{realm}");
         }
     }
 }
@@ -97,15 +97,15 @@ async fn one_that_the_operator_allows_is_asked() {
     let proxy = behind_a_proxy("http://169.254.169.254/token".to_owned()).await;
     let client = client(&proxy, &["169.254.169.254"]);
     client.component_at(REGISTRY, &Credentials::anonymous()).await.unwrap_err();
-    assert_eq!(proxy.count("GET http://169.254.169.254/token"), 1, "{:?}", proxy.seen());
+    assert_eq!(proxy.count("GET http://169.254.169.254/token"), 1, "{:?}", proxy.requests());
 }
 
 #[tokio::test]
 async fn a_token_service_of_the_registry_sends_nobody_to_an_internal_address() {
     for host in INTERNAL {
         let location = format!("http://{host}/latest");
-        let proxy = Server::start(move |seen| {
-            if seen.path.contains("/token") {
+        let proxy = Server::start(move |request| {
+            if request.path.contains("/token") {
                 return Reply::status(307).header("Location", location.clone());
             }
             let realm = format!(r#"Bearer realm="http://{REGISTRY}/token",service="s""#);
@@ -123,9 +123,12 @@ async fn a_token_service_of_the_registry_sends_nobody_to_an_internal_address() {
 }
 
 fn all_for_the_registry(proxy: &Server, realm: &str) {
-    let seen = proxy.seen();
+    let requests = proxy.requests();
     let home = format!("http://{REGISTRY}/");
-    assert!(!seen.is_empty() && seen.iter().all(|seen| seen.path.starts_with(&home)), "{realm}: {seen:?}");
+    assert!(
+        !requests.is_empty() && requests.iter().all(|request| request.path.starts_with(&home)),
+        "{realm}: {requests:?}"
+    );
 }
 
 /// Without a proxy, to a port where somebody listens.
@@ -146,5 +149,5 @@ async fn a_name_and_a_number_of_this_machine_lead_nowhere() {
             assert_eq!(error.reason(), Reason::SourceHostRefused, "{host}: {error}");
         }
     }
-    assert!(thief.seen().is_empty(), "{:?}", thief.seen());
+    assert!(thief.requests().is_empty(), "{:?}", thief.requests());
 }

@@ -12,7 +12,7 @@ use crate::{
     Client,
     artifacts::{Repository, chart},
     component::MANIFEST,
-    server::{Reply, Seen, Server},
+    server::{ReceivedRequest, Reply, Server},
 };
 
 const PAGE: &str = "<!DOCTYPE html><html><body>Back soon</body></html>";
@@ -28,26 +28,30 @@ fn sign_on() -> Reply {
 }
 
 /// Starts a registry and a repository with one chart. While `is_down`, requests that match `is_wrong` get `wrong`.
-async fn source(is_down: &Arc<AtomicBool>, is_wrong: fn(&Seen) -> bool, wrong: fn() -> Reply) -> Server {
+async fn source(
+    is_down: &Arc<AtomicBool>,
+    is_wrong: fn(&ReceivedRequest) -> bool,
+    wrong: fn() -> Reply,
+) -> Server {
     let mut repository = Repository::default();
     repository.chart("1.0.0", "demo", "1.0.0");
     let is_down = Arc::clone(is_down);
-    Server::start(move |seen| {
-        if is_down.load(Ordering::SeqCst) && is_wrong(seen) {
+    Server::start(move |request| {
+        if is_down.load(Ordering::SeqCst) && is_wrong(request) {
             return wrong();
         }
-        if seen.path.starts_with("/token") {
+        if request.path.starts_with("/token") {
             return Reply::ok(r#"{"token":"t"}"#);
         }
-        if seen.path.starts_with("/v2/") && seen.authorization.as_deref() != Some("Bearer t") {
-            let realm = format!(r#"Bearer realm="http://{}/token""#, seen.host);
+        if request.path.starts_with("/v2/") && request.authorization.as_deref() != Some("Bearer t") {
+            let realm = format!(r#"Bearer realm="http://{}/token""#, request.host);
             return Reply::status(401).header("WWW-Authenticate", realm);
         }
-        match seen.path.as_str() {
+        match request.path.as_str() {
             "/charts/index.yaml" => Reply::ok("entries: {demo: [{version: 1.0.0, urls: [demo.tgz]}]}"),
             "/charts/demo.tgz" => Reply::ok(chart("demo", "1.0.0")),
             "/manifest.yaml" => Reply::ok(MANIFEST),
-            _ => repository.serve(PATH, seen),
+            _ => repository.serve(PATH, request),
         }
     })
     .await
@@ -65,18 +69,18 @@ fn sources(server: &Server) -> [ChartSource; 2] {
     ]
 }
 
-type RequestPredicate = fn(&Seen) -> bool;
+type RequestPredicate = fn(&ReceivedRequest) -> bool;
 
 type ReplyFactory = fn() -> Reply;
 
 #[tokio::test]
 async fn a_wrong_answer_is_tried_again_and_never_cached() {
     let places: [(&str, usize, RequestPredicate); 5] = [
-        ("token", 0, |seen| seen.path.starts_with("/token")),
-        ("manifest", 0, |seen| seen.path.contains("/manifests/") && seen.authorization.is_some()),
-        ("blob", 0, |seen| seen.path.contains("/blobs/")),
-        ("index", 1, |seen| seen.path.ends_with("index.yaml")),
-        ("archive", 1, |seen| seen.path.contains(".tgz")),
+        ("token", 0, |request| request.path.starts_with("/token")),
+        ("manifest", 0, |request| request.path.contains("/manifests/") && request.authorization.is_some()),
+        ("blob", 0, |request| request.path.contains("/blobs/")),
+        ("index", 1, |request| request.path.ends_with("index.yaml")),
+        ("archive", 1, |request| request.path.contains(".tgz")),
     ];
     let broken_archive = || Reply::ok(b"\x1f\x8b broken".to_vec());
     let json_error = || Reply::ok(r#"{"error":"maintenance"}"#);
@@ -150,16 +154,16 @@ async fn a_right_that_is_granted_later_takes_effect_at_the_next_try() {
     let granted = Arc::clone(&is_granted);
     let mut repository = Repository::default();
     repository.chart("1.0.0", "demo", "1.0.0");
-    let server = Server::start(move |seen| {
-        if seen.path.starts_with("/token") {
+    let server = Server::start(move |request| {
+        if request.path.starts_with("/token") {
             let token = if granted.load(Ordering::SeqCst) { "new" } else { "old" };
             return Reply::ok(format!(r#"{{"token":"{token}","expires_in":3600}}"#));
         }
-        match seen.authorization.as_deref() {
-            Some("Bearer new") => repository.serve(PATH, seen),
+        match request.authorization.as_deref() {
+            Some("Bearer new") => repository.serve(PATH, request),
             Some(_) => Reply::status(403),
             None => {
-                let realm = format!(r#"Bearer realm="http://{}/token""#, seen.host);
+                let realm = format!(r#"Bearer realm="http://{}/token""#, request.host);
                 Reply::status(401).header("WWW-Authenticate", realm)
             }
         }
@@ -182,16 +186,16 @@ async fn a_cached_token_that_is_refused_is_replaced_within_the_same_try() {
     let rotated = Arc::clone(&is_rotated);
     let mut repository = Repository::default();
     repository.chart("1.0.0", "demo", "1.0.0");
-    let server = Server::start(move |seen| {
+    let server = Server::start(move |request| {
         let token = if rotated.load(Ordering::SeqCst) { "new" } else { "old" };
-        if seen.path.starts_with("/token") {
+        if request.path.starts_with("/token") {
             return Reply::ok(format!(r#"{{"token":"{token}","expires_in":3600}}"#));
         }
-        match seen.authorization.as_deref() {
-            Some(shown) if shown.ends_with(token) => repository.serve(PATH, seen),
+        match request.authorization.as_deref() {
+            Some(shown) if shown.ends_with(token) => repository.serve(PATH, request),
             Some(_) => Reply::status(403),
             None => {
-                let realm = format!(r#"Bearer realm="http://{}/token""#, seen.host);
+                let realm = format!(r#"Bearer realm="http://{}/token""#, request.host);
                 Reply::status(401).header("WWW-Authenticate", realm)
             }
         }

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{
     Client,
     artifacts::{CHART_CONFIG, MANIFEST, Repository, chart},
-    server::{Reply, Seen, Server},
+    server::{ReceivedRequest, Reply, Server},
 };
 
 const PATH: &str = "charts/demo";
@@ -28,21 +28,22 @@ fn with_chart() -> Repository {
 }
 
 /// A registry whose token service gives a token for exactly the scope that the challenge names.
-async fn scoped(scope_of: fn(&Seen) -> String) -> Server {
+async fn scoped(scope_of: fn(&ReceivedRequest) -> String) -> Server {
     let repository = with_chart();
-    Server::start(move |seen| {
-        if let Some(query) = seen.path.strip_prefix("/token?") {
+    Server::start(move |request| {
+        if let Some(query) = request.path.strip_prefix("/token?") {
             let scopes: Vec<String> = url::form_urlencoded::parse(query.as_bytes())
                 .filter(|(name, _)| name == "scope")
                 .map(|(_, value)| value.into_owned())
                 .collect();
             return Reply::ok(json!({"token": scopes.join(" ").replace(' ', "|")}).to_string());
         }
-        let scope = scope_of(seen);
-        if seen.authorization == Some(format!("Bearer {}", scope.replace(' ', "|"))) {
-            return repository.serve(PATH, seen);
+        let scope = scope_of(request);
+        if request.authorization == Some(format!("Bearer {}", scope.replace(' ', "|"))) {
+            return repository.serve(PATH, request);
         }
-        let challenge = format!(r#"Bearer realm="http://{}/token",service="r",scope="{scope}""#, seen.host);
+        let challenge =
+            format!(r#"Bearer realm="http://{}/token",service="r",scope="{scope}""#, request.host);
         Reply::status(401).header("WWW-Authenticate", challenge)
     })
     .await
@@ -50,10 +51,10 @@ async fn scoped(scope_of: fn(&Seen) -> String) -> Server {
 
 #[tokio::test]
 async fn the_scope_of_the_challenge_is_requested() {
-    let scopes: [fn(&Seen) -> String; 4] = [
+    let scopes: [fn(&ReceivedRequest) -> String; 4] = [
         // Azure: a list of tags needs another right than a pull.
-        |seen| {
-            let right = if seen.path.contains("/tags/list") { "metadata_read" } else { "pull" };
+        |request| {
+            let right = if request.path.contains("/tags/list") { "metadata_read" } else { "pull" };
             format!("repository:{PATH}:{right}")
         },
         // Artifactory: the registry knows the repository by another name.
@@ -79,8 +80,8 @@ async fn the_scope_of_the_challenge_is_requested() {
 async fn a_registry_that_refuses_head_is_asked_by_get() {
     for status in [400, 403, 404, 405, 501] {
         let repository = with_chart();
-        let server = Server::start(move |seen| {
-            if seen.method == "HEAD" { Reply::status(status) } else { repository.serve(PATH, seen) }
+        let server = Server::start(move |request| {
+            if request.method == "HEAD" { Reply::status(status) } else { repository.serve(PATH, request) }
         })
         .await;
         let anonymous = Credentials::anonymous();
@@ -117,7 +118,7 @@ async fn of_an_index_the_only_chart_is_read() {
         let read = async |charts| {
             let mut repository = Repository::default();
             index(&mut repository, charts, is_typed);
-            let server = Server::start(move |seen| repository.serve(PATH, seen)).await;
+            let server = Server::start(move |request| repository.serve(PATH, request)).await;
             let client = Client::new(&[&server]);
             client.artifacts.chart(&oci(&server, "both"), &Credentials::anonymous()).await
         };
@@ -145,7 +146,7 @@ async fn files_beside_manifests_are_left_out() {
     let mut repository = Repository::default();
     repository.artifact("1", "application/vnd.unknown.config.v1+json", &layers);
     repository.artifact("2", "application/vnd.unknown.config.v1+json", &layers[..1]);
-    let server = Server::start(move |seen| repository.serve(PATH, seen)).await;
+    let server = Server::start(move |request| repository.serve(PATH, request)).await;
     let client = Client::new(&[&server]);
     let read = async |tag: &str| {
         let source = ManifestsSource::Oci(format!("{}/{PATH}:{tag}", server.address()).parse().unwrap());
@@ -167,7 +168,7 @@ fn repository_at(url: &str) -> ChartSource {
 
 #[tokio::test]
 async fn the_query_of_a_repository_goes_to_index_and_charts_and_is_in_no_message() {
-    let server = Server::start(|seen| match seen.path.as_str() {
+    let server = Server::start(|request| match request.path.as_str() {
         "/charts/index.yaml?token=hunter2" => Reply::ok(
             "entries: {demo: [{version: 1.0.0, urls: [demo.tgz]}], none: [{version: 1.0.0, urls: [x]}]}",
         ),
@@ -199,8 +200,8 @@ async fn the_bound_on_silence_is_not_for_the_first_byte() {
 
 #[tokio::test]
 async fn refused_addresses_are_reported_with_the_reason() {
-    let server = Server::start(|seen| match seen.path.as_str() {
-        "/user" => Reply::status(302).header("Location", format!("http://me:hush@{}/x", seen.host)),
+    let server = Server::start(|request| match request.path.as_str() {
+        "/user" => Reply::status(302).header("Location", format!("http://me:hush@{}/x", request.host)),
         "/scheme" => Reply::status(302).header("Location", "ftp://mirror.example/x"),
         "/http" => Reply::status(302).header("Location", "http://mirror.example/x"),
         "/host" => Reply::status(302).header("Location", "https://mirror.example/x"),

@@ -13,9 +13,9 @@ use axum::{
 };
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// A request that came.
+/// A request that the server received.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     /// Path and query.
     pub(crate) path: String,
@@ -50,30 +50,30 @@ impl Reply {
     }
 }
 
-type Script = dyn Fn(&Seen) -> Reply + Send + Sync;
+type Script = dyn Fn(&ReceivedRequest) -> Reply + Send + Sync;
 
 #[derive(Clone)]
 struct Shared {
     script: Arc<Script>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 /// The server; it ends when this is dropped.
 pub(crate) struct Server {
     address: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    pub(crate) async fn start(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let shared = Shared { script: Arc::new(script), seen: seen.clone() };
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let shared = Shared { script: Arc::new(script), requests: requests.clone() };
         let app = Router::new().fallback(answer).with_state(shared);
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { address, seen, task }
+        Self { address, requests, task }
     }
 
     /// `127.0.0.1:PORT`.
@@ -81,15 +81,15 @@ impl Server {
         &self.address
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
     /// How many requests began so: `GET /v2/…`.
     pub(crate) fn count(&self, beginning: &str) -> usize {
-        self.seen()
+        self.requests()
             .iter()
-            .filter(|seen| format!("{} {}", seen.method, seen.path).starts_with(beginning))
+            .filter(|request| format!("{} {}", request.method, request.path).starts_with(beginning))
             .count()
     }
 }
@@ -103,7 +103,7 @@ impl Drop for Server {
 async fn answer(State(shared): State<Shared>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let header = |name| parts.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
-    let seen = Seen {
+    let received = ReceivedRequest {
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
         host: header(HOST).unwrap_or_default(),
@@ -112,8 +112,8 @@ async fn answer(State(shared): State<Shared>, request: Request) -> Response<Body
         range: header(RANGE),
         body: axum::body::to_bytes(body, 64 << 20).await.unwrap(),
     };
-    let reply = (shared.script)(&seen);
-    shared.seen.lock().unwrap().push(seen);
+    let reply = (shared.script)(&received);
+    shared.requests.lock().unwrap().push(received);
     let mut response = Response::builder().status(reply.status);
     for (name, value) in reply.headers {
         response = response.header(name, value);

@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::{
     Client,
     component::{Component, MANIFEST, NAME, REPOSITORY, VERSION},
-    sample::{self, Wish},
-    server::{Reply, Seen, Server},
+    sample::{self, SignatureOptions},
+    server::{ReceivedRequest, Reply, Server},
 };
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -38,8 +38,8 @@ async fn a_registry_that_does_not_answer_is_not_taken_for_one_without_signatures
     ] {
         for part in [".sig", "/referrers/"] {
             let component = Component::new();
-            let server = Server::start(move |seen| {
-                if seen.path.contains(part) { Reply::status(status) } else { component.serve(seen) }
+            let server = Server::start(move |request| {
+                if request.path.contains(part) { Reply::status(status) } else { component.serve(request) }
             })
             .await;
             let client = Client::new(&[&server]);
@@ -53,7 +53,7 @@ async fn a_registry_that_does_not_answer_is_not_taken_for_one_without_signatures
 async fn bundles_are_found_by_the_api_for_what_refers_to_an_artifact() {
     let key = KeyPair::generate().unwrap();
     let component = Component::new();
-    let bundle = sample::key_bundle(&key, &Wish::of(&digest(&component).hex())).to_string();
+    let bundle = sample::key_bundle(&key, &SignatureOptions::of(&digest(&component).hex())).to_string();
     let layer = json!({"mediaType": sample::BUNDLE, "digest": Digest::of(bundle.as_bytes()), "size": 1});
     let artifact = json!({"schemaVersion": 2, "config": layer, "layers": [layer]}).to_string();
     let entry = |kind: &str, digest: Digest| {
@@ -67,15 +67,15 @@ async fn bundles_are_found_by_the_api_for_what_refers_to_an_artifact() {
     let index = json!({"schemaVersion": 2, "manifests": [others, entry(sample::BUNDLE, found)]}).to_string();
     let asked = format!("{REPOSITORY}/referrers/{}?", digest(&component));
     let counted = asked.clone();
-    let script = move |seen: &Seen| {
-        if seen.path.starts_with(&asked) {
+    let script = move |request: &ReceivedRequest| {
+        if request.path.starts_with(&asked) {
             Reply::ok(index.clone()).header("Content-Type", INDEX)
-        } else if seen.path == format!("{REPOSITORY}/manifests/{found}") {
+        } else if request.path == format!("{REPOSITORY}/manifests/{found}") {
             Reply::ok(artifact.clone())
-        } else if seen.path == format!("{REPOSITORY}/blobs/{}", Digest::of(bundle.as_bytes())) {
+        } else if request.path == format!("{REPOSITORY}/blobs/{}", Digest::of(bundle.as_bytes())) {
             Reply::ok(bundle.clone())
         } else {
-            component.serve(seen)
+            component.serve(request)
         }
     };
     let server = Server::start(script).await;
@@ -91,7 +91,7 @@ async fn bundles_are_found_by_the_api_for_what_refers_to_an_artifact() {
 #[tokio::test]
 async fn nothing_that_an_unsigned_artifact_names_is_read() {
     let component = Component::new();
-    let server = Server::start(move |seen| component.serve(seen)).await;
+    let server = Server::start(move |request| component.serve(request)).await;
     let client = Client::new(&[&server]);
     let trusting = client.artifacts.trusting(trust(&KeyPair::generate().unwrap()));
     assert_eq!(read(&trusting, &server).await.unwrap_err().reason(), Reason::SignatureMissing);

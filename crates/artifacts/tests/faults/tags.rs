@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     Client,
-    server::{Reply, Seen, Server},
+    server::{ReceivedRequest, Reply, Server},
 };
 
 const LIST: &str = "/v2/charts/demo/tags/list";
@@ -26,10 +26,10 @@ fn page(tags: &[&str], next: Option<String>) -> Reply {
 }
 
 /// Three pages of tags, and a manifest under each of them.
-fn paged(seen: &Seen) -> Reply {
-    match seen.path.split_once("last=").map(|(_, last)| last) {
-        _ if seen.path.contains("/manifests/") => {
-            Reply::ok(json!({"schemaVersion": 2, "annotations": {"path": seen.path}}).to_string())
+fn paged(request: &ReceivedRequest) -> Reply {
+    match request.path.split_once("last=").map(|(_, last)| last) {
+        _ if request.path.contains("/manifests/") => {
+            Reply::ok(json!({"schemaVersion": 2, "annotations": {"path": request.path}}).to_string())
         }
         None => page(&["1.0.0", "latest"], Some(format!("{LIST}?n=1000&last=a"))),
         Some("a") => page(&["1.3.0"], Some(format!("{LIST}?n=1000&last=b"))),
@@ -63,24 +63,24 @@ async fn a_page_on_another_host_is_not_fetched() {
     let server = Server::start(move |_| page(&["1.0.0"], Some(next.clone()))).await;
     let error = resolve(&Client::new(&[&server, &elsewhere]), &server, "*").await.unwrap_err();
     assert_eq!(error.reason(), Reason::SourceHostRefused, "{error}");
-    assert!(elsewhere.seen().is_empty());
+    assert!(elsewhere.requests().is_empty());
 }
 
 #[tokio::test]
 async fn a_page_named_by_a_host_that_the_registry_redirects_to_does_not_get_the_credentials_of_the_registry()
 {
-    let elsewhere = Server::start(|seen| {
-        if seen.path.contains("last=") {
+    let elsewhere = Server::start(|request| {
+        if request.path.contains("last=") {
             page(&["9.9.9"], None)
         } else {
-            page(&["1.0.0"], Some(format!("http://{}{LIST}?last=a", seen.host)))
+            page(&["1.0.0"], Some(format!("http://{}{LIST}?last=a", request.host)))
         }
     })
     .await;
     let address = elsewhere.address().to_owned();
-    let server = Server::start(move |seen| match seen.authorization {
+    let server = Server::start(move |request| match request.authorization {
         None => Reply::status(401).header("WWW-Authenticate", "Basic"),
-        Some(_) => Reply::status(307).header("Location", format!("http://{address}{}", seen.path)),
+        Some(_) => Reply::status(307).header("Location", format!("http://{address}{}", request.path)),
     })
     .await;
     let client = Client::with(&[&server, &elsewhere], |config| {
@@ -90,8 +90,8 @@ async fn a_page_named_by_a_host_that_the_registry_redirects_to_does_not_get_the_
     let versions = ChartVersions::Oci(format!("{}/charts/demo", server.address()).parse().unwrap());
     let resolved = client.artifacts.resolve(&versions, &"*".parse().unwrap(), &credentials).await;
     assert_eq!(resolved.unwrap_err().reason(), Reason::SourceHostRefused);
-    assert_eq!(elsewhere.seen().len(), 1, "the redirect is followed, the next page is not");
-    assert!(elsewhere.seen().iter().all(|seen| seen.authorization.is_none()));
+    assert_eq!(elsewhere.requests().len(), 1, "the redirect is followed, the next page is not");
+    assert!(elsewhere.requests().iter().all(|request| request.authorization.is_none()));
 }
 
 #[tokio::test]

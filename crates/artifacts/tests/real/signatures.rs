@@ -16,7 +16,7 @@ use crate::{
     Setup,
     charts::{helm, packaged},
     components::http,
-    sample::{self, ISSUER, SUBJECT, Sigstore, Wish},
+    sample::{self, ISSUER, SUBJECT, SignatureOptions, Sigstore},
 };
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -24,13 +24,13 @@ const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const YAML: &str = "kind: ConfigMap\n";
 
 /// A repository with one artifact of manifests.
-struct Place {
+struct SignedRepository {
     setup: Setup,
     digest: Digest,
     manifest: String,
 }
 
-impl Place {
+impl SignedRepository {
     async fn new() -> Self {
         let setup = Setup::new().await;
         let layers = [blob(&setup, "application/yaml", YAML).await];
@@ -84,91 +84,97 @@ impl Place {
 
 #[tokio::test]
 async fn only_what_one_of_the_keys_signed_is_read() {
-    let place = Place::new().await;
+    let repository = SignedRepository::new().await;
     let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-    let missing = place.read_trusting(by(&[&key])).await.unwrap_err();
+    let missing = repository.read_trusting(by(&[&key])).await.unwrap_err();
     assert_eq!(missing.reason(), Reason::SignatureMissing, "{missing}");
     assert!(missing.retry_after().is_some(), "nobody tells of a signature that comes later");
 
-    place.cosign(&[sample::key_cosign(&other, &place.digest.hex())]).await;
-    let foreign = place.read_trusting(by(&[&key])).await.unwrap_err();
+    repository.cosign(&[sample::key_cosign(&other, &repository.digest.hex())]).await;
+    let foreign = repository.read_trusting(by(&[&key])).await.unwrap_err();
     assert_eq!(foreign.reason(), Reason::SignatureInvalid, "{foreign}");
-    assert_eq!(place.read_trusting(by(&[&key, &other])).await.unwrap().yaml, YAML);
+    assert_eq!(repository.read_trusting(by(&[&key, &other])).await.unwrap().yaml, YAML);
 
-    place.cosign(&[sample::key_cosign(&key, &Digest::of(b"elsewhere").hex())]).await;
-    let elsewhere = place.read_trusting(by(&[&key])).await.unwrap_err();
+    repository.cosign(&[sample::key_cosign(&key, &Digest::of(b"elsewhere").hex())]).await;
+    let elsewhere = repository.read_trusting(by(&[&key])).await.unwrap_err();
     assert_eq!(elsewhere.reason(), Reason::SignatureInvalid, "{elsewhere}");
 
-    let both = [&other, &key].map(|key| sample::key_cosign(key, &place.digest.hex()));
-    place.cosign(&both).await;
-    assert_eq!(place.read_trusting(by(&[&key])).await.unwrap().yaml, YAML);
+    let both = [&other, &key].map(|key| sample::key_cosign(key, &repository.digest.hex()));
+    repository.cosign(&both).await;
+    assert_eq!(repository.read_trusting(by(&[&key])).await.unwrap().yaml, YAML);
 }
 
 #[tokio::test]
 async fn what_others_brought_into_the_cache_and_what_another_key_signed_is_looked_at_anew() {
-    let place = Place::new().await;
+    let repository = SignedRepository::new().await;
     let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-    let trusting = |key: &KeyPair| place.setup.artifacts.trusting(Arc::new(by(&[key])));
-    assert_eq!(place.read(&place.setup.artifacts).await.unwrap().digest, place.digest);
-    assert_eq!(place.read(&trusting(&key)).await.unwrap_err().reason(), Reason::SignatureMissing);
-    place.cosign(&[sample::key_cosign(&key, &place.digest.hex())]).await;
-    place.read(&trusting(&key)).await.unwrap();
-    assert_eq!(place.read(&trusting(&other)).await.unwrap_err().reason(), Reason::SignatureInvalid);
+    let trusting = |key: &KeyPair| repository.setup.artifacts.trusting(Arc::new(by(&[key])));
+    assert_eq!(repository.read(&repository.setup.artifacts).await.unwrap().digest, repository.digest);
+    assert_eq!(repository.read(&trusting(&key)).await.unwrap_err().reason(), Reason::SignatureMissing);
+    repository.cosign(&[sample::key_cosign(&key, &repository.digest.hex())]).await;
+    repository.read(&trusting(&key)).await.unwrap();
+    assert_eq!(repository.read(&trusting(&other)).await.unwrap_err().reason(), Reason::SignatureInvalid);
     // What passed is remembered: the signature does not have to be there for ever.
-    place.cosign(&[]).await;
-    place.read(&trusting(&key)).await.unwrap();
-    assert_eq!(place.read(&trusting(&other)).await.unwrap_err().reason(), Reason::SignatureMissing);
+    repository.cosign(&[]).await;
+    repository.read(&trusting(&key)).await.unwrap();
+    assert_eq!(repository.read(&trusting(&other)).await.unwrap_err().reason(), Reason::SignatureMissing);
 }
 
 #[tokio::test]
 async fn bundles_among_the_referrers_count_by_key_and_by_identity() {
-    let place = Place::new().await;
+    let repository = SignedRepository::new().await;
     let (sigstore, key) = (Sigstore::new(), KeyPair::generate().unwrap());
-    let wish = Wish::of(&place.digest.hex());
-    place.refer(&sample::key_bundle(&key, &wish)).await;
-    assert_eq!(place.read_trusting(by(&[&key])).await.unwrap().yaml, YAML);
-    let found = place.read_trusting(by_identity(&sigstore, SUBJECT)).await.unwrap_err();
+    let options = SignatureOptions::of(&repository.digest.hex());
+    repository.refer(&sample::key_bundle(&key, &options)).await;
+    assert_eq!(repository.read_trusting(by(&[&key])).await.unwrap().yaml, YAML);
+    let found = repository.read_trusting(by_identity(&sigstore, SUBJECT)).await.unwrap_err();
     assert_eq!(found.reason(), Reason::SignatureInvalid, "{found}");
 
-    place.refer(&sigstore.bundle(&wish)).await;
-    assert_eq!(place.read_trusting(by_identity(&sigstore, SUBJECT)).await.unwrap().yaml, YAML);
-    let found = place.read_trusting(by_identity(&sigstore, "https://example.org/another")).await.unwrap_err();
+    repository.refer(&sigstore.bundle(&options)).await;
+    assert_eq!(repository.read_trusting(by_identity(&sigstore, SUBJECT)).await.unwrap().yaml, YAML);
+    let found =
+        repository.read_trusting(by_identity(&sigstore, "https://example.org/another")).await.unwrap_err();
     assert!(found.to_string().contains("by another identity"), "{found}");
 }
 
 #[tokio::test]
 async fn signatures_without_keys_count_under_cosigns_tag() {
-    let place = Place::new().await;
+    let repository = SignedRepository::new().await;
     let sigstore = Sigstore::new();
-    place.cosign(&[sigstore.cosign(&Wish::of(&place.digest.hex()))]).await;
-    assert_eq!(place.read_trusting(by_identity(&sigstore, SUBJECT)).await.unwrap().yaml, YAML);
-    let found = place.read_trusting(by_identity(&Sigstore::new(), SUBJECT)).await.unwrap_err();
+    repository.cosign(&[sigstore.cosign(&SignatureOptions::of(&repository.digest.hex()))]).await;
+    assert_eq!(repository.read_trusting(by_identity(&sigstore, SUBJECT)).await.unwrap().yaml, YAML);
+    let found = repository.read_trusting(by_identity(&Sigstore::new(), SUBJECT)).await.unwrap_err();
     assert_eq!(found.reason(), Reason::SignatureInvalid, "{found}");
 }
 
 #[tokio::test]
 async fn signatures_that_are_too_large_or_too_many_or_unreadable_do_not_count() {
-    let place = Place::new().await;
+    let repository = SignedRepository::new().await;
     let key = KeyPair::generate().unwrap();
-    let good = sample::key_cosign(&key, &place.digest.hex());
+    let good = sample::key_cosign(&key, &repository.digest.hex());
     let refused = async |problem: &str| {
-        let found = place.read_trusting(by(&[&key])).await.unwrap_err();
+        let found = repository.read_trusting(by(&[&key])).await.unwrap_err();
         assert_eq!(found.reason(), Reason::SignatureInvalid, "{found}");
         assert!(found.to_string().contains(problem), "{found}");
     };
-    place.cosign(&vec![good.clone(); 65]).await;
+    repository.cosign(&vec![good.clone(); 65]).await;
     refused("more than 64").await;
-    place.cosign(&[(format!("{}{}", good.0, " ".repeat(256 << 10)), good.1.clone())]).await;
+    repository.cosign(&[(format!("{}{}", good.0, " ".repeat(256 << 10)), good.1.clone())]).await;
     refused("too large").await;
-    let tag = format!("sha256-{}.sig", place.digest.hex());
-    put(&place.setup, &tag, MANIFEST, &json!({"layers": [], "padding": " ".repeat(4 << 20)}).to_string())
-        .await;
+    let tag = format!("sha256-{}.sig", repository.digest.hex());
+    put(
+        &repository.setup,
+        &tag,
+        MANIFEST,
+        &json!({"layers": [], "padding": " ".repeat(4 << 20)}).to_string(),
+    )
+    .await;
     refused("too large").await;
-    put(&place.setup, &tag, MANIFEST, "[]").await;
+    put(&repository.setup, &tag, MANIFEST, "[]").await;
     refused("invalid").await;
     // None of it keeps a good one from counting.
-    place.refer(&sample::key_bundle(&key, &Wish::of(&place.digest.hex()))).await;
-    assert_eq!(place.read_trusting(by(&[&key])).await.unwrap().yaml, YAML);
+    repository.refer(&sample::key_bundle(&key, &SignatureOptions::of(&repository.digest.hex()))).await;
+    assert_eq!(repository.read_trusting(by(&[&key])).await.unwrap().yaml, YAML);
 }
 
 #[tokio::test]
@@ -211,8 +217,9 @@ async fn a_signed_chart_does_not_pass_as_another_one_or_as_another_version() {
     let archive = packaged(setup.directory.path(), "1.0.0+build.5");
     let remote = format!("oci://{}/charts", setup.registry.address());
     helm(setup.directory.path(), &["push", archive.to_str().unwrap(), &remote, "--plain-http"]);
-    let place = |repository: &str| format!("http://{}/v2/charts/{repository}", setup.registry.address());
-    let pulled = http().get(format!("{}/manifests/1.0.0_build.5", place("demo"))).header("Accept", MANIFEST);
+    let address = |repository: &str| format!("http://{}/v2/charts/{repository}", setup.registry.address());
+    let pulled =
+        http().get(format!("{}/manifests/1.0.0_build.5", address("demo"))).header("Accept", MANIFEST);
     let manifest = pulled.send().await.unwrap().bytes().await.unwrap();
     let text = std::str::from_utf8(&manifest).unwrap();
     let named: Value = serde_json::from_str(text).unwrap();
@@ -220,15 +227,15 @@ async fn a_signed_chart_does_not_pass_as_another_one_or_as_another_version() {
     for repository in ["demo", "shop"] {
         for blob in &blobs {
             let digest = blob["digest"].as_str().unwrap();
-            let content = http().get(format!("{}/blobs/{digest}", place("demo"))).send().await.unwrap();
-            let upload = format!("{}/blobs/uploads/?digest={digest}", place(repository));
+            let content = http().get(format!("{}/blobs/{digest}", address("demo"))).send().await.unwrap();
+            let upload = format!("{}/blobs/uploads/?digest={digest}", address(repository));
             let put = http().post(upload).body(content.bytes().await.unwrap()).send().await.unwrap();
             put.error_for_status().unwrap();
         }
         for tag in ["1.0.0_build.5", "1.5.0", "stable", "1.0"] {
-            put_at(&place(repository), tag, MANIFEST, text).await;
+            put_at(&address(repository), tag, MANIFEST, text).await;
         }
-        sign(&place(repository), &key, Digest::of(&manifest)).await;
+        sign(&address(repository), &key, Digest::of(&manifest)).await;
     }
     let read = async |artifacts: &kyma_artifacts::Artifacts, at: &str| {
         let reference = format!("{}/charts/{at}", setup.registry.address()).parse().unwrap();
@@ -261,8 +268,11 @@ async fn content_that_carries_no_signatures_is_refused_before_it_is_fetched() {
     let source = ChartSource::Archive { url, digest: None };
     let chart = trusting.chart(&source, &Credentials::anonymous()).await.unwrap_err();
     assert_eq!(chart.reason(), Reason::VerificationInvalid);
-    let place = Place::new().await;
-    assert_eq!(place.read_trusting(Trust::nobody()).await.unwrap_err().reason(), Reason::VerificationInvalid);
+    let repository = SignedRepository::new().await;
+    assert_eq!(
+        repository.read_trusting(Trust::nobody()).await.unwrap_err().reason(),
+        Reason::VerificationInvalid
+    );
 }
 
 fn by(keys: &[&KeyPair]) -> Trust {

@@ -32,10 +32,10 @@ pub(crate) struct Standing {
 
 /// Where the render of a request is, or is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Here it is.
-    Held(usize),
-    /// It is not kept; here is place for it.
+pub(crate) enum RenderLocation {
+    /// It is kept at this index.
+    Kept(usize),
+    /// It is not kept; this index is free for it.
     Free(usize),
 }
 
@@ -83,10 +83,10 @@ impl Standing {
     }
 
     /// Where the render of this request is, or is to be, among what these Secrets hold.
-    pub(crate) fn place(&self, held: &[Option<Entry>], request: &str) -> Place {
+    pub(crate) fn locate(&self, held: &[Option<Entry>], request: &str) -> RenderLocation {
         let mut entries = held.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.as_ref()?)));
         if let Some((at, entry)) = entries.find(|(_, entry)| entry.request == request) {
-            return if self.takes(entry) { Place::Held(at) } else { Place::Free(at) };
+            return if self.takes(entry) { RenderLocation::Kept(at) } else { RenderLocation::Free(at) };
         }
         // Of two that were never installed the later one goes: the first may have left something that lasts.
         let dearness = |at: usize| match &held[at] {
@@ -95,7 +95,7 @@ impl Standing {
             Some(entry) if !self.needs(entry) => (2, held.len() - at),
             Some(_) => (3, held.len() - at),
         };
-        Place::Free((0..held.len()).min_by_key(|at| dearness(*at)).unwrap_or_default())
+        RenderLocation::Free((0..held.len()).min_by_key(|at| dearness(*at)).unwrap_or_default())
     }
 }
 
@@ -116,13 +116,13 @@ mod tests {
         /// Loads what is rendered from this request: gives its render, and whether it was kept.
         fn load(&mut self, request: &str) -> (String, bool) {
             let standing = Standing::of(&self.digests, self.kept.as_ref());
-            match standing.place(&self.held, request) {
-                Place::Held(at) => {
+            match standing.locate(&self.held, request) {
+                RenderLocation::Kept(at) => {
                     let entry = self.held[at].as_ref().unwrap();
                     assert_eq!(entry.request, request);
                     (entry.render.clone(), true)
                 }
-                Place::Free(at) => {
+                RenderLocation::Free(at) => {
                     self.renders += 1;
                     let render = format!("{request} {}", self.renders);
                     let after = Some(standing.installed().to_owned());
@@ -247,12 +247,12 @@ mod tests {
             (entry("foreign", None), false),
         ];
         for (held, expected) in rows {
-            let place = strict().place(&[Some(held.clone()), None, None], "r");
-            assert_eq!(place == Place::Held(0), expected, "{held:?}");
+            let location = strict().locate(&[Some(held.clone()), None, None], "r");
+            assert_eq!(location == RenderLocation::Kept(0), expected, "{held:?}");
         }
         let first = Standing::default().with_signatures(&made_here);
-        assert_eq!(first.place(&[Some(entry("foreign", Some("")))], "r"), Place::Free(0));
+        assert_eq!(first.locate(&[Some(entry("foreign", Some("")))], "r"), RenderLocation::Free(0));
         let lax = Standing::of(&digests, None);
-        assert_eq!(lax.place(&[Some(entry("foreign", Some("recorded")))], "r"), Place::Held(0));
+        assert_eq!(lax.locate(&[Some(entry("foreign", Some("recorded")))], "r"), RenderLocation::Kept(0));
     }
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::source::{config, push_yaml};
 use crate::verify::{look_again, until_told};
 use crate::world::{HUB_NAMESPACE, World, world};
-use sample::{ISSUER, SUBJECT, Sigstore, Wish};
+use sample::{ISSUER, SUBJECT, SignatureOptions, Sigstore};
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -81,24 +81,28 @@ async fn content_signed_by_an_identity_passes_by_the_operators_trust_root_and_ot
         let found = world.on_target("v1", "ConfigMap", "badge", "badge").await?;
         Ok(found.map(|found| found.data["data"]["level"].clone()))
     };
-    refer(world, "signed/badge", "1.0.0", |digest| stranger.bundle(&Wish::of(digest))).await?;
+    refer(world, "signed/badge", "1.0.0", |digest| stranger.bundle(&SignatureOptions::of(digest))).await?;
     world.apply("badge", spec("1.0.0")).await?;
     until_told(world, "badge", "SignatureInvalid", "not in the trust root").await?;
     let other = |digest: &str| {
-        sigstore.bundle(&Wish { issuer: "https://other.example.org".to_owned(), ..Wish::of(digest) })
+        sigstore.bundle(&SignatureOptions {
+            issuer: "https://other.example.org".to_owned(),
+            ..SignatureOptions::of(digest)
+        })
     };
     refer(world, "signed/badge", "1.0.0", other).await?;
     look_again(world, "badge", "2026-01-01T00:00:00Z").await?;
     until_told(world, "badge", "SignatureInvalid", "by another identity").await?;
     assert_eq!(level().await?, None);
 
-    refer(world, "signed/badge", "1.0.0", |digest| sigstore.bundle(&Wish::of(digest))).await?;
+    refer(world, "signed/badge", "1.0.0", |digest| sigstore.bundle(&SignatureOptions::of(digest))).await?;
     look_again(world, "badge", "2026-01-02T00:00:00Z").await?;
     world.ready("badge", "True", "Ready").await?;
     assert_eq!(level().await?, Some("one".into()));
     world.apply("badge", spec("2.0.0")).await?;
     world.ready("badge", "False", "SignatureMissing").await?;
-    refer(world, "signed/badge", "2.0.0", |digest| sigstore.stamped_bundle(&Wish::of(digest))).await?;
+    refer(world, "signed/badge", "2.0.0", |digest| sigstore.stamped_bundle(&SignatureOptions::of(digest)))
+        .await?;
     look_again(world, "badge", "2026-01-03T00:00:00Z").await?;
     world.ready("badge", "True", "Ready").await?;
     assert_eq!(level().await?, Some("two".into()), "with a timestamp in place of the log's time");

@@ -31,7 +31,7 @@ fn offer(
     live: &CustomResourceDefinition,
 ) -> Result<Option<CustomResourceDefinition>, Reason> {
     let kind = ComponentKind::new("example.com/v1", "Widget");
-    install(&Offer { module, version, kind: &kind, crd }, Some(live)).map_err(|because| because.reason)
+    install(&Offer { module, version, kind: &kind, crd }, Some(live)).map_err(|problem| problem.reason)
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Config, Configs, missing_config_reason};
 use crate::plan::lay_over_component;
-use crate::resolve::Because;
+use crate::resolve::ModuleProblem;
 use crate::selection::{Central, Selection, Wish};
 
 /// Maximum number of steps of all rules for one Kyma: half a second of processor time. The remaining rules count as
@@ -16,13 +16,13 @@ const MAX_STEPS_OF_A_KYMA: u64 = 10_000_000;
 
 /// An entry as it is in force.
 #[derive(Debug, Clone)]
-pub(crate) struct Governed {
+pub(crate) struct EffectiveEntry {
     /// The entry, with what was decided for it.
     pub(crate) wish: Wish,
     /// ModuleConfigs that hold for it, the one that wins last, and whether each objects.
     pub(crate) by: Vec<(String, bool)>,
     /// Why the entry is not followed.
-    pub(crate) objection: Option<Because>,
+    pub(crate) objection: Option<ModuleProblem>,
 }
 
 /// All entries in force in a Kyma with these labels.
@@ -30,7 +30,7 @@ pub(crate) fn govern_all(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
     selection: &Selection,
-) -> Vec<Governed> {
+) -> Vec<EffectiveEntry> {
     let mut steps = MAX_STEPS_OF_A_KYMA;
     let govern = |wish| govern_within(configs, labels, &selection.channel, wish, &mut steps);
     selection.wishes.iter().map(govern).collect()
@@ -42,7 +42,7 @@ pub(crate) fn govern(
     labels: &BTreeMap<String, String>,
     channel: &str,
     wish: &Wish,
-) -> Governed {
+) -> EffectiveEntry {
     govern_within(configs, labels, channel, wish, &mut MAX_STEPS_OF_A_KYMA.clone())
 }
 
@@ -52,7 +52,7 @@ fn govern_within(
     channel: &str,
     wish: &Wish,
     steps: &mut u64,
-) -> Governed {
+) -> EffectiveEntry {
     let holding = configs.holding(&wish.name, labels);
     let mut wish = wish.clone();
     for config in &holding {
@@ -60,7 +60,7 @@ fn govern_within(
     }
     wish.central = central(&holding);
     let entry = (!holding.is_empty() && wish.invalid.is_none()).then(|| entry(&wish, channel));
-    let objections: Vec<(&str, Option<Because>)> = holding
+    let objections: Vec<(&str, Option<ModuleProblem>)> = holding
         .iter()
         .map(|config| {
             let missing = configs.is_missing(&config.name).then(|| missing_config_reason(&config.name));
@@ -71,7 +71,7 @@ fn govern_within(
     let by = objections.iter().map(|(name, objection)| ((*name).to_owned(), objection.is_some())).collect();
     // The weightiest speaks.
     let objection = objections.into_iter().rev().find_map(|(_, objection)| objection);
-    Governed { wish, by, objection }
+    EffectiveEntry { wish, by, objection }
 }
 
 impl Configs {
@@ -128,13 +128,13 @@ fn entry(wish: &Wish, channel: &str) -> Value {
     Value::Object(entry)
 }
 
-fn object(config: &Config, entry: &Value, steps: &mut u64) -> Option<Because> {
+fn object(config: &Config, entry: &Value, steps: &mut u64) -> Option<ModuleProblem> {
     let name = &config.name;
     if let Some(why) = &config.invalid {
         let message = format!(
             "ModuleConfig {name} of this fleet cannot be used, and nothing is changed until it can: {why}"
         );
-        return Some(Because::error(Reason::ModuleConfigInvalid, message));
+        return Some(ModuleProblem::error(Reason::ModuleConfigInvalid, message));
     }
     let broken: Vec<String> = config.rules.iter().filter_map(|rule| rule.objection(entry, steps)).collect();
     let first = broken.first()?;
@@ -143,5 +143,5 @@ fn object(config: &Config, entry: &Value, steps: &mut u64) -> Option<Because> {
         count => format!(" (and {} more)", count - 1),
     };
     let message = format!("{first}{more}; so says ModuleConfig {name} of this fleet");
-    Some(Because::error(Reason::RuleViolated, message))
+    Some(ModuleProblem::error(Reason::RuleViolated, message))
 }

@@ -6,9 +6,9 @@ use kube::api::ObjectMeta;
 use kyma_api::{KymaStatus, Reason, annotations};
 use serde_json::json;
 
-use super::{Configs, Governed};
+use super::{Configs, EffectiveEntry};
 use crate::component::ComponentView;
-use crate::resolve::Because;
+use crate::resolve::ModuleProblem;
 
 /// Uids of ModuleConfigs by name.
 pub(crate) type ConfigUids = BTreeMap<String, String>;
@@ -55,7 +55,7 @@ pub(crate) fn recorded_of_kyma(
 }
 
 /// Returns the reason to keep a module unchanged while a recorded ModuleConfig is missing.
-pub(crate) fn missing_config_reason(name: &str) -> Because {
+pub(crate) fn missing_config_reason(name: &str) -> ModuleProblem {
     let message = if is_unreadable_record(name) {
         format!(
             "annotation {name} of the module's component cannot be read, so the module is not changed: set it to a \
@@ -67,17 +67,20 @@ pub(crate) fn missing_config_reason(name: &str) -> Because {
              this name to keep it, or create it and then delete it to lift it"
         )
     };
-    Because::warning(Reason::ModuleConfigMissing, message)
+    ModuleProblem::warning(Reason::ModuleConfigMissing, message)
 }
 
 /// Keeps modules unchanged whose recorded ModuleConfigs are missing, and keeps these on record.
-pub(crate) fn keep_under_missing(wishes: &mut [Governed], missing_configs: &BTreeMap<String, ConfigUids>) {
-    for governed in wishes {
-        let Some(missing_configs) = missing_configs.get(&governed.wish.name) else { continue };
+pub(crate) fn keep_under_missing(
+    wishes: &mut [EffectiveEntry],
+    missing_configs: &BTreeMap<String, ConfigUids>,
+) {
+    for effective in wishes {
+        let Some(missing_configs) = missing_configs.get(&effective.wish.name) else { continue };
         let Some(first) = missing_configs.keys().next() else { continue };
-        governed.objection.get_or_insert_with(|| missing_config_reason(first));
+        effective.objection.get_or_insert_with(|| missing_config_reason(first));
         for (name, uid) in missing_configs.iter().filter(|(name, _)| !is_unreadable_record(name)) {
-            governed.wish.central.configs.entry(name.clone()).or_insert_with(|| uid.clone());
+            effective.wish.central.configs.entry(name.clone()).or_insert_with(|| uid.clone());
         }
     }
 }
@@ -166,16 +169,16 @@ mod tests {
 
     #[test]
     fn a_missing_config_replaces_no_objection_and_stays_on_record() {
-        let rule = Because::error(Reason::RuleViolated, "stay in channel regular");
-        let governed = |objection| Governed { wish: Wish::of("keda"), by: Vec::new(), objection };
-        let mut wishes = [governed(Some(rule.clone())), governed(None)];
+        let rule = ModuleProblem::error(Reason::RuleViolated, "stay in channel regular");
+        let effective = |objection| EffectiveEntry { wish: Wish::of("keda"), by: Vec::new(), objection };
+        let mut wishes = [effective(Some(rule.clone())), effective(None)];
         let missing = uids(&[("gold", "1"), (UNREADABLE_RECORD, "")]);
         keep_under_missing(&mut wishes, &BTreeMap::from([("keda".to_owned(), missing)]));
         assert_eq!(wishes[0].objection.as_ref(), Some(&rule));
         assert_eq!(wishes[1].objection.as_ref().unwrap().reason, Reason::ModuleConfigMissing);
-        for governed in &wishes {
+        for effective in &wishes {
             assert_eq!(
-                governed.wish.central.configs,
+                effective.wish.central.configs,
                 uids(&[("gold", "1")]),
                 "an unreadable record names none"
             );

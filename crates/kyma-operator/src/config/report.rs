@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kyma_api::condition::{self, Status, Wanted, types};
+use kyma_api::condition::{self, DesiredCondition, Status, types};
 use kyma_api::{ModuleConfigStatus, Reason};
 
 use super::{Config, Standing};
@@ -27,17 +27,18 @@ pub(crate) fn next(
         None => (Status::True, Reason::Ready, "the ModuleConfig is in force"),
         Some(why) => (Status::False, Reason::ModuleConfigInvalid, why.as_str()),
     };
-    let wanted = Wanted { type_: types::READY, status, reason, message, observed_generation: generation };
+    let desired =
+        DesiredCondition { type_: types::READY, status, reason, message, observed_generation: generation };
     // Objects hold whole seconds.
     let now = Time(now.round(jiff::Unit::Second).unwrap_or(now));
-    let mut changed = condition::set(&mut conditions, &wanted, &now);
+    let mut changed = condition::set(&mut conditions, &desired, &now);
     changed |= if config.resource_rules.is_empty() {
         condition::remove(&mut conditions, types::RESOURCE_RULES)
     } else {
         let (status, reason, message) = resource_rules(standing);
         let (type_, message) = (types::RESOURCE_RULES, message.as_str());
-        let wanted = Wanted { type_, status, reason, message, observed_generation: generation };
-        condition::set(&mut conditions, &wanted, &now)
+        let desired = DesiredCondition { type_, status, reason, message, observed_generation: generation };
+        condition::set(&mut conditions, &desired, &now)
     };
     let next = ModuleConfigStatus {
         conditions: Some(conditions),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use kyma_api::{FleetCount, Reason};
 use kyma_sdk::KymaKey;
 
-use super::Governed;
+use super::EffectiveEntry;
 
 /// How many names a status shows.
 const NAMES: usize = 20;
@@ -58,7 +58,7 @@ pub(crate) struct Standings {
 
 impl Standings {
     /// A Kyma was decided; replaces what was known. Gives the ModuleConfigs for which that is another standing.
-    pub(crate) fn decided(&mut self, kyma: &KymaKey, governed: &[Governed]) -> Vec<String> {
+    pub(crate) fn decided(&mut self, kyma: &KymaKey, governed: &[EffectiveEntry]) -> Vec<String> {
         let mut refuses = BTreeMap::new();
         // A ModuleConfig for all modules has an objection if it has one for any module.
         for (name, objects) in governed.iter().flat_map(|one| one.by.iter().cloned()) {

@@ -27,7 +27,7 @@ fn wish(entry: &Value) -> Wish {
     Selection::read(&json!({ "modules": [entry] })).unwrap().wishes.remove(0)
 }
 
-fn governed(specs: &[(&str, Value)], entry: &Value) -> Governed {
+fn governed(specs: &[(&str, Value)], entry: &Value) -> EffectiveEntry {
     govern(&configs(specs), &BTreeMap::new(), "regular", &wish(entry))
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
 use kube::core::Selector;
 use kube::{Api, ResourceExt};
-use kyma_api::condition::{self, Status, Wanted, types};
+use kyma_api::condition::{self, DesiredCondition, Status, types};
 use kyma_api::{Pause, PauseStatus, Reason};
 use kyma_sdk::{apply_status, is_in_force};
 use serde_json::json;
@@ -64,7 +64,7 @@ fn next(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
     let held = pause.status.clone().unwrap_or_default();
     let mut conditions: Vec<Condition> = held.conditions.unwrap_or_default();
     conditions.retain(|condition| condition.type_ == types::READY);
-    let wanted = Wanted {
+    let desired = DesiredCondition {
         type_: types::READY,
         status,
         reason,
@@ -73,7 +73,7 @@ fn next(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
     };
     // Objects hold whole seconds.
     let changed =
-        condition::set(&mut conditions, &wanted, &Time(now.round(jiff::Unit::Second).unwrap_or(now)));
+        condition::set(&mut conditions, &desired, &Time(now.round(jiff::Unit::Second).unwrap_or(now)));
     changed.then_some(PauseStatus {
         conditions: Some(conditions),
         observed_generation: pause.metadata.generation,

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::{Scope, source};
 use crate::component::{ComponentKind, ComponentView, MANUAL, TemplateRecord, kind_of};
 use crate::config;
-use crate::resolve::{Because, Install};
+use crate::resolve::{Install, ModuleProblem};
 
 const ADOPT: &str = "adopt";
 
@@ -25,7 +25,7 @@ pub(super) fn compose(
     install: &Install,
     kind: &ComponentKind,
     view: Option<&ComponentView>,
-) -> Result<Value, Because> {
+) -> Result<Value, ModuleProblem> {
     let module = install.release.module.as_str();
     let mut spec = own_spec(install);
     if kind.is_helm() && withheld(install).is_some() {
@@ -176,7 +176,7 @@ fn default_resource(install: &Install, target_namespace: &str) -> Option<FreeFor
     Some(resource)
 }
 
-fn default_source(install: &Install) -> Result<Value, Because> {
+fn default_source(install: &Install) -> Result<Value, ModuleProblem> {
     if let Some(chart) = &install.template.spec.chart {
         return Ok(json!({ "chart": chart }));
     }
@@ -185,7 +185,7 @@ fn default_source(install: &Install) -> Result<Value, Because> {
             "module {} names no content: set ocmComponentName in its ModuleReleaseMeta or chart in its ModuleTemplate",
             install.release.module
         );
-        return Err(Because::error(Reason::SourceMissing, message));
+        return Err(ModuleProblem::error(Reason::SourceMissing, message));
     };
     Ok(json!({ "ocm": { "component": component, "version": install.version } }))
 }

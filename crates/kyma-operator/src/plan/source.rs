@@ -3,7 +3,7 @@
 use kyma_api::values;
 use serde_json::{Map, Value};
 
-use crate::resolve::Because;
+use crate::resolve::ModuleProblem;
 
 /// Fields of which a source has exactly one.
 const CONTENT: [&str; 3] = ["ocm", "chart", "manifests"];
@@ -31,8 +31,8 @@ pub(crate) fn lay_over_component(below: &mut Map<String, Value>, above: &Map<Str
 /// The spec names no content, and there is no default.
 pub(super) fn complete(
     spec: &mut Map<String, Value>,
-    default: impl FnOnce() -> Result<Value, Because>,
-) -> Result<(), Because> {
+    default: impl FnOnce() -> Result<Value, ModuleProblem>,
+) -> Result<(), ModuleProblem> {
     let given = match spec.remove("source") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(given)) => given,
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn only_content_of_its_own_makes_up_for_a_missing_default() {
-        let none = || Err(Because::error(Reason::SourceMissing, "none"));
+        let none = || Err(ModuleProblem::error(Reason::SourceMissing, "none"));
         let mut spec = map(&json!({"source": {"pullSecretRef": {"name": "pull"}}}));
         assert_eq!(complete(&mut spec, none).unwrap_err().reason, Reason::SourceMissing);
         let mut spec = map(&json!({"source": {"manifests": {"url": "https://a.example/a.yaml"}}}));

@@ -234,18 +234,18 @@ fn removal_is_an_order_and_letting_go_is_none() {
     stage.have(&first, |_| {});
     let policy = |plan: Plan| plan.orders.iter().map(|order| order.policy).collect::<Vec<_>>();
     assert_eq!(
-        policy(stage.plan(Decision::Remove { reason: DeletionReason::Disabled, because: None })),
+        policy(stage.plan(Decision::Remove { reason: DeletionReason::Disabled, problem: None })),
         [DeletionPolicy::Delete]
     );
     assert_eq!(policy(stage.plan(Decision::Unmanage)), [DeletionPolicy::Orphan]);
-    let because = Because::warning(Reason::NotVisible, "");
-    assert!(stage.plan(Decision::Keep(because)).orders.is_empty(), "frozen");
+    let problem = ModuleProblem::warning(Reason::NotVisible, "");
+    assert!(stage.plan(Decision::Keep(problem)).orders.is_empty(), "frozen");
     stage.have(&first, |body| {
         body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         body["spec"]["deletionPolicy"] = json!("Delete");
     });
     assert!(
-        stage.plan(Decision::Remove { reason: DeletionReason::Disabled, because: None }).orders.is_empty(),
+        stage.plan(Decision::Remove { reason: DeletionReason::Disabled, problem: None }).orders.is_empty(),
         "given once"
     );
     let wanted_again = stage.plan(Decision::Install(install(json!({}))));
@@ -254,9 +254,9 @@ fn removal_is_an_order_and_letting_go_is_none() {
         (1, 0),
         "taken back, then made anew"
     );
-    let because = Because::error(Reason::ChannelUnknown, "");
+    let problem = ModuleProblem::error(Reason::ChannelUnknown, "");
     assert_eq!(
-        stage.plan(Decision::Keep(because)).recalls.len(),
+        stage.plan(Decision::Keep(problem)).recalls.len(),
         1,
         "wanted again, though not as it is asked for"
     );
@@ -287,7 +287,7 @@ fn a_pause_holds_back_every_order_and_says_so() {
     let first = stage.plan(Decision::Install(install(json!({}))));
     stage.have(&first, |_| {});
     stage.deletes_halted = Some("Pause p holds");
-    let removal = Decision::Remove { reason: DeletionReason::Disabled, because: None };
+    let removal = Decision::Remove { reason: DeletionReason::Disabled, problem: None };
     for decision in [removal, Decision::Unmanage] {
         let plan = stage.plan(decision);
         assert!(plan.orders.is_empty());

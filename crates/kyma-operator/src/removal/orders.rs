@@ -15,7 +15,7 @@ use crate::local;
 use crate::lost::{self, Lost};
 use crate::observe;
 use crate::plan::{self, Plan};
-use crate::resolve::{self, Because, Decision, Resolved};
+use crate::resolve::{self, Decision, ModuleProblem, Resolved};
 use crate::session;
 use crate::state::State;
 
@@ -100,14 +100,14 @@ fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
         &decided,
     );
     for Resolved { module, decision, .. } in decided {
-        if let Decision::Keep(because) = decision {
-            plan.blocked.insert(module, because);
+        if let Decision::Keep(problem) = decision {
+            plan.blocked.insert(module, problem);
         }
     }
     plan
 }
 
 fn blocked(lost: &[Lost], reason: Reason, message: &str) -> Plan {
-    let because = |lost: &Lost| (lost.module.clone(), Because::warning(reason, message));
-    Plan { blocked: lost.iter().map(because).collect(), ..Plan::default() }
+    let problem = |lost: &Lost| (lost.module.clone(), ModuleProblem::warning(reason, message));
+    Plan { blocked: lost.iter().map(problem).collect(), ..Plan::default() }
 }

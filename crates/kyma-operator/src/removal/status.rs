@@ -15,7 +15,7 @@ use crate::deletion::{Step, TargetFacts};
 use crate::lost;
 use crate::observe;
 use crate::report::{self, Line, Trouble};
-use crate::resolve::Because;
+use crate::resolve::ModuleProblem;
 use crate::state::State;
 
 /// What keeps the deletion from going on as usual, with its reason.
@@ -23,7 +23,7 @@ fn trouble(
     step: &Step,
     gone: bool,
     failure: Option<&Failure>,
-    blocked: Option<&Because>,
+    blocked: Option<&ModuleProblem>,
 ) -> Option<(Reason, String)> {
     match (step, failure) {
         _ if gone => Some((Reason::ClusterGone, CLUSTER_GONE.to_owned())),
@@ -35,7 +35,7 @@ fn trouble(
             ),
         )),
         (_, Some(failure)) => Some((failure.reason, failure.message.clone())),
-        _ => blocked.map(|because| (because.reason, because.message.clone())),
+        _ => blocked.map(|problem| (problem.reason, problem.message.clone())),
     }
 }
 
@@ -118,7 +118,7 @@ fn lines(
         let module = &line.status.name;
         let view = views.get(module);
         let told = view.and_then(ComponentView::removal_message).map(|message| (Reason::Deleting, message));
-        let blocked = done.plan.blocked.get(module).map(|because| (because.reason, because.message.clone()));
+        let blocked = done.plan.blocked.get(module).map(|problem| (problem.reason, problem.message.clone()));
         let failed =
             done.applied.failures.get(module).map(|failure| (failure.reason, failure.message.clone()));
         let (reason, message) = failed.or(blocked).or(told).unwrap_or((Reason::Deleting, String::new()));
@@ -151,7 +151,7 @@ mod tests {
         let waiting = Step::AwaitTarget { gone_at: None };
         assert_eq!(reason(&waiting, false, Some(&silent)), Some(Reason::TargetTimeout));
         assert_eq!(reason(&Step::CleanTarget, false, None), None);
-        let missing = Because::warning(Reason::ModuleTemplateMissing, "");
+        let missing = ModuleProblem::warning(Reason::ModuleTemplateMissing, "");
         let blocked = trouble(&Step::Finish, false, None, Some(&missing));
         assert_eq!(blocked.map(|(reason, _)| reason), Some(Reason::ModuleTemplateMissing));
     }

@@ -11,7 +11,7 @@ use kyma_sdk::Failure;
 use crate::component::ComponentView;
 use crate::deletion::{IgnorePolicy, stays};
 use crate::plan::{values_without_effect, withheld};
-use crate::resolve::{Awaited, Because, Decision, Install, Resolved};
+use crate::resolve::{Awaited, Decision, Install, ModuleProblem, Resolved};
 
 /// A module's status, and the reason behind its state.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ pub(crate) struct Outcome<'a> {
     /// The component after the plan was carried out.
     pub(crate) view: Option<&'a ComponentView>,
     /// Why it could not be written yet.
-    pub(crate) blocked: Option<&'a Because>,
+    pub(crate) blocked: Option<&'a ModuleProblem>,
     /// Why the write failed.
     pub(crate) failure: Option<&'a Failure>,
     /// Whether its component was let go before the order to remove it came.
@@ -69,14 +69,14 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
     let line = match &outcome.resolved.decision {
         Decision::Install(install) | Decision::Finish(install, _) if install.mandatory => return None,
         Decision::Install(install) => installing(outcome, install, None),
-        Decision::KeepVersion(install, because) => held_back(outcome, install, because),
+        Decision::KeepVersion(install, problem) => held_back(outcome, install, problem),
         Decision::Await(install, awaited) => awaiting(outcome, install.as_ref(), awaited),
-        Decision::Keep(because) => kept(outcome, because),
-        Decision::Remove { because, .. } => removing(outcome, because.as_ref())?,
+        Decision::Keep(problem) => kept(outcome, problem),
+        Decision::Remove { problem, .. } => removing(outcome, problem.as_ref())?,
         Decision::Leave(_) => removing(outcome, None)?,
         Decision::Finish(..) => finishing(outcome)?,
         Decision::Unmanage => unmanaged(outcome),
-        Decision::Refuse(because) => refused(outcome, because),
+        Decision::Refuse(problem) => refused(outcome, problem),
     };
     let module_configs = outcome.resolved.configs.clone();
     let default_resource_created = default_resource_created(outcome);
@@ -106,10 +106,10 @@ fn unseen_until(outcome: &Outcome<'_>) -> Option<Timestamp> {
     (deadline > outcome.now).then_some(deadline)
 }
 
-fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Because>) -> Line {
+fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&ModuleProblem>) -> Line {
     let (state, reason, message) = progress(outcome);
     let (state, reason, message) = match held_back {
-        Some(because) if state != State::Error => (because.state, because.reason, because.message.clone()),
+        Some(problem) if state != State::Error => (problem.state, problem.reason, problem.message.clone()),
         _ => (state, reason, message),
     };
     let message = [
@@ -144,9 +144,9 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
 }
 
 /// What waits for approval goes on waiting during a Pause.
-fn held_back(outcome: &Outcome<'_>, install: &Install, because: &Because) -> Line {
-    let line = installing(outcome, install, Some(because));
-    let goes_on = because.reason == Reason::Paused && install.wish.upgrade.mode == UpgradeMode::Manual;
+fn held_back(outcome: &Outcome<'_>, install: &Install, problem: &ModuleProblem) -> Line {
+    let line = installing(outcome, install, Some(problem));
+    let goes_on = problem.reason == Reason::Paused && install.wish.upgrade.mode == UpgradeMode::Manual;
     let pending_upgrade =
         outcome.before.filter(|_| goes_on).and_then(|before| before.pending_upgrade.clone());
     Line { status: ModuleStatus { pending_upgrade, ..line.status }, ..line }
@@ -157,7 +157,7 @@ fn awaiting(outcome: &Outcome<'_>, install: Option<&Install>, awaited: &Awaited)
     let gone = "the ModuleTemplate of the installed version is gone";
     let line = match install {
         Some(install) => installing(outcome, install, None),
-        None => kept(outcome, &Because::warning(Reason::ModuleTemplateMissing, gone)),
+        None => kept(outcome, &ModuleProblem::warning(Reason::ModuleTemplateMissing, gone)),
     };
     let message = line.status.message.into_iter().chain([awaited.to_string()]).collect::<Vec<_>>().join("; ");
     let (maintenance, pending_upgrade) = match awaited {
@@ -222,29 +222,29 @@ fn unseen(outcome: &Outcome<'_>, view: &ComponentView) -> (State, Reason, String
 }
 
 /// Nothing was written: the entry keeps what it said about the installed version.
-fn kept(outcome: &Outcome<'_>, because: &Because) -> Line {
+fn kept(outcome: &Outcome<'_>, problem: &ModuleProblem) -> Line {
     let before = outcome.before.cloned().unwrap_or_default();
     Line {
         status: ModuleStatus {
             version: outcome.view.and_then(|view| view.ordered.clone()).or(before.version),
             channel: outcome.view.and_then(|view| view.channel.clone()).or(before.channel),
-            state: because.state,
-            message: Some(because.message.clone()),
+            state: problem.state,
+            message: Some(problem.message.clone()),
             manifest: component_of(outcome),
             ..before
         },
-        reason: because.reason,
+        reason: problem.reason,
     }
 }
 
-fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
+fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Line> {
     let Some(view) = outcome.view else {
-        let missed = outcome.missed.then(|| kept(outcome, &Because::warning(Reason::Deleting, LET_GO)));
-        return missed.or_else(|| because.map(|because| refused(outcome, because)));
+        let missed = outcome.missed.then(|| kept(outcome, &ModuleProblem::warning(Reason::Deleting, LET_GO)));
+        return missed.or_else(|| problem.map(|problem| refused(outcome, problem)));
     };
     let before = outcome.before.cloned().unwrap_or_default();
     let told = view.removal_message();
-    let blocked = outcome.blocked.map(|because| (because.reason, because.message.clone()));
+    let blocked = outcome.blocked.map(|problem| (problem.reason, problem.message.clone()));
     let held = outcome.failure.map(|failure| (failure.reason, failure.message.clone())).or(blocked);
     let (reason, message) = match held {
         Some((reason, message)) => (reason, Some(message)),
@@ -270,8 +270,8 @@ fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
 /// It lost its component: told as it was until it has one again, with the order.
 fn finishing(outcome: &Outcome<'_>) -> Option<Line> {
     let held = outcome.failure.map(|failure| (failure.reason, failure.message.clone()));
-    match held.or_else(|| outcome.blocked.map(|because| (because.reason, because.message.clone()))) {
-        Some((reason, message)) => Some(kept(outcome, &Because::warning(reason, message))),
+    match held.or_else(|| outcome.blocked.map(|problem| (problem.reason, problem.message.clone()))) {
+        Some((reason, message)) => Some(kept(outcome, &ModuleProblem::warning(reason, message))),
         None => removing(outcome, None),
     }
 }
@@ -302,17 +302,17 @@ fn unmanaged(outcome: &Outcome<'_>) -> Line {
     }
 }
 
-fn refused(outcome: &Outcome<'_>, because: &Because) -> Line {
+fn refused(outcome: &Outcome<'_>, problem: &ModuleProblem) -> Line {
     Line {
         status: ModuleStatus {
             channel: outcome.resolved.interest.channel.clone(),
             version: installed_before(outcome).and_then(|before| before.version.clone()),
-            state: because.state,
-            message: Some(because.message.clone()),
+            state: problem.state,
+            message: Some(problem.message.clone()),
             manifest: component_of(outcome),
             ..ModuleStatus::default()
         },
-        reason: because.reason,
+        reason: problem.reason,
     }
 }
 

@@ -78,7 +78,7 @@ fn the_same_facts_later_give_the_same_status() {
 #[test]
 fn conditions_of_others_are_not_ours_to_write() {
     let mut before = KymaStatus::default();
-    let catalogue = Wanted {
+    let catalogue = DesiredCondition {
         type_: types::MODULE_CATALOG,
         status: Status::True,
         reason: Reason::CatalogSynced,
@@ -93,7 +93,7 @@ fn conditions_of_others_are_not_ours_to_write() {
 #[test]
 fn a_catalogue_that_is_not_on_the_target_is_work_under_way() {
     let mut before = KymaStatus::default();
-    let catalogue = Wanted {
+    let catalogue = DesiredCondition {
         type_: types::MODULE_CATALOG,
         status: Status::False,
         reason: Reason::TargetForbidden,

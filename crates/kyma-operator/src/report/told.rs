@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::Reason;
-use kyma_api::condition::{self, Status, Wanted, types};
+use kyma_api::condition::{self, DesiredCondition, Status, types};
 use kyma_sdk::Failure;
 
 use super::{Facts, time};
@@ -19,14 +19,14 @@ pub(crate) struct Told {
 impl Told {
     /// Puts it among the conditions.
     pub(super) fn put(&self, conditions: &mut Vec<Condition>, facts: &Facts<'_>) {
-        let wanted = Wanted {
+        let desired = DesiredCondition {
             type_: self.type_,
             status: self.status,
             reason: self.reason,
             message: &self.message,
             observed_generation: facts.generation,
         };
-        condition::set(conditions, &wanted, &time(facts.now));
+        condition::set(conditions, &desired, &time(facts.now));
     }
 
     /// Whether the target has the image-pull Secret.

@@ -36,10 +36,10 @@ fn waits(resolved: &Resolved) -> Option<(Reason, String)> {
         Decision::Await(_, awaited @ Awaited::Window { .. }) => {
             Some((Reason::AwaitingMaintenanceWindow, format!("{}: {awaited}", resolved.module)))
         }
-        Decision::Keep(because) | Decision::KeepVersion(_, because)
-            if because.reason == Reason::MaintenanceWindowUnknown =>
+        Decision::Keep(problem) | Decision::KeepVersion(_, problem)
+            if problem.reason == Reason::MaintenanceWindowUnknown =>
         {
-            Some((because.reason, because.message.clone()))
+            Some((problem.reason, problem.message.clone()))
         }
         _ => None,
     }

@@ -2,7 +2,7 @@
 
 use kyma_api::Reason;
 
-use super::{Because, Inputs, Install, Installed};
+use super::{Inputs, Install, Installed, ModuleProblem};
 use crate::catalogue::Template;
 
 /// Why the template of an install is not followed: its version was installed with other content.
@@ -10,7 +10,7 @@ pub(super) fn refused(
     inputs: &Inputs<'_>,
     installed: Option<&Installed>,
     install: &Install,
-) -> Option<Because> {
+) -> Option<ModuleProblem> {
     let (module, version) = (&install.release.module, &install.version);
     let own = installed.and_then(|installed| installed.template.as_ref());
     let own = own.filter(|own| own.version == *version);
@@ -18,14 +18,14 @@ pub(super) fn refused(
         Some(own) => own.is_replaced_by(&install.template),
         None => inputs.contents.is_replaced(module, version, &install.template),
     };
-    is_other.then(|| because(module, version, &install.template))
+    is_other.then(|| problem(module, version, &install.template))
 }
 
-fn because(module: &str, version: &str, template: &Template) -> Because {
+fn problem(module: &str, version: &str, template: &Template) -> ModuleProblem {
     let message = format!(
         "ModuleTemplate {} was deleted and created again with other content than version {version} of module {module} \
          was installed with: nothing is changed until it has its former content; publish other content as a new version",
         template.name
     );
-    Because::warning(Reason::ModuleTemplateChanged, message)
+    ModuleProblem::warning(Reason::ModuleTemplateChanged, message)
 }

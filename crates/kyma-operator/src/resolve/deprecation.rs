@@ -3,15 +3,15 @@
 use jiff::Timestamp;
 use kyma_api::Reason;
 
-use super::{Because, Decision, Inputs, Install, Installed, keep_version};
+use super::{Decision, Inputs, Install, Installed, ModuleProblem, keep_version};
 
 /// The decision where a module is installed and the chosen version is deprecated by now.
 pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Decision> {
-    let because = Because::warning(Reason::VersionDeprecated, deprecated(inputs, install)?);
+    let problem = ModuleProblem::warning(Reason::VersionDeprecated, deprecated(inputs, install)?);
     Some(if installed.wanted() == Some(&*install.version) {
-        Decision::KeepVersion(install.clone(), because)
+        Decision::KeepVersion(install.clone(), problem)
     } else {
-        keep_version(inputs, installed, install, because)
+        keep_version(inputs, installed, install, problem)
     })
 }
 

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use kyma_api::{Reason, labels};
 
-use super::{Awaited, Because, Decision, Inputs, Install, Installed, keep_version, kept};
+use super::{Awaited, Decision, Inputs, Install, Installed, ModuleProblem, keep_version, kept};
 use crate::maintenance::{Runtime, Window};
 
 /// The decision where the chosen version may not be installed now.
@@ -20,8 +20,8 @@ pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Insta
                 "version {} of module {} needs a maintenance window, and nobody knows when there is one: {why}",
                 install.version, install.release.module
             );
-            let because = Because::error(Reason::MaintenanceWindowUnknown, message);
-            return Some(keep_version(inputs, installed, install, because));
+            let problem = ModuleProblem::error(Reason::MaintenanceWindowUnknown, message);
+            return Some(keep_version(inputs, installed, install, problem));
         }
     };
     let awaited = Awaited::Window { version: install.version.clone(), window };

@@ -10,7 +10,7 @@ use super::{
     rollout, version,
 };
 use crate::catalogue::Interest;
-use crate::config::{Configs, Governed, govern};
+use crate::config::{Configs, EffectiveEntry, govern};
 
 /// Returns the removal, with the current version of the module's channel if an upgrade to it is allowed. A pinned module
 /// is not upgraded.
@@ -18,14 +18,14 @@ pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolv
     let stays = inputs.missing_configs.contains_key(&removal.module);
     let channel = installed.channel.as_ref().filter(|_| installed.leaving && !stays);
     let Some(channel) = channel else { return removal };
-    let Some(governed) = inputs.leaving.get(&removal.module) else { return removal };
+    let Some(effective) = inputs.leaving.get(&removal.module) else { return removal };
     let mut resolved = removal;
-    resolved.interest.channel.clone_from(&governed.wish.channel);
+    resolved.interest.channel.clone_from(&effective.wish.channel);
     // Also a pin that is refused: the catalogue may come to offer it.
-    resolved.interest.versions.extend(governed.wish.version.clone());
-    let chosen = choose(inputs, governed, channel, &mut resolved.interest);
+    resolved.interest.versions.extend(effective.wish.version.clone());
+    let chosen = choose(inputs, effective, channel, &mut resolved.interest);
     let is_allowed = |install: &Install| {
-        is_approved(governed, installed, install) && is_upgrade(inputs, governed, installed, install)
+        is_approved(effective, installed, install) && is_upgrade(inputs, effective, installed, install)
     };
     let Some(install) = chosen.filter(is_allowed) else {
         return resolved;
@@ -45,7 +45,7 @@ pub(crate) fn govern_leaving(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
     installed: &BTreeMap<String, Installed>,
-) -> BTreeMap<String, Governed> {
+) -> BTreeMap<String, EffectiveEntry> {
     let leaving = installed.iter().filter(|(_, installed)| installed.leaving);
     let entry_of = |(module, installed): (&String, &Installed)| {
         let channel = installed.channel.as_ref()?;
@@ -60,10 +60,10 @@ fn entry(module: &str, channel: &str) -> Wish {
 }
 
 /// Returns whether the version needs no approval or a ModuleConfig approves it: the user's entry no longer exists.
-fn is_approved(governed: &Governed, installed: &Installed, install: &Install) -> bool {
-    let upgrade = &governed.wish.upgrade;
+fn is_approved(effective: &EffectiveEntry, installed: &Installed, install: &Install) -> bool {
+    let upgrade = &effective.wish.upgrade;
     let is_manual = installed.is_manual || upgrade.mode == UpgradeMode::Manual;
-    let is_pinned = governed.wish.version.is_some();
+    let is_pinned = effective.wish.version.is_some();
     !is_manual || is_pinned || upgrade.approved.as_ref() == Some(&install.version)
 }
 
@@ -71,25 +71,30 @@ fn is_approved(governed: &Governed, installed: &Installed, install: &Install) ->
 /// one or a version, and of the entry only what ModuleConfigs add.
 fn choose(
     inputs: &Inputs<'_>,
-    governed: &Governed,
+    effective: &EffectiveEntry,
     channel: &str,
     interest: &mut Interest,
 ) -> Option<Install> {
-    if governed.objection.is_some() {
+    if effective.objection.is_some() {
         return None;
     }
-    let install = super::choose(inputs, &governed.wish, interest).ok()?;
-    let central = governed.wish.central.clone();
-    let wish = Arc::new(Wish { central, ..Wish::of(&governed.wish.name) });
+    let install = super::choose(inputs, &effective.wish, interest).ok()?;
+    let central = effective.wish.central.clone();
+    let wish = Arc::new(Wish { central, ..Wish::of(&effective.wish.name) });
     Some(Install { channel: Some(channel.to_owned()), wish, ..install })
 }
 
-fn is_upgrade(inputs: &Inputs<'_>, governed: &Governed, installed: &Installed, install: &Install) -> bool {
+fn is_upgrade(
+    inputs: &Inputs<'_>,
+    effective: &EffectiveEntry,
+    installed: &Installed,
+    install: &Install,
+) -> bool {
     installed.wanted() != Some(install.version.as_str())
         && kind_changed(installed, install).is_none()
         && version::judge(installed, install).is_none()
         && halt::halted(inputs, installed, install).is_none()
         && deprecation::deprecated(inputs, install).is_none()
-        && rollout::held_back(&governed.wish, installed, install).is_none()
+        && rollout::held_back(&effective.wish, installed, install).is_none()
         && changed::refused(inputs, Some(installed), install).is_none()
 }

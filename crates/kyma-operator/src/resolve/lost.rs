@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kyma_api::component::DeletionReason;
 use kyma_api::{Reason, State};
 
-use super::{Because, Decision, Install, Resolved, kind_of, missing_release};
+use super::{Decision, Install, ModuleProblem, Resolved, kind_of, missing_release};
 use crate::catalogue::{Catalogue, Interest};
 use crate::config::ConfigUids;
 use crate::lost::Lost;
@@ -22,19 +22,19 @@ pub(crate) fn finish(catalogue: &Catalogue, lost: &Lost, reason: DeletionReason)
     };
     let decision = match install(catalogue, lost) {
         Ok(install) => Decision::Finish(install, reason),
-        Err(because) => Decision::Keep(because),
+        Err(problem) => Decision::Keep(problem),
     };
     Resolved { module: lost.module.clone(), decision, interest, until: None, configs: ConfigUids::new() }
 }
 
-fn install(catalogue: &Catalogue, lost: &Lost) -> Result<Install, Because> {
+fn install(catalogue: &Catalogue, lost: &Lost) -> Result<Install, ModuleProblem> {
     let release = catalogue.release(&lost.module).ok_or_else(|| missing_release(&lost.module))?;
     let missing = || {
         let message = format!(
             "no ModuleTemplate found for module {} in version {}: it is needed to remove the module",
             lost.module, lost.version
         );
-        Because { reason: Reason::ModuleTemplateMissing, state: State::Warning, message }
+        ModuleProblem { reason: Reason::ModuleTemplateMissing, state: State::Warning, message }
     };
     let template = catalogue.template(&lost.module, &lost.version).ok_or_else(missing)?;
     let found = kind_of(template);
@@ -43,7 +43,7 @@ fn install(catalogue: &Catalogue, lost: &Lost) -> Result<Install, Because> {
             "module {} was installed by {}, and its template in version {} names {found}",
             lost.module, lost.kind, lost.version
         );
-        return Err(Because::error(Reason::KindChanged, message));
+        return Err(ModuleProblem::error(Reason::KindChanged, message));
     }
     Ok(Install {
         template: Arc::clone(template),

@@ -2,20 +2,20 @@
 
 use kyma_api::Reason;
 
-use super::{Because, Install, Installed, Wish};
+use super::{Install, Installed, ModuleProblem, Wish};
 
 /// Why another version is not installed over what there is. A pinned version was chosen by a person.
-pub(super) fn held_back(wish: &Wish, installed: &Installed, install: &Install) -> Option<Because> {
+pub(super) fn held_back(wish: &Wish, installed: &Installed, install: &Install) -> Option<ModuleProblem> {
     let is_other = installed.wanted() != Some(install.version.as_str());
     (install.release.rollout && is_other && wish.version.is_none()).then(|| not_supported(install))
 }
 
 /// Why a version of a staged rollout is not installed.
-pub(super) fn not_supported(install: &Install) -> Because {
+pub(super) fn not_supported(install: &Install) -> ModuleProblem {
     let (module, version) = (&install.release.module, &install.version);
     let message = format!(
         "version {version} of module {module} is not installed: spec.rollout of its ModuleReleaseMeta asks for a staged \
          rollout, which is not supported yet; remove spec.rollout to upgrade all clusters at once"
     );
-    Because::warning(Reason::NotYetSupported, message)
+    ModuleProblem::warning(Reason::NotYetSupported, message)
 }

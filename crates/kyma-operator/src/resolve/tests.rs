@@ -266,7 +266,8 @@ fn configs(specs: BTreeMap<String, Value>) -> Configs {
 }
 
 fn written(decision: &Decision) -> String {
-    let because = |text: &str, because: &Because| format!("{text} {} {}", because.reason, because.state);
+    let problem =
+        |text: &str, problem: &ModuleProblem| format!("{text} {} {}", problem.reason, problem.state);
     match decision {
         Decision::Install(Install { version, channel: Some(channel), .. }) => {
             format!("install {version} from {channel}")
@@ -276,14 +277,14 @@ fn written(decision: &Decision) -> String {
             format!("keep-version {} until {}", install.version, end(awaited))
         }
         Decision::Await(None, awaited) => format!("keep until {}", end(awaited)),
-        Decision::Keep(why) => because("keep", why),
-        Decision::KeepVersion(install, why) => because(&format!("keep-version {}", install.version), why),
-        Decision::Remove { reason, because: None } => format!("remove {reason}"),
-        Decision::Remove { reason, because: Some(why) } => format!("remove {reason} {}", why.reason),
+        Decision::Keep(why) => problem("keep", why),
+        Decision::KeepVersion(install, why) => problem(&format!("keep-version {}", install.version), why),
+        Decision::Remove { reason, problem: None } => format!("remove {reason}"),
+        Decision::Remove { reason, problem: Some(why) } => format!("remove {reason} {}", why.reason),
         Decision::Leave(install) => format!("leave {}", install.version),
         Decision::Finish(install, reason) => format!("finish {} {reason}", install.version),
         Decision::Unmanage => "unmanage".to_owned(),
-        Decision::Refuse(why) => because("refuse", why),
+        Decision::Refuse(why) => problem("refuse", why),
     }
 }
 

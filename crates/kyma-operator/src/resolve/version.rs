@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use kyma_api::Reason;
 use semver::Version;
 
-use super::{Because, Install, Installed};
+use super::{Install, Installed, ModuleProblem};
 
 /// Orders two versions by precedence (build metadata does not count); none where one is not a version.
 pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
@@ -14,13 +14,13 @@ pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
 }
 
 /// Why the installed version has to stay, if it has to.
-pub(super) fn judge(installed: &Installed, install: &Install) -> Option<Because> {
+pub(super) fn judge(installed: &Installed, install: &Install) -> Option<ModuleProblem> {
     let Some(running) = installed.version() else {
         let message = format!(
             "the running version of module {} is unknown: nothing is changed until its component reports one",
             install.release.module
         );
-        return Some(Because::warning(Reason::VersionUnknown, message));
+        return Some(ModuleProblem::warning(Reason::VersionUnknown, message));
     };
     if running == install.version {
         return None;
@@ -28,7 +28,7 @@ pub(super) fn judge(installed: &Installed, install: &Install) -> Option<Because>
     match compare(&install.version, running) {
         None => {
             let message = format!("versions {running} and {} cannot be compared", install.version);
-            Some(Because::warning(Reason::VersionUnknown, message))
+            Some(ModuleProblem::warning(Reason::VersionUnknown, message))
         }
         Some(Ordering::Less) => Some(refused(installed, install, running)),
         Some(_) => None,
@@ -36,7 +36,7 @@ pub(super) fn judge(installed: &Installed, install: &Install) -> Option<Because>
 }
 
 /// KLM's wording, which its users search for.
-fn refused(installed: &Installed, install: &Install, running: &str) -> Because {
+fn refused(installed: &Installed, install: &Install, running: &str) -> ModuleProblem {
     let message = match (&installed.channel, &install.channel) {
         (Some(from), Some(to)) if from != to => format!(
             "module template update not allowed: ignore channel skew (from {from} to {to}), as a higher version \
@@ -47,5 +47,5 @@ fn refused(installed: &Installed, install: &Install, running: &str) -> Because {
             install.version
         ),
     };
-    Because::warning(Reason::DowngradeRefused, message)
+    ModuleProblem::warning(Reason::DowngradeRefused, message)
 }

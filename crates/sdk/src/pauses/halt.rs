@@ -86,7 +86,7 @@ impl<'a> Whose<'a> {
 
 /// All Pauses, and the labels of all Kymas once a selector asks for them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct PauseSnapshot {
     pub(crate) pauses: BTreeMap<String, Arc<Pause>>,
     /// Names of those that the last list lacked. They are in force all the same.
     pub(crate) missing: BTreeSet<String>,
@@ -100,7 +100,7 @@ pub(crate) struct Known {
     pub(crate) lost: u64,
 }
 
-impl Known {
+impl PauseSnapshot {
     /// What stands still for an object of an operator at a moment. Of several Pauses the first by name is told.
     pub(crate) fn halt(&self, operator: &str, whose: Whose<'_>, now: Timestamp) -> Halt {
         let mut halt = Halt::default();
@@ -198,14 +198,14 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn known(pauses: &[(&str, Value)]) -> Known {
+    fn snapshot(pauses: &[(&str, Value)]) -> PauseSnapshot {
         let pause = |(name, spec): &(&str, Value)| {
             let kind = json!({"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Pause"});
             let mut whole = json!({"metadata": {"name": name}, "spec": spec});
             whole.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
             ((*name).to_owned(), Arc::new(serde_json::from_value(whole).unwrap()))
         };
-        Known { pauses: pauses.iter().map(pause).collect(), ..Known::default() }
+        PauseSnapshot { pauses: pauses.iter().map(pause).collect(), ..PauseSnapshot::default() }
     }
 
     fn labels(region: &str) -> BTreeMap<String, String> {
@@ -215,72 +215,72 @@ mod tests {
     #[test]
     fn each_scope_stops_what_it_names_and_all_stops_everything() {
         let stopped = |scope: &str| {
-            let halt = known(&[("p", json!({"scope": scope}))]).halt("x", Whose::Nobodys, at(0));
+            let halt = snapshot(&[("p", json!({"scope": scope}))]).halt("x", Whose::Nobodys, at(0));
             [halt.writes().is_some(), halt.deletes().is_some(), halt.upgrades().is_some()]
         };
         assert_eq!(stopped("All"), [true, true, true]);
         assert_eq!(stopped("Deletes"), [false, true, false]);
         assert_eq!(stopped("Upgrades"), [false, false, true]);
-        assert_eq!(known(&[]).halt("x", Whose::Nobodys, at(0)), Halt::default());
+        assert_eq!(snapshot(&[]).halt("x", Whose::Nobodys, at(0)), Halt::default());
     }
 
     #[test]
     fn a_selector_tells_kymas_apart_and_holds_whom_it_cannot_tell() {
-        let mut known = known(&[("p", json!({"selector": {"matchLabels": {"region": "eu"}}}))]);
-        let held = |known: &Known, whose| known.halt("x", whose, at(0)).writes().is_some();
+        let mut snapshot = snapshot(&[("p", json!({"selector": {"matchLabels": {"region": "eu"}}}))]);
+        let held = |snapshot: &PauseSnapshot, whose| snapshot.halt("x", whose, at(0)).writes().is_some();
         let (eu, us) = (labels("eu"), labels("us"));
-        assert!(held(&known, Whose::Kyma(&eu)) && !held(&known, Whose::Kyma(&us)));
-        assert!(!held(&known, Whose::Nobodys));
-        assert!(held(&known, Whose::OfKyma("b")), "the labels of its Kyma are not known yet");
-        known.kymas =
+        assert!(held(&snapshot, Whose::Kyma(&eu)) && !held(&snapshot, Whose::Kyma(&us)));
+        assert!(!held(&snapshot, Whose::Nobodys));
+        assert!(held(&snapshot, Whose::OfKyma("b")), "the labels of its Kyma are not known yet");
+        snapshot.kymas =
             Some([("a".to_owned(), eu.clone()), ("b".to_owned(), us.clone())].into_iter().collect());
-        assert!(held(&known, Whose::OfKyma("a")) && !held(&known, Whose::OfKyma("b")));
-        assert!(held(&known, Whose::OfKyma("gone")));
+        assert!(held(&snapshot, Whose::OfKyma("a")) && !held(&snapshot, Whose::OfKyma("b")));
+        assert!(held(&snapshot, Whose::OfKyma("gone")));
     }
 
     #[test]
     fn a_selector_that_is_none_holds_everybody() {
         let broken = json!({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]});
         for selector in [broken, json!({})] {
-            let known = known(&[("p", json!({ "selector": selector }))]);
-            assert!(known.halt("x", Whose::Kyma(&labels("us")), at(0)).writes().is_some());
-            assert!(known.halt("x", Whose::Nobodys, at(0)).writes().is_some());
+            let snapshot = snapshot(&[("p", json!({ "selector": selector }))]);
+            assert!(snapshot.halt("x", Whose::Kyma(&labels("us")), at(0)).writes().is_some());
+            assert!(snapshot.halt("x", Whose::Nobodys, at(0)).writes().is_some());
         }
     }
 
     #[test]
     fn a_pause_ends_at_its_moment() {
-        let known =
-            known(&[("p", json!({"until": at(100).to_string()})), ("q", json!({"scope": "Deletes"}))]);
-        assert_eq!(known.next_end(at(0)), Some(at(100)));
-        assert!(known.halt("x", Whose::Nobodys, at(99)).writes().is_some());
-        let after = known.halt("x", Whose::Nobodys, at(100));
+        let snapshot =
+            snapshot(&[("p", json!({"until": at(100).to_string()})), ("q", json!({"scope": "Deletes"}))]);
+        assert_eq!(snapshot.next_end(at(0)), Some(at(100)));
+        assert!(snapshot.halt("x", Whose::Nobodys, at(99)).writes().is_some());
+        let after = snapshot.halt("x", Whose::Nobodys, at(100));
         assert!(after.writes().is_none() && after.deletes().is_some());
-        assert_eq!(known.next_end(at(100)), None);
+        assert_eq!(snapshot.next_end(at(100)), None);
     }
 
     #[test]
     fn the_message_names_the_pause_and_its_reason() {
-        let known = known(&[
+        let snapshot = snapshot(&[
             ("b", json!({"reason": "incident 7"})),
             ("c", json!({})),
             ("a", json!({"scope": "Deletes"})),
         ]);
-        let halt = known.halt("x", Whose::Nobodys, at(0));
+        let halt = snapshot.halt("x", Whose::Nobodys, at(0));
         assert_eq!(halt.writes(), Some("Pause b holds: incident 7"));
         assert_eq!(halt.deletes(), halt.writes());
     }
 
     #[test]
     fn an_operator_that_is_not_named_goes_on() {
-        let known = known(&[("p", json!({"operators": ["x", "y"]}))]);
-        let held = |operator| known.halt(operator, Whose::Nobodys, at(0)).writes().is_some();
+        let snapshot = snapshot(&[("p", json!({"operators": ["x", "y"]}))]);
+        let held = |operator| snapshot.halt(operator, Whose::Nobodys, at(0)).writes().is_some();
         assert!(held("x") && held("y") && !held("z"));
     }
 
     #[test]
     fn only_more_than_before_is_tighter() {
-        let halt = |spec: Value| known(&[("p", spec)]).halt("x", Whose::Nobodys, at(0));
+        let halt = |spec: Value| snapshot(&[("p", spec)]).halt("x", Whose::Nobodys, at(0));
         let (all, deletes) = (halt(json!({})), halt(json!({"scope": "Deletes"})));
         assert!(all.is_tighter_than(&deletes) && deletes.is_tighter_than(&Halt::default()));
         assert!(!deletes.is_tighter_than(&all) && !all.is_tighter_than(&all));

@@ -8,32 +8,32 @@ use kube_runtime::watcher;
 use kyma_api::Kyma;
 use tokio::sync::watch;
 
-use super::halt::{Known, kyma_label};
+use super::halt::{PauseSnapshot, kyma_label};
 use super::kyma_labels::{KymaLabels, Labels};
 use crate::{Runtime, hub_watch};
 
 /// Follows the labels of all Kymas of the hub namespace, by metadata alone.
 pub(super) struct KymaLabelFollower {
     api: Api<PartialObjectMeta<Kyma>>,
-    known: watch::Sender<Known>,
+    snapshot: watch::Sender<PauseSnapshot>,
 }
 
 impl KymaLabelFollower {
-    pub(super) fn new(runtime: &Runtime, known: watch::Sender<Known>) -> Self {
-        Self { api: Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace), known }
+    pub(super) fn new(runtime: &Runtime, snapshot: watch::Sender<PauseSnapshot>) -> Self {
+        Self { api: Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace), snapshot }
     }
 
     /// Follows them whenever a Pause selects, for ever; forgets them when none does any more.
     pub(super) async fn follow(self) {
-        let mut changes = self.known.subscribe();
+        let mut changes = self.snapshot.subscribe();
         loop {
             // The sender is held here.
-            _ = changes.wait_for(Known::selects).await.map(drop);
+            _ = changes.wait_for(PauseSnapshot::selects).await.map(drop);
             tokio::select! {
                 () = self.read() => return,
-                _ = changes.wait_for(|known| !known.selects()) => {}
+                _ = changes.wait_for(|snapshot| !snapshot.selects()) => {}
             }
-            self.known.send_modify(|known| known.kymas = None);
+            self.snapshot.send_modify(|snapshot| snapshot.kymas = None);
         }
     }
 
@@ -49,7 +49,7 @@ impl KymaLabelFollower {
                 }
                 watcher::Event::InitDone => {
                     let all: KymaLabels = std::mem::take(&mut listed).into_iter().collect();
-                    self.known.send_modify(|known| known.kymas = Some(all));
+                    self.snapshot.send_modify(|snapshot| snapshot.kymas = Some(all));
                 }
                 watcher::Event::Apply(kyma) => self.change(&kyma, Some(kyma.labels().clone())),
                 watcher::Event::Delete(kyma) => self.change(&kyma, None),
@@ -58,8 +58,8 @@ impl KymaLabelFollower {
     }
 
     fn change(&self, kyma: &PartialObjectMeta<Kyma>, labels: Option<Labels>) {
-        self.known.send_if_modified(|known| {
-            let kymas = known.kymas.as_ref();
+        self.snapshot.send_if_modified(|snapshot| {
+            let kymas = snapshot.kymas.as_ref();
             kymas.is_some_and(|kymas| kymas.set(kyma_label(&kyma.name_any()), labels))
         });
     }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::halt::{Known, is_in_force};
+use super::halt::{PauseSnapshot, is_in_force};
 use crate::Runtime;
 
 /// Key of the Pauses in the `ConfigMap`.
@@ -47,8 +47,12 @@ pub(super) struct StoredRecord {
 }
 
 /// What is recorded of all Pauses but the brake's own, which the brake makes again.
-pub(super) fn recorded(known: &Known, brake: &str, now: Timestamp) -> BTreeMap<String, RecordedPause> {
-    let pauses = known.pauses.iter().filter(|(name, pause)| *name != brake && is_in_force(pause, now));
+pub(super) fn recorded(
+    snapshot: &PauseSnapshot,
+    brake: &str,
+    now: Timestamp,
+) -> BTreeMap<String, RecordedPause> {
+    let pauses = snapshot.pauses.iter().filter(|(name, pause)| *name != brake && is_in_force(pause, now));
     let recorded = pauses
         .map(|(name, pause)| (name.clone(), RecordedPause { uid: pause.uid(), spec: pause.spec.clone() }));
     recorded.take(MAX_RECORDED_PAUSES).collect()
@@ -113,9 +117,13 @@ impl PauseRecord {
     }
 
     /// Keeps the record in step with what is known, for ever. `stored` is what it holds.
-    pub(super) async fn follow(&self, mut known: watch::Receiver<Known>, mut stored: StoredRecord) {
+    pub(super) async fn follow(
+        &self,
+        mut snapshot: watch::Receiver<PauseSnapshot>,
+        mut stored: StoredRecord,
+    ) {
         loop {
-            let wanted = recorded(&known.borrow_and_update(), &self.brake, Timestamp::now());
+            let wanted = recorded(&snapshot.borrow_and_update(), &self.brake, Timestamp::now());
             if wanted != stored.pauses {
                 match self.write(&wanted, stored.resource_version.as_deref()).await {
                     Ok(resource_version) => stored = StoredRecord { pauses: wanted, resource_version },
@@ -134,7 +142,7 @@ impl PauseRecord {
                     }
                 }
             }
-            if known.changed().await.is_err() {
+            if snapshot.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
@@ -175,8 +183,8 @@ mod tests {
             (name.to_owned(), Arc::new(pause))
         };
         let pauses = [pause("a", None), pause("b", Some(10)), pause("c", Some(30)), pause("brake-x", None)];
-        let known = Known { pauses: pauses.into(), ..Known::default() };
-        let record = recorded(&known, "brake-x", Timestamp::from_second(20).unwrap());
+        let snapshot = PauseSnapshot { pauses: pauses.into(), ..PauseSnapshot::default() };
+        let record = recorded(&snapshot, "brake-x", Timestamp::from_second(20).unwrap());
         assert_eq!(record.keys().collect::<Vec<_>>(), ["a", "c"]);
         let text = json!(record).to_string();
         let back = restored(serde_json::from_str(&text).unwrap(), Timestamp::from_second(40).unwrap());

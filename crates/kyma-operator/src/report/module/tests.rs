@@ -183,7 +183,7 @@ fn what_changed_while_a_component_stands_still_is_told_to_wait() {
 }
 
 fn removed() -> Decision {
-    Decision::Remove { reason: DeletionReason::Disabled, because: None }
+    Decision::Remove { reason: DeletionReason::Disabled, problem: None }
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_pause_does_not_put_off_the_deadline_of_an_approval_and_a_refusal_ends_the_w
     let pending = PendingUpgrade { version: "1.2.0".into(), since: crate::report::time(at(5)) };
     let before = ModuleStatus { pending_upgrade: Some(pending.clone()), ..ModuleStatus::default() };
     let after = |reason| {
-        let decision = Decision::KeepVersion(install.clone(), Because::warning(reason, "so"));
+        let decision = Decision::KeepVersion(install.clone(), ModuleProblem::warning(reason, "so"));
         line_after(decision, Some(&view(&ready())), at(7), &before).0.unwrap().status.pending_upgrade
     };
     assert_eq!(after(Reason::Paused), Some(pending.clone()));
@@ -291,9 +291,9 @@ fn a_component_that_nobody_looks_at_is_reported_at_the_deadline_and_not_before()
 
 #[test]
 fn a_refused_change_shows_what_is_installed_and_why_it_stays() {
-    let because = Because::warning(Reason::DowngradeRefused, "too old");
+    let problem = ModuleProblem::warning(Reason::DowngradeRefused, "too old");
     let kept = Install { version: "1.0.0".into(), channel: Some("regular".into()), ..install() };
-    for decision in [Decision::KeepVersion(kept, because.clone()), Decision::Keep(because)] {
+    for decision in [Decision::KeepVersion(kept, problem.clone()), Decision::Keep(problem)] {
         let line = line_of(decision, Some(&view(&ready())), at(0)).0.unwrap();
         assert_eq!((line.status.state, line.reason), (State::Warning, Reason::DowngradeRefused));
         assert_eq!(line.status.version.as_deref(), Some("1.0.0"));
@@ -305,8 +305,8 @@ fn a_refused_change_shows_what_is_installed_and_why_it_stays() {
 
 #[test]
 fn a_refused_module_has_an_entry_too() {
-    let because = Because::error(Reason::NotVisible, "beta");
-    let line = line_of(Decision::Refuse(because), None, at(0)).0.unwrap();
+    let problem = ModuleProblem::error(Reason::NotVisible, "beta");
+    let line = line_of(Decision::Refuse(problem), None, at(0)).0.unwrap();
     assert_eq!((line.status.state, line.status.channel.as_deref()), (State::Error, Some("fast")));
     assert_eq!((line.status.version, line.status.manifest), (None, None));
 }
