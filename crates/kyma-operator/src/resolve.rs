@@ -9,19 +9,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kyma_api::component::DeletionReason;
-use kyma_api::visibility::{Hidden, Viewer};
 use kyma_api::{Reason, State};
 
-use crate::catalogue::{Catalogue, Interest, Release, Template};
+use crate::catalogue::{Catalogue, Interest, Release};
 use crate::component::{TemplateRecord, TemplateRecords, kind_of};
 use crate::config::{self, ConfigUids, Configs, EffectiveEntry};
 use crate::lost::Lost;
 use crate::maintenance::Maintenance;
-use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
+use crate::selection::Wish;
 
 mod approval;
 mod awaited;
 mod changed;
+mod choice;
+mod decision;
 mod deprecation;
 mod downtime;
 mod halt;
@@ -31,6 +32,8 @@ mod rollout;
 mod version;
 
 pub(crate) use awaited::Awaited;
+use choice::{channel_of, choose, template};
+pub(crate) use decision::{Decision, Install, ModuleProblem, Resolved};
 pub(crate) use leaving::govern_leaving;
 pub(crate) use lost::finish;
 pub(crate) use version::compare;
@@ -120,90 +123,6 @@ impl Installed {
     }
 }
 
-/// The decision about one module.
-#[derive(Debug, Clone)]
-pub(crate) struct Resolved {
-    /// The module.
-    pub(crate) module: String,
-    /// What to do.
-    pub(crate) decision: Decision,
-    /// Which catalogue changes may change it.
-    pub(crate) interest: Interest,
-    /// When time alone may change it.
-    pub(crate) until: Option<Timestamp>,
-    /// The ModuleConfigs under which it was made.
-    pub(crate) configs: ConfigUids,
-}
-
-/// What to do with a module.
-#[derive(Debug, Clone)]
-pub(crate) enum Decision {
-    /// Have this version.
-    Install(Install),
-    /// Leave the installed component as it is.
-    Keep(ModuleProblem),
-    /// Keep the installed version, but let the entry's other fields (values, policy) through.
-    KeepVersion(Install, ModuleProblem),
-    /// The same until what it waits for has come; nothing is wrong. None: the catalogue no longer has the installed
-    /// version, so what is installed is left as it is.
-    Await(Option<Install>, Awaited),
-    /// Take it away.
-    Remove {
-        /// What the order says.
-        reason: DeletionReason,
-        /// What the Kyma's user is told; none where the user wished it.
-        problem: Option<ModuleProblem>,
-    },
-    /// It is being removed, as ordered; until that can be done, have this version of it.
-    Leave(Install),
-    /// It lost its component and is to go: have one again, with the order to remove.
-    Finish(Install, DeletionReason),
-    /// Let go of it; everything on the target stays.
-    Unmanage,
-    /// Nothing is installed, and nothing will be.
-    Refuse(ModuleProblem),
-}
-
-/// A version to have.
-#[derive(Debug, Clone)]
-pub(crate) struct Install {
-    /// Its content.
-    pub(crate) template: Arc<Template>,
-    /// Where its artefact is named.
-    pub(crate) release: Arc<Release>,
-    /// The version.
-    pub(crate) version: String,
-    /// The channel it comes from; none for a pin or a mandatory module.
-    pub(crate) channel: Option<String>,
-    /// Every Kyma gets it; no entry in the module status.
-    pub(crate) mandatory: bool,
-    /// What the entry says beside the version; nothing for what nobody asks for.
-    pub(crate) wish: Arc<Wish>,
-}
-
-/// Why an entry is not followed, or a module stays as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ModuleProblem {
-    /// The stable reason.
-    pub(crate) reason: Reason,
-    /// What the module's status says.
-    pub(crate) state: State,
-    /// What happened and what to do.
-    pub(crate) message: String,
-}
-
-impl ModuleProblem {
-    /// The user or the catalogue's author must act.
-    pub(crate) fn error(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, state: State::Error, message: message.into() }
-    }
-
-    /// What runs is fine, what is asked for is not done.
-    pub(crate) fn warning(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, state: State::Warning, message: message.into() }
-    }
-}
-
 /// Decides about every module of a Kyma: wishes first, in their order, then mandatory modules, then what is
 /// installed and no longer asked for, be it without its component.
 pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
@@ -265,31 +184,6 @@ fn object(installed: Option<&Installed>, objection: &ModuleProblem) -> Decision 
         Some(_) => Decision::Keep(ModuleProblem { state: State::Warning, ..objection.clone() }),
         None => Decision::Refuse(objection.clone()),
     }
-}
-
-/// The version that the wish and the catalogue together name.
-fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<Install, ModuleProblem> {
-    if let Some(why) = &wish.invalid {
-        return Err(ModuleProblem::error(Reason::SelectionInvalid, why.clone()));
-    }
-    if wish.channel.is_some() && wish.version.is_some() {
-        let message = format!("module {} names both a channel and a version: remove one of them", wish.name);
-        return Err(ModuleProblem::error(Reason::ChannelAndVersion, message));
-    }
-    let release = inputs.catalogue.release(&wish.name).ok_or_else(|| missing_release(&wish.name))?;
-    let viewer = Viewer { labels: inputs.labels, restricted: &inputs.policy.restricted };
-    let seen = viewer.module(&release.module, release.mandatory.is_some(), release.selector.as_ref());
-    seen.map_err(|hidden| denied(&wish.name, hidden))?;
-    let version = match &wish.version {
-        Some(pin) => pinned(inputs, release, pin)?,
-        None => from_channel(release, channel_of(inputs, wish))?,
-    };
-    interest.versions.insert(version.clone());
-    let template = template(inputs, &wish.name, &version)?;
-    viewer.version(template.audience).map_err(|hidden| denied(&wish.name, hidden))?;
-    let channel = wish.version.is_none().then(|| channel_of(inputs, wish).to_owned());
-    let (release, wish) = (Arc::clone(release), Arc::new(wish.clone()));
-    Ok(Install { template, release, version, channel, mandatory: false, wish })
 }
 
 /// Compares what was chosen with what runs.
@@ -451,70 +345,6 @@ fn taken_out(catalogue: &Catalogue, lost: &Lost) -> Option<Resolved> {
     }
     let is_withdrawn = catalogue.is_withdrawn(&lost.module);
     is_withdrawn.then(|| lost::finish(catalogue, lost, DeletionReason::Withdrawn))
-}
-
-fn channel_of<'a>(inputs: &'a Inputs<'_>, wish: &'a Wish) -> &'a str {
-    let own = wish.channel.as_deref().filter(|channel| !channel.is_empty());
-    let default = if inputs.channel.is_empty() { DEFAULT_CHANNEL } else { inputs.channel };
-    own.unwrap_or(default)
-}
-
-fn from_channel(release: &Release, channel: &str) -> Result<String, ModuleProblem> {
-    if channel == CHANNEL_NONE {
-        let message =
-            format!("channel {CHANNEL_NONE} is reserved: name a channel of module {}", release.module);
-        return Err(ModuleProblem::error(Reason::ChannelUnknown, message));
-    }
-    if release.channels.is_empty() {
-        let message = format!("module {} has no channels: pin one of its versions", release.module);
-        return Err(ModuleProblem::error(Reason::ChannelUnknown, message));
-    }
-    release.channels.get(channel).cloned().ok_or_else(|| {
-        let known: Vec<&str> = release.channels.keys().map(String::as_str).collect();
-        let message = format!(
-            "no versions found for channel {channel} of module {}; its channels are: {}",
-            release.module,
-            known.join(", ")
-        );
-        ModuleProblem::error(Reason::ChannelUnknown, message)
-    })
-}
-
-fn pinned(inputs: &Inputs<'_>, release: &Release, pin: &str) -> Result<String, ModuleProblem> {
-    let listed = match &release.versions {
-        Some(_) => release.find(pin).is_some(),
-        None => inputs.catalogue.template(&release.module, pin).is_some(),
-    };
-    if listed {
-        return Ok(pin.to_owned());
-    }
-    let message =
-        format!("version {pin} of module {} is not offered: choose a listed version", release.module);
-    Err(ModuleProblem::error(Reason::VersionNotListed, message))
-}
-
-/// A missing template is an error where something new was asked for, and a warning where it is what runs.
-fn template(inputs: &Inputs<'_>, module: &str, version: &str) -> Result<Arc<Template>, ModuleProblem> {
-    inputs.catalogue.template(module, version).cloned().ok_or_else(|| {
-        let runs = inputs.installed.get(module).and_then(Installed::version) == Some(version);
-        let state = if runs { State::Warning } else { State::Error };
-        let message = format!("no ModuleTemplate found for module {module} in version {version}");
-        ModuleProblem { reason: Reason::ModuleTemplateMissing, state, message }
-    })
-}
-
-fn denied(module: &str, hidden: Hidden) -> ModuleProblem {
-    if hidden == Hidden::Mandatory {
-        let message = format!("module {module} is mandatory: it is installed without being listed");
-        return ModuleProblem::warning(Reason::Mandatory, message);
-    }
-    let message = format!("module {module} is {hidden} and not allowed for this Kyma");
-    ModuleProblem::error(Reason::NotVisible, message)
-}
-
-fn missing_release(module: &str) -> ModuleProblem {
-    let message = format!("no ModuleReleaseMeta found for module {module}");
-    ModuleProblem::warning(Reason::ModuleReleaseMetaMissing, message)
 }
 
 /// A component keeps its kind: another kind would install beside the first and fight over the same objects.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use kyma_api::component::DeletionReason;
 use kyma_api::{Reason, State};
 
-use super::{Decision, Install, ModuleProblem, Resolved, kind_of, missing_release};
+use super::choice::missing_release;
+use super::{Decision, Install, ModuleProblem, Resolved, kind_of};
 use crate::catalogue::{Catalogue, Interest};
 use crate::config::ConfigUids;
 use crate::lost::Lost;
