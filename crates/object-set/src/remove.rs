@@ -20,10 +20,13 @@ use crate::prune::{KeepReason, PrunePlan, holds_data};
 mod contents;
 mod crd_hold;
 mod release;
+mod removal;
 mod rules;
 mod webhooks;
 
 pub use crd_hold::{CrdContents, hold_creation, release_creation};
+use removal::Fate;
+pub use removal::Removal;
 use rules::{Purpose, Rules};
 
 /// Deletions at the same time.
@@ -32,60 +35,6 @@ const PARALLEL: usize = 8;
 /// Looks at one object that others keep changing.
 const TRIES: usize = 4;
 
-/// What became of objects that were to go.
-#[derive(Clone, Debug, Default)]
-pub struct Removal {
-    /// No longer there.
-    pub gone: Vec<Identity>,
-    /// Those of them whose kind the target no longer serves: with it they went.
-    pub unserved: Vec<Identity>,
-    /// Deletion was ordered and something (finalizers, dependents) holds it up. An event tells its end.
-    pub waiting: Vec<Identity>,
-    /// They stay, and why; we gave them up.
-    pub kept: BTreeMap<Identity, KeepReason>,
-    /// Those of them that bear the mark of their heir ([`PrunePlan::heirs`]) now.
-    pub handed: Vec<Identity>,
-    /// Their turn has not come: others that must go first are still there.
-    pub later: Vec<Identity>,
-    /// What the target refused.
-    pub failed: Vec<CallError>,
-}
-
-impl Removal {
-    /// Whether nothing is left to do.
-    pub fn is_done(&self) -> bool {
-        self.waiting.is_empty() && self.later.is_empty() && self.failed.is_empty()
-    }
-
-    /// What is still ours: the inventory without what is gone or was given up.
-    pub fn remaining(&self, inventory: &Inventory) -> Inventory {
-        let mut remaining = inventory.clone();
-        for identity in self.gone.iter().chain(self.kept.keys()) {
-            remaining.remove(identity);
-        }
-        remaining
-    }
-
-    fn take(&mut self, identity: Identity, fate: Fate) {
-        match fate {
-            Fate::Gone => self.gone.push(identity),
-            Fate::Unserved => {
-                self.unserved.push(identity.clone());
-                self.gone.push(identity);
-            }
-            Fate::Waiting => self.waiting.push(identity),
-            Fate::Kept(reason) => {
-                self.kept.insert(identity, reason);
-            }
-            Fate::Handed => {
-                self.handed.push(identity.clone());
-                self.kept.insert(identity, KeepReason::OtherOwner);
-            }
-            Fate::Failed(error) => self.failed.push(error),
-        }
-    }
-}
-
 /// What came of an order to make way for another object of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -93,15 +42,6 @@ pub(crate) enum Way {
     Free,
     /// It is not ours, or something forbids its deletion.
     Blocked,
-}
-
-enum Fate {
-    Gone,
-    Unserved,
-    Waiting,
-    Kept(KeepReason),
-    Handed,
-    Failed(CallError),
 }
 
 struct Run<'a> {
