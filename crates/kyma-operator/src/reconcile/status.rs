@@ -1,0 +1,126 @@
+//! The status of a Kyma after one pass.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kyma_api::{KymaStatus, MandatoryModule, State as ModuleState};
+use kyma_sdk::Wait;
+
+use crate::apply::Applied;
+use crate::brought::Brought;
+use crate::component::ComponentView;
+use crate::deletion::IgnorePolicy;
+use crate::lost;
+use crate::observe::{self, Observed};
+use crate::plan::Plan;
+use crate::report::{self, Facts, Outcome, Trouble, windows};
+use crate::resolve::{Decision, Resolved};
+use crate::state::State;
+
+/// Returns the status that follows, and when to look again without an event.
+pub(super) fn status_of(
+    state: &State,
+    observed: &Observed,
+    decided: &[Resolved],
+    (plan, applied): (&Plan, &Applied),
+    brought: &Brought,
+) -> (KymaStatus, Wait) {
+    let now = Timestamp::now();
+    let before = observed.kyma.status.clone().unwrap_or_default();
+    let views = observe::views(state, &observed.key, Some(&before));
+    let outcomes: Vec<Outcome<'_>> = decided
+        .iter()
+        .map(|resolved| Outcome {
+            view: views.get(&resolved.module).filter(|_| !is_let_go(plan, views.get(&resolved.module))),
+            blocked: plan.blocked.get(&resolved.module),
+            failure: applied.failures.get(&resolved.module),
+            missed: applied.missed.contains(&resolved.module),
+            ignore: state.args.ignore_policy,
+            before: before.modules.iter().flatten().find(|module| module.name == resolved.module),
+            now,
+            deadline: state.args.reconciler_deadline,
+            resolved,
+        })
+        .collect();
+    let lines = match &observed.selection {
+        Some(_) => outcomes.iter().filter_map(report::line).collect(),
+        None => report::lines_before(&before),
+    };
+    let status = report::status(&Facts {
+        before: &before,
+        generation: observed.kyma.metadata.generation,
+        now,
+        channel: observed.selection.as_ref().map(|selection| selection.channel.clone()),
+        lines,
+        initial: report::initial(state, &observed.kyma),
+        trouble: refused_selection(observed),
+        target: observed.remote.as_ref().map(|remote| remote.session.identity.clone()),
+        is_remote: observed.remote.is_some(),
+        access_missing: false,
+        choice: observed.remote.as_ref().and_then(|_| observed.choice.clone()),
+        mandatory: Some(mandatory(&before, &views, decided, state.args.ignore_policy)),
+        windows: windows::told(decided, observed.skips_windows),
+        pull_secret: brought.pull_secret(),
+        resource_rules: brought.resource_rules(),
+        unsupported: unsupported(decided),
+        deleting: false,
+    });
+    let due = report::earliest(outcomes.iter().filter_map(report::next_look), now);
+    let wait = due.and_then(|due| Duration::try_from(due).ok()).map_or(Wait::Event, Wait::Timer);
+    (status, wait)
+}
+
+/// Mandatory modules on record; one that its user chooses by now is none of them any more.
+fn mandatory(
+    before: &KymaStatus,
+    views: &BTreeMap<String, ComponentView>,
+    decided: &[Resolved],
+    ignore: IgnorePolicy,
+) -> Vec<MandatoryModule> {
+    let is_chosen = |module: &str| {
+        decided.iter().filter(|resolved| resolved.module == module).any(|resolved| match &resolved.decision {
+            Decision::Install(install)
+            | Decision::KeepVersion(install, _)
+            | Decision::Await(Some(install), _) => !install.mandatory,
+            _ => false,
+        })
+    };
+    let mut known = lost::mandatory(before, views, ignore);
+    known.retain(|known| !is_chosen(&known.name));
+    known
+}
+
+/// A component that was just let go without its target being touched is not shown any more.
+fn is_let_go(plan: &Plan, view: Option<&ComponentView>) -> bool {
+    let Some(view) = view else { return false };
+    plan.orders.iter().any(|order| {
+        order.component.uid == view.uid
+            && order.policy == kyma_api::DeletionPolicy::Orphan
+            && !view.terminating
+    })
+}
+
+fn refused_selection(observed: &Observed) -> Option<Trouble> {
+    observed.refused.as_ref().map(|error| Trouble {
+        reason: error.reason(),
+        message: error.to_string(),
+        state: ModuleState::Error,
+        about_target: false,
+    })
+}
+
+/// Fields in use that this version accepts and does not act on.
+fn unsupported(decided: &[Resolved]) -> Vec<String> {
+    let mut found = Vec::new();
+    for resolved in decided {
+        let (Decision::Install(install) | Decision::KeepVersion(install, _)) = &resolved.decision else {
+            continue;
+        };
+        let module = &resolved.module;
+        if install.release.rollout {
+            found.push(format!("ModuleReleaseMeta {module} spec.rollout"));
+        }
+    }
+    found
+}
