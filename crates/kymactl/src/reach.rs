@@ -1,12 +1,10 @@
 //! The way to the target of a component, as helm-component goes it, for commands that only read.
 
-use std::time::Duration;
-
 use clap::Args;
 use helm_component::HelmComponentProgram;
 use kube::Api;
 use kyma_api::HelmComponent;
-use kyma_sdk::{AccessArgs, BrakeLimit, LogFormat, Mode, Process, Program as _, Runtime, Settings, bounded};
+use kyma_sdk::{AccessArgs, BrakeLimit, Mode, Process, Program as _, Runtime, Settings, bounded};
 
 use crate::{error::Error, hub::GlobalFlags};
 
@@ -60,21 +58,12 @@ impl Reach {
     /// What the operator would run with; what only a running operator needs has no meaning here.
     fn settings(&self) -> Result<Settings, Error> {
         Ok(Settings {
-            hub_namespace: self.hub.namespace().to_owned(),
-            target_namespace: self.target_namespace.clone(),
-            selector: None,
             kubeconfig: self.hub.kubeconfig.clone(),
-            concurrency: 1,
-            resync: Duration::from_hours(24),
-            reconcile_deadline: Duration::from_mins(2),
-            log_format: LogFormat::Text,
-            log_level: "warn".to_owned(),
-            admin_address: None,
             mode: self.mode,
             local_kyma: self.local_kyma.clone().filter(|name| !name.is_empty()),
-            only_kyma: None,
             brake: BrakeLimit { targets: 0, percent: 0 },
             access: self.access.clone().policy()?,
+            ..Settings::for_command(self.hub.namespace(), &self.target_namespace)
         })
     }
 }

@@ -95,6 +95,28 @@ pub enum SettingsError {
 }
 
 impl Settings {
+    /// Returns settings for a process that neither reconciles in the background nor serves anything: a command or a unit
+    /// test. All custom resources are selected, targets are other clusters, and log lines have at least level `warn`.
+    pub fn for_command(hub_namespace: impl Into<String>, target_namespace: impl Into<String>) -> Self {
+        Self {
+            hub_namespace: hub_namespace.into(),
+            target_namespace: target_namespace.into(),
+            selector: None,
+            kubeconfig: None,
+            concurrency: 1,
+            resync: Duration::from_hours(24),
+            reconcile_deadline: Duration::from_mins(2),
+            log_format: LogFormat::Text,
+            log_level: "warn".to_owned(),
+            admin_address: None,
+            mode: Mode::Fleet,
+            local_kyma: None,
+            only_kyma: None,
+            brake: BrakeLimit::default(),
+            access: AccessPolicy::default(),
+        }
+    }
+
     /// Parses and judges every flag.
     ///
     /// # Errors

@@ -1,16 +1,12 @@
 //! A runtime without a hub, for unit tests of the state that an operator keeps in memory.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use kube::Client;
 use kyma_targets::{AccessPolicy, Limits, Targets};
 
-use crate::{
-    Access, Brake, BrakeLimit, Events, LogFormat, MetricsError, Mode, Operator, Pauses, Process, Runtime,
-    Settings,
-};
+use crate::{Access, Brake, Events, MetricsError, Operator, Pauses, Process, Runtime, Settings};
 
 /// Returns a runtime whose hub answers 404 to every call, without a connection. It watches nothing. Must be called inside
 /// of a tokio runtime.
@@ -21,7 +17,7 @@ pub fn unconnected_runtime(operator: Operator) -> Result<Runtime, MetricsError> 
     let process = Process::new()?;
     let without_routes: Router = Router::new();
     let hub = Client::new(without_routes, "default");
-    let settings = settings();
+    let settings = Settings::for_command("kcp-system", "kyma-system");
     let targets = Targets::new(AccessPolicy::default(), Limits::default(), operator.name, "test", 10);
     let pauses = Pauses::new(operator.name);
     Ok(Runtime {
@@ -36,24 +32,4 @@ pub fn unconnected_runtime(operator: Operator) -> Result<Runtime, MetricsError> 
         pauses,
         process,
     })
-}
-
-fn settings() -> Settings {
-    Settings {
-        hub_namespace: "kcp-system".to_owned(),
-        target_namespace: "kyma-system".to_owned(),
-        selector: None,
-        kubeconfig: None,
-        concurrency: 1,
-        resync: Duration::from_hours(24),
-        reconcile_deadline: Duration::from_mins(2),
-        log_format: LogFormat::Text,
-        log_level: "warn".to_owned(),
-        admin_address: None,
-        mode: Mode::Fleet,
-        local_kyma: None,
-        only_kyma: None,
-        brake: BrakeLimit::default(),
-        access: AccessPolicy::default(),
-    }
 }
