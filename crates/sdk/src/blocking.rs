@@ -101,8 +101,11 @@ pub async fn find_blockers(target: &Client, blocking: &Blocking) -> Result<Block
     Ok(Blockers { count: found.len(), first, resources })
 }
 
-/// The kinds in the versions that are looked at.
-async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<ApiResource>, Failure> {
+/// Returns the kinds that the target serves: in the named versions if it serves all of them, otherwise in all versions.
+///
+/// # Errors
+/// The target does not answer for one of the API groups.
+pub(crate) async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<ApiResource>, Failure> {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Versions<'_>>> = BTreeMap::new();
     for GroupKind { group, kind, version } in kinds {
         let named = groups.entry(group).or_default().entry(kind).or_insert_with(|| Some(BTreeSet::new()));

@@ -4,6 +4,7 @@ mod account;
 mod depends;
 mod end;
 mod ended;
+mod kinds;
 mod rbac;
 mod wiring;
 
@@ -101,10 +102,16 @@ impl<C: Component> Driver<C> {
         match self.open(resource, contract, account.clone(), pass).await {
             Err(failure) => Outcome::unreached(failure),
             Ok(context) => {
-                let progress = self.in_time(self.component.install(&context)).await;
+                let mut kinds = None;
+                let progress = self.in_time(async {
+                    kinds = self.look_up_kinds(&context).await;
+                    self.component.install(&context).await
+                });
+                let progress = progress.await;
                 self.keep_watching(&context, progress.is_ok());
                 let progress = account::progress(account.as_ref(), progress);
-                Outcome::of_install(dependence.told(progress.unwrap_or_else(Progress::stopped)))
+                let progress = kinds::with_kinds(kinds, progress.unwrap_or_else(Progress::stopped));
+                Outcome::of_install(dependence.told(progress))
             }
         }
     }

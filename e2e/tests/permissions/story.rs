@@ -191,8 +191,10 @@ impl<'a> Story<'a> {
             Ok(if waits { Ok(()) } else { Err(status) })
         })
         .await?;
-        let nothing = Patch::Merge(json!({"spec": {"dependsOn": null}}));
-        greetings.patch("alone", &PatchParams::default(), &nothing).await?;
+        // The CRDs of the target are watched for a kind.
+        let kind = json!([{"api": {"group": "apps", "kind": "Deployment"}}]);
+        let served = Patch::Merge(json!({"spec": {"dependsOn": kind}}));
+        greetings.patch("alone", &PatchParams::default(), &served).await?;
         until_or_why("the greeting is Ready", DEADLINE, || async {
             let found = greetings.get("alone").await?;
             let status = found.data["status"].to_string();

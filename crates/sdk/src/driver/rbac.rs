@@ -113,6 +113,12 @@ fn target() -> Vec<Rule> {
     vec![
         Rule::new(&[""], &["namespaces"], &["get"], "identity of the target").named(&["kube-system"]),
         Rule::new(&[""], &["configmaps"], &["get"], "identity: the stamp").named(&["kyma-target-stamp"]),
+        Rule::new(
+            &["apiextensions.k8s.io"],
+            &["customresourcedefinitions"],
+            &["list", "watch"],
+            "notice when the target serves a kind that its components depend on (metadata only)",
+        ),
     ]
 }
 

@@ -1,9 +1,10 @@
 //! A component of another team waits for others as HelmComponents do: the driver does it.
 
 use anyhow::Result;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use kyma_sdk::api::{HelmComponent, State};
 use serde_json::{Value, json};
@@ -73,5 +74,52 @@ async fn a_greeting_waits_for_a_helm_component() -> Result<()> {
     assert_eq!(stage.greeting_on_target("based").await?.as_deref(), Some("Hello"));
     reported(&base, "True").await?;
     until_dependencies_say(&stage, "based", "").await?;
+    stage.stop().await
+}
+
+/// A kind that only one test installs on the target.
+fn lamp_crd() -> Result<CustomResourceDefinition> {
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": "lamps.lamps.example.org"},
+        "spec": {
+            "group": "lamps.example.org",
+            "names": {"kind": "Lamp", "plural": "lamps"},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    }))?)
+}
+
+async fn until_dependencies_are(stage: &Stage, name: &str, status: &str, message: &str) -> Result<()> {
+    let greetings: Api<greeting_component::Greeting> =
+        Api::namespaced(stage.hub.client()?, stage.namespace());
+    until(&format!("DependenciesReady of {name} is {status}: {message}"), SOON, || async {
+        let conditions = greetings.get(name).await?.status.unwrap_or_default().conditions;
+        let found = conditions.iter().find(|one| one.type_ == "DependenciesReady");
+        Ok(found.filter(|found| found.status == status && found.message == message).map(|_| ()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_missing_kind_is_reported_until_the_target_serves_it() -> Result<()> {
+    let stage = Stage::new("lamps").await?;
+    let lamp =
+        |version: &str| json!({"api": {"group": "lamps.example.org", "version": version, "kind": "Lamp"}});
+    let missing =
+        |version: &str| format!("the target does not serve Lamp.lamps.example.org in version {version}");
+    stage.create("lamps", json!({"text": "Hello", "dependsOn": [lamp("v1")]})).await?;
+    until_dependencies_are(&stage, "lamps", "False", &missing("v1")).await?;
+    // A missing kind does not hold back the component.
+    stage.until_state("lamps", State::Ready).await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(stage.target.client()?);
+    crds.create(&PostParams::default(), &lamp_crd()?).await?;
+    until_dependencies_are(&stage, "lamps", "True", "").await?;
+    stage.change("lamps", json!({"dependsOn": [lamp("v2")]})).await?;
+    until_dependencies_are(&stage, "lamps", "False", &missing("v2")).await?;
+    stage.change("lamps", json!({"dependsOn": null})).await?;
+    until_dependencies_are(&stage, "lamps", "True", "").await?;
+    crds.delete("lamps.lamps.example.org", &DeleteParams::default()).await?;
     stage.stop().await
 }

@@ -1,0 +1,162 @@
+//! Kinds of the target that a component names in `dependsOn`.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ApiResource;
+use kyma_api::{GroupKind, Reason, condition};
+
+use super::{Driver, step};
+use crate::{Component, Context, Failure, Interest, Progress, Step, blocking::served, dependencies::Kind};
+
+const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
+/// Time between two lookups of a missing kind. Discovery lags behind the event of the CRD.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(15);
+/// Maximum number of kinds in a message.
+const MAX_NAMED_KINDS: usize = 10;
+
+impl<C: Component> Driver<C> {
+    /// Looks up the kinds that the component depends on and returns the condition `DependenciesReady`; `None` if the
+    /// component depends on no kind and the status mentions none. The CRDs of the target are watched from then on.
+    pub(super) async fn look_up_kinds(&self, context: &Context<C::Resource>) -> Option<Step> {
+        // helm-component reports kinds itself, from the discovery that its components on a target share.
+        if Kind::of::<C::Resource>() == Kind::helm() {
+            return None;
+        }
+        let kinds: Vec<GroupKind> =
+            context.contract.spec.depends_on.iter().filter_map(|one| one.api.clone()).collect();
+        if kinds.is_empty() {
+            return self.mentions_kinds(context).then(|| judge(&kinds, Ok(vec![])));
+        }
+        context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
+        Some(judge(&kinds, served(&context.target.client(), &kinds).await))
+    }
+
+    /// Returns whether the status still reports a kind as missing, or as not looked up.
+    fn mentions_kinds(&self, context: &Context<C::Resource>) -> bool {
+        let mut status = self.status.current(&context.resource).unwrap_or_default();
+        let conditions = status.remove("conditions").unwrap_or_default();
+        let conditions: Vec<_> = serde_json::from_value(conditions).unwrap_or_default();
+        condition::get(&conditions, DEPENDENCIES_READY)
+            .is_some_and(|held| held.status == "Unknown" || held.reason == Reason::DependencyMissing.as_str())
+    }
+}
+
+/// Adds the condition to the progress of a step, unless the component reports the condition itself.
+pub(super) fn with_kinds(kinds: Option<Step>, mut progress: Progress) -> Progress {
+    let Some(kinds) = kinds else { return progress };
+    if progress.conditions.iter().any(|one| one.type_ == DEPENDENCIES_READY) {
+        return progress;
+    }
+    if kinds.status != condition::Status::True {
+        progress = progress.again_within(LOOKUP_INTERVAL);
+    }
+    progress.conditions.push(kinds);
+    progress
+}
+
+/// Compares the kinds that a component depends on with those that the target serves.
+fn judge(kinds: &[GroupKind], served: Result<Vec<ApiResource>, Failure>) -> Step {
+    let served = match served {
+        Ok(served) => served,
+        Err(failure) => {
+            return step(DEPENDENCIES_READY, condition::Status::Unknown, failure.reason, failure.message);
+        }
+    };
+    let is_served = |wanted: &GroupKind| {
+        served.iter().any(|resource| {
+            resource.group == wanted.group
+                && resource.kind == wanted.kind
+                && wanted.version.as_ref().is_none_or(|version| *version == resource.version)
+        })
+    };
+    let missing: Vec<String> = kinds.iter().filter(|kind| !is_served(kind)).map(name).collect();
+    if missing.is_empty() {
+        return step(DEPENDENCIES_READY, condition::Status::True, Reason::Succeeded, "");
+    }
+    let named = missing.iter().take(MAX_NAMED_KINDS).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match missing.len().saturating_sub(MAX_NAMED_KINDS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!("the target does not serve {named}{more}");
+    step(DEPENDENCIES_READY, condition::Status::False, Reason::DependencyMissing, message)
+}
+
+/// Returns `Kind.group`, with the version if the component names one.
+fn name(kind: &GroupKind) -> String {
+    let GroupKind { group, version, kind } = kind;
+    let name = if group.is_empty() { kind.clone() } else { format!("{kind}.{group}") };
+    version.as_ref().map_or_else(|| name.clone(), |version| format!("{name} in version {version}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::condition::Status;
+
+    use super::*;
+
+    fn lamp(version: Option<&str>) -> GroupKind {
+        GroupKind {
+            group: "example.org".to_owned(),
+            version: version.map(str::to_owned),
+            kind: "Lamp".to_owned(),
+        }
+    }
+
+    fn served_lamp() -> ApiResource {
+        ApiResource {
+            group: "example.org".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "example.org/v1".to_owned(),
+            kind: "Lamp".to_owned(),
+            plural: "lamps".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_kind_is_missing_until_its_group_and_version_are_served() {
+        let judged = |kind: GroupKind, served: Vec<ApiResource>| {
+            let judged = judge(&[kind], Ok(served));
+            (judged.status, judged.reason, judged.message)
+        };
+        let ready = (Status::True, Reason::Succeeded, String::new());
+        assert_eq!(judged(lamp(None), vec![served_lamp()]), ready);
+        assert_eq!(judged(lamp(Some("v1")), vec![served_lamp()]), ready);
+        let missing = |message: &str| (Status::False, Reason::DependencyMissing, message.to_owned());
+        let none = missing("the target does not serve Lamp.example.org");
+        assert_eq!(judged(lamp(None), vec![]), none);
+        let version = missing("the target does not serve Lamp.example.org in version v2");
+        assert_eq!(judged(lamp(Some("v2")), vec![served_lamp()]), version);
+        let of_another_group = GroupKind { group: "example.com".to_owned(), ..lamp(None) };
+        let group = missing("the target does not serve Lamp.example.com");
+        assert_eq!(judged(of_another_group, vec![served_lamp()]), group);
+    }
+
+    #[test]
+    fn many_missing_kinds_are_counted() {
+        let kinds: Vec<GroupKind> =
+            (0..12).map(|number| GroupKind { kind: format!("Lamp{number}"), ..lamp(None) }).collect();
+        let message = judge(&kinds, Ok(vec![])).message;
+        assert!(message.ends_with("Lamp9.example.org and 2 more"), "{message}");
+    }
+
+    #[test]
+    fn a_lookup_without_answer_is_unknown_and_repeated() {
+        let failure = Failure::new(Reason::TargetServerError, "look up API group example.org");
+        let unknown = judge(&[lamp(None)], Err(failure));
+        assert_eq!((unknown.status, unknown.reason), (Status::Unknown, Reason::TargetServerError));
+        let progress = with_kinds(Some(unknown), Progress::ready("1"));
+        assert_eq!(progress, {
+            let message = "look up API group example.org";
+            let expected = Progress::ready("1").again_within(LOOKUP_INTERVAL);
+            expected.step(DEPENDENCIES_READY, Status::Unknown, Reason::TargetServerError, message)
+        });
+    }
+
+    #[test]
+    fn a_condition_that_the_component_reports_itself_stays() {
+        let own = || Progress::ready("1").step(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+        assert_eq!(with_kinds(Some(judge(&[lamp(None)], Ok(vec![]))), own()), own());
+    }
+}
