@@ -16,6 +16,7 @@ pub fn table() -> Table {
         hub_namespace: hub_namespace(),
         target: target(),
         aggregated: Vec::new(),
+        dependents: Vec::new(),
     }
 }
 

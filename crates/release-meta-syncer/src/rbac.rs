@@ -21,6 +21,7 @@ pub(crate) fn table() -> Table {
         hub_namespace: hub_namespace(),
         target: target(),
         aggregated: vec![],
+        dependents: vec![],
     }
 }
 

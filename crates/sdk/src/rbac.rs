@@ -120,7 +120,12 @@ pub struct Table {
     pub target: Vec<Rule>,
     /// What kyma-operator needs for the component's kind: aggregated into its role.
     pub aggregated: Vec<Rule>,
+    /// What helm-component needs for the component's kind, in the hub namespace: HelmComponents may depend on it.
+    pub dependents: Vec<Rule>,
 }
+
+/// ServiceAccount of helm-component, in the hub namespace.
+const HELM_COMPONENT: &str = "helm-component";
 
 /// Label of the ClusterRoles that aggregate into kyma-operator's.
 pub const AGGREGATE_LABEL: &str = "component.kyma-project.io/aggregate-to-kyma-operator";
@@ -163,6 +168,13 @@ impl Table {
             let labelled =
                 Role { kind: "ClusterRole", name: &aggregate, namespace: None, label: Some(AGGREGATE_LABEL) };
             role(&mut out, &labelled, &self.aggregated);
+            if !self.dependents.is_empty() {
+                let dependents = format!("{name}-dependents");
+                let dependents_role =
+                    Role { kind: "Role", name: &dependents, namespace: Some(namespace), label: None };
+                role(&mut out, &dependents_role, &self.dependents);
+                binding(&mut out, "RoleBinding", ("Role", &dependents), HELM_COMPONENT, namespace);
+            }
         }
         if matches!(side, Side::Hub | Side::Both) {
             guard::render(&mut out, name, namespace, &self.hub_cluster, None);
@@ -307,6 +319,7 @@ mod tests {
                 Rule::paths(&["/readyz"], &["get"], "probe"),
             ],
             aggregated: vec![Rule::new(&["x.io"], &["xs"], &["get"], "components")],
+            dependents: vec![],
         }
     }
 
@@ -333,6 +346,26 @@ mod tests {
         assert_eq!(hub[5]["metadata"]["labels"][AGGREGATE_LABEL], "true");
         serde_json::from_value::<ClusterRoleBinding>(hub[2].clone()).unwrap();
         serde_json::from_value::<RoleBinding>(hub[4].clone()).unwrap();
+    }
+
+    #[test]
+    fn helm_component_may_read_a_kind_that_it_may_depend_on() {
+        let dependents = vec![Rule::new(&["x.io"], &["xs"], &["list", "watch"], "wait for xs")];
+        for side in [Side::Hub, Side::Both, Side::SingleCluster] {
+            let table = Table { dependents: dependents.clone(), ..table() };
+            let all = documents(&table.render("kcp-system", side));
+            let named: Vec<_> =
+                all.iter().filter(|one| one["metadata"]["name"] == "x-operator-dependents").collect();
+            assert_eq!(named.len(), 2, "{side:?}: {named:?}");
+            assert_eq!(named[0]["metadata"]["namespace"], "kcp-system");
+            assert_eq!(named[0]["rules"][0]["verbs"], serde_json::json!(["list", "watch"]));
+            let binding: RoleBinding = serde_json::from_value(named[1].clone()).unwrap();
+            assert_eq!(binding.metadata.namespace.as_deref(), Some("kcp-system"));
+            assert_eq!(binding.role_ref.name, "x-operator-dependents");
+            assert_eq!(binding.subjects.unwrap()[0].name, "helm-component");
+        }
+        let target = Table { dependents, ..table() }.render("kcp-system", Side::Target);
+        assert!(!target.contains("dependents"));
     }
 
     #[test]

@@ -201,8 +201,34 @@ impl<'a> Story<'a> {
             Ok(if found.data["status"]["state"] == "Ready" { Ok(()) } else { Err(status) })
         })
         .await?;
+        self.a_helm_component_that_needs_a_greeting().await?;
         greetings.delete("alone", &DeleteParams::default()).await?;
         gone(&greetings, "alone").await
+    }
+
+    /// helm-component lists greetings only with the role that greeting-component brings.
+    async fn a_helm_component_that_needs_a_greeting(&self) -> Result<()> {
+        let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let greeting =
+            json!({"apiVersion": "demo.kyma-project.io/v1alpha1", "kind": "Greeting", "name": "nowhere"});
+        let spec = json!({
+            "source": {"manifests": {"url": "https://example.org/a.yaml"}},
+            "target": {"kubeconfigSecretRef": {"name": "kubeconfig-alone", "key": "config"}},
+            "dependsOn": [{"component": greeting}],
+        });
+        let component = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+            "metadata": {"name": "greeted"}, "spec": spec,
+        });
+        components.create(&PostParams::default(), &serde_json::from_value(component)?).await?;
+        until_or_why("the component looks for the greeting", DEADLINE, || async {
+            let status = serde_json::to_value(components.get("greeted").await?.status)?.to_string();
+            let waits = status.contains("Greeting nowhere does not exist");
+            Ok(if waits { Ok(()) } else { Err(status) })
+        })
+        .await?;
+        components.delete("greeted", &DeleteParams::default()).await?;
+        gone(&components, "greeted").await
     }
 
     /// A ServiceAccount that may do everything on the target on which a component stands alone.

@@ -37,6 +37,7 @@ pub fn component_table<C: Component>() -> Table {
         hub_namespace: with_own(hub, C::HUB_RULES),
         target: with_own(target(), C::TARGET_RULES),
         aggregated: aggregated(group, plural),
+        dependents: dependents::<C::Resource>(group, plural).into_iter().collect(),
     }
 }
 
@@ -129,4 +130,13 @@ fn aggregated(group: &'static [&'static str], plural: &'static [&'static str]) -
         &["list", "watch", "create", "patch", "delete"],
         "kyma-operator creates, changes and removes components of this kind",
     )]
+}
+
+/// HelmComponents may depend on components of any other kind: the other direction of [`others`].
+fn dependents<R: Resource<DynamicType = ()>>(
+    group: &'static [&'static str],
+    plural: &'static [&'static str],
+) -> Option<Rule> {
+    let why = "helm-component waits for components of this kind that HelmComponents depend on";
+    (Kind::of::<R>() != Kind::helm()).then(|| Rule::new(group, plural, &["list", "watch"], why))
 }
