@@ -1,15 +1,17 @@
 //! Modules whose component is of a kind of its own.
 
 use anyhow::{Context, Result, ensure};
+use e2e::landscape::HUB_NAMESPACE;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
-use kyma_api::{ModuleTemplate, Reason};
+use kyma_api::{HelmComponent, ModuleTemplate, Reason, names};
 use serde_json::{Value, json};
 use testbed::Cluster;
 
 use crate::catalogue::{chosen, is_refused, runs};
-use crate::world::row;
+use crate::row::until;
+use crate::world::{World, config_map, row};
 
 #[test]
 fn a_component_kind_without_crd_is_waited_for() -> Result<()> {
@@ -28,6 +30,9 @@ fn a_component_kind_without_crd_is_waited_for() -> Result<()> {
         crds.create(&PostParams::default(), &crd).await?;
         // Its server is a Pod, and no node of this target runs Pods.
         crate::catalogue::is_in(row.world, "greeting", "Processing").await?;
+        push_dependent(row.world, "postcard", "greeting").await?;
+        chosen(row.world, &json!([{"name": "greeting"}, {"name": "postcard"}])).await?;
+        waits_for(row.world, "postcard", "Greeting lake-greeting").await?;
         chosen(row.world, &json!([])).await
     })
 }
@@ -47,13 +52,52 @@ fn a_component_kind_of_a_foreign_group_is_refused() -> Result<()> {
     })
 }
 
-async fn publish(
-    world: &crate::world::World,
-    module: &str,
-    version: &str,
-    api_version: &str,
-    kind: &str,
-) -> Result<()> {
+#[test]
+fn a_module_waits_for_another_module_of_its_kyma() -> Result<()> {
+    row("module-depends", async |row| {
+        let _turn = row.world.lake.turn.lock().await;
+        row.world.push("pontoon", "1.0.0").await?;
+        row.world.offer("pontoon", json!({"channels": [{"channel": "regular", "version": "1.0.0"}]})).await?;
+        push_dependent(row.world, "tug", "pontoon").await?;
+        chosen(row.world, &json!([{"name": "tug"}])).await?;
+        waits_for(row.world, "tug", "module pontoon is not enabled in this Kyma").await?;
+        chosen(row.world, &json!([{"name": "tug"}, {"name": "pontoon"}])).await?;
+        runs(row.world, "pontoon", "1.0.0").await?;
+        runs(row.world, "tug", "1.0.0").await?;
+        chosen(row.world, &json!([])).await
+    })
+}
+
+/// Publishes a module of one ConfigMap whose ModuleTemplate depends on another module.
+async fn push_dependent(world: &World, module: &str, needed: &str) -> Result<()> {
+    let manifest = config_map(&format!("{module}-content"), "kyma-system", "1.0.0").to_string();
+    let config = json!({
+        "version": "1.0.0",
+        "manifest": "manifest.yaml",
+        "dependsOn": [{"module": needed}],
+    });
+    let files = [("manifest.yaml", manifest)];
+    e2e::catalogue::push_files(&world.landscape, module, &config, &files).await?;
+    world.offer(module, json!({"channels": [{"channel": "regular", "version": "1.0.0"}]})).await
+}
+
+/// Waits until the component of a module on `lake` is held back by a dependency that the message names.
+async fn waits_for(world: &World, module: &str, words: &str) -> Result<()> {
+    let components: Api<HelmComponent> = Api::namespaced(world.hub.clone(), HUB_NAMESPACE);
+    let name = names::component_name(world.lake.kyma, module);
+    until(&format!("{module} waits for {words}"), components, &name, |component| {
+        let mut conditions = component["status"]["conditions"].as_array().into_iter().flatten();
+        let held = conditions.find(|one| one["type"] == "DependenciesReady");
+        held.is_some_and(|held| {
+            held["reason"] == Reason::DependencyNotReady.as_str()
+                && held["message"].as_str().is_some_and(|message| message.contains(words))
+        })
+    })
+    .await?;
+    Ok(())
+}
+
+async fn publish(world: &World, module: &str, version: &str, api_version: &str, kind: &str) -> Result<()> {
     let template: ModuleTemplate = serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2",
         "kind": "ModuleTemplate",
