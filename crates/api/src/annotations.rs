@@ -67,6 +67,8 @@ pub const DEFAULT_RESOURCE_CREATED: &str = "component.kyma-project.io/default-re
 /// On an object on a target that did not exist before: the hash of the owner who created it. What is only adopted
 /// is never deleted.
 pub const CREATED_BY: &str = "component.kyma-project.io/created-by";
+/// `true` on an object that `kymactl run --once` created: `kymactl run --remove` deletes it.
+pub const CREATED_BY_RUN: &str = "component.kyma-project.io/created-by-run";
 /// On a Secret with Helm's record of a release that helm-component wrote: digest of chart, values, name and namespace.
 pub const RELEASE_CONTENT: &str = "component.kyma-project.io/release-content";
 /// On what a chart's hooks put on a target: which run of which moment made it, so that a new process knows it again.

@@ -21,7 +21,7 @@ pub(crate) struct Cli {
 
 const ENVIRONMENT: &str = "\
 Environment: KUBECONFIG lists kubeconfig files, NO_COLOR turns colours off.
-Exit codes: 0 success, 1 failure, 2 wrong input or usage, 3 not Ready in time.";
+Exit codes: 0 success, 1 failure, 2 wrong input or usage, 3 not done in time.";
 
 const RESET: &str = "\
 Modules outside the set are removed, as if the cluster's user had removed them.";

@@ -59,6 +59,14 @@ pub(crate) enum Error {
         /// What is missing.
         open: String,
     },
+    /// Not everything was removed.
+    #[error("not removed within {waited}: {left}; run the same command again")]
+    NotRemoved {
+        /// How long was waited.
+        waited: String,
+        /// What is left.
+        left: String,
+    },
     /// A call on the way to a target, or what the target is.
     #[error("{}: {}", .0.reason, .0.message)]
     Target(Box<kyma_sdk::Failure>),
@@ -115,7 +123,7 @@ pub(crate) enum Error {
         problem: String,
     },
     /// A signal came first.
-    #[error("stopped before everything was Ready")]
+    #[error("stopped before everything was done: run the same command again")]
     Stopped,
     /// A registry or another source.
     #[error(transparent)]
@@ -154,11 +162,11 @@ impl Error {
         }
     }
 
-    /// 3 for what is not Ready in time; 2 for what the caller has to correct, as for a wrong flag, and for every failure of
+    /// 3 for what is not Ready or not removed in time; 2 for what the caller has to correct, as for a wrong flag, and for every failure of
     /// `diff`, where 1 means a difference; 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::NotReady { .. } => ExitCode::from(3),
+            Self::NotReady { .. } | Self::NotRemoved { .. } => ExitCode::from(3),
             Self::Read { .. }
             | Self::Input { .. }
             | Self::NoAccess(_)

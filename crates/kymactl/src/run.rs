@@ -1,10 +1,12 @@
-//! `kymactl run`: all reconcilers in one process, for ever or until a cluster is as wished.
+//! `kymactl run`: all reconcilers in one process, for ever or until a cluster is as requested.
 
 mod crds;
 mod mandatory;
+mod mark;
 mod once;
 mod operators;
 mod preflight;
+mod remove;
 mod wish;
 
 use std::{path::PathBuf, time::Duration};
@@ -21,7 +23,7 @@ use crate::hub::GlobalFlags;
 
 use operators::Operators;
 
-/// The default of `--log-level`, and what it means with `--once`.
+/// The default of `--log-level`, and what it means with `--once` and `--remove`.
 const INFO: &str = "info";
 const WARN: &str = "warn";
 
@@ -35,21 +37,43 @@ pub(crate) struct Run {
     /// First install CRDs on the hub that are missing or older
     #[arg(long)]
     install_crds: bool,
+    #[command(flatten)]
+    task: Task,
+}
+
+/// Flags of a run for one Kyma, which ends by itself.
+#[derive(Args)]
+struct Task {
     /// Install the modules of one Kyma on the hub itself and exit once Ready
     #[arg(long, requires = "kyma")]
     once: bool,
-    /// File with the Kyma to install
-    #[arg(long, value_name = "FILE", requires = "once")]
+    /// Undo --once: remove the Kyma and everything that --once created
+    #[arg(long, requires = "kyma", conflicts_with = "once")]
+    remove: bool,
+    /// File with the Kyma to install or remove
+    #[arg(long, value_name = "FILE")]
     kyma: Option<PathBuf>,
     /// ModuleTemplates, ModuleReleaseMetas and ModuleConfigs: files or directories
-    #[arg(long, value_name = "FILE", num_args = 1.., requires = "once")]
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "kyma")]
     catalogue: Vec<PathBuf>,
     /// Longest time to wait, as 30s or 10m; exit code 3 after it
-    #[arg(long, default_value = "10m", value_parser = duration, requires = "once")]
+    #[arg(long, default_value = "10m", value_parser = duration, requires = "kyma")]
     timeout: Duration,
     /// Go on although the namespace has other Kymas, which share --catalogue
-    #[arg(long, requires = "once")]
+    #[arg(long, requires = "kyma")]
     allow_other_kymas: bool,
+}
+
+impl Task {
+    /// Reads the files. None: all operators run until a signal. A removal needs no catalogue.
+    fn wish(&self, namespace: &str) -> Result<Option<wish::Wish>, Error> {
+        let Some(kyma) = &self.kyma else { return Ok(None) };
+        if !self.once && !self.remove {
+            return Err(Error::input("--kyma", "it needs --once or --remove"));
+        }
+        let catalogue: &[PathBuf] = if self.remove { &[] } else { &self.catalogue };
+        wish::Wish::read(kyma, catalogue, namespace).map(Some)
+    }
 }
 
 /// Flags of the single operators.
@@ -69,12 +93,7 @@ impl Run {
         if let Some(namespace) = &global.namespace {
             settings.hub_namespace.clone_from(namespace);
         }
-        let wish = match &self.kyma {
-            Some(kyma) if self.once => {
-                Some(wish::Wish::read(kyma, &self.catalogue, &settings.hub_namespace)?)
-            }
-            _ => None,
-        };
+        let wish = self.task.wish(&settings.hub_namespace)?;
         if let Some(wish) = &wish {
             settings.only_kyma = Some(wish.kyma.name_any());
             settings.mode = Mode::SingleCluster;
@@ -93,9 +112,13 @@ impl Run {
         match wish {
             None => all(self.flags, self.install_crds, settings, config, process).await,
             Some(wish) => {
-                let limits =
-                    once::Limits { timeout: self.timeout, allow_other_kymas: self.allow_other_kymas };
-                once::run(wish, self.flags, limits, settings, config, process).await
+                let Task { timeout, allow_other_kymas, remove, .. } = self.task;
+                let limits = once::Limits { timeout, allow_other_kymas };
+                if remove {
+                    Box::pin(remove::run(wish.kyma, self.flags, limits, settings, config, process)).await
+                } else {
+                    once::run(wish, self.flags, limits, settings, config, process).await
+                }
             }
         }
     }
@@ -110,7 +133,7 @@ async fn all(
     process: Process,
 ) -> Result<(), Error> {
     if install_crds {
-        crds::install(&kyma_sdk::targets::client_from(config.clone())?).await?;
+        crds::install(&kyma_sdk::targets::client_from(config.clone())?, false).await?;
     }
     let admin = match settings.admin_address {
         Some(address) => Some(process.serve_admin(address).await?),

@@ -67,7 +67,7 @@ impl<'a> DeleteRequest<'a> {
     }
 
     /// Returns why the object itself forbids its deletion. Pure.
-    fn refusal(&self) -> Option<Failure> {
+    fn refusal(&self, deletes_operator_namespace: bool) -> Option<Failure> {
         let refused =
             |why: &str| Some(Failure::new(Reason::DeletionRefused, format!("{}: {why}", self.describe())));
         if self.live.uid.as_deref().unwrap_or_default().is_empty() || self.name().is_empty() {
@@ -78,7 +78,8 @@ impl<'a> DeleteRequest<'a> {
         if !self.is_authored() {
             return refused("its managedFields do not show that this operator wrote it; delete it by hand");
         }
-        if is_system_namespace(self.resource, self.name()) {
+        let is_permitted = deletes_operator_namespace && self.name() == STAMP_NAMESPACE;
+        if is_system_namespace(self.resource, self.name()) && !is_permitted {
             return refused("a Namespace of the cluster is never deleted");
         }
         let why = self.proof.refusal(&self.resource.group, &self.resource.kind)?;
@@ -145,29 +146,53 @@ pub struct DeleteGate {
     brake: Option<(Brake, String)>,
     /// Target namespace of a module: the gate then protects the stamp and the user's Kyma there.
     module: Option<String>,
+    /// Whether the operators' Namespace on a target may be deleted, with the proof that every Namespace needs.
+    deletes_operator_namespace: bool,
 }
 
 impl DeleteGate {
     /// Returns a gate that counts deletions for a target.
     pub fn new(halt: &Halt, brake: &Brake, target: impl Into<String>) -> Self {
         let brake = Some((brake.clone(), target.into()));
-        Self { paused: halt.deletes().map(ToOwned::to_owned), brake, module: None }
+        Self {
+            paused: halt.deletes().map(ToOwned::to_owned),
+            brake,
+            module: None,
+            deletes_operator_namespace: false,
+        }
     }
 
     /// Returns a gate for deletions that a user orders by a command: the brake does not count them.
     pub fn uncounted(halt: &Halt) -> Self {
-        Self { paused: halt.deletes().map(ToOwned::to_owned), brake: None, module: None }
+        Self {
+            paused: halt.deletes().map(ToOwned::to_owned),
+            brake: None,
+            module: None,
+            deletes_operator_namespace: false,
+        }
     }
 
     /// Returns a gate for hub objects whose deletion keeps everything on the target. Only a Pause of all writes stops it.
     pub fn releasing(halt: &Halt) -> Self {
-        Self { paused: halt.writes().map(ToOwned::to_owned), brake: None, module: None }
+        Self {
+            paused: halt.writes().map(ToOwned::to_owned),
+            brake: None,
+            module: None,
+            deletes_operator_namespace: false,
+        }
     }
 
     /// Returns the gate for the objects of a module: it protects the stamp and the user's Kyma in `target_namespace`.
     #[must_use]
     pub fn for_module(self, target_namespace: &str) -> Self {
         Self { module: Some(target_namespace.to_owned()), ..self }
+    }
+
+    /// Returns the gate for a command that removes everything that an earlier one installed: it also deletes the
+    /// operators' Namespace on a target, with the proof that every Namespace needs.
+    #[must_use]
+    pub fn with_operator_namespace(self) -> Self {
+        Self { deletes_operator_namespace: true, ..self }
     }
 
     /// Checks Pauses and counts the target with the brake. Deletes nothing.
@@ -195,7 +220,8 @@ impl DeleteGate {
         client: &Client,
         request: &DeleteRequest<'_>,
     ) -> Result<DeleteOutcome, DeleteError> {
-        if let Some(refusal) = request.refusal().or_else(|| self.protects(request)) {
+        let refusal = request.refusal(self.deletes_operator_namespace);
+        if let Some(refusal) = refusal.or_else(|| self.protects(request)) {
             return Err(DeleteError::Refused(refusal));
         }
         self.permit().await.map_err(DeleteError::Refused)?;
@@ -266,7 +292,7 @@ mod tests {
 
     fn refusal(resource: &ApiResource, live: &ObjectMeta, proof: DeleteProof) -> Option<Reason> {
         let request = DeleteRequest::new(resource, live, &["mine"]).proven(proof);
-        request.refusal().map(|failure| failure.reason)
+        request.refusal(false).map(|failure| failure.reason)
     }
 
     #[test]
@@ -326,6 +352,20 @@ mod tests {
         assert_eq!(refusal(&claim, &live(&json!({})), DeleteProof::SameRun), None);
     }
 
+    #[test]
+    fn only_a_whole_removal_deletes_the_operators_namespace_and_only_if_empty() {
+        let namespaces = kind("", "Namespace");
+        let empty = DeleteProof::CreatedAndEmpty { resource_version: "7".to_owned() };
+        let is_refused = |name: &str, proof: DeleteProof, whole: bool| {
+            let live = live(&json!({"name": name}));
+            DeleteRequest::new(&namespaces, &live, &["mine"]).proven(proof).refusal(whole).is_some()
+        };
+        assert!(!is_refused(STAMP_NAMESPACE, empty.clone(), true));
+        assert!(is_refused(STAMP_NAMESPACE, empty.clone(), false));
+        assert!(is_refused(STAMP_NAMESPACE, DeleteProof::None, true));
+        assert!(is_refused("kube-system", empty.clone(), true) && is_refused("default", empty, true));
+    }
+
     /// The preconditions of the DELETE that is sent for a CRD with this proof.
     async fn preconditions(proof: DeleteProof) -> Value {
         let sent = Arc::new(Mutex::new(Value::Null));
@@ -358,7 +398,7 @@ mod tests {
         let of_helm = |live: &ObjectMeta| {
             let request =
                 DeleteRequest { authorship: Authorship::HelmHook, ..DeleteRequest::new(&job, live, &[]) };
-            request.refusal().is_none()
+            request.refusal(false).is_none()
         };
         assert!(of_helm(&live(&json!({"annotations": {HELM_HOOK: "pre-upgrade"}}))));
         assert!(!of_helm(&live(&json!({}))));

@@ -58,7 +58,7 @@ const COMMANDS: &[Row] = &[
     Row { not_ready: Some("NotReady"), failed: &["TestFailed"], ..row("test", INPUT) },
     Row {
         not_ready: Some("NotReady"),
-        failed: &["CrdsLate", "NewerCrd", "Operator", "Stopped"],
+        failed: &["CrdsLate", "NewerCrd", "Operator", "Stopped", "Target"],
         ..row("run", Some("Read"))
     },
     row("completion", None),
@@ -76,6 +76,7 @@ fn errors() -> Vec<(Error, u8)> {
         (Error::Settings(SettingsError::LocalKyma), 2),
         (Error::NoDiff(Box::new(not_ready())), 2),
         (not_ready(), 3),
+        (Error::NotRemoved { waited: text(), left: text() }, 3),
         (Error::Cluster(kube::Error::LinesCodecMaxLineLengthExceeded), 1),
         (Error::Watch(kube::runtime::wait::Error::ProbeFailed(probe)), 1),
         (Error::CrdsLate { waited: text() }, 1),

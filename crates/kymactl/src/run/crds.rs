@@ -13,25 +13,31 @@ use kyma_sdk::missing;
 use semver::Version;
 use tokio::time::timeout;
 
+use super::mark::mark;
 use crate::{error::Error, hub::MANAGER};
 
 /// Longest time until all CRDs are served.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Installs the CRDs that are not there or lack something; newer ones stay as they are.
-pub(super) async fn install(client: &Client) -> Result<(), Error> {
+/// Installs the CRDs that are not there or lack something; newer ones stay as they are. `marks`: whether CRDs that are
+/// created get the mark of `run --once`; a mark that exists stays in any case.
+pub(super) async fn install(client: &Client, marks: bool) -> Result<(), Error> {
     let late = |_| Error::CrdsLate { waited: format!("{}s", DEADLINE.as_secs()) };
-    timeout(DEADLINE, Box::pin(install_all(client))).await.map_err(late)?
+    timeout(DEADLINE, Box::pin(install_all(client, marks))).await.map_err(late)?
 }
 
-async fn install_all(client: &Client) -> Result<(), Error> {
+async fn install_all(client: &Client, marks: bool) -> Result<(), Error> {
     let api: Api<Crd> = Api::all(client.clone());
-    for crd in crds::all() {
+    for mut crd in crds::all() {
         let name = crd.name_any();
-        match judge(api.get_opt(&name).await?.as_ref(), &crd) {
+        let installed = api.get_opt(&name).await?;
+        match judge(installed.as_ref(), &crd) {
             Step::Keep => {}
             Step::Refuse { version } => return Err(Error::NewerCrd { name, version }),
             Step::Apply => {
+                if marks || installed.is_some() {
+                    mark(&mut crd.metadata, installed.as_ref().map(|live| &live.metadata));
+                }
                 api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&crd)).await?;
                 await_condition(api.clone(), &name, is_crd_established()).await?;
             }

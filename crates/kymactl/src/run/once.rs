@@ -9,12 +9,12 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::{WatchStreamExt as _, watcher},
 };
-use kyma_api::Kyma;
+use kyma_api::{Kyma, annotations::CREATED_BY_RUN};
 use kyma_sdk::{Process, Settings};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Flags, Operators, crds, mandatory, preflight, wish::Wish};
+use super::{Flags, Operators, crds, mandatory, mark::MARKED, preflight, wish::Wish};
 use crate::{
     error::Error,
     hub::MANAGER,
@@ -24,7 +24,7 @@ use crate::{
 
 /// How long is waited, and what is accepted on the cluster.
 pub(super) struct Limits {
-    /// Longest time until the modules are Ready.
+    /// Longest time until the modules are Ready, or removed.
     pub(super) timeout: Duration,
     /// Whether the namespace may have other Kymas.
     pub(super) allow_other_kymas: bool,
@@ -41,7 +41,7 @@ pub(super) async fn run(
 ) -> Result<(), Error> {
     let client = kyma_sdk::targets::client_from(config.clone())?;
     preflight::check(&client, &wish.kyma, limits.allow_other_kymas).await?;
-    crds::install(&client).await?;
+    crds::install(&client, true).await?;
     for namespace in [&settings.hub_namespace, &settings.target_namespace] {
         ensure_namespace(&client, namespace).await?;
     }
@@ -58,7 +58,9 @@ pub(super) async fn run(
 async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
     let api: Api<Namespace> = Api::all(client.clone());
     if api.get_opt(name).await?.is_none() {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let annotations = json!({ CREATED_BY_RUN: MARKED });
+        let metadata = json!({"name": name, "annotations": annotations});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         api.patch(name, &PatchParams::apply(MANAGER), &Patch::Apply(&namespace)).await?;
     }
     Ok(())

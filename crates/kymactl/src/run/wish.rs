@@ -16,6 +16,7 @@ use kyma_api::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+use super::mark::mark;
 use crate::{error::Error, hub::MANAGER, module::read};
 
 /// A wish as read from files.
@@ -145,9 +146,12 @@ where
         + std::fmt::Debug,
 {
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let live = api.get_metadata_opt(&object.name_any()).await?;
+    let mut object = object.clone();
+    mark(object.meta_mut(), live.as_ref().map(|live| &live.metadata));
     let mut parameters = PatchParams::apply(MANAGER).force();
     parameters.field_validation = Some(ValidationDirective::Strict);
-    api.patch(&object.name_any(), &parameters, &Patch::Apply(object)).await?;
+    api.patch(&object.name_any(), &parameters, &Patch::Apply(&object)).await?;
     Ok(())
 }
 
