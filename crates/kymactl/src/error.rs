@@ -162,8 +162,8 @@ impl Error {
         }
     }
 
-    /// 3 for what is not Ready or not removed in time; 2 for what the caller has to correct, as for a wrong flag, and for every failure of
-    /// `diff`, where 1 means a difference; 1 for everything else.
+    /// 3 for what is not Ready or not removed in time; 2 for what the caller has to correct, as for a wrong flag, and for
+    /// every failure of `diff`, where 1 means a difference; 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::NotReady { .. } | Self::NotRemoved { .. } => ExitCode::from(3),

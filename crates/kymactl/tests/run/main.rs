@@ -20,6 +20,7 @@ use tokio::process::{Child, Command};
 
 mod files;
 mod modules;
+mod remove;
 
 use files::Files;
 
