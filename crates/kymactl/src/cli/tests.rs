@@ -157,7 +157,8 @@ fn names_on_the_hub_are_completed_in_every_command() {
 
 #[test]
 fn run_takes_either_once_or_remove_and_a_file_with_the_kyma() {
-    let parses = |flags: &[&str]| Cli::try_parse_from([&["kymactl", "run"] as &[&str], flags].concat()).is_ok();
+    let parses =
+        |flags: &[&str]| Cli::try_parse_from([&["kymactl", "run"] as &[&str], flags].concat()).is_ok();
     assert!(parses(&["--once", "--kyma", "a.yaml", "--catalogue", "b", "c"]));
     assert!(parses(&["--remove", "--kyma", "a.yaml"]));
     assert!(parses(&["--remove", "--kyma", "a.yaml", "--catalogue", "b", "--timeout", "1m"]));
