@@ -11,11 +11,15 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, annotations, condition, finalizers, labels};
 use serde_json::json;
-use testbed::{Access, AuditEvent, Credentials, until, until_quiet};
+use testbed::{Access, Answer, AuditEvent, Credentials, Matching, Scripted, Seen, until, until_quiet};
 
 mod stage;
 
 use stage::{ON_TARGET, OPERATOR, SOON, Stage, kyma, publish, template};
+
+/// Path of the CRD of templates.
+const CRD_OF_TEMPLATES: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/moduletemplates.operator.kyma-project.io";
 
 const ALL: [&str; 5] = ["btp", "btp-2.0.0", "keda", "keda-1.0.0", "keda-1.1.0"];
 
@@ -202,6 +206,42 @@ async fn what_is_missing_is_no_order_to_delete() -> Result<()> {
         events.iter().filter(|event| event.user == ON_TARGET && event.verb.starts_with("delete")).collect();
     assert!(deletes.is_empty(), "{deletes:?}");
     stage.target_has(&ALL).await?;
+    drop(stage.bed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn deletion_is_classified_once_the_hub_answers_again() -> Result<()> {
+    let mut stage = Stage::start().await?;
+    publish(&stage).await?;
+    stage.on_hub::<Kyma>()?.create(&PostParams::default(), &kyma("a")?).await?;
+    stage.give_access("a").await?;
+    stage.target_has(&ALL).await?;
+    let hub = Scripted::in_front_of(&stage.hub).await?;
+    stage.restart_behind(&hub).await?;
+    // Its copy shows that the new process has listed the templates: a list that lacks one is no deletion.
+    let templates = stage.on_hub::<ModuleTemplate>()?;
+    templates.create(&PostParams::default(), &template("keda", "1.2.0")?).await?;
+    let all = ["btp", "btp-2.0.0", "keda", "keda-1.0.0", "keda-1.1.0", "keda-1.2.0"];
+    stage.target_has(&all).await?;
+
+    // Only classification reads the metadata alone.
+    let crd = Matching::path(CRD_OF_TEMPLATES).method("GET");
+    let is_attempt = |seen: &Seen| crd.fits(seen) && seen.accept.contains("PartialObjectMetadata");
+    let attempts = || hub.seen().iter().filter(|seen| is_attempt(seen)).count();
+    let before = attempts();
+    hub.always(crd.clone(), Answer::failure(500, "InternalError", "the hub cannot answer"));
+    templates.delete("keda-1.1.0", &DeleteParams::default()).await?;
+    until("the deletion and its retry to be refused", SOON, || async {
+        Ok((attempts() >= before + 2).then_some(()))
+    })
+    .await?;
+    stage.condition("a", "PruneGuard").await?;
+    stage.target_has(&all).await?;
+
+    hub.clear();
+    stage.target_has(&["btp", "btp-2.0.0", "keda", "keda-1.0.0", "keda-1.2.0"]).await?;
+    stage.condition("a", "CatalogSynced").await?;
     drop(stage.bed);
     Ok(())
 }

@@ -14,7 +14,7 @@ use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Program, Settings, serve};
 use release_meta_syncer::{Flags, ReleaseMetaSyncer};
 use serde_json::{Value, json};
-use testbed::{Access, AuditMark, Bed, Cluster, until};
+use testbed::{Access, AuditMark, Bed, Cluster, Scripted, until};
 use tokio::task::JoinHandle;
 
 pub(crate) const HUB: &str = "kcp-system";
@@ -70,11 +70,21 @@ impl Stage {
 
     /// Stops the operator, and starts it again as a new process would.
     pub(crate) async fn restart(&mut self, flags: &[&str]) -> Result<()> {
+        let operator = self.hub.service_account(HUB, "release-meta-syncer").await?;
+        self.restart_as(&operator, flags).await
+    }
+
+    /// Restarts the operator; it reaches the hub through this server.
+    pub(crate) async fn restart_behind(&mut self, hub: &Scripted) -> Result<()> {
+        let operator = self.hub.service_account(HUB, "release-meta-syncer").await?;
+        self.restart_as(&hub.access_of(&operator), &[]).await
+    }
+
+    async fn restart_as(&mut self, operator: &Access, flags: &[&str]) -> Result<()> {
         self.process.shutdown.cancel();
         (&mut self.running).await??;
-        let operator = self.hub.service_account(HUB, "release-meta-syncer").await?;
         self.process = Process::new()?;
-        self.running = run(&operator, &self.process, flags)?;
+        self.running = run(operator, &self.process, flags)?;
         Ok(())
     }
 
