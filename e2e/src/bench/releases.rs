@@ -47,6 +47,8 @@ const MEMORY: f64 = 200.0;
 /// Releases that the second row and the bare loop are measured over, at least: API servers have bursts of work of their own,
 /// such as collecting garbage, which decide over fewer.
 const MEASURED: usize = 500;
+/// Seconds that the removal of a hundred releases may take.
+const MAX_REMOVAL_SECONDS: f64 = 3.0;
 /// As long as one release may take on average.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -70,16 +72,17 @@ pub async fn releases(count: usize) -> Result<Outcome> {
     rows.extend(restart::measure(&mut bench).await?);
     bench.landscape.kill(OPERATOR)?;
     let rounds = MEASURED.div_ceil(count.max(1));
-    let (mut apart, mut bare) = (0.0, 0.0);
+    let (mut apart, mut removed, mut bare) = (0.0, 0.0, 0.0);
     for first in (0..rounds).map(|round| round * count) {
         // In halves, since what is there already makes each release dearer: API servers look through all Services for a new one.
         let half = first + count / 2;
         bare += bare::write(&bench, first..half).await?;
-        apart += apart::measure(&mut bench, count).await?;
+        let measured = apart::measure(&mut bench, count).await?;
+        (apart, removed) = (apart + measured.installed, removed + measured.removed);
         bare += bare::write(&bench, half..first + count).await?;
     }
     let each = f64::from(u32::try_from(rounds)?);
-    let (apart, bare) = (apart / each, bare / each);
+    let (apart, removed, bare) = (apart / each, removed / each, bare / each);
     let peer = bench.by_helm(count).await?;
     bench.landscape.stop().await?;
     let ours = rows.first().context("the time of our side")?.value;
@@ -87,12 +90,13 @@ pub async fn releases(count: usize) -> Result<Outcome> {
         Row::beside(format!("{count} releases Ready, beside helm install"), ours, "s", peer),
         Row::at_most("as many without rendering", apart, "s", bare * GOAL),
         Row::plain("a bare loop that writes the same", bare, "s"),
+        Row::at_most(format!("{count} releases removed"), removed, "s", max_removal_seconds(count)?),
     ];
     all.append(&mut rows.split_off(1));
     let setup = json!({
         "count": count, "chart": format!("{CHART}, without its tests"), "replicas": 0, "build": if cfg!(debug_assertions) { "debug" } else { "release" },
         "helm": "install, without --wait, as many at a time as there are cores", "bare loop": format!("{IN_FLIGHT} at a time, half of it before the second row, half after"),
-        "second row": "removed and installed again, with renders that are kept", "rounds": format!("{rounds}, of which second row and bare loop are the mean"),
+        "second row": "removed and installed again, with renders that are kept", "rounds": format!("{rounds}, of which second row, bare loop and removal are the mean"),
         "goal of the second row": "1/0.7 of the bare loop",
     });
     Ok(Outcome::new("releases", &setup, all))
@@ -284,6 +288,11 @@ fn component(source: &Value, name: &str, values: &Value, namespace: &str) -> Res
 /// As long as so many releases may take.
 fn patience(count: usize) -> Result<Duration> {
     Ok(PATIENCE.saturating_mul(u32::try_from(count)?).max(Duration::from_mins(1)))
+}
+
+/// Seconds that the removal of so many releases may take.
+fn max_removal_seconds(count: usize) -> Result<f64> {
+    Ok(MAX_REMOVAL_SECONDS * f64::from(u32::try_from(count)?) / 100.0)
 }
 
 fn cores() -> Result<f64> {

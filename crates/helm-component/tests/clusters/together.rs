@@ -1,13 +1,15 @@
-//! Many components that are installed into one namespace at once look for Helm's records together.
+//! Many components that are installed into one namespace at once look for Helm's records together, and those that are
+//! removed at once search the target together.
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use kube::ResourceExt;
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::chart::{packed, push};
 use crate::take_over::{spec, taken};
-use crate::world::world;
+use crate::world::{World, apply_yaml, world};
 
 const COMPONENTS: usize = 24;
 /// Name of the chart, the namespace and Helm's release.
@@ -39,5 +41,36 @@ async fn one_list_of_records_serves_all_who_wait_and_the_release_among_them_is_t
     });
     let looks = looks.count();
     assert!((1..=COMPONENTS / 2).contains(&looks), "{looks} lists for {} components", components.len());
+    Ok(())
+}
+
+#[tokio::test]
+async fn components_removed_together_share_searches_of_the_target() -> Result<()> {
+    let world = World::start().await?;
+    let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAME}}}\n");
+    apply_yaml(&world.target.client()?, &namespace).await?;
+    let source = push(&world, NAME, "1.0.0", &FILES).await?;
+    let names: Vec<String> = (0..COMPONENTS).map(|number| format!("{NAME}-{number:02}")).collect();
+    try_join_all(names.iter().map(|name| {
+        let mut spec = spec(&source, name, &json!({"deletionPolicy": "Delete"}));
+        spec["release"]["namespace"] = json!(NAME);
+        world.apply(name, spec)
+    }))
+    .await?;
+    try_join_all(names.iter().map(|name| world.ready(name, "True", "Ready"))).await?;
+
+    let mark = world.target.audit()?.mark()?;
+    let (components, parameters) = (world.components()?, DeleteParams::default());
+    // The operator hears of all deletions at once.
+    world.operator.freeze()?;
+    try_join_all(names.iter().map(|name| components.delete(name, &parameters))).await?;
+    world.operator.thaw()?;
+    try_join_all(names.iter().map(|name| world.gone(name))).await?;
+    // No component has one, so that only a search lists them over all namespaces.
+    let searches = world.target.audit()?.since(mark)?.into_iter().filter(|event| {
+        event.verb == "list" && event.resource == "limitranges" && event.namespace.is_empty()
+    });
+    let searches = searches.filter(|event| event.uri.contains("owner")).count();
+    assert!((1..=COMPONENTS / 2).contains(&searches), "{searches} searches for {COMPONENTS} components");
     Ok(())
 }

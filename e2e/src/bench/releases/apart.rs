@@ -19,27 +19,38 @@ use super::{Bench, OPERATOR, patience};
 /// Namespace of the releases, and how their names begin.
 pub(super) const SIDE: &str = "apart";
 
-/// Seconds until `count` releases are Ready.
-pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<f64> {
+/// Seconds that one round took.
+pub(super) struct Measured {
+    /// Until the releases of which the renders are kept are Ready.
+    pub(super) installed: f64,
+    /// From the first deletion until all components are gone.
+    pub(super) removed: f64,
+}
+
+/// Measures the installation and the removal of `count` releases.
+pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<Measured> {
     bench.landscape.start_again(OPERATOR).await?;
     bench.landscape.until_at_rest().await?;
     // Those of a round before.
     bench.remove_all(SIDE, patience(count)?).await?;
     bench.create_all(SIDE, count).await?;
     bench.until_ready(SIDE, count, patience(count)?).await?;
+    bench.landscape.until_at_rest().await?;
+    let start = Instant::now();
     bench.remove_all(SIDE, patience(count)?).await?;
+    let removed = start.elapsed().as_secs_f64();
     bench.landscape.until_at_rest().await?;
     collected(&bench.target, patience(count)?).await?;
     let footprint = Footprint::begin(bench.landscape.operator(OPERATOR)?.id())?;
     let start = Instant::now();
     bench.create_all(SIDE, count).await?;
     bench.until_ready(SIDE, count, patience(count)?).await?;
-    let took = start.elapsed().as_secs_f64();
+    let installed = start.elapsed().as_secs_f64();
     let rendering = footprint.end().await?.seconds.children;
     ensure!(rendering == 0.0, "{rendering} s went into rendering what had been rendered");
     bench.landscape.until_at_rest().await?;
     bench.landscape.kill(OPERATOR)?;
-    Ok(took)
+    Ok(Measured { installed, removed })
 }
 
 /// Waits until nothing is left of the releases, nor of what controllers made of them.
