@@ -16,7 +16,8 @@ use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 use testbed::{
-    Access, AuditEvent, AuditMark, Bed, Cluster, Process, Registry, kind_is_explained, until, until_quiet,
+    Access, AuditEvent, AuditMark, Bed, Cluster, Gate, Process, Registry, kind_is_explained, until,
+    until_quiet,
 };
 
 pub use doors::{Doors, Way};
@@ -57,6 +58,8 @@ pub struct Options {
     pub audit: bool,
     /// Every cluster has an etcd of its own, so that it can be taken back to an earlier state ([`Cluster::save`]).
     pub snapshots: bool,
+    /// User and password that the registry asks the operators for; [`Landscape::registry`] asks for none.
+    pub registry_login: Option<(&'static str, &'static str)>,
     /// Further hosts (`HOST:PORT`) that module content may be pulled from without TLS.
     pub plain_http: Vec<String>,
     /// Further flags of every operator.
@@ -101,6 +104,8 @@ impl Copy {
 pub struct Landscape {
     operators: Vec<operator::Running>,
     registry: Registry,
+    /// The address of the registry that asks the operators for a password.
+    gate: Option<Gate>,
     targets: Vec<Cluster>,
     hub: Cluster,
     bed: Bed,
@@ -145,14 +150,18 @@ impl Landscape {
         }
         let doors =
             doors::Standing::of(doors, operator::OPERATORS.map(|one| one.name), &hub, &targets).await?;
-        let Options { plain_http, flags, environment, empty, .. } = options;
-        let given = operator::Given { plain_http, flags, environment, label: "", doors };
-        let operators =
-            if empty { vec![] } else { operator::start_all(&bed, &hub, &registry, &given).await? };
+        let Options { registry_login, plain_http, flags, environment, empty, .. } = options;
+        let gate = match registry_login {
+            Some((user, password)) => Some(registry.behind_password(user, password).await?),
+            None => None,
+        };
+        let address = gate.as_ref().map_or_else(|| registry.address(), Gate::address).to_owned();
+        let given = operator::Given { registry: address, plain_http, flags, environment, label: "", doors };
+        let operators = if empty { vec![] } else { operator::start_all(&bed, &hub, &given).await? };
         if !empty {
             kind_is_explained(&hub.client()?, "component.kyma-project.io/v1alpha1", "helmcomponents").await?;
         }
-        let landscape = Self { operators, registry, targets, hub, bed, given };
+        let landscape = Self { operators, registry, gate, targets, hub, bed, given };
         let more = if empty { sample::variables(&landscape)? } else { vec![] };
         state::write(&landscape, &more)?;
         Ok(landscape)
@@ -179,6 +188,7 @@ impl Landscape {
         hub.become_copy_of(&self.hub, saved).await?;
         state::private(&self.kubeconfig(&hub), &hub.kubeconfig())?;
         let given = operator::Given {
+            registry: self.given.registry.clone(),
             plain_http: self.given.plain_http.clone(),
             flags: self.given.flags.clone(),
             environment: self.given.environment.clone(),
@@ -186,7 +196,7 @@ impl Landscape {
             doors: doors::Standing::default(),
         };
         operator::until_roles_count(&hub).await?;
-        let operators = operator::start_all(&self.bed, &hub, &self.registry, &given).await?;
+        let operators = operator::start_all(&self.bed, &hub, &given).await?;
         Ok(Copy { hub, operators })
     }
 
@@ -251,6 +261,11 @@ impl Landscape {
         until_quiet(&self.clusters(), REST, COMES_TO_REST, asks).await
     }
 
+    /// Address of the registry that asks the operators for a password ([`Options::registry_login`]).
+    pub fn locked_registry(&self) -> Option<&str> {
+        self.gate.as_ref().map(Gate::address)
+    }
+
     /// The registry that module content is pulled from.
     pub fn registry(&self) -> &Registry {
         &self.registry
@@ -287,7 +302,7 @@ impl Landscape {
     pub async fn install_again(&mut self) -> Result<()> {
         self.operators().for_each(Process::kill);
         install::hub(&self.hub).await?;
-        self.operators = operator::start_all(&self.bed, &self.hub, &self.registry, &self.given).await?;
+        self.operators = operator::start_all(&self.bed, &self.hub, &self.given).await?;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use testbed::{Bed, Cluster, Process, Program, Registry, free_address, until};
+use testbed::{Bed, Cluster, Process, Program, free_address, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -25,6 +25,8 @@ pub(super) struct Operator {
 
 /// What whoever starts the landscape wants of the operators.
 pub(super) struct Given {
+    /// Host and port of the registry of module content.
+    pub(super) registry: String,
     /// Further hosts (`HOST:PORT`) that module content may be pulled from without TLS.
     pub(super) plain_http: Vec<String>,
     /// Further flags of each.
@@ -96,14 +98,9 @@ impl Running {
 }
 
 /// Starts all operators and waits until they are ready.
-pub(super) async fn start_all(
-    bed: &Bed,
-    hub: &Cluster,
-    registry: &Registry,
-    given: &Given,
-) -> Result<Vec<Running>> {
+pub(super) async fn start_all(bed: &Bed, hub: &Cluster, given: &Given) -> Result<Vec<Running>> {
     let helm = Program::Helm.path()?;
-    let setting = Setting::new(bed, registry, given, &helm);
+    let setting = Setting::new(bed, given, &helm);
     let start = |operator: &'static Operator| {
         let setting = &setting;
         async move { start(operator, &bin(operator.name), bed, hub, setting).await }
@@ -131,20 +128,19 @@ pub(super) async fn start_one(
     program: &Path,
     bed: &Bed,
     hub: &Cluster,
-    registry: &Registry,
     given: &Given,
 ) -> Result<Running> {
     let operator = OPERATORS.iter().find(|operator| operator.name == name);
     let operator = operator.with_context(|| format!("no operator {name}"))?;
     let helm = Program::Helm.path()?;
-    start(operator, program, bed, hub, &Setting::new(bed, registry, given, &helm)).await
+    start(operator, program, bed, hub, &Setting::new(bed, given, &helm)).await
 }
 
 impl<'a> Setting<'a> {
-    fn new(bed: &'a Bed, registry: &'a Registry, given: &'a Given, helm: &'a Path) -> Self {
-        let hosts = std::iter::once(registry.address()).chain(given.plain_http.iter().map(String::as_str));
+    fn new(bed: &'a Bed, given: &'a Given, helm: &'a Path) -> Self {
+        let hosts = std::iter::once(&given.registry).chain(&given.plain_http).map(String::as_str);
         let plain_http = hosts.collect::<Vec<_>>().join(",");
-        Self { registry: registry.address(), plain_http, directory: bed.directory(), helm, given }
+        Self { registry: &given.registry, plain_http, directory: bed.directory(), helm, given }
     }
 }
 

@@ -9,9 +9,10 @@ mod recorded;
 mod story;
 
 use e2e::landscape::{Landscape, Options};
+use tokio::sync::Mutex;
 
 use recorded::Situation;
-use story::{Story, publish};
+use story::{Story, allow_pulls, publish};
 
 /// The situations in which KLM still has the Kyma.
 const SITUATIONS: [u32; 7] = [1, 2, 3, 4, 6, 7, 8];
@@ -21,9 +22,20 @@ const KILLED: u32 = 2;
 const WITH_MANDATORY: u32 = 3;
 /// In this one the Kyma is being deleted.
 const DELETING: u32 = 10;
+/// This one is handed over where the registry asks for a password.
+const LOCKED: u32 = 1;
+
+/// User and password of the registry.
+const LOGIN: (&str, &str) = ("puller", "registry-password");
+/// Secret with that password, as KLM names it too.
+const PULL_SECRET: &str = "oci-registry-cred";
+
+/// One landscape at a time: small machines bear no more.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kymas_of_klm_are_handed_over_and_given_back() {
+    let _turn = TURN.lock().await;
     let Some(inputs) = testbed::inputs("recordings of Kyma Lifecycle Manager").unwrap() else { return };
     let environment = vec![("MANIFEST_MIRROR".to_owned(), "true".to_owned())];
     let landscape = Landscape::start(Options { environment, ..Options::default() }).await.unwrap();
@@ -53,5 +65,26 @@ async fn kymas_of_klm_are_handed_over_and_given_back() {
     let situation = Situation::find(&inputs, DELETING).unwrap();
     let story = Story::begin(&landscape, situation, DELETING).await.unwrap();
     story.leaves_what_is_being_deleted().await.unwrap();
+    landscape.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kyma_is_handed_over_while_its_registry_asks_for_a_password() {
+    let _turn = TURN.lock().await;
+    let Some(inputs) = testbed::inputs("recordings of Kyma Lifecycle Manager").unwrap() else { return };
+    let environment = vec![
+        ("MANIFEST_MIRROR".to_owned(), "true".to_owned()),
+        ("OCI_REGISTRY_CRED_SECRET".to_owned(), PULL_SECRET.to_owned()),
+    ];
+    let options = Options { environment, registry_login: Some(LOGIN), ..Options::default() };
+    let landscape = Landscape::start(options).await.unwrap();
+    publish(&landscape, &inputs).await.unwrap();
+    let situation = Situation::find(&inputs, LOCKED).unwrap();
+    let story = Story::begin(&landscape, situation, LOCKED).await.unwrap();
+    story.waits_for_pull_secret(PULL_SECRET).await.unwrap();
+    allow_pulls(&landscape, PULL_SECRET, LOGIN).await.unwrap();
+    story.hand_over().await.unwrap();
+    story.give_back().await.unwrap();
+    story.end().await.unwrap();
     landscape.stop().await.unwrap();
 }

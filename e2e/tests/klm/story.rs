@@ -36,6 +36,20 @@ pub(crate) async fn publish(landscape: &Landscape, inputs: &Path) -> Result<()> 
     Ok(())
 }
 
+/// Creates the Secret with user and password of the registry.
+pub(crate) async fn allow_pulls(landscape: &Landscape, name: &str, login: (&str, &str)) -> Result<()> {
+    let registry = landscape.locked_registry().context("the registry asks for a password")?;
+    let auths = json!({"auths": {registry: {"username": login.0, "password": login.1}}});
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": auths.to_string()},
+    }))?;
+    let secrets: Api<Secret> = Api::namespaced(landscape.hub().client()?, HUB_NAMESPACE);
+    secrets.create(&PostParams::default(), &secret).await?;
+    Ok(())
+}
+
 pub(crate) struct Story<'a> {
     landscape: &'a Landscape,
     situation: Situation,
@@ -154,6 +168,24 @@ impl<'a> Story<'a> {
                 Err(_) => child.kill().await?,
             }
         }
+        Ok(())
+    }
+
+    /// Begins the hand-over while the Secret with the registry's password is missing, and breaks it off once a component
+    /// names that Secret.
+    pub(crate) async fn waits_for_pull_secret(&self, secret: &str) -> Result<()> {
+        let mut child = self.command(&[]).kill_on_drop(true).spawn()?;
+        let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        until_or_why("a component names the missing Secret", DEADLINE, || async {
+            let listed = components.list(&ListParams::default()).await?;
+            let ready: Vec<String> = listed.iter().filter_map(ready_reason_and_message).collect();
+            let reason = Reason::SourceUnauthorized.as_str();
+            let is_named = ready.iter().any(|told| told.starts_with(reason) && told.contains(secret));
+            Ok(if is_named { Ok(()) } else { Err(format!("{ready:?}")) })
+        })
+        .await?;
+        ensure!(child.try_wait()?.is_none(), "the hand-over ended without content of its modules");
+        child.kill().await?;
         Ok(())
     }
 
@@ -334,6 +366,13 @@ impl<'a> Story<'a> {
         self.landscape.check()?;
         self.command(words).output().await.context("cannot start kymactl")
     }
+}
+
+/// Returns reason and message of a component's condition Ready.
+fn ready_reason_and_message(component: &HelmComponent) -> Option<String> {
+    let conditions = component.status.as_ref()?.conditions.as_deref()?;
+    let ready = condition::get(conditions, types::READY)?;
+    Some(format!("{}: {}", ready.reason, ready.message))
 }
 
 fn kymas(hub: &Client) -> Api<Kyma> {

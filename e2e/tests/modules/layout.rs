@@ -74,7 +74,8 @@ pub(crate) async fn push(published: &Published, module: &str, base: &str) -> Res
     Ok(())
 }
 
-fn client() -> Result<Client> {
+/// A client for a registry without a password.
+pub(crate) fn client() -> Result<Client> {
     // The client wants a provider even for plain HTTP; whoever comes first installs it.
     rustls::crypto::ring::default_provider().install_default().ok();
     Ok(Client::builder().no_proxy().build()?)

@@ -1,4 +1,5 @@
-//! Third-party modules: published, enabled, upgraded and disabled, on a target that then is as it was before.
+//! Third-party modules: published, enabled, upgraded and disabled, on a target that then is as it was before; and modules
+//! that have to be signed.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,6 +9,7 @@
 
 mod layout;
 mod ocm;
+mod signed;
 mod story;
 mod used;
 
@@ -53,5 +55,14 @@ async fn component_versions_of_modulectl_are_installed_as_they_are() {
     for kept in Box::pin(ocm::install_all(&landscape, &published)).await.unwrap() {
         println!("kept: {kept}");
     }
+    landscape.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_setting_refuses_unsigned_modules_of_a_locked_registry() {
+    let _turn = TURN.lock().await;
+    let options = Options { targets: 1, registry_login: Some(signed::LOGIN), ..Options::default() };
+    let landscape = Landscape::start(options).await.unwrap();
+    signed::unsigned_module_is_refused(&landscape).await.unwrap();
     landscape.stop().await.unwrap();
 }
