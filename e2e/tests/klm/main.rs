@@ -27,7 +27,7 @@ const LOCKED: u32 = 1;
 
 /// User and password of the registry.
 const LOGIN: (&str, &str) = ("puller", "registry-password");
-/// Secret with that password, as KLM names it too.
+/// Secret with that password.
 const PULL_SECRET: &str = "oci-registry-cred";
 
 /// One landscape at a time: small machines bear no more.
