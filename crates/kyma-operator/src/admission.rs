@@ -1,5 +1,5 @@
-//! The rules of ModuleConfigs on modules' own objects, which each target enforces itself: a ValidatingAdmissionPolicy
-//! and its binding for each ModuleConfig and resource, for as long as the module is there.
+//! Applies resourceRules of ModuleConfigs to targets: one ValidatingAdmissionPolicy and binding for each
+//! ModuleConfig, while the module is installed.
 //!
 //! A policy is written where it differs, when a ModuleConfig changes or somebody on the target changes it. While one
 //! cannot be brought, modules go on, the Kyma says why, and the ModuleConfig names the Kyma.
@@ -32,10 +32,10 @@ use refusals::Refusals;
 
 /// Group of policies and bindings.
 const GROUP: &str = "admissionregistration.k8s.io";
-/// In the order in which they are brought: a binding without its policy has no effect.
+/// Kinds in the order in which they are applied: a binding without its policy has no effect.
 const KINDS: [&str; 2] = [POLICY, BINDING];
 
-/// Brings the policies to a Kyma's target. None where there are none.
+/// Applies the policies to a Kyma's target. Returns `None` if the target needs none.
 pub(crate) async fn sync(
     state: &State,
     observed: &Observed,
@@ -52,7 +52,7 @@ pub(crate) async fn sync(
     (!wanted.is_empty() || brought.is_err()).then_some(brought)
 }
 
-/// The policies of all modules.
+/// Returns the policies and bindings of all modules.
 fn wanted(state: &State, observed: &Observed, decided: &[Resolved]) -> BTreeMap<Id, Body> {
     let modules = modules(observed, decided);
     let none = BTreeMap::new();
@@ -64,7 +64,7 @@ fn wanted(state: &State, observed: &Observed, decided: &[Resolved]) -> BTreeMap<
         .collect()
 }
 
-/// Modules that are there, or are to be.
+/// Returns the names of installed modules and of modules that will be installed.
 fn modules<'a>(observed: &'a Observed, decided: &'a [Resolved]) -> BTreeSet<&'a str> {
     let ordered = decided.iter().filter(|resolved| matches!(resolved.decision, Decision::Install(_)));
     let ordered = ordered.map(|resolved| resolved.module.as_str());
@@ -232,8 +232,8 @@ async fn apply(target: &Target, id: &Id, body: &Body) -> Result<DynamicObject, E
     })
 }
 
-/// What the target has of a Kyma's policies. Where none is wanted, one that does not serve them or does not let us see
-/// them has none.
+/// Lists a Kyma's policies on the target. If none is desired, an API server that does not serve or permit to list the
+/// kind counts as having none.
 async fn existing(
     kyma: &KymaKey,
     target: &Target,
@@ -259,7 +259,7 @@ fn is_there(live: &DynamicObject, body: &Body) -> bool {
     held.as_deref() == Some(owned::fingerprint_of_apply(&body.object).as_str())
 }
 
-/// A Kyma's policies, and nobody else's.
+/// Returns the label selector for the policies of one Kyma.
 fn selector(kyma: &KymaKey) -> String {
     let owner = names::owner_hash(&kyma.namespace, &kyma.name);
     format!("{},{}", names::label_selector(labels::OWNER, &owner), labels::MODULE_CONFIG)

@@ -1,5 +1,5 @@
-//! Carries out a plan on the hub: CRDs, components, orders. Each write says what it is about; one that fails
-//! harms no other.
+//! Carries out a plan on the hub: CRDs, components, deletion requests. Failures are recorded by module and do not
+//! stop other writes.
 
 mod orders;
 
@@ -25,21 +25,21 @@ use crate::state::State;
 pub(crate) use orders::give;
 use orders::recall;
 
-/// Writes at the same time for one Kyma.
+/// Maximum number of concurrent writes for one Kyma.
 const PARALLEL: usize = 8;
 
-/// What came of a plan: failures by module.
+/// Result of a plan: failures by module.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// Whether anything was ordered.
+    /// Whether a deletion request was written.
     pub(crate) any: bool,
     pub(crate) failures: BTreeMap<String, Failure>,
-    /// Modules whose component was let go before the order to remove it came.
+    /// Modules whose component lost its finalizer before the deletion request was written.
     pub(crate) missed: BTreeSet<String>,
 }
 
 impl Applied {
-    /// The failure that decides when to try again: one that may pass by itself, if there is any.
+    /// Returns the failure that decides when to retry: a transient one, if there is any.
     pub(crate) fn worst(&self) -> Option<&Failure> {
         let transient =
             self.failures.values().find(|failure| failure.class == kyma_api::ErrorClass::Transient);
@@ -47,7 +47,7 @@ impl Applied {
     }
 }
 
-/// On whose behalf orders are given.
+/// The Kyma that deletion requests are made for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Authority<'a> {
     /// The Kyma.
@@ -99,8 +99,8 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
     Applied { any, failures, missed }
 }
 
-/// Lets go of components without anything being removed. The status is to say so before: killed in between, nothing of
-/// theirs is taken for something that is to be removed.
+/// Deletes components without removing anything from the target. The status must report it before: after a crash in
+/// between, these modules must not count as lost.
 pub(crate) async fn let_go(state: &State, plan: &Plan, authority: Authority<'_>) -> Result<(), Failure> {
     let mut result = Ok(());
     for order in plan.orders.iter().filter(|order| !order.removes()) {
@@ -109,8 +109,8 @@ pub(crate) async fn let_go(state: &State, plan: &Plan, authority: Authority<'_>)
     result
 }
 
-/// Judges the offer again by what the hub has now: the index leaves out CRDs that are not established or not served, and
-/// another team may have made one since.
+/// Checks the offered CRD again with a live read: the index has no CRDs that are not established or not served, and
+/// another team may have created one since.
 async fn install(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
     let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
     let OfferedCrd { module, version, kind, crd } = offered;
@@ -146,7 +146,7 @@ async fn component(state: &State, wanted: &Wanted) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a component anew for a module that lost its own, with the order to remove, and deletes it.
+/// Creates a component with a deletion request for a module that lost its own, and deletes it.
 async fn finish(state: &State, wanted: &Wanted, authority: Authority<'_>) -> Result<(), Failure> {
     let text = |name: &str| wanted.body["metadata"][name].as_str().unwrap_or_default();
     let gate = DeleteGate::new(authority.halt, &state.runtime.brake, authority.kyma.to_string());
@@ -169,7 +169,7 @@ async fn finish(state: &State, wanted: &Wanted, authority: Authority<'_>) -> Res
     Ok(())
 }
 
-/// Another version for a component that is being removed: the same one, and nothing else of it.
+/// Applies only another version to a component that is being removed.
 async fn upgrade_leaving(state: &State, upgrade: &Upgrade) -> Result<(), Error> {
     let view = &upgrade.component;
     let field = |name: &str| PointerBuf::from_tokens(["spec", name]).to_string();
@@ -202,21 +202,21 @@ async fn patch(
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch(&view.name, &params, &Patch::Merge(body)).await {
         Ok(patched) => saw(state, &view.kind, &patched),
-        // Gone, or another of the same name: nothing to order.
+        // Deleted, or replaced by another object of the same name: nothing to request.
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
         Err(source) => return Err(failed(named(view), source)),
     }
     Ok(())
 }
 
-/// What a write returned is known at once; the watch brings the same later.
+/// Adds the result of a write to the index before the watch delivers it.
 fn saw(state: &State, kind: &ComponentKind, object: &DynamicObject) {
     if let Some(view) = ComponentView::of(kind, object) {
         state.components_mut().written(view);
     }
 }
 
-/// As messages name it.
+/// Returns kind, namespace and name for messages.
 pub(crate) fn named(view: &ComponentView) -> String {
     format!("{} {}", view.kind, view.name)
 }
@@ -226,7 +226,7 @@ pub(crate) fn api_of(state: &State, view: &ComponentView) -> Result<Api<DynamicO
     Ok(Api::namespaced_with(state.runtime.hub.clone(), &view.namespace, &resource))
 }
 
-/// The kind of a component as the hub serves it.
+/// Returns the resource of a component's kind as the hub serves it.
 fn resource_of(state: &State, view: &ComponentView) -> Result<ApiResource, Error> {
     let plural = state.kinds().crd(&view.kind).map(|crd| crd.spec.names.plural.clone());
     let plural = plural.ok_or_else(|| Error::FindKind { kind: view.kind.clone() })?;

@@ -1,4 +1,4 @@
-//! What a target gets besides modules, before them.
+//! Image-pull Secret and admission policies, applied to a target before modules.
 
 use kyma_sdk::{Failure, Halt, longest_delay};
 
@@ -9,7 +9,7 @@ use crate::report::Told;
 use crate::resolve::Resolved;
 use crate::state::State;
 
-/// What became of it; none where it is not to be brought.
+/// Results of both; `None` if nothing is to be applied.
 #[derive(Debug)]
 pub(crate) struct Brought {
     pull_secret: Option<Result<(), Failure>>,
@@ -17,7 +17,7 @@ pub(crate) struct Brought {
 }
 
 impl Brought {
-    /// Brings it.
+    /// Applies both to the target.
     pub(crate) async fn bring(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Self {
         Self {
             pull_secret: pull_secret::sync(state, observed).await,
@@ -25,17 +25,17 @@ impl Brought {
         }
     }
 
-    /// What the status says of the image-pull Secret.
+    /// Returns the condition about the image-pull Secret.
     pub(crate) fn pull_secret(&self) -> Option<Told> {
         self.pull_secret.as_ref().map(Told::of_pull_secret)
     }
 
-    /// What the status says of the rules on modules' objects.
+    /// Returns the condition about the rules of ModuleConfigs on modules' objects.
     pub(crate) fn resource_rules(&self) -> Option<Told> {
         self.resource_rules.as_ref().map(Told::of_resource_rules)
     }
 
-    /// A failure that may pass by itself. Others wait for a change on the hub or on the target, which is told.
+    /// Returns a transient failure. Other failures wait for an event of the hub or the target.
     pub(crate) fn may_pass(&self) -> Option<&Failure> {
         let failed = [&self.pull_secret, &self.resource_rules].into_iter().flatten();
         let passes = |failure: &&Failure| longest_delay(failure).is_some();

@@ -19,40 +19,40 @@ pub(crate) use interest::{Interest, Interests};
 pub(crate) use release::Release;
 pub(crate) use template::Template;
 
-/// Who a catalogue change concerns.
+/// Kymas to requeue after a change of the catalogue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Affected {
-    /// Nobody.
+    /// No Kyma.
     #[default]
     Nobody,
     /// These Kymas.
     Some(BTreeSet<KymaKey>),
-    /// Every Kyma: a mandatory module came, went or changed its version.
+    /// Every Kyma: a mandatory module was added or removed, or its version changed.
     Everybody,
 }
 
-/// All `ModuleTemplates` and `ModuleReleaseMetas`, by the ways in which they are looked up.
+/// All ModuleTemplates and ModuleReleaseMetas, indexed by module, version and name.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     templates: HashMap<String, Arc<Template>>,
-    /// module -> version -> names of templates that say so in their spec.
+    /// module -> version -> names of templates with both in their spec.
     versions: HashMap<String, BTreeMap<String, BTreeSet<String>>>,
     releases: BTreeMap<String, Arc<Release>>,
     mandatory: BTreeSet<String>,
-    /// Mandatory modules whose release meta was deleted, with its uid. Kept beyond its end: a component that was
-    /// being written meanwhile goes too.
+    /// Mandatory modules whose release meta was deleted, with its uid. Kept after the object is gone, so that a
+    /// component created meanwhile is removed too.
     withdrawn: BTreeMap<String, String>,
     interests: Interests,
 }
 
 impl Catalogue {
-    /// The release meta of a module.
+    /// Returns the release meta of a module.
     pub(crate) fn release(&self, module: &str) -> Option<&Arc<Release>> {
         self.releases.get(module)
     }
 
-    /// The template of one version: the object named `<module>-<version>`, as KLM looks it up, else one whose
-    /// spec names both (catalogues hold objects named before that rule).
+    /// Returns the template of a version: the object named `<module>-<version>`, as in KLM, or else one whose spec
+    /// has both. Older catalogues use other names.
     pub(crate) fn template(&self, module: &str, version: &str) -> Option<&Arc<Template>> {
         let by_name = self
             .templates
@@ -64,18 +64,18 @@ impl Catalogue {
         })
     }
 
-    /// Modules that every Kyma gets, with the version.
+    /// Returns the release metas of mandatory modules.
     pub(crate) fn mandatory(&self) -> impl Iterator<Item = &Arc<Release>> {
         self.mandatory.iter().filter_map(|module| self.releases.get(module))
     }
 
-    /// The deletion of a mandatory module's release meta was found to be an order.
+    /// Records that the deletion of a mandatory module's release meta was requested.
     pub(crate) fn withdraw(&mut self, module: &str, uid: &str) -> Affected {
         let before = self.withdrawn.insert(module.to_owned(), uid.to_owned());
         if before.as_deref() == Some(uid) { Affected::Nobody } else { Affected::Everybody }
     }
 
-    /// Whether every Kyma has to be rid of the module.
+    /// Reports whether the module has to be removed from every Kyma.
     pub(crate) fn is_withdrawn(&self, module: &str) -> bool {
         self.withdrawn.contains_key(module)
     }
@@ -100,7 +100,7 @@ impl Catalogue {
         self.interests.set(kyma, &[]);
     }
 
-    /// Takes in a new or changed template.
+    /// Adds or replaces a template.
     pub(crate) fn apply_template(&mut self, template: Template) -> Affected {
         let name = template.name.clone();
         let old = self.templates.get(&name).cloned();
@@ -123,7 +123,7 @@ impl Catalogue {
         if mandatory { Affected::Everybody } else { Affected::from(affected) }
     }
 
-    /// Takes out a template.
+    /// Removes a template.
     pub(crate) fn delete_template(&mut self, name: &str) -> Affected {
         let Some(old) = self.templates.remove(name) else {
             return Affected::Nobody;
@@ -135,14 +135,14 @@ impl Catalogue {
         Affected::from(self.users_of(&old))
     }
 
-    /// Takes in a new or changed release meta.
+    /// Adds or replaces a release meta.
     pub(crate) fn apply_release(&mut self, release: Release) -> Affected {
         let module = release.module.clone();
         let old = self.releases.get(&module).cloned();
         if old.as_deref() == Some(&release) {
             return Affected::Nobody;
         }
-        // A release meta that was made anew is offered anew; an older state of the deleted one is not.
+        // A recreated release meta is offered again, but not an older state of the deleted one.
         if self.withdrawn.get(&module).is_some_and(|uid| *uid != release.uid) {
             self.withdrawn.remove(&module);
         }
@@ -161,7 +161,7 @@ impl Catalogue {
         affected
     }
 
-    /// Takes out a release meta.
+    /// Removes a release meta.
     pub(crate) fn delete_release(&mut self, module: &str) -> Affected {
         self.mandatory.remove(module);
         match self.releases.remove(module) {
@@ -171,12 +171,12 @@ impl Catalogue {
         }
     }
 
-    /// Names of all templates held: a relist deletes those that it does not list.
+    /// Returns the names of all templates. A relist deletes those that it does not contain.
     pub(crate) fn template_names(&self) -> BTreeSet<String> {
         self.templates.keys().cloned().collect()
     }
 
-    /// Names of all modules held: a relist deletes those that it does not list.
+    /// Returns the names of all modules. A relist deletes those that it does not contain.
     pub(crate) fn release_names(&self) -> BTreeSet<String> {
         self.releases.keys().cloned().collect()
     }
@@ -205,7 +205,7 @@ impl Catalogue {
         })
     }
 
-    /// Kymas that run or want what this template is, by its spec or by its name.
+    /// Returns Kymas that run or select this version, by the spec or the name of the template.
     fn users_of(&self, template: &Template) -> BTreeSet<KymaKey> {
         let mut users = self.interests.of_template_name(&template.name);
         if let (Some(module), Some(version)) = (&template.module, &template.version) {

@@ -1,4 +1,4 @@
-//! Our mark and our finalizer on the hub's Kyma, before anything is made on its behalf.
+//! Label and finalizer on the hub's Kyma, set before anything is created for it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::events;
 use crate::state::State;
 
-/// Puts label and finalizer on the Kyma, if they are not there.
+/// Adds label and finalizer to the Kyma if they are missing.
 pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, Error> {
     let is_labelled = kyma
         .labels()
@@ -40,12 +40,12 @@ pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, E
     Ok(state.wrote(taken))
 }
 
-/// Whether our finalizer is on the Kyma.
+/// Reports whether the operator's finalizer is on the Kyma.
 pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {
     kyma.finalizers().iter().any(|name| name == finalizers::KYMA)
 }
 
-/// Takes our finalizer off: the last thing done for a Kyma.
+/// Removes the finalizer, as the last write for a Kyma.
 pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = KymaKey::of(kyma);
     if let Some(patch) = remove_finalizer(&kyma.metadata, finalizers::KYMA) {

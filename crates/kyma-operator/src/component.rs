@@ -1,4 +1,4 @@
-//! Component CRs of any kind, reduced on arrival to what kyma-operator needs of them.
+//! Component CRs of any kind, reduced to the fields that kyma-operator reads.
 
 mod content;
 mod index;

@@ -1,7 +1,7 @@
-//! The CRD of a component kind: does it satisfy the contract, and what does installing it change?
+//! Checks the CRD of a component kind against the contract and computes the CRD to apply. Pure.
 //!
-//! Pure. A CRD that is on the hub is only ever extended: versions are added, none is removed, none stops being
-//! served. One without our mark, or with another module's, is left alone.
+//! A CRD on the hub is only extended: no version is removed or stops being served. A CRD without the operator's
+//! label, or with that of another module, is not changed.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,12 @@ use kyma_api::{COMPONENT_GROUP, OPERATOR_GROUP, Reason, annotations, component, 
 use crate::component::ComponentKind;
 use crate::resolve::{ModuleProblem, compare};
 
-/// Label on a component CRD that we installed: the module it came with. Beside
-/// [`kyma_api::labels::COMPONENT_CRD`], the mark itself.
+/// Label on an installed component CRD: the module that brought it. Set beside [`kyma_api::labels::COMPONENT_CRD`].
 pub(crate) const MODULE_MARK: &str = "component.kyma-project.io/crd-of";
-/// Annotation on a component CRD that we installed: the module version it came with.
+/// Annotation on an installed component CRD: the module version that brought it.
 pub(crate) const VERSION_MARK: &str = annotations::CRD_VERSION;
 
-/// Groups that a component kind can never come from.
+/// Reports whether the group cannot contain component kinds.
 fn is_reserved(group: &str) -> bool {
     let ours = [OPERATOR_GROUP, COMPONENT_GROUP];
     ours.contains(&group)
@@ -29,20 +28,20 @@ fn is_reserved(group: &str) -> bool {
         || !group.contains('.')
 }
 
-/// A CRD that a template brings along.
+/// A CRD in a template.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer<'a> {
     /// The module.
     pub(crate) module: &'a str,
     /// The module's version.
     pub(crate) version: &'a str,
-    /// The kind that is asked for.
+    /// The kind that the template names.
     pub(crate) kind: &'a ComponentKind,
     /// The CRD.
     pub(crate) crd: &'a CustomResourceDefinition,
 }
 
-/// The CRD to apply, if installing the offer changes anything.
+/// Returns the CRD to apply, or `None` if nothing would change.
 pub(crate) fn install(
     offer: &Offer<'_>,
     live: Option<&CustomResourceDefinition>,
@@ -64,7 +63,7 @@ pub(crate) fn install(
     Ok(Some(wanted))
 }
 
-/// Why a kind may not be used, by its group alone.
+/// Returns the reason why the kind's group is not allowed.
 pub(crate) fn check_group(
     kind: &ComponentKind,
     allowed: &std::collections::BTreeSet<String>,
@@ -79,7 +78,7 @@ pub(crate) fn check_group(
     Err(ModuleProblem::error(Reason::ComponentGroupNotAllowed, message))
 }
 
-/// What is wrong with a CRD as that of a component kind, in words; empty if it can be used.
+/// Returns the violations of the component contract, as messages; empty if there are none.
 pub(crate) fn violations(crd: &CustomResourceDefinition, kind: &ComponentKind) -> Vec<String> {
     let mut found: Vec<String> =
         component::check(crd, kind.version()).iter().map(ToString::to_string).collect();
@@ -139,7 +138,7 @@ fn is_newer(offer: &Offer<'_>, live: &CustomResourceDefinition) -> bool {
     mark.is_none_or(|mark| compare(offer.version, mark).is_none_or(std::cmp::Ordering::is_gt))
 }
 
-/// The wanted versions, with what is live added: no version goes, and none stops being served.
+/// Merges live versions into the desired ones: none is removed, and none stops being served.
 fn joined(
     wanted: &[CustomResourceDefinitionVersion],
     live: &[CustomResourceDefinitionVersion],
@@ -154,7 +153,8 @@ fn joined(
     joined
 }
 
-/// The body of the apply: the CRD's own spec, our marks, and nothing else of the author's metadata.
+/// Returns the body of the apply: the CRD's spec and the operator's labels and annotations, without the author's
+/// metadata.
 fn marked(offer: &Offer<'_>, versions: Vec<CustomResourceDefinitionVersion>) -> CustomResourceDefinition {
     let mut crd = CustomResourceDefinition { spec: offer.crd.spec.clone(), ..Default::default() };
     crd.metadata.name.clone_from(&offer.crd.metadata.name);

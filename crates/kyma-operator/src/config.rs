@@ -1,9 +1,8 @@
-//! What the owner of the fleet decides about modules: every `ModuleConfig` of the hub's namespace, and what they
-//! make of a user's entry. Pure.
+//! ModuleConfigs of the hub's namespace and their effect on a user's entry. Pure.
 //!
-//! Several may hold for one module of one Kyma. The one of higher `priority` wins, among equals the one whose name
-//! sorts first; rules of all of them have to hold. One that cannot be used (a rule that is no CEL) freezes what it
-//! holds for, rather than having no effect.
+//! Several may apply to one module of a Kyma. The highest `priority` wins, then the name that sorts first; the rules
+//! of all of them apply. An invalid ModuleConfig (a rule that is no CEL) keeps its modules unchanged, rather than
+//! having no effect.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -28,7 +27,7 @@ use rule::Rule;
 use standing::Standing;
 pub(crate) use standing::{RuleRefusals, Standings};
 
-/// One `ModuleConfig`, ready to be used.
+/// A parsed ModuleConfig.
 #[derive(Debug)]
 pub(crate) struct Config {
     /// The object's name.
@@ -39,28 +38,28 @@ pub(crate) struct Config {
     pub(crate) created: Option<Timestamp>,
     /// Whether the garbage collector may delete it: it has ownerReferences, and no annotation confirms a deletion.
     pub(crate) is_dependent: bool,
-    /// The module.
+    /// Name of the module.
     pub(crate) module: String,
-    /// The greater one wins.
+    /// The greater value wins.
     pub(crate) priority: i32,
-    /// Which Kymas; none: all.
+    /// Kymas that it applies to; `None` selects all.
     selector: Option<LabelSelector>,
     /// Values that win over the user's.
     values: Map<String, Value>,
-    /// What the entry has to keep.
+    /// Rules for the user's entry.
     rules: Vec<Rule>,
-    /// What the module's own objects on targets have to keep.
+    /// Rules for the module's objects on targets.
     pub(crate) resource_rules: Vec<ResourceRule>,
-    /// What replaces fields of the entry.
+    /// Fields that replace those of the entry.
     entry: ModuleOverride,
-    /// What is laid over the component's spec.
+    /// Fields that are merged over the component's spec.
     component: Map<String, Value>,
-    /// Why it cannot be used.
+    /// Reason why it is invalid.
     invalid: Option<String>,
 }
 
 impl Config {
-    /// What it replaces, as key paths: fields of the entry, `values.…` and `component.…`.
+    /// Returns the key paths that it sets: fields of the entry, `values.…` and `component.…`.
     pub(crate) fn replaces(&self) -> Vec<String> {
         let entry = json!(self.entry);
         let entry = entry.as_object().map(values::paths).unwrap_or_default();
@@ -71,17 +70,17 @@ impl Config {
         entry.into_iter().chain(values).chain(under("component", &self.component)).collect()
     }
 
-    /// How many rules it has.
+    /// Returns the number of rules.
     pub(crate) fn rules(&self) -> usize {
         self.rules.len()
     }
 
-    /// The object's uid.
+    /// Returns the object's uid.
     pub(crate) fn uid(&self) -> &str {
         self.revision.0.as_deref().unwrap_or_default()
     }
 
-    /// Whether it is the same state of the same object.
+    /// Reports whether both are the same revision of the same object.
     pub(crate) fn is(&self, other: &Self) -> bool {
         (&self.name, &self.revision) == (&other.name, &other.revision)
     }

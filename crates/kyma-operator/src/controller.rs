@@ -1,4 +1,4 @@
-//! Wiring: what wakes which Kyma.
+//! Starts the controller and requeues Kymas on events.
 
 use std::sync::{Arc, Weak};
 
@@ -21,8 +21,7 @@ use crate::target_kyma::{NAME, TargetKyma};
 
 /// Reconciles Kymas until the process shuts down.
 ///
-/// # Errors
-/// The metrics are registered already: two kyma-operators in one process.
+/// # Errors If the metrics are registered already, by another kyma-operator in the same process.
 pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::MetricsError> {
     let metrics = KymaMetrics::new(&runtime.process.metrics, args.per_kyma_metrics)?;
     let access = runtime.access.clone();
@@ -67,7 +66,7 @@ fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaM
     })
 }
 
-/// Something that is watched on a target changed. Our own writes are no news.
+/// Requeues a Kyma after a change on its target. Ignores the operator's own writes.
 fn follow_target(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) {
     let is_news = if admission::watch::is_of(at) {
         admission::watch::saw(state, kyma, at, sighting)
@@ -81,7 +80,7 @@ fn follow_target(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighti
     }
 }
 
-/// Lets the metrics look up when each Kyma's cluster last answered.
+/// Registers the source of the metric for each Kyma's last answer.
 fn tell_answers(state: &Arc<State>) {
     let looked = Arc::downgrade(state);
     state.metrics.look_at_answers(move || {
@@ -94,7 +93,7 @@ fn tell_answers(state: &Arc<State>) {
     });
 }
 
-/// A target's watch told something of its Kyma. False if that is no news.
+/// Records a watch event of a target's Kyma. Returns false if it changes nothing.
 fn saw_kyma(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
     let is_ours = |object: &&kube::api::DynamicObject| object.metadata.name.as_deref() == Some(NAME);
     match sighting {
@@ -102,7 +101,7 @@ fn saw_kyma(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
             let seen = objects.iter().find(is_ours).and_then(TargetKyma::of);
             state.remotes().listed(kyma, seen, sighting.revision().unwrap_or_default())
         }
-        // A target may tell of what nobody asked for.
+        // Ignore objects that the watch did not request.
         Sighting::Applied(object) | Sighting::Deleted(object) if !is_ours(&&**object) => false,
         Sighting::Applied(object) => {
             TargetKyma::of(object).is_some_and(|seen| state.remotes().saw(kyma, seen))
@@ -113,7 +112,7 @@ fn saw_kyma(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
     }
 }
 
-/// An access Secret came, changed or went, or a target answers again: whoever depends on it looks at it anew.
+/// Requeues dependent Kymas when an access Secret changes or a target answers again.
 fn follow_access(state: &Arc<State>) {
     let listening = Arc::downgrade(state);
     state.runtime.access.on_change(move |change| {
@@ -135,7 +134,7 @@ fn follow_access(state: &Arc<State>) {
     });
 }
 
-/// A target stopped answering: its Kyma says so without waiting for somebody to ask.
+/// Requeues a Kyma at once when its target stops answering.
 async fn follow_targets(state: Arc<State>, mut events: Receiver<TargetEvent>) {
     loop {
         match events.recv().await {
@@ -168,8 +167,8 @@ fn suspect_all(state: &State, lost: u64) {
     state.wake_all(&state.with_secrets());
 }
 
-/// A status that somebody else changed is shown on the target; one that is gone is forgotten, and may have made
-/// room for another Kyma on the same target.
+/// Requeues a Kyma whose status another writer changed. Forgets a deleted one and requeues Kymas that wait for its
+/// target.
 fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
         Change::Applied(kyma) => {
@@ -201,7 +200,7 @@ mod tests {
     use super::*;
     use crate::state::tests::{kymas, unconnected};
 
-    /// Events of targets that wait for the operator, as in `kyma_targets`.
+    /// Maximum number of queued events in `kyma_targets`.
     const MAX_WAITING_EVENTS: usize = 1_024;
 
     #[tokio::test]

@@ -1,7 +1,7 @@
-//! What a Kyma's deletion does next. Pure: facts in, one step out.
+//! Decides the next step of a Kyma's deletion. Pure.
 //!
-//! Components first, by an explicit order; then what is ours on the target; the finalizer last. A Kyma that
-//! goes because its namespace or its CRD is terminating is no order: nothing on any target is touched.
+//! First components, by an explicit request; then the operator's objects on the target; the finalizer last. A Kyma
+//! that is deleted with its namespace or CRD requests nothing: no target is changed.
 
 use jiff::{SignedDuration, Timestamp};
 use kyma_api::component::DeletionReason;
@@ -19,42 +19,43 @@ pub enum IgnorePolicy {
     BlockThenRemove,
 }
 
-/// Why its components go.
+/// Reason in deletion requests.
 const REASON: DeletionReason = DeletionReason::KymaDeleted;
 
-/// What is known of a Kyma that is being deleted.
+/// Observed state of a Kyma that is being deleted.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
-    /// Nobody requested the deletion: the namespace or the CRD is terminating, or the garbage collector deleted it.
+    /// Whether no deletion was requested: the namespace or the CRD is terminating, or the garbage collector deleted
+    /// it.
     pub(crate) nothing_requested: bool,
     /// Its components.
     pub(crate) components: &'a [ComponentView],
-    /// Whether modules lost their component, so that nothing removes them.
+    /// Whether modules lost their component, so that no reconciler removes them.
     pub(crate) has_lost: bool,
-    /// What is known of its target.
+    /// State of its target.
     pub(crate) target: TargetFacts,
-    /// A person declared the cluster gone, by annotation.
+    /// Whether an annotation declares the cluster gone.
     pub(crate) declared_gone: bool,
-    /// Now.
+    /// Current time.
     pub(crate) now: Timestamp,
-    /// For how long the access Secret must have been missing.
+    /// Time for which the access Secret must have been missing.
     pub(crate) gone_after: SignedDuration,
-    /// What `Ignore` means.
+    /// How modules with `customResourcePolicy: Ignore` are removed.
     pub(crate) ignore: IgnorePolicy,
 }
 
-/// What is known of the target of a Kyma that is being deleted.
+/// State of the target of a Kyma that is being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TargetFacts {
-    /// The hub itself: nothing of ours there is a copy, so nothing is cleaned up.
+    /// The hub itself: it has no copies to clean up.
     Local,
-    /// It answers.
+    /// The target answers.
     Reachable,
-    /// It does not, or its identity is in doubt; the access Secret is there.
+    /// The target does not answer or its identity is in doubt; the access Secret exists.
     Unreachable,
-    /// A live read says that there is no access Secret, since then.
+    /// A live read shows that the access Secret does not exist.
     NoSecret {
-        /// First seen missing.
+        /// Time when it was first seen missing.
         since: Timestamp,
     },
     /// No Secret ever led to a target.
@@ -64,72 +65,72 @@ pub(crate) enum TargetFacts {
 /// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Give these orders, then wait for their effect.
+    /// Write these deletion requests and wait for their effect.
     Order(Vec<Order>),
-    /// Have components again, with the order, for modules that lost theirs.
+    /// Create components with a deletion request for modules that lost theirs.
     Finish,
-    /// Wait for components to go.
+    /// Wait until components are deleted.
     AwaitComponents {
-        /// Names of those left.
+        /// Names of the remaining components.
         left: Vec<String>,
     },
-    /// Wait for components that no watch shows; see [`crate::removal`].
+    /// Wait for components of kinds without a watch; see [`crate::removal`].
     AwaitUnwatched,
-    /// Remove what is ours from the target, then come back.
+    /// Remove the operator's objects from the target, then requeue.
     CleanTarget,
-    /// Nothing can be done until the target answers or is known to be gone.
+    /// Wait until the target answers or counts as gone.
     AwaitTarget {
-        /// When a missing Secret counts as a cluster that is gone.
+        /// Time when a missing Secret counts as a deleted cluster.
         gone_at: Option<Timestamp>,
     },
-    /// Drop our finalizer.
+    /// Remove the operator's finalizer.
     Release,
 }
 
-/// An order to one component's reconciler.
+/// A deletion request to one component's reconciler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// Which component.
+    /// The component.
     pub(crate) component: ComponentView,
-    /// Take the module off the target, or leave everything there.
+    /// Whether to remove the module from the target or leave everything there.
     pub(crate) policy: DeletionPolicy,
-    /// Why it goes.
+    /// Reason of the request.
     pub(crate) reason: DeletionReason,
 }
 
 impl Order {
-    /// The order with which a module goes, by the policy that its component keeps.
+    /// Returns the request to remove a module, according to its component's policy.
     pub(crate) fn remove(component: &ComponentView, ignore: IgnorePolicy, reason: DeletionReason) -> Self {
         let stays = stays(component, ignore);
         let policy = if stays { DeletionPolicy::Orphan } else { DeletionPolicy::Delete };
         Self { component: component.clone(), policy, reason }
     }
 
-    /// The order that leaves everything on the target.
+    /// Returns the request that leaves everything on the target.
     pub(crate) fn orphan(component: &ComponentView, reason: DeletionReason) -> Self {
         Self { component: component.clone(), policy: DeletionPolicy::Orphan, reason }
     }
 
-    /// Whether it takes something from the target.
+    /// Reports whether the request removes anything from the target.
     pub(crate) fn removes(&self) -> bool {
         self.policy == DeletionPolicy::Delete
     }
 
-    /// Whether it is still to be given: the component does not have it, and its reconciler has not let it go without,
-    /// when nobody would carry it out.
+    /// Reports whether the request must be written: the component does not have it, and its reconciler's finalizer is
+    /// still present to carry it out.
     pub(crate) fn is_due(&self) -> bool {
         let ComponentView { terminating, deletion_policy, held_by, .. } = &self.component;
         !terminating || *deletion_policy != self.policy && held_by.is_empty()
     }
 }
 
-/// Whether everything on the target stays when the module goes.
+/// Reports whether everything stays on the target when the module is removed.
 pub(crate) fn stays(component: &ComponentView, ignore: IgnorePolicy) -> bool {
     component.resource_policy == ResourcePolicy::Ignore && ignore == IgnorePolicy::Leave
 }
 
 impl Facts<'_> {
-    /// When a missing Secret counts as a cluster that is gone.
+    /// Returns when a missing Secret counts as a deleted cluster.
     pub(crate) fn gone_at(&self) -> Option<Timestamp> {
         match self.target {
             TargetFacts::NoSecret { since } => since.checked_add(self.gone_after).ok(),
@@ -138,7 +139,7 @@ impl Facts<'_> {
     }
 }
 
-/// The next step of a deletion.
+/// Returns the next step of a deletion.
 pub(crate) fn next(facts: &Facts<'_>) -> Step {
     if facts.nothing_requested {
         return Step::Release;
@@ -173,8 +174,8 @@ pub(crate) fn next(facts: &Facts<'_>) -> Step {
     }
 }
 
-/// The Kyma is being deleted, and the access Secret has been missing long enough or a person said so. A
-/// target that merely does not answer is not gone.
+/// Reports whether the cluster of a Kyma that is being deleted is gone: its access Secret has been missing long
+/// enough, or an annotation declares it. An unreachable target is not gone.
 pub(crate) fn is_gone(facts: &Facts<'_>) -> bool {
     match facts.target {
         TargetFacts::NoSecret { since } => {

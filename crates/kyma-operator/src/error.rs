@@ -1,4 +1,4 @@
-//! What can fail around the decisions: one variant for each action.
+//! Errors of the operator's actions: one variant for each action.
 
 use kyma_api::Reason;
 use kyma_sdk::{DeleteError, Failure, KymaKey, WatchLimit};
@@ -8,10 +8,10 @@ use crate::component::ComponentKind;
 /// Delay before a refused status write is retried.
 const REFUSED_STATUS: std::time::Duration = std::time::Duration::from_mins(1);
 
-/// An action that failed. Its text names the action; what the other side answered is added by [`Failure`].
+/// A failed action. The text names the action; [`Failure`] adds the answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    // On the hub.
+    // Actions on the hub.
     #[error("put our finalizer on Kyma {kyma}")]
     Claim { kyma: KymaKey, source: kube::Error },
     #[error("write the status of Kyma {kyma}")]
@@ -53,7 +53,7 @@ pub(crate) enum Error {
     #[error("the hub has no kind {kind}")]
     FindKind { kind: ComponentKind },
 
-    // On the target.
+    // Actions on the target.
     #[error("ensure namespace {name}")]
     EnsureNamespace { name: String, source: kube::Error },
     #[error("install CRD {name}")]
@@ -102,7 +102,7 @@ pub(crate) enum Error {
     Gate(Failure),
     #[error(transparent)]
     Watch(#[from] WatchLimit),
-    // Messages of the decoder quote values.
+    // No source text: messages of the decoder quote values.
     #[error("compose {what}: a field has a wrong type")]
     Compose { what: &'static str, source: serde_json::Error },
 }

@@ -1,24 +1,24 @@
-//! Events in KLM's words, for those who follow a Kyma's birth and end by them.
+//! Events with KLM's reasons and messages about the creation and deletion of Kymas.
 
 use kyma_api::{Kyma, Reason};
 
 use crate::state::State;
 
-/// KLM's notes.
+/// Message of KLM.
 const BORN: &str = "Kyma was installed to SKR";
 const DONE: &str = "Success";
 
-/// The target got its Kyma.
+/// Reports that the Kyma was created on the target.
 pub(crate) fn born(state: &State, kyma: &Kyma) {
     tell(state, kyma, Reason::RemoteInstallation, BORN);
 }
 
-/// A step of a deletion is done.
+/// Reports a completed step of a deletion.
 pub(crate) fn ended(state: &State, kyma: &Kyma, step: Reason) {
     tell(state, kyma, step, DONE);
 }
 
-/// KLM's action is its reason once more.
+/// Sends an event whose action equals its reason, as in KLM.
 fn tell(state: &State, kyma: &Kyma, reason: Reason, note: &str) {
     state.runtime.events.normal(kyma, reason, reason.as_str(), note);
 }

@@ -1,6 +1,6 @@
-//! Why a module has the version it has: what went into the decision, for people. Pure.
+//! Explains the version of a module by the inputs of the decision. Pure.
 //!
-//! The decision itself is what kyma-operator reported; here is what it was made from.
+//! The decision is the one that kyma-operator reported.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::component::{ComponentKind, ComponentView};
 use crate::config::{Config, Configs, EffectiveEntry, govern};
 use crate::selection::{Selection, Wish};
 
-/// What there is on the hub about one Kyma.
+/// Objects on the hub about one Kyma.
 #[derive(Debug)]
 pub struct Sources {
     /// The Kyma.
@@ -25,7 +25,7 @@ pub struct Sources {
     pub templates: Vec<ModuleTemplate>,
     /// All release metas of its namespace.
     pub releases: Vec<ModuleReleaseMeta>,
-    /// All central configuration of its namespace.
+    /// All ModuleConfigs of its namespace.
     pub configs: Vec<ModuleConfig>,
     /// Its components, of all kinds.
     pub components: Vec<DynamicObject>,
@@ -37,28 +37,28 @@ pub struct Sources {
 pub struct Explanation {
     /// The module.
     pub module: String,
-    /// The version that is installed or being installed; none where nothing is.
+    /// The version that is installed or being installed, if any.
     pub version: Option<String>,
     /// Its state.
     pub state: State,
-    /// The rule that decided; none where an older operator reported.
+    /// The reason of the decision; `None` if an older operator reported it.
     pub reason: Option<String>,
-    /// What that rule means, in one sentence.
+    /// Meaning of the reason in one sentence.
     pub rule: Option<&'static str>,
-    /// Since when that is so, RFC 3339.
+    /// Time of the last change, RFC 3339.
     pub since: Option<String>,
-    /// What the operator says about it.
+    /// The operator's message.
     pub message: Option<String>,
-    /// What went into the decision, in the order in which it is looked at.
+    /// Inputs of the decision, in the order of evaluation.
     pub inputs: Vec<Input>,
 }
 
-/// One of the things that a decision rests on.
+/// One input of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Input {
-    /// What it is.
+    /// Name of the input.
     pub about: String,
-    /// What it says.
+    /// Value of the input.
     pub says: String,
 }
 
@@ -77,7 +77,7 @@ pub fn explain(sources: &Sources) -> Vec<Explanation> {
     listed.chain(mandatory).collect()
 }
 
-/// The sources, as decisions see them.
+/// The sources in the form that decisions use.
 struct Known<'a> {
     labels: BTreeMap<String, String>,
     selection: Selection,
@@ -107,7 +107,7 @@ impl<'a> Known<'a> {
         for config in &sources.configs {
             configs.apply(Config::from(config.clone()));
         }
-        // Where no choice was read from a cluster, the hub's is the only one.
+        // Without a choice read from a cluster, only the hub's applies.
         let initial = kyma.spec.modules.iter().flatten().filter(|_| remembered.is_some());
         Self {
             labels: kyma.metadata.labels.clone().unwrap_or_default(),
@@ -207,7 +207,7 @@ impl<'a> Known<'a> {
         })
     }
 
-    /// The version that the catalogue has for the entry in force, and what it says.
+    /// Returns the version in the catalogue for the entry in force, and its description.
     fn offered(&self, module: &str, wish: Option<&Wish>) -> (Option<String>, Input) {
         let says = |text: String| Input::new("ModuleReleaseMeta", text);
         let Some(release) = self.catalogue.release(module) else {
@@ -262,7 +262,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What an entry says about approval, where upgrades wait for it.
+/// Returns the text about approval if upgrades need it.
 fn manual(upgrade: &Upgrade) -> Option<String> {
     let approved = upgrade.approved.iter().map(|version| format!("approved {version}"));
     let deadline = upgrade.deadline_days.iter().map(|days| format!("deadline after {days} days"));

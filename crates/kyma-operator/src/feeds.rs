@@ -1,5 +1,4 @@
-//! What feeds the indexes: the hub's watches of catalogue, ModuleConfigs, component CRDs and components, and the
-//! maintenance policy.
+//! Watches that fill the indexes: catalogue, ModuleConfigs, component CRDs, components and the maintenance policy.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::ready;
@@ -29,7 +28,7 @@ mod pauses;
 
 pub(crate) use configs::{accept_proven_deletions, report as report_on_configs};
 
-/// Announces that a feed has delivered its first complete list.
+/// Sender that signals the first complete list of a feed.
 type Announce = Option<oneshot::Sender<()>>;
 
 /// Starts all feeds; each runs until the process shuts down. Returns once every index holds a complete list.
@@ -56,7 +55,7 @@ pub(crate) fn spawn(state: &State, feed: impl Future<Output = ()> + Send + 'stat
     state.runtime.process.spawn_part("a feed from the hub", feed)
 }
 
-/// A kind of the catalogue, and its part of the index.
+/// A kind of the catalogue and its operations on the index.
 trait Listed: HubResource {
     fn apply(self, catalogue: &mut Catalogue) -> Affected;
     fn delete(catalogue: &mut Catalogue, name: &str) -> Affected;
@@ -91,7 +90,7 @@ impl Listed for ModuleReleaseMeta {
     }
 }
 
-/// Keeps one kind of the catalogue in the index, and wakes the Kymas that a change concerns.
+/// Keeps one kind of the catalogue in the index and requeues affected Kymas.
 async fn listed<K: Listed>(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
     let mut news = pin!(feed::<K>(&state.runtime));
     while let Some(news) = news.next().await {
@@ -119,7 +118,7 @@ async fn listed<K: Listed>(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
     }
 }
 
-/// CRDs of groups from which components may come. Each kind that satisfies the contract gets a watch.
+/// Watches CRDs in the groups of component kinds. Starts a watch for each kind that satisfies the contract.
 async fn crds(state: Arc<State>, mut first: Announce) {
     let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
     let mut events = pin!(hub_watch(api, watcher::Config::default()).filter_map(|event| ready(event.ok())));
@@ -152,7 +151,7 @@ fn kind_of(crd: &CustomResourceDefinition) -> GroupKind {
     (crd.spec.group.clone(), crd.spec.names.kind.clone())
 }
 
-/// A CRD came or changed. The receiver tells when its components are known, if they are watched from now on.
+/// Handles a new or changed CRD. If this starts a watch, the returned receiver signals its first complete list.
 fn arrived(
     state: &Arc<State>,
     crd: CustomResourceDefinition,
@@ -182,7 +181,7 @@ fn arrived(
     Some(known)
 }
 
-/// A CRD is gone or going: its components are no longer known, and nothing is decided by their absence.
+/// Handles a deleted or terminating CRD: its components become unknown, so their absence decides nothing.
 fn left(state: &State, kind: &GroupKind, watched: &mut HashMap<GroupKind, JoinHandle<()>>) {
     if let Some(feed) = watched.remove(kind) {
         feed.abort();
@@ -204,7 +203,7 @@ fn is_established(crd: &CustomResourceDefinition) -> bool {
 
 fn announce(first: &mut Announce) {
     if let Some(first) = first.take() {
-        // Nobody waits any more while shutting down.
+        // The receiver is gone during shutdown.
         first.send(()).ok();
     }
 }

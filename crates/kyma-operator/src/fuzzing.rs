@@ -1,10 +1,10 @@
-//! What fuzz targets reach beyond the API. Only in their builds: `cargo fuzz` sets the cfg.
+//! Internals for fuzz targets. Compiled only with the cfg that `cargo fuzz` sets.
 
 use serde_json::Value;
 
 use crate::selection::{self, Selection};
 
-/// One module asked for.
+/// One selected module.
 #[derive(Debug, PartialEq)]
 pub struct Wish {
     /// The module.
@@ -15,11 +15,11 @@ pub struct Wish {
     pub version: Option<String>,
     /// The user's values.
     pub values: Option<Value>,
-    /// Why the entry cannot be used.
+    /// Reason why the entry is invalid.
     pub invalid: Option<String>,
 }
 
-/// Reads the spec of a target's Kyma: the channel and the wishes, or why it cannot be used.
+/// Reads the spec of a target's Kyma: the channel and the entries, or the reason why it is invalid.
 pub fn select(spec: &Value) -> Result<(String, Vec<Wish>), String> {
     let Selection { channel, wishes } = Selection::read(spec).map_err(|error| error.to_string())?;
     let wish = |wish: selection::Wish| Wish {
@@ -32,7 +32,7 @@ pub fn select(spec: &Value) -> Result<(String, Vec<Wish>), String> {
     Ok((channel, wishes.into_iter().map(wish).collect()))
 }
 
-/// The spec of a target's Kyma that is born with what a spec chooses.
+/// Returns the spec with which a target's Kyma is created for this selection.
 pub fn birth(spec: &Value) -> Value {
     selection::birth(&selection::choice(spec, None))
 }

@@ -1,5 +1,4 @@
-//! Component kinds that the hub knows: the CRDs of the allowed groups, and whether their components are in
-//! the index yet.
+//! Component kinds on the hub: CRDs of the allowed groups, and whether their components are indexed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,16 +11,16 @@ use crate::component_crd;
 /// Group and kind.
 pub(crate) type GroupKind = (String, String);
 
-/// What is known of a kind.
+/// State of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KindStatus {
     /// The hub has no CRD for it.
     Missing,
-    /// Its CRD breaks the component contract in these ways.
+    /// Its CRD violates the component contract.
     Violated(Vec<String>),
-    /// Its components are not all known yet.
+    /// Its components are not all indexed yet.
     Starting,
-    /// Its components are in the index; the plural names its resource.
+    /// Its components are indexed.
     Ready {
         /// Plural of the resource.
         plural: String,
@@ -41,7 +40,7 @@ struct Known {
 }
 
 impl Kinds {
-    /// Takes in a new or changed CRD.
+    /// Adds or replaces a CRD.
     pub(crate) fn apply(&mut self, crd: CustomResourceDefinition) {
         let key = (crd.spec.group.clone(), crd.spec.names.kind.clone());
         let crd = Arc::new(crd);
@@ -49,24 +48,24 @@ impl Kinds {
         self.known.insert(key, Known { crd, synced });
     }
 
-    /// Takes out a kind whose CRD is gone.
+    /// Removes a kind whose CRD is gone.
     pub(crate) fn remove(&mut self, group: &str, kind: &str) -> bool {
         self.known.remove(&(group.to_owned(), kind.to_owned())).is_some()
     }
 
-    /// The components of the kind are in the index, or no longer.
+    /// Sets whether the components of the kind are indexed.
     pub(crate) fn set_synced(&mut self, group: &str, kind: &str, synced: bool) {
         if let Some(known) = self.known.get_mut(&(group.to_owned(), kind.to_owned())) {
             known.synced = synced;
         }
     }
 
-    /// The CRD of a kind.
+    /// Returns the CRD of a kind.
     pub(crate) fn crd(&self, kind: &ComponentKind) -> Option<&Arc<CustomResourceDefinition>> {
         self.get(kind).map(|known| &known.crd)
     }
 
-    /// Whether components of the kind can be written.
+    /// Returns whether components of the kind can be written.
     pub(crate) fn status(&self, kind: &ComponentKind) -> KindStatus {
         let Some(known) = self.get(kind) else {
             return KindStatus::Missing;

@@ -3,7 +3,7 @@
 //! Per Kyma: *observe* → *resolve* each module to one decision → *plan* → *apply* → *report*. What decides is pure:
 //! no client, no clock, no environment.
 
-// Wiring, and the stages of one pass.
+// Wiring and the stages of a pass.
 mod controller;
 mod feeds;
 mod reconcile;
@@ -23,7 +23,7 @@ mod state;
 mod target_kyma;
 mod written;
 
-// What decides.
+// Decisions.
 mod brought;
 mod catalogue;
 mod component;
@@ -39,7 +39,7 @@ mod plan;
 mod resolve;
 mod selection;
 
-// What names and counts things.
+// Names, flags and metrics.
 mod args;
 mod error;
 mod events;
@@ -58,7 +58,7 @@ pub use program::KymaOperator;
 pub use rbac::table as rbac_table;
 pub use selection::initial_spec;
 
-/// Field manager of all our server-side applies.
+/// Field manager of all server-side applies.
 pub const FIELD_MANAGER: &str = "kyma-operator";
-/// Field manager of what is ours only at birth.
+/// Field manager of fields that are set only on creation.
 pub const BIRTH_MANAGER: &str = "kyma-operator-create";

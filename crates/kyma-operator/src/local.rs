@@ -7,12 +7,11 @@ use crate::state::State;
 
 /// Returns whether the hub is the target of `kyma`.
 ///
-/// # Errors
-/// A flag says so, but the Kyma or one of its components has an access Secret, or another cluster is recorded.
+/// # Errors If a flag says so, but the Kyma or a component has an access Secret, or another cluster is recorded.
 pub(crate) fn is_local(state: &State, kyma: &Kyma) -> Result<bool, Failure> {
     let key = KymaKey::of(kyma);
     let local = kyma_sdk::is_local(&state.runtime, kyma).inspect_err(|_| {
-        // Its removal brings the Kyma back.
+        // The removal of the Secret requeues the Kyma.
         state.depends_on_secrets(&key, state.runtime.access.labelled(&key.name));
     })?;
     if !local {

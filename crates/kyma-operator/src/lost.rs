@@ -1,5 +1,5 @@
-//! Modules that are to go and whose component is gone although nobody ordered it (pure): garbage collection took it,
-//! or somebody deleted it while kyma-operator was away. Nothing would take them off their target any more.
+//! Finds modules to be removed whose component disappeared without a deletion request (pure): the garbage collector
+//! deleted it, or a user did while kyma-operator was not running. No reconciler would remove them from their target.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use kyma_api::{DeletionPolicy, KymaStatus, MandatoryModule, ModuleStatus, Resour
 use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::{IgnorePolicy, stays};
 
-/// A module that its Kyma's status shows as installed, without a component.
+/// A module that the Kyma's status shows as installed, but that has no component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lost {
     /// The module.
     pub(crate) module: String,
-    /// Its version, as reported last.
+    /// Its last reported version.
     pub(crate) version: String,
-    /// The channel it came from.
+    /// Its channel.
     pub(crate) channel: Option<String>,
-    /// The kind of the component that it had.
+    /// The kind of its last component.
     pub(crate) kind: ComponentKind,
     /// Whether it was installed because it is mandatory.
     pub(crate) mandatory: bool,
 }
 
-/// The lost modules of a Kyma. A removal that was ordered is told as Deleting after the order, and what was let go of
-/// with everything left in place is told so before: neither is taken for lost, wherever kyma-operator was killed.
+/// Returns the lost modules of a Kyma. The status shows Deleting only after a removal was requested, and reports
+/// modules that are left on the target before their component is deleted, so neither counts as lost after a crash.
 pub(crate) fn of(
     status: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
@@ -35,7 +35,7 @@ pub(crate) fn of(
     chosen.chain(without_their_component(status, views).map(lost_mandatory)).collect()
 }
 
-/// Mandatory modules that are on record and have no component, though nobody ordered their removal.
+/// Returns mandatory modules on record that have no component and no requested removal.
 fn without_their_component<'a>(
     status: &'a KymaStatus,
     views: &'a BTreeMap<String, ComponentView>,
@@ -54,7 +54,7 @@ fn lost_mandatory(known: &MandatoryModule) -> Lost {
     }
 }
 
-/// The mandatory modules that are on the target: those with a component, and those that lost theirs.
+/// Returns the mandatory modules on the target, including those that lost their component.
 pub(crate) fn mandatory(
     before: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
@@ -77,7 +77,7 @@ fn lost(line: &ModuleStatus) -> Option<Lost> {
     if matches!(line.state, State::Deleting | State::Unmanaged) {
         return None;
     }
-    // What a Manifest of KLM installed is not ours to remove.
+    // The operator does not remove modules that a KLM Manifest installed.
     let kind = ComponentKind::of_line(line)?;
     Some(Lost {
         module: line.name.clone(),
@@ -88,7 +88,7 @@ fn lost(line: &ModuleStatus) -> Option<Lost> {
     })
 }
 
-/// Whether the user's last choice means that everything stays on the target.
+/// Reports whether the last entry of the user leaves everything on the target.
 fn is_left(status: &KymaStatus, module: &str, ignore: IgnorePolicy) -> bool {
     let chosen = status.selection.iter().flat_map(|choice| &choice.modules);
     chosen.filter(|chosen| chosen.name == module).any(|chosen| {

@@ -1,8 +1,8 @@
-//! When upgrades that need downtime may run: a policy file in KLM's format, and the windows that follow (pure).
+//! Maintenance windows for upgrades with downtime, from a policy file in KLM's format. Pure.
 //!
-//! Rules are tried in their order, and the first one counts of which any field matches; where it offers no window any
-//! more, or no rule matches, the default does. Other than KLM, the earliest of a rule's windows counts, a window that
-//! began the day before goes on after midnight, and a policy in which anything cannot be read is refused as a whole.
+//! The first rule with a matching field applies; if it has no further window, or no rule matches, the default
+//! applies. Unlike KLM, the earliest window of a rule is used, a window continues after midnight, and a policy with
+//! any unreadable part is refused as a whole.
 
 use jiff::{SignedDuration, Timestamp};
 use regex::Regex;
@@ -12,7 +12,7 @@ mod span;
 
 use span::{Span, SpanError, SpanJson};
 
-/// A stretch of time in which downtime is allowed.
+/// A period in which downtime is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) begin: Timestamp,
@@ -20,7 +20,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Whether it has begun.
+    /// Reports whether the window has begun.
     pub(crate) fn is_open(&self, now: Timestamp) -> bool {
         self.begin <= now
     }
@@ -32,14 +32,14 @@ impl std::fmt::Display for Window {
     }
 }
 
-/// Who said that upgrades need not wait for a window.
+/// Source of the setting to skip windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Skips {
     OnHub,
     OnTarget,
 }
 
-/// What rules look at: labels of the hub's Kyma.
+/// Labels of the hub's Kyma that rules match.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Runtime<'a> {
     pub(crate) global_account: &'a str,
@@ -48,7 +48,7 @@ pub(crate) struct Runtime<'a> {
     pub(crate) platform_region: &'a str,
 }
 
-/// Windows for everybody.
+/// A parsed policy.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policy {
     rules: Vec<Rule>,
@@ -64,7 +64,7 @@ struct Rule {
     spans: Vec<Span>,
 }
 
-/// Why a policy file cannot be used.
+/// Reason why a policy file is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PolicyError {
     #[error("it is no maintenance policy: {0}")]
@@ -93,7 +93,7 @@ struct RuleJson {
     windows: Vec<SpanJson>,
 }
 
-/// KLM's parser does not tell upper from lower case in keys; real files have both forms of this one.
+/// KLM's parser ignores the case of keys; existing files use both forms.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct MatchJson {
@@ -105,7 +105,7 @@ struct MatchJson {
 }
 
 impl Policy {
-    /// Reads a policy file.
+    /// Parses a policy file.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, PolicyError> {
         let file: PolicyJson = serde_json::from_slice(bytes).map_err(PolicyError::Parse)?;
         let rules = file.rules.into_iter().enumerate().map(|(index, rule)| Rule::read(index, rule));
@@ -116,7 +116,7 @@ impl Policy {
         })
     }
 
-    /// The window that is open with more than `least` left of it, or else the next one.
+    /// Returns the open window if more than `least` is left of it, or else the next window.
     pub(crate) fn window(
         &self,
         runtime: Runtime<'_>,
@@ -164,7 +164,7 @@ impl Rule {
     }
 }
 
-/// The policy, or why there is none; what is left of a window must be longer than `least`.
+/// The policy or its error, and the minimum time that must be left of a window.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
     pub(crate) policy: Result<Policy, String>,

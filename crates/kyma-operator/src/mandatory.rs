@@ -1,49 +1,49 @@
-//! The end of a mandatory module: its release meta is deleted, and the finalizer holds it until every Kyma is rid of
-//! the module. The decision is pure; [`follow`] reads and writes.
+//! Removal of mandatory modules: a finalizer keeps the deleted release meta until no Kyma has the module. The
+//! decision is pure; [`follow`] reads and writes.
 //!
-//! A release meta that is merely missing orders nothing. One with a deletion timestamp does, unless it goes because
-//! its namespace or its CRD goes.
+//! A missing release meta requests nothing. One with a deletionTimestamp does, unless its namespace or CRD is being
+//! deleted.
 
 mod follow;
 
 pub(crate) use follow::follow;
 
-/// What is known of one release meta.
+/// Observed state of a release meta.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
-    /// It makes its module mandatory.
+    /// Whether it makes its module mandatory.
     is_mandatory: bool,
-    /// Our finalizer is on it.
+    /// Whether the operator's finalizer is on it.
     is_held: bool,
-    /// Whether it ends.
+    /// Meaning of its deletionTimestamp.
     end: End,
-    /// Components that install the module because it is mandatory, and Kymas that have it on record.
+    /// Number of components that install the module because it is mandatory, plus Kymas that record it.
     left: usize,
 }
 
-/// What a deletion timestamp means.
+/// Meaning of a deletionTimestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// There is none.
+    /// It has no deletionTimestamp.
     No,
-    /// Somebody wished it.
+    /// A user requested the deletion.
     Wished,
-    /// Its namespace or its CRD is gone or going, or the garbage collector deleted it: nobody requested it.
+    /// Its namespace or CRD is gone or terminating, or the garbage collector deleted it: no user requested it.
     Swept,
-    /// The garbage collector may have deleted it, and a person may still confirm it.
+    /// The garbage collector may have deleted it; an annotation may still confirm the deletion.
     Unconfirmed,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Nothing.
     Rest,
-    /// Put our finalizer on it.
+    /// Add the finalizer.
     Hold,
-    /// Have every Kyma remove the module.
+    /// Remove the module from every Kyma.
     Withdraw,
-    /// Take our finalizer off.
+    /// Remove the finalizer.
     Release,
 }
 

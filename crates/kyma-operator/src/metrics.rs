@@ -1,4 +1,4 @@
-//! What kyma-operator counts beside what every operator does.
+//! Metrics of kyma-operator beside those of every operator.
 
 mod contact;
 mod klm;
@@ -15,42 +15,42 @@ use contact::LastAnswer;
 use klm::KlmGauges;
 use modules::ModuleMetrics;
 
-/// Gauges for each Kyma, as KLM has them, and figures of the fleet as a whole.
+/// Gauges for each Kyma, as in KLM, and gauges for the fleet.
 pub(crate) struct KymaMetrics {
     klm: KlmGauges,
     modules: ModuleMetrics,
-    /// Absent where there are no series for each Kyma.
+    /// `None` without series for each Kyma.
     last_answer: Option<LastAnswer>,
     /// Whether there are series for each Kyma.
     per_kyma: bool,
 }
 
 impl KymaMetrics {
-    /// Registers all of them with those of the process.
+    /// Registers all metrics.
     pub(crate) fn new(process: &Metrics, per_kyma: bool) -> Result<Self, MetricsError> {
         let last_answer = per_kyma.then(|| LastAnswer::new(process)).transpose()?;
         let (klm, modules) = (KlmGauges::new(process)?, ModuleMetrics::new(process)?);
         Ok(Self { klm, modules, last_answer, per_kyma })
     }
 
-    /// Where to look up how long ago the clusters of Kymas answered, by the Kyma's name.
+    /// Sets the source of the time since each cluster's last answer, by name of the Kyma.
     pub(crate) fn look_at_answers(&self, look: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
         if let Some(last_answer) = &self.last_answer {
             last_answer.look_at(look);
         }
     }
 
-    /// Shows whether there is a maintenance policy that can be used.
+    /// Sets whether a valid maintenance policy exists.
     pub(crate) fn maintenance_policy(&self, is_read: bool) {
         self.klm.maintenance_policy(is_read);
     }
 
-    /// Shows how many modules every Kyma gets.
+    /// Sets the number of mandatory modules.
     pub(crate) fn mandatory(&self, count: usize) {
         self.klm.mandatory(count);
     }
 
-    /// Shows the state of a Kyma and its modules, as of now.
+    /// Sets the state of a Kyma and its modules.
     pub(crate) fn record(
         &self,
         key: &KymaKey,
@@ -65,7 +65,7 @@ impl KymaMetrics {
         }
     }
 
-    /// The Kyma is gone, and its series with it.
+    /// Removes the series of a deleted Kyma.
     pub(crate) fn forget(&self, key: &KymaKey) {
         self.modules.forget(key);
         self.klm.forget(key);

@@ -1,4 +1,4 @@
-//! Which targets have the policies that are wanted there. Pure.
+//! Tracks which targets have the desired policies. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,64 +9,65 @@ use super::policy::Id;
 /// resourceVersions of policies and bindings.
 pub(crate) type Versions = BTreeMap<Id, u64>;
 
-/// What was brought, and what watches told of it since, by Kyma.
+/// Applied policies by Kyma, with the changes that watches reported since.
 #[derive(Debug, Default)]
 pub(crate) struct Policies(HashMap<KymaKey, Held>);
 
 #[derive(Debug, Default)]
 struct Held {
     brought: Option<Brought>,
-    /// What is or was being brought, with the resourceVersion of the last change that was told.
+    /// Policies and bindings that were applied or are being applied, with the resourceVersion of the last reported
+    /// change.
     told: Versions,
 }
 
 #[derive(Debug)]
 struct Brought {
-    /// Of all that was wanted.
+    /// Fingerprint of all desired policies.
     print: String,
     versions: Versions,
 }
 
 impl Policies {
-    /// Whether the target has what has this fingerprint.
+    /// Reports whether the target has the policies with this fingerprint.
     pub(crate) fn has(&self, kyma: &KymaKey, print: &str) -> bool {
         let brought = self.0.get(kyma).and_then(|held| held.brought.as_ref());
         brought.is_some_and(|brought| brought.print == print)
     }
 
-    /// These are about to be brought: what is told of them from now on counts.
+    /// Records that these policies are about to be applied; later events about them count as changes.
     pub(crate) fn begin<'a>(&mut self, kyma: &KymaKey, wanted: impl Iterator<Item = &'a Id>) {
         let told = wanted.map(|id| (id.clone(), 0)).collect();
         self.0.insert(kyma.clone(), Held { brought: None, told });
     }
 
-    /// The target has them, in these versions. False if somebody changed one meanwhile.
+    /// Records that the target has the policies in these versions. Returns false if one of them changed meanwhile.
     pub(crate) fn brought(&mut self, kyma: &KymaKey, print: &str, versions: Versions) -> bool {
-        // A session that ended meanwhile says nothing any more.
+        // The session ended meanwhile.
         let Some(held) = self.0.get_mut(kyma) else { return true };
         let is_so = versions.iter().all(|(id, version)| held.told.get(id).is_none_or(|told| told <= version));
         held.brought = is_so.then(|| Brought { print: print.to_owned(), versions });
         is_so
     }
 
-    /// One changed on the target, or went. True if it is no longer as it was brought.
+    /// Records a change or deletion of a policy on the target. Returns true if it differs from the applied version.
     pub(crate) fn changed(&mut self, kyma: &KymaKey, id: &Id, version: u64) -> bool {
         let Some(held) = self.0.get_mut(kyma) else { return false };
-        // A target may tell of what nobody asked for.
+        // Ignore objects that the watch did not request.
         let Some(told) = held.told.get_mut(id) else { return false };
         *told = (*told).max(version);
         let is_other = |brought: &Brought| brought.versions.get(id).is_none_or(|ours| *ours < version);
         held.brought.take_if(|brought| is_other(brought)).is_some()
     }
 
-    /// A complete list of one kind. True if one is no longer as it was brought.
+    /// Records a complete list of one kind. Returns true if a policy differs from the applied version.
     pub(crate) fn listed(&mut self, kyma: &KymaKey, kind: &str, listed: &Versions) -> bool {
         let Some(held) = self.0.get_mut(kyma) else { return false };
         let mut of_kind = held.told.iter_mut().filter(|(id, _)| id.kind == kind);
         for (id, told) in &mut of_kind {
             *told = listed.get(id).copied().unwrap_or_default();
         }
-        // It is so, even where resourceVersions went back with a target that was restored.
+        // A list is authoritative, even if a restored target has lower resourceVersions.
         let is_other = |brought: &Brought| {
             let mut of_kind = brought.versions.iter().filter(|(id, _)| id.kind == kind);
             of_kind.any(|(id, version)| listed.get(id) != Some(version))
@@ -74,7 +75,7 @@ impl Policies {
         held.brought.take_if(|brought| is_other(brought)).is_some()
     }
 
-    /// Nothing is known any more.
+    /// Removes all records of a Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         self.0.remove(kyma);
     }

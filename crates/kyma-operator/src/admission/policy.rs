@@ -1,4 +1,4 @@
-//! The policies that a module's ModuleConfigs make. Pure.
+//! Builds the policies of a module's ModuleConfigs. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,32 +11,33 @@ use sha2::{Digest, Sha256};
 use super::GROUP;
 use crate::config::{self, Config, ConfigUids, Configs};
 
-/// What says what is refused.
+/// Kind of the object with the validations.
 pub(super) const POLICY: &str = "ValidatingAdmissionPolicy";
-/// What puts a policy in force.
+/// Kind of the object that puts a policy in force.
 pub(super) const BINDING: &str = "ValidatingAdmissionPolicyBinding";
 
-/// Metadata may be edited whatever the rules say, and one that is going is not held: its finalizers have to go.
+/// Match condition: changes of metadata are always allowed, and so are objects with a deletionTimestamp, whose
+/// finalizers have to be removed.
 const IS_JUDGED: &str = "!has(object.metadata.deletionTimestamp) && (request.operation == 'CREATE' \
     || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec)";
 
-/// One object on a target.
+/// Kind and name of a policy or binding on a target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id {
     pub(super) kind: &'static str,
     pub(super) name: String,
 }
 
-/// What it is to be.
+/// Desired state of a policy or binding.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Body {
-    /// The ModuleConfig.
+    /// Name of the ModuleConfig.
     pub(super) config: String,
-    /// As it is applied.
+    /// Body of the server-side apply.
     pub(super) object: Value,
 }
 
-/// Policies and bindings of all ModuleConfigs that hold for a module of a Kyma with these labels.
+/// Returns policies and bindings of all ModuleConfigs that apply to a module of a Kyma with these labels.
 pub(super) fn of_module(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
@@ -124,8 +125,8 @@ pub(super) fn module_of(live: &ObjectMeta) -> Option<&str> {
     live.annotations.as_ref()?.get(annotations::POLICY_OF_MODULE).map(String::as_str)
 }
 
-/// Whether a policy that the ModuleConfigs at hand do not make stays: its ModuleConfig is missing and its deletion is
-/// not accepted, while its module is there.
+/// Reports whether to keep a policy that no present ModuleConfig makes: the module is installed, and its ModuleConfig
+/// is missing without an accepted deletion.
 pub(super) fn stays(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&str>) -> bool {
     if module_of(live).is_some_and(|module| !modules.contains(module)) {
         return false;
@@ -135,7 +136,7 @@ pub(super) fn stays(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&st
     if !recorded.is_empty() && !is_unreadable {
         return !configs.missing_configs(&recorded).is_empty();
     }
-    // A version that did not record it wrote this one, or the record was edited on the target.
+    // An earlier version wrote the policy without this record, or the record was edited on the target.
     let Some(label) = live.labels.as_ref().and_then(|set| set.get(labels::MODULE_CONFIG)) else {
         return is_unreadable;
     };
@@ -143,7 +144,7 @@ pub(super) fn stays(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&st
     !is_there && !configs.is_label_deleted(label)
 }
 
-/// Of all that is wanted.
+/// Returns the fingerprint of all desired policies.
 pub(super) fn fingerprint(wanted: &BTreeMap<Id, Body>, missing: &BTreeMap<String, ConfigUids>) -> String {
     let objects: Vec<&Value> = wanted.values().map(|body| &body.object).collect();
     hex::encode(Sha256::digest(json!([objects, missing]).to_string()))

@@ -1,4 +1,4 @@
-//! Whether the policies on a target stay as they are.
+//! Watches the policies on a target for changes.
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
@@ -9,7 +9,7 @@ use super::policy::Id;
 use super::{GROUP, KINDS, resource, selector};
 use crate::state::State;
 
-/// What is watched of them on a target.
+/// Returns the watches of a Kyma's policies and bindings on its target.
 pub(crate) fn interests(kyma: &KymaKey) -> impl Iterator<Item = Interest> {
     let labels = selector(kyma);
     KINDS
@@ -17,12 +17,12 @@ pub(crate) fn interests(kyma: &KymaKey) -> impl Iterator<Item = Interest> {
         .map(move |kind| Interest { labels: Some(labels.clone()), ..Interest::in_kind(&resource(kind)) })
 }
 
-/// Whether a watch is of them.
+/// Reports whether a watch is one of policies or bindings.
 pub(crate) fn is_of(interest: &Interest) -> bool {
     interest.group == GROUP
 }
 
-/// A target's watch told something of them. False if that is no news.
+/// Records an event of a target's watch of policies. Returns false if it changes nothing.
 pub(crate) fn saw(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) -> bool {
     let Some(kind) = KINDS.into_iter().find(|kind| *kind == at.kind) else { return false };
     let id = |object: &DynamicObject| Id { kind, name: object.name_any() };

@@ -1,4 +1,4 @@
-//! Orders to components: to go, with what that means for the target, and to stay after all.
+//! Writes deletion requests to components, and withdraws them.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use crate::error::Error;
 use crate::plan::owner;
 use crate::state::State;
 
-/// How often an order is tried while others write the same component.
+/// Maximum number of attempts to write a request while others write the same component.
 const TRIES: usize = 5;
 
-/// Gives an order, then deletes. The order goes first: a reconciler that sees the deletion sees the order. One that
-/// takes something from the target asks the brake, where the Kyma stands for its target. False if the component was
-/// let go before, so that nobody carries it out.
+/// Writes a deletion request, then deletes the component, so that its reconciler sees the request with the deletion.
+/// A request that removes objects from the target asks the brake, unless the Kyma has been counted for its target.
+/// Returns false if the reconciler removed its finalizer before, so that nothing would carry out the request.
 pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<bool, Failure> {
     let gate = if order.removes() {
         DeleteGate::new(authority.halt, &state.runtime.brake, order.component.kyma.to_string())
@@ -78,8 +78,8 @@ async fn delete_component(
     deleted.map_err(|error| Error::of_gate(error, failed))
 }
 
-/// Puts an order to remove on a component that its reconciler has not let go of: whoever comes too late for that finds
-/// nobody who carries it out. False if so, or if the component is gone.
+/// Writes a deletion request to a component that still has its reconciler's finalizer. Returns false if the finalizer
+/// or the component is gone: nothing would carry out the request.
 async fn put(
     state: &State,
     api: &Api<DynamicObject>,
@@ -110,7 +110,7 @@ async fn put(
     Ok(false)
 }
 
-/// Whether its reconciler has not let it go.
+/// Reports whether the reconciler's finalizer is on the component.
 fn is_held(component: &PartialObjectMeta<DynamicObject>) -> bool {
     component.finalizers().iter().any(|finalizer| finalizer == finalizers::COMPONENT)
 }
@@ -130,14 +130,14 @@ fn order_body(order: &Order, authority: Authority<'_>) -> Value {
         "metadata": { "uid": order.component.uid, "annotations": annotations },
         "spec": { "deletionPolicy": order.policy },
     });
-    // Its reconciler takes orders of the owner alone.
+    // The reconciler accepts requests of the owner only.
     if order.component.owner.as_deref() != Some(authority.uid) {
         body["metadata"]["ownerReferences"] = json!([owner(&authority.kyma.name, authority.uid)]);
     }
     body
 }
 
-/// Takes an order back: the module is wanted again, so what is left of it stays for the next component.
+/// Withdraws a deletion request after the module was selected again: remaining objects stay for the next component.
 pub(super) async fn recall(state: &State, view: &ComponentView) -> Result<(), Error> {
     let api = api_of(state, view)?;
     let none: BTreeMap<&str, Option<&str>> =

@@ -1,18 +1,18 @@
-//! Which Kyma depends on which channel, version and module.
+//! Index of Kymas by channel, version and module.
 
 use std::collections::BTreeSet;
 
 use kyma_api::names;
 use kyma_sdk::{Index, KymaKey};
 
-/// What one module of one Kyma depends on.
+/// Channel and versions that one module of a Kyma depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Interest {
     /// The module.
     pub(crate) module: String,
-    /// The channel it follows; none for a pin.
+    /// Channel that it follows; `None` for a pinned version.
     pub(crate) channel: Option<String>,
-    /// Versions that it runs, or would run if the template were there.
+    /// Versions that it runs, or would run if the template existed.
     pub(crate) versions: BTreeSet<String>,
 }
 
@@ -25,7 +25,7 @@ enum Topic {
     Template(String),
 }
 
-/// Kymas by what they depend on.
+/// Kymas by the topics that they depend on.
 #[derive(Debug, Default)]
 pub(crate) struct Interests {
     kymas: Index<Topic, KymaKey>,
@@ -37,22 +37,22 @@ impl Interests {
         self.kymas.set(kyma.clone(), interests.iter().flat_map(topics));
     }
 
-    /// Kymas that have the module in any way.
+    /// Returns Kymas that depend on the module.
     pub(crate) fn of_module(&self, module: &str) -> BTreeSet<KymaKey> {
         self.of(&Topic::Module(module.to_owned()))
     }
 
-    /// Kymas whose module follows the channel.
+    /// Returns Kymas whose module follows the channel.
     pub(crate) fn of_channel(&self, module: &str, channel: &str) -> BTreeSet<KymaKey> {
         self.of(&Topic::Channel(module.to_owned(), channel.to_owned()))
     }
 
-    /// Kymas whose module runs or wants the version.
+    /// Returns Kymas whose module runs or selects the version.
     pub(crate) fn of_version(&self, module: &str, version: &str) -> BTreeSet<KymaKey> {
         self.of(&Topic::Version(module.to_owned(), version.to_owned()))
     }
 
-    /// Kymas that look for a template of this name.
+    /// Returns Kymas that look up a template of this name.
     pub(crate) fn of_template_name(&self, name: &str) -> BTreeSet<KymaKey> {
         self.of(&Topic::Template(name.to_owned()))
     }

@@ -1,4 +1,4 @@
-//! A `ModuleReleaseMeta`, reduced to what decisions need.
+//! A `ModuleReleaseMeta`, reduced to the fields that decisions read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kyma_api::{ModuleReleaseMeta, ReleasedVersion};
 
-/// An entry of `spec.versions[]`: installable also without a channel.
+/// An entry of `spec.versions[]`, which can be installed without a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListedVersion {
     /// The version.
     pub(crate) version: String,
     /// The moment after which it is no longer supported.
     pub(crate) deprecation_date: Option<Timestamp>,
-    /// What to do instead.
+    /// The suggested alternative.
     pub(crate) deprecation_message: Option<String>,
 }
 
-/// Which versions of a module are offered, to whom.
+/// Versions of a module and the Kymas that they are offered to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Release {
     /// The module: the object's name (KLM looks it up by name).
@@ -26,17 +26,17 @@ pub(crate) struct Release {
     pub(crate) uid: String,
     /// The OCM component that holds the content.
     pub(crate) ocm_component: Option<String>,
-    /// channel -> version.
+    /// Versions by channel.
     pub(crate) channels: BTreeMap<String, String>,
     /// Versions that may be pinned; absent: any version with a template.
     pub(crate) versions: Option<Vec<ListedVersion>>,
-    /// Every Kyma gets this version.
+    /// Version that every Kyma gets.
     pub(crate) mandatory: Option<String>,
     /// Which Kymas may have a restricted module, by their labels.
     pub(crate) selector: Option<LabelSelector>,
-    /// A staged roll-out is asked for.
+    /// Whether `spec.rollout` requests a staged rollout.
     pub(crate) rollout: bool,
-    /// Somebody deleted the object; a finalizer still holds it.
+    /// Whether the object has a deletionTimestamp.
     pub(crate) deleting: bool,
 }
 
@@ -63,7 +63,7 @@ impl From<ModuleReleaseMeta> for Release {
 }
 
 impl Release {
-    /// Whether the difference concerns all users of the module rather than single channels or versions.
+    /// Reports whether the change affects all users of the module, not only single channels or versions.
     pub(crate) fn concerns_all_users(&self, new: &Self) -> bool {
         let same = |release: &Self| Self {
             channels: BTreeMap::new(),
@@ -73,19 +73,19 @@ impl Release {
         same(self) != same(new)
     }
 
-    /// Channels whose version differs between the two.
+    /// Returns the channels whose version differs.
     pub(crate) fn changed_channels<'a>(&'a self, old: &'a Self) -> BTreeSet<&'a str> {
         let names = self.channels.keys().chain(old.channels.keys());
         names.filter(|name| self.channels.get(*name) != old.channels.get(*name)).map(String::as_str).collect()
     }
 
-    /// Versions whose entry in `versions[]` came, went or changed.
+    /// Returns the versions whose entry in `versions[]` was added, removed or changed.
     pub(crate) fn changed_versions<'a>(&'a self, old: &'a Self) -> BTreeSet<&'a str> {
         let names = self.listed().chain(old.listed()).map(|listed| listed.version.as_str());
         names.filter(|version| self.find(version) != old.find(version)).collect()
     }
 
-    /// The entry of `versions[]` for a version.
+    /// Returns the entry of `versions[]` for a version.
     pub(crate) fn find(&self, version: &str) -> Option<&ListedVersion> {
         self.listed().find(|listed| listed.version == version)
     }

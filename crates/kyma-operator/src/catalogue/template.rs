@@ -1,4 +1,4 @@
-//! A `ModuleTemplate`, reduced to what decisions need.
+//! A `ModuleTemplate`, reduced to the fields that decisions read.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct Template {
     pub(crate) name: String,
     /// The object's namespace.
     pub(crate) namespace: String,
-    /// The object's generation; none where it is unknown.
+    /// The object's generation, if known.
     pub(crate) generation: Option<i64>,
     /// The object's uid.
     pub(crate) uid: String,
@@ -24,11 +24,11 @@ pub(crate) struct Template {
     pub(crate) module: Option<String>,
     /// `spec.version`; older objects have none.
     pub(crate) version: Option<String>,
-    /// Who may choose it.
+    /// Kymas that may select it.
     pub(crate) audience: Audience,
-    /// The default CR has no namespace.
+    /// Whether the default CR is cluster-scoped.
     pub(crate) cluster_scoped: bool,
-    /// The content.
+    /// The whole spec.
     pub(crate) spec: Arc<ModuleTemplateSpec>,
 }
 
@@ -60,13 +60,13 @@ fn digest(spec: &ModuleTemplateSpec) -> String {
 }
 
 impl Template {
-    /// Whether nothing in the spec speaks against this being that version.
+    /// Reports whether the spec does not contradict this module and version.
     pub(crate) fn may_be(&self, module: &str, version: &str) -> bool {
         self.module.as_deref().is_none_or(|named| named == module)
             && self.version.as_deref().is_none_or(|named| named == version)
     }
 
-    /// Whether a look-up of that version can find this template.
+    /// Reports whether a look-up of this module and version may return the template.
     pub(crate) fn serves(&self, module: &str, version: &str) -> bool {
         let named = self.name == names::template_name(module, version) && self.may_be(module, version);
         named || (self.module.as_deref() == Some(module) && self.version.as_deref() == Some(version))

@@ -1,4 +1,4 @@
-//! The content of module versions, as components record what they were made from. Pure.
+//! Records on components of the ModuleTemplate that they were made from. Pure.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(crate) struct TemplateRecord {
 }
 
 impl TemplateRecord {
-    /// Returns the record of a template as that of a version.
+    /// Returns the record of a template for a version.
     pub(crate) fn of(version: &str, template: &Template) -> Self {
         Self { version: version.to_owned(), uid: template.uid.clone(), digest: template.digest.clone() }
     }

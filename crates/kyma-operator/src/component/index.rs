@@ -1,4 +1,4 @@
-//! All components on the hub, by Kyma; fed by the watches of their kinds and by our own writes.
+//! Index of all components on the hub by Kyma. Watches and the operator's own writes update it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use kyma_sdk::KymaKey;
 use super::{ComponentView, TemplateRecords};
 use crate::kinds::GroupKind;
 
-/// What names a component: group, kind, namespace, name. The API version may change under it.
+/// Identifies a component by group, kind, namespace and name, independent of the API version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ComponentId {
     /// API group.
@@ -28,21 +28,21 @@ pub(crate) struct Components {
     by_kyma: HashMap<KymaKey, BTreeSet<ComponentId>>,
     /// Number of components of each module that is installed because it is mandatory.
     mandatory: HashMap<String, usize>,
-    /// Kinds that are being listed, with what we wrote of them meanwhile: the list may be from before.
+    /// Kinds whose list is in progress, with components written since it began: the list may be older.
     listing: HashMap<GroupKind, BTreeSet<ComponentId>>,
-    /// The resourceVersion up to which the watch of a kind has told everything since its last list.
+    /// resourceVersion up to which the watch of a kind has delivered all events since its last list.
     told: HashMap<GroupKind, u64>,
     contents: TemplateRecords,
 }
 
 impl Components {
-    /// The components of a Kyma.
+    /// Returns the components of a Kyma.
     pub(crate) fn of(&self, kyma: &KymaKey) -> Vec<ComponentView> {
         let ids = self.by_kyma.get(kyma).into_iter().flatten();
         ids.filter_map(|id| self.views.get(id)).cloned().collect()
     }
 
-    /// The content of module versions, as components record it.
+    /// Returns the template records of all components.
     pub(crate) fn contents(&self) -> &TemplateRecords {
         &self.contents
     }
@@ -53,7 +53,7 @@ impl Components {
         self.views.values().filter(has_it).filter_map(|view| view.created).min()
     }
 
-    /// How many components install the module because it is mandatory.
+    /// Returns the number of components that install the module because it is mandatory.
     pub(crate) fn mandatory(&self, module: &str) -> usize {
         self.mandatory.get(module).copied().unwrap_or_default()
     }
@@ -81,8 +81,8 @@ impl Components {
         }
     }
 
-    /// Takes in a component that the watch shows; tells whose Kyma has to look again. An older state than the one
-    /// held, which a watch may deliver after our own write, changes nothing.
+    /// Adds a component from a watch event and returns the Kyma to requeue. Ignores states older than the indexed
+    /// one, which a watch may deliver after a write.
     pub(crate) fn apply(&mut self, view: ComponentView) -> Option<KymaKey> {
         self.note_told(&view);
         self.take(view)
@@ -95,8 +95,8 @@ impl Components {
         if older { None } else { self.listed(view) }
     }
 
-    /// Takes in what a write of our own returned. What the watch has told since counts more: the component may be
-    /// gone already, and no second event would tell.
+    /// Adds the result of a write. Later watch events take precedence: the component may be deleted already, without
+    /// another event.
     pub(crate) fn written(&mut self, view: ComponentView) {
         let id = view.id();
         let kind = (id.group.clone(), id.kind.clone());
@@ -115,14 +115,14 @@ impl Components {
         *told = view.resource_version.max(*told);
     }
 
-    /// A list of a kind begins; [`Self::retain`] ends it.
+    /// Begins the list of a kind; [`Self::retain`] ends it.
     pub(crate) fn begin_list(&mut self, group: &str, kind: &str) {
         let kind = (group.to_owned(), kind.to_owned());
         self.told.remove(&kind);
         self.listing.insert(kind, BTreeSet::new());
     }
 
-    /// Takes in a component of a list: it is so, even where its resourceVersion went back with a restored hub.
+    /// Adds a component of a list. A list is authoritative, even if a restored hub has lower resourceVersions.
     pub(crate) fn listed(&mut self, view: ComponentView) -> Option<KymaKey> {
         let id = view.id();
         if let Some(held) = self.views.get(&id).filter(|held| held.kyma != view.kyma) {
@@ -136,13 +136,13 @@ impl Components {
         changed.then_some(kyma)
     }
 
-    /// Takes out a component whose end the watch shows, in the state that it had.
+    /// Removes a component after a DELETE event with its last state.
     pub(crate) fn delete(&mut self, last: &ComponentView) -> Option<KymaKey> {
         self.note_told(last);
         self.remove(&last.id(), &last.uid)
     }
 
-    /// One of another uid took its place meanwhile: nothing happens.
+    /// Removes a component, unless one with another uid replaced it.
     fn remove(&mut self, id: &ComponentId, uid: &str) -> Option<KymaKey> {
         if self.views.get(id).is_none_or(|held| held.uid != uid) {
             return None;
@@ -153,7 +153,7 @@ impl Components {
         Some(held.kyma)
     }
 
-    /// After a list of a kind: takes out what is held of it, was not listed, and was not written meanwhile.
+    /// Ends the list of a kind: removes its components that were neither listed nor written meanwhile.
     pub(crate) fn retain(&mut self, group: &str, kind: &str, listed: &BTreeSet<ComponentId>) -> Vec<KymaKey> {
         let meanwhile = self.listing.remove(&(group.to_owned(), kind.to_owned())).unwrap_or_default();
         let is_gone = |id: &ComponentId| {

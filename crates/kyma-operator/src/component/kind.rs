@@ -1,4 +1,4 @@
-//! Which kind of component installs a module.
+//! Kind of the component that installs a module.
 
 use std::fmt;
 
@@ -17,39 +17,39 @@ pub(crate) struct ComponentKind {
 }
 
 impl ComponentKind {
-    /// The kind `kind` of `api_version`.
+    /// Creates a kind from `apiVersion` and `kind`.
     pub(crate) fn new(api_version: impl Into<String>, kind: impl Into<String>) -> Self {
         Self { api_version: api_version.into(), kind: kind.into() }
     }
 
-    /// What installed a module, as its line tells; a Manifest of KLM is no component.
+    /// Returns the kind in a module's status. A KLM Manifest is not a component.
     pub(crate) fn of_line(line: &ModuleStatus) -> Option<Self> {
         let component = line.manifest.as_ref()?;
         let kind = component.kind.as_deref().filter(|kind| *kind != klm::MANIFEST)?;
         Some(Self::new(component.api_version.clone()?, kind))
     }
 
-    /// What installed a mandatory module.
+    /// Returns the kind that installed a mandatory module.
     pub(crate) fn of_mandatory(known: &MandatoryModule) -> Self {
         Self::new(known.api_version.clone(), known.kind.clone())
     }
 
-    /// The API group; empty for the core group.
+    /// Returns the API group; empty for the core group.
     pub(crate) fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// The API version without its group.
+    /// Returns the API version without its group.
     pub(crate) fn version(&self) -> &str {
         self.api_version.split_once('/').map_or(self.api_version.as_str(), |(_, version)| version)
     }
 
-    /// The base kind, which installs charts and manifests.
+    /// Returns the base kind HelmComponent, which installs charts and manifests.
     pub(crate) fn helm() -> Self {
         Self::new(HelmComponent::api_version(&()), HelmComponent::kind(&()))
     }
 
-    /// Whether it is the base kind, of whatever version.
+    /// Reports whether it is the base kind, in any version.
     pub(crate) fn is_helm(&self) -> bool {
         let helm = Self::helm();
         self.group() == helm.group() && self.kind == helm.kind
@@ -62,7 +62,7 @@ impl fmt::Display for ComponentKind {
     }
 }
 
-/// The kind that a template names; the base kind if it names none.
+/// Returns the kind that a template names, by default the base kind.
 pub(crate) fn kind_of(template: &Template) -> ComponentKind {
     template
         .spec

@@ -1,4 +1,4 @@
-//! One component, reduced.
+//! A component, reduced to the fields that kyma-operator reads.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -20,7 +20,7 @@ use crate::owned;
 /// Value of [`annotations::UPGRADE_MODE`].
 pub(crate) const MANUAL: &str = "Manual";
 
-/// What kyma-operator knows of a component.
+/// The fields of a component that kyma-operator reads.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ComponentView {
@@ -36,62 +36,62 @@ pub(crate) struct ComponentView {
     pub(crate) resource_version: u64,
     /// Generation of its spec.
     pub(crate) generation: i64,
-    /// Generation that its reconciler has seen.
+    /// Generation that its reconciler has observed.
     pub(crate) observed_generation: Option<i64>,
-    /// Generation that its reconciler last tried to bring to its target, where it tells: while it stands still it only sees
-    /// them.
+    /// Generation that its reconciler last tried to apply to the target, if reported. A halted reconciler only
+    /// observes generations.
     pub(crate) acted_on: Option<i64>,
     /// The Kyma it belongs to.
     pub(crate) kyma: KymaKey,
-    /// uid of that Kyma by the owner reference; none where it was taken away, as a deletion of the Kyma with
-    /// `--cascade=orphan` does.
+    /// uid of that Kyma by the owner reference; `None` if the reference was removed, for example by deleting the Kyma
+    /// with `--cascade=orphan`.
     pub(crate) owner: Option<String>,
     /// The module it installs, by `spec.module.name`.
     pub(crate) module: String,
-    /// What its reconciler reports.
+    /// State that its reconciler reports.
     pub(crate) state: Option<State>,
     /// Its `Ready` condition.
     pub(crate) ready: Option<ReadyView>,
-    /// The version that its reconciler reports.
+    /// Version that its reconciler reports.
     pub(crate) running: Option<String>,
-    /// The version that was ordered: `spec.module.version`.
+    /// Requested version: `spec.module.version`.
     pub(crate) ordered: Option<String>,
-    /// The channel it was ordered from.
+    /// Channel of the requested version.
     pub(crate) channel: Option<String>,
-    /// The access Secret that it goes through.
+    /// Access Secret of its target.
     pub(crate) secret: Option<String>,
-    /// It belongs to a mandatory module.
+    /// Whether the module is mandatory.
     pub(crate) mandatory: bool,
     /// The existing default CR that the component's reconciler reports.
     pub(crate) default_resource: Option<TrackedObject>,
-    /// The default-CR policy it was given.
+    /// Default-CR policy in its spec.
     pub(crate) resource_policy: ResourcePolicy,
-    /// Whether a removal was ordered.
+    /// Deletion policy in its spec: whether a removal was requested.
     pub(crate) deletion_policy: DeletionPolicy,
-    /// It has a deletion timestamp.
+    /// Whether it has a deletionTimestamp.
     pub(crate) terminating: bool,
-    /// Finalizers of others that keep it after its reconciler took off its own.
+    /// Finalizers of other controllers that remain after its reconciler removed its own.
     pub(crate) held_by: Vec<String>,
-    /// When we last changed it.
+    /// Time of kyma-operator's last apply.
     pub(crate) applied_at: Option<Timestamp>,
-    /// The module's default CR was created, by its reconciler or for an earlier component.
+    /// Whether the module's default CR was created, by its reconciler or for an earlier component.
     pub(crate) default_resource_created: bool,
-    /// It was told that the module's default CR was created for an earlier component.
+    /// Whether its spec records that the default CR was created for an earlier component.
     pub(crate) default_resource_passed_on: bool,
     /// The ModuleTemplate that it was made from.
     pub(crate) template: Option<TemplateRecord>,
-    /// Its user approves upgrades.
+    /// Whether upgrades need the user's approval.
     pub(crate) is_manual: bool,
-    /// The ModuleConfigs that it was made under.
+    /// ModuleConfigs in force when it was written.
     pub(crate) configs: ConfigUids,
     /// When the component was created.
     pub(crate) created: Option<Timestamp>,
-    /// Fingerprint of what we own of it.
+    /// Fingerprint of the fields that kyma-operator owns.
     pub(crate) owned: Option<String>,
 }
 
 impl ComponentView {
-    /// Reduces a component; none where it belongs to no Kyma of ours or is no object at all.
+    /// Reduces a component. Returns `None` if it belongs to no Kyma of this operator or cannot be read.
     pub(crate) fn of(kind: &ComponentKind, object: &DynamicObject) -> Option<Self> {
         let meta = &object.metadata;
         let contract = kyma_api::ComponentView::of(object);
@@ -140,7 +140,7 @@ impl ComponentView {
         })
     }
 
-    /// What its end waits for, for people.
+    /// Returns the message about the blocked removal.
     pub(crate) fn removal_message(&self) -> Option<String> {
         if !self.held_by.is_empty() {
             let others = self.held_by.join(", ");
@@ -152,7 +152,7 @@ impl ComponentView {
         self.ready.as_ref().map(|ready| ready.message.clone()).filter(|message| !message.is_empty())
     }
 
-    /// What names it.
+    /// Returns the component's id.
     pub(crate) fn id(&self) -> ComponentId {
         ComponentId {
             group: self.kind.group().to_owned(),
@@ -162,32 +162,32 @@ impl ComponentView {
         }
     }
 
-    /// Whether its reconciler has seen the spec as it is.
+    /// Reports whether its reconciler has observed the current spec.
     pub(crate) fn is_observed(&self) -> bool {
         self.observed_generation.is_some_and(|observed| observed >= self.generation)
     }
 
-    /// Why its reconciler leaves it alone although something else was ordered than runs: a Pause, or it is suspended. What
-    /// its state says is of what runs.
+    /// Returns the Ready condition if a Pause or `suspend` stops the reconciler before the requested version runs.
+    /// The reported state is then that of the running version.
     pub(crate) fn left_alone(&self) -> Option<&ReadyView> {
         let ready = self.ready.as_ref().filter(|ready| ready.status == "Unknown" && self.is_observed())?;
         let ordered = self.ordered.as_ref()?;
         let waits = match &self.running {
             Some(running) => running != ordered || self.has_changed(ready),
-            // It was never installed, or its reconciler does not tell versions.
+            // It was never installed, or its reconciler does not report versions.
             None => self.state != Some(State::Ready),
         };
         waits.then_some(ready)
     }
 
-    /// Whether its spec says something else since it was acted on, beside the `suspend` that stopped it. What came together
-    /// with that, or while its target could not be reached, is not told.
+    /// Reports whether the spec, apart from `suspend`, changed since the reconciler acted on it. Changes made
+    /// together with `suspend`, or while the target was unreachable, are not detected.
     fn has_changed(&self, ready: &ReadyView) -> bool {
         let stops = i64::from(ready.reason == Reason::Suspended.as_str());
         self.acted_on.is_some_and(|acted_on| self.generation.saturating_sub(acted_on) > stops)
     }
 
-    /// Whether the two differ in nothing that a decision or a status shows.
+    /// Reports whether both are equal in all fields that a decision or a status reads.
     pub(crate) fn same_but_resource_version(&self, other: &Self) -> bool {
         Self { resource_version: 0, ..self.clone() } == Self { resource_version: 0, ..other.clone() }
     }
@@ -208,7 +208,8 @@ fn default_resource(object: &DynamicObject) -> Option<TrackedObject> {
     })
 }
 
-/// That of the condition which each pass that opens the target, or tries to, sets, and which none does that stands still.
+/// Returns the observedGeneration of the condition that every pass sets which opens the target or tries to. A halted
+/// pass does not set it.
 fn acted_on(object: &DynamicObject) -> Option<i64> {
     let conditions = object.data.pointer("/status/conditions")?.as_array()?;
     let mut conditions = conditions.iter();
@@ -223,7 +224,7 @@ fn held_by(object: &DynamicObject) -> Vec<String> {
     if is_done { all } else { Vec::new() }
 }
 
-/// The Kyma by its controller reference, which unlike a label holds names of any length.
+/// Returns the Kyma's controller reference. Unlike a label it holds names of any length.
 fn owner_of(object: &DynamicObject) -> Option<&OwnerReference> {
     kyma_owner(object.metadata.owner_references.as_deref()?)
 }
@@ -242,7 +243,7 @@ fn is_passed_on(meta: &ObjectMeta) -> bool {
     annotated.is_some_and(|value| value == "true")
 }
 
-/// The Kyma by its label, where the name says that this is the component which it made for the module.
+/// Returns the Kyma from the label, if the component's name is the one made for this Kyma and module.
 fn by_label(object: &DynamicObject, name: &str, module: &str) -> Option<String> {
     let kyma = object.metadata.labels.as_ref()?.get(labels::KYMA_NAME)?;
     (names::component_name(kyma, module) == name).then(|| kyma.clone())

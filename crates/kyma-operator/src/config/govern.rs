@@ -1,4 +1,4 @@
-//! What ModuleConfigs make of a user's entry.
+//! Applies ModuleConfigs to the entries of users.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use crate::selection::{Central, Selection, Wish};
 /// broken.
 const MAX_STEPS_OF_A_KYMA: u64 = 10_000_000;
 
-/// An entry as it is in force.
+/// A user's entry after ModuleConfigs were applied.
 #[derive(Debug, Clone)]
 pub(crate) struct EffectiveEntry {
     /// The entry, with what was decided for it.
     pub(crate) wish: Wish,
-    /// ModuleConfigs that hold for it, the one that wins last, and whether each objects.
+    /// Names of the ModuleConfigs that apply to it in ascending precedence, and whether each refuses the entry.
     pub(crate) by: Vec<(String, bool)>,
     /// Why the entry is not followed.
     pub(crate) objection: Option<ModuleProblem>,
 }
 
-/// All entries in force in a Kyma with these labels.
+/// Returns all entries in force in a Kyma with these labels.
 pub(crate) fn govern_all(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
@@ -36,7 +36,7 @@ pub(crate) fn govern_all(
     selection.wishes.iter().map(govern).collect()
 }
 
-/// The entry in force in a Kyma with these labels and this channel.
+/// Returns the entry in force in a Kyma with these labels and this channel.
 pub(crate) fn govern(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
@@ -69,13 +69,13 @@ fn govern_within(
         })
         .collect();
     let by = objections.iter().map(|(name, objection)| ((*name).to_owned(), objection.is_some())).collect();
-    // The weightiest speaks.
+    // Report the objection of the ModuleConfig with the highest precedence.
     let objection = objections.into_iter().rev().find_map(|(_, objection)| objection);
     EffectiveEntry { wish, by, objection }
 }
 
 impl Configs {
-    /// What is laid over a module that nobody has an entry for.
+    /// Returns the overrides for a module without an entry.
     pub(crate) fn central(&self, labels: &BTreeMap<String, String>, module: &str) -> Central {
         central(&self.holding(module, labels))
     }
@@ -94,7 +94,7 @@ fn central(holding: &[&Config]) -> Central {
     central
 }
 
-/// A channel and a version replace each other, as they exclude each other.
+/// Sets channel or version, which exclude each other, and the other overrides.
 fn replace(wish: &mut Wish, by: &ModuleOverride) {
     if by.channel.is_some() || by.version.is_some() {
         (wish.channel, wish.version) = (by.channel.clone(), by.version.clone());
@@ -110,7 +110,7 @@ fn replace(wish: &mut Wish, by: &ModuleOverride) {
     }
 }
 
-/// The entry as rules see it.
+/// Returns the entry as CEL rules see it.
 fn entry(wish: &Wish, channel: &str) -> Value {
     let mut merged = wish.values.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
     values::lay_over(&mut merged, &wish.central.values);

@@ -1,4 +1,4 @@
-//! All ModuleConfigs, by module.
+//! Index of all ModuleConfigs by module.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use super::Config;
 /// Labels of a Kyma.
 type Labels = BTreeMap<String, String>;
 
-/// Every ModuleConfig, found by the module that it is about.
+/// All ModuleConfigs, indexed by module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Configs {
     /// Number of changes, to detect stale copies.
     revision: u64,
     by_name: BTreeMap<String, Arc<Config>>,
     by_module: BTreeMap<String, BTreeSet<String>>,
-    /// Those that vanished without a deletion that is accepted: they stay in force.
+    /// ModuleConfigs that disappeared without an accepted deletion and stay in force.
     missing: BTreeSet<String>,
-    /// Name and uid of those whose deletion was accepted.
+    /// Name and uid of ModuleConfigs whose deletion was accepted.
     deleted: VecDeque<(String, String)>,
-    /// Name and uid of those on record whose deletion the last list does not show.
+    /// Name and uid of recorded ModuleConfigs whose deletion the last list does not prove.
     unexplained: BTreeSet<(String, String)>,
-    /// Whether the last list had any.
+    /// Whether the last list contained any ModuleConfig.
     has_listed: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Configs {
 const MAX_DELETED: usize = 1_000;
 
 impl Configs {
-    /// Takes in a new or changed one; gives the one before.
+    /// Adds or replaces a ModuleConfig and returns the previous one.
     pub(crate) fn apply(&mut self, config: Config) -> Option<Arc<Config>> {
         self.revision += 1;
         self.missing.remove(&config.name);
@@ -45,7 +45,7 @@ impl Configs {
         before
     }
 
-    /// Takes one out whose deletion is accepted.
+    /// Removes a ModuleConfig whose deletion is accepted.
     pub(crate) fn delete(&mut self, name: &str) -> Option<Arc<Config>> {
         self.missing.remove(name);
         let gone = self.take_out(name)?;
@@ -53,7 +53,7 @@ impl Configs {
         Some(gone)
     }
 
-    /// The deletion of one that is on record is accepted.
+    /// Records the accepted deletion of a recorded ModuleConfig.
     pub(crate) fn accept(&mut self, name: &str, uid: &str) {
         self.unexplained.remove(&(name.to_owned(), uid.to_owned()));
         if self.deleted.len() >= MAX_DELETED {
@@ -62,45 +62,46 @@ impl Configs {
         self.deleted.push_back((name.to_owned(), uid.to_owned()));
     }
 
-    /// Whether the deletion of one was accepted; without a uid, of any of that name.
+    /// Reports whether the deletion of a ModuleConfig was accepted; without a uid, of any with this name.
     pub(crate) fn is_deleted(&self, name: &str, uid: Option<&str>) -> bool {
         self.deleted.iter().any(|(one, its)| one == name && uid.is_none_or(|uid| uid == its))
     }
 
-    /// Whether the deletion of any with this value of the label was accepted.
+    /// Reports whether the deletion of a ModuleConfig with this value of the label was accepted.
     pub(crate) fn is_label_deleted(&self, label: &str) -> bool {
         self.deleted.iter().any(|(name, _)| names::label_value(name) == label)
     }
 
-    /// Marks one as missing that vanished without a proof that its deletion was requested.
+    /// Marks a ModuleConfig as missing: it disappeared without proof of a deletion request.
     pub(crate) fn miss(&mut self, name: &str) {
         if self.by_name.contains_key(name) && self.missing.insert(name.to_owned()) {
             self.revision += 1;
         }
     }
 
-    /// Whether one that is in force vanished.
+    /// Reports whether the ModuleConfig is missing and stays in force.
     pub(crate) fn is_missing(&self, name: &str) -> bool {
         self.missing.contains(name)
     }
 
-    /// A list is complete. True if objects record some that the list before did not explain.
+    /// Records a complete list. Returns true if recorded ModuleConfigs are still unexplained.
     pub(crate) fn listed(&mut self, has_any: bool) -> bool {
         self.has_listed = has_any;
         !std::mem::take(&mut self.unexplained).is_empty()
     }
 
-    /// Whether the last list had any.
+    /// Reports whether the last list contained any ModuleConfig.
     pub(crate) fn has_listed(&self) -> bool {
         self.has_listed
     }
 
-    /// Notes that the hub does not prove the deletion of one on record. False if that was known.
+    /// Records that the hub does not prove the deletion of a recorded ModuleConfig. Returns false if that was
+    /// recorded before.
     pub(crate) fn leave_unexplained(&mut self, name: &str, uid: &str) -> bool {
         self.unexplained.insert((name.to_owned(), uid.to_owned()))
     }
 
-    /// Whether the hub was asked about one on record since the last list.
+    /// Reports whether the deletion was checked since the last list and is not proven.
     pub(crate) fn is_unexplained(&self, name: &str, uid: &str) -> bool {
         self.unexplained.contains(&(name.to_owned(), uid.to_owned()))
     }
@@ -127,12 +128,12 @@ impl Configs {
         self.by_name.values().any(|config| !config.rules.is_empty())
     }
 
-    /// One of them.
+    /// Returns the ModuleConfig with this name.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Config>> {
         self.by_name.get(name)
     }
 
-    /// Names of all: a relist deletes those that it does not list.
+    /// Returns the names of all ModuleConfigs. A relist deletes those that it does not contain.
     pub(crate) fn names(&self) -> BTreeSet<String> {
         self.by_name.keys().cloned().collect()
     }
@@ -168,7 +169,7 @@ impl Config {
         self.module == ALL_MODULES
     }
 
-    /// Whether it holds for a Kyma with these labels. A selector that makes no sense selects nothing.
+    /// Reports whether it applies to a Kyma with these labels. An invalid selector selects nothing.
     pub(crate) fn holds_for(&self, labels: &Labels) -> bool {
         let matches = |selector: &LabelSelector| {
             Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))

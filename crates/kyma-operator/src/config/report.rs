@@ -1,4 +1,4 @@
-//! The status of a ModuleConfig. Pure.
+//! Computes the status of a ModuleConfig. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

@@ -1,16 +1,16 @@
-//! One rule: CEL about an entry, judged within bounds.
+//! A CEL rule for entries, evaluated within limits.
 
 use kyma_api::ConfigRule;
 use kyma_sdk::{Expression, ExpressionError as RuleError, Judgement};
 use serde_json::Value;
 
-/// What an expression calls the entry.
+/// Name of the entry in expressions.
 const ENTRY: &str = "self";
 
-/// A rule that can be judged.
+/// A compiled rule.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    /// What the user reads when it does not hold.
+    /// Message for a violation.
     message: String,
     expression: Expression,
 }
@@ -21,9 +21,8 @@ impl Rule {
         Ok(Self { message: rule.message, expression: Expression::compile(&rule.expression)? })
     }
 
-    /// What the user has to hear about an entry; none where the rule holds. A rule that cannot be judged does not hold.
-    /// Evaluates the rule and subtracts its cost from `steps`. A rule without remaining steps is not evaluated.
-    /// Messages contain no values.
+    /// Returns the message if the entry violates the rule or the rule cannot be evaluated. Subtracts the cost from
+    /// `steps`; a rule without remaining steps is not evaluated. Messages contain no values.
     pub(crate) fn objection(&self, entry: &Value, steps: &mut u64) -> Option<String> {
         let judgement = if *steps == 0 {
             Judgement::TooLarge
@@ -52,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// The deepest that is allowed.
+    /// Maximum nesting depth of an expression.
     const DEPTH: usize = 48;
 
     fn rule(expression: &str) -> Result<Rule, RuleError> {

@@ -1,4 +1,4 @@
-//! Which Kymas each ModuleConfig holds for, counted as they are decided.
+//! Counts the Kymas that each ModuleConfig applies to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,7 +7,7 @@ use kyma_sdk::KymaKey;
 
 use super::EffectiveEntry;
 
-/// How many names a status shows.
+/// Maximum number of names in a status.
 const NAMES: usize = 20;
 
 /// Why one target refuses resourceRules, by ModuleConfig.
@@ -16,21 +16,21 @@ pub(crate) type RuleRefusals = BTreeMap<String, Reason>;
 /// What one ModuleConfig means to the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Kymas that have its module and that it selects.
+    /// Kymas with its module that it selects.
     matching: BTreeSet<KymaKey>,
-    /// Those whose entry it objects to.
+    /// Kymas whose entry it refuses.
     refused: BTreeSet<KymaKey>,
     /// Those whose target refuses its resourceRules, and why.
     refusing_targets: BTreeMap<KymaKey, Reason>,
 }
 
 impl Standing {
-    /// Kymas that it holds for, as a status shows them.
+    /// Returns the count of Kymas that it applies to, for the status.
     pub(crate) fn matching(&self) -> FleetCount {
         count(&self.matching)
     }
 
-    /// Kymas whose entry it objects to, as a status shows them.
+    /// Returns the count of Kymas whose entry it refuses, for the status.
     pub(crate) fn refused(&self) -> FleetCount {
         count(&self.refused)
     }
@@ -48,7 +48,7 @@ fn count(kymas: &BTreeSet<KymaKey>) -> FleetCount {
     }
 }
 
-/// The standing of every ModuleConfig that holds for a Kyma.
+/// Counts of every ModuleConfig that applies to a Kyma.
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
     of: BTreeMap<String, Standing>,

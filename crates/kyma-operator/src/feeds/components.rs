@@ -1,4 +1,4 @@
-//! One kind of component: its watch, reduced on arrival.
+//! Watch of one component kind.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -16,8 +16,8 @@ use super::{Announce, announce};
 use crate::component::{ComponentId, ComponentKind, ComponentView};
 use crate::state::State;
 
-/// Keeps the index in step with the components of one kind that belong to Kymas. A status change wakes its Kyma at
-/// once.
+/// Keeps the components of one kind that belong to Kymas in the index. Requeues the Kyma at once when a status
+/// changes.
 pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String, mut first: Announce) {
     let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
@@ -44,7 +44,7 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
                 complete(&state, &kind, &listed);
                 announce(&mut first);
             }
-            // Other kinds must not wait for one that our role does not cover.
+            // A kind that the role does not cover must not block others.
             Err(error) if is_denied(&error) => announce(&mut first),
             Err(_) => {}
         }
@@ -60,7 +60,7 @@ pub(super) fn is_denied(error: &watcher::Error) -> bool {
 
 fn seen(state: &State, view: Option<ComponentView>) {
     let Some(view) = view else { return };
-    // A mirror shows more of a component than its view.
+    // A mirror reads more fields of a component than its view has.
     let mirrored = state.args.manifest_mirror.then(|| view.kyma.clone());
     let changed = state.components_mut().apply(view);
     state.wake_all(changed.iter().chain(&mirrored));

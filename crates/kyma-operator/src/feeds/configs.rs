@@ -1,4 +1,4 @@
-//! Keeps the ModuleConfigs in their index, and wakes the Kymas that a change concerns.
+//! Keeps ModuleConfigs in the index and requeues the Kymas that a change affects.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -23,7 +23,7 @@ use deletion::Verdict;
 pub(crate) use deletion::accept_proven_deletions;
 pub(crate) use status::report;
 
-/// How long until the deletion of one that vanished is judged again, where the hub did not answer.
+/// Delay before unproven deletions are checked again after the hub did not answer.
 const JUDGE_AGAIN: Duration = Duration::from_secs(10);
 
 /// ModuleConfigs whose deletion could not be judged, because the hub did not answer.
@@ -55,7 +55,7 @@ impl Unjudged {
     }
 }
 
-/// Follows them; for ever.
+/// Follows the ModuleConfigs until the process shuts down.
 pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
     let mut news = pin!(feed::<ModuleConfig>(&state.runtime));
     let mut unjudged = Unjudged::default();
@@ -87,7 +87,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
                         kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect::<Vec<_>>().iter(),
                     );
                 }
-                // A name that is still to be judged is one of those that the list lacks.
+                // The list lacks every name that is still to be judged.
                 unjudged.take();
                 let left = vanished(&state, &kymas, lacked).await;
                 unjudged.add(left, Instant::now());
@@ -97,7 +97,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
     }
 }
 
-/// These are in no list any more. Returns those about which the hub gave no answer.
+/// Handles ModuleConfigs that a list no longer contains. Returns those that the hub gave no answer for.
 async fn vanished(state: &State, kymas: &Store<Kyma>, names: BTreeSet<String>) -> BTreeSet<String> {
     let mut unjudged = BTreeSet::new();
     for name in names {
@@ -115,7 +115,7 @@ async fn vanished(state: &State, kymas: &Store<Kyma>, names: BTreeSet<String>) -
     unjudged
 }
 
-/// The watch told of its end.
+/// Handles a DELETE event.
 async fn ended(state: &State, kymas: &Store<Kyma>, name: &str) -> Result<(), Error> {
     let Some(config) = state.configs().get(name).cloned() else { return Ok(()) };
     let is_requested = deletion::is_deletion_requested(state, &config).await;
@@ -126,7 +126,7 @@ async fn ended(state: &State, kymas: &Store<Kyma>, name: &str) -> Result<(), Err
     is_requested.map(drop)
 }
 
-/// It stays in force, and the Kymas that it holds for say so.
+/// Marks the ModuleConfig as missing. It stays in force, and its Kymas report that.
 fn miss(state: &State, kymas: &Store<Kyma>, name: &str) {
     let Some(config) = state.configs().get(name).cloned() else { return };
     if state.configs().is_missing(name) {
@@ -158,7 +158,7 @@ fn drop_one(state: &State, kymas: &Store<Kyma>, name: &str) {
     }
 }
 
-/// Those that have the module and whose labels it selects. A Kyma whose labels change looks again by itself.
+/// Requeues Kymas that have the module and that it selects. A change of a Kyma's labels requeues that Kyma itself.
 fn wake(state: &State, kymas: &Store<Kyma>, config: &Config) {
     let having = if config.is_for_all() {
         kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect()

@@ -1,4 +1,4 @@
-//! The policy file, as it is mounted: read at the start, and again whenever it changes.
+//! Reads the mounted policy file at the start and after each change.
 
 use std::io;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::maintenance::Policy;
 use crate::state::State;
 
-/// Nothing tells that a mounted file changed.
+/// Interval of reads: nothing signals a change of a mounted file.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// What the file holds; none where there is no file, an error where it cannot be read.
+/// Content of the file; `None` without a file, an error if it cannot be read.
 type Content = Result<Option<Vec<u8>>, String>;
 
-/// The policy as the file has it by now.
+/// The last content of the policy file.
 pub(super) struct PolicyFile {
     state: Arc<State>,
     content: Content,
 }
 
 impl PolicyFile {
-    /// Reads it for the first time.
+    /// Reads the file for the first time.
     pub(super) async fn read(state: Arc<State>) -> Self {
         let content = content(&state).await;
         take(&state, &content);
         Self { state, content }
     }
 
-    /// Reads it again for as long as the process runs; Kymas that wait for a window hear of a change.
+    /// Re-reads the file until the process shuts down. Requeues Kymas that wait for a window after a change.
     pub(super) async fn follow(mut self) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

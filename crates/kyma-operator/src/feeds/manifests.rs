@@ -1,4 +1,4 @@
-//! KLM's Manifests on the hub, where components are mirrored.
+//! Watches KLM's Manifests on the hub if components are mirrored.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -16,13 +16,13 @@ use super::components::is_denied;
 use crate::mirror::Seen;
 use crate::state::State;
 
-/// Keeps the Manifests known, and wakes the Kyma whose Manifest somebody else changed. A hub without the kind, or a role
-/// that does not cover it, may come to have it later.
+/// Keeps the Manifests in the index and requeues the Kyma whose Manifest another writer changed. Retries if the hub
+/// lacks the kind or the role does not cover it.
 pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>) {
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<DynamicObject> =
         Api::namespaced_with(state.runtime.hub.clone(), namespace, &klm::manifest_resource());
-    // All of them: one that somebody took a label off is still known.
+    // No label selector: a Manifest without its label must still be found.
     let mut events = pin!(hub_watch(api, watcher::Config::default()));
     let mut listed = HashMap::new();
     let mut is_told = false;

@@ -1,4 +1,4 @@
-//! Each Pause says whether it holds.
+//! Writes the status of Pauses.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::FIELD_MANAGER;
 use crate::state::State;
 
-/// Writes the status of every Pause whenever one comes, changes or ends; for ever.
+/// Writes the status of each Pause when it is created, changes or ends, until the process shuts down.
 pub(super) async fn report(state: Arc<State>) {
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<Pause> = Api::namespaced(state.runtime.hub.clone(), namespace);
@@ -45,12 +45,13 @@ async fn tell(api: &Api<Pause>, pause: &Pause) {
     }
 }
 
-/// An API server takes an empty list for a moment, and then fails over every apply to that object.
+/// Reports whether apply fails for this object: the API server accepts an empty list in a write, but later fails on
+/// every apply.
 fn is_not_for_applies(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 500)
 }
 
-/// A merge replaces lists: what others say stays in it.
+/// Adds the conditions of other writers: a merge patch replaces lists.
 fn with_others(pause: &Pause, status: PauseStatus) -> PauseStatus {
     let held = pause.status.iter().flat_map(|held| held.conditions.iter().flatten());
     let others = held.filter(|condition| condition.type_ != types::READY).cloned();
@@ -58,7 +59,7 @@ fn with_others(pause: &Pause, status: PauseStatus) -> PauseStatus {
     PauseStatus { conditions: Some(conditions), ..status }
 }
 
-/// The status that follows; none if it is the one that stands.
+/// Returns the next status, or `None` if it is unchanged.
 fn next(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
     let (status, reason, message) = words(pause, now);
     let held = pause.status.clone().unwrap_or_default();
@@ -71,7 +72,7 @@ fn next(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
         message,
         observed_generation: pause.metadata.generation,
     };
-    // Objects hold whole seconds.
+    // API objects store whole seconds.
     let changed =
         condition::set(&mut conditions, &desired, &Time(now.round(jiff::Unit::Second).unwrap_or(now)));
     changed.then_some(PauseStatus {

@@ -1,4 +1,4 @@
-//! One entry of a policy: a window on some days of each week, or one at a fixed time.
+//! A window of a policy: on days of each week, or at a fixed time.
 
 use jiff::civil::{Time, Weekday};
 use jiff::fmt::strtime::BrokenDownTime;
@@ -9,10 +9,11 @@ use serde::Deserialize;
 use super::Window;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// From yesterday, whose window may go on after midnight, to this day in a week and the one after.
+/// Days relative to today: from yesterday, whose window may continue after midnight, to the same weekday in the week
+/// after the next.
 const DAYS: std::ops::RangeInclusive<i64> = -1..=8;
 
-/// As the file has it.
+/// Format in the file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SpanJson {
@@ -22,7 +23,7 @@ pub(super) struct SpanJson {
 }
 
 impl SpanJson {
-    /// Nothing is said.
+    /// Reports whether no field is set.
     pub(super) fn is_empty(&self) -> bool {
         self.days.is_empty() && self.begin.is_empty() && self.end.is_empty()
     }
@@ -34,7 +35,7 @@ pub(super) enum Span {
     Once(Window),
 }
 
-/// A time of day, where it is told.
+/// A time of day with an optional offset.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     time: Time,
@@ -74,7 +75,7 @@ impl TryFrom<SpanJson> for Span {
 }
 
 impl Span {
-    /// The occurrence that is open with more than `least` left of it, or the next one of that length.
+    /// Returns the open occurrence if more than `least` is left of it, or else the next one of that length.
     pub(super) fn window(&self, now: Timestamp, least: SignedDuration) -> Option<Window> {
         let is_left = |window: &Window| window.end.duration_since(window.begin.max(now)) > least;
         match self {
@@ -87,7 +88,7 @@ impl Span {
     }
 }
 
-/// What begins so many days after today, as counted where the beginning is told.
+/// Returns the occurrence that begins `day` days after today, in the time zone of its beginning.
 fn occurrence(days: &[Weekday], begin: Moment, end: Moment, now: Timestamp, day: i64) -> Option<Window> {
     let date = begin.offset.to_datetime(now).date().checked_add(day.days()).ok()?;
     if !days.contains(&date.weekday()) {
@@ -112,7 +113,7 @@ fn weekday(text: &str) -> Option<Weekday> {
     })
 }
 
-/// A full date is taken too: only its time counts, as in KLM.
+/// Parses a time of day. Of a full date only the time is used, as in KLM.
 fn time_of_day(text: String) -> Result<Moment, SpanError> {
     let numeric = text.replace('Z', "+00:00");
     let parsed = BrokenDownTime::parse("%H:%M:%S%:z", &numeric)

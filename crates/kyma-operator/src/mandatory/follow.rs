@@ -1,4 +1,4 @@
-//! Carries out what [`super::next`] says.
+//! Carries out the steps of [`super::next`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use super::{End, Facts, Step, next};
 use crate::scope;
 use crate::state::State;
 
-/// What a release that asks for a staged rollout means until there are any.
+/// Message for a release that asks for a staged rollout.
 const ROLLOUT: &str = "spec.rollout asks for a staged rollout, which is not supported yet: installed modules keep their \
     version; remove spec.rollout to upgrade all clusters at once";
 
-/// Follows all release metas until the process shuts down. The indexes have to be complete.
+/// Follows all release metas until the process shuts down. Requires complete indexes.
 pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleReleaseMeta>, kymas: Store<Kyma>) {
-    // Without the Kymas' records a release meta would be let go while a module is left. An error is the shutdown.
+    // The Kymas record modules: without them the finalizer would be removed too early. An error means shutdown.
     if kymas.wait_until_ready().await.is_err() {
         return;
     }
@@ -59,7 +59,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
     if let Some(patch) = patch {
         patch_finalizers(&api, &name, patch).await?;
     }
-    // The end of a component brings it back, and what a Kyma has on record.
+    // Deleted components and changed records of Kymas trigger it again.
     let DeletionRequest::Unconfirmed { until } = DeletionRequest::of(&release.metadata, Timestamp::now())
     else {
         return Ok(Wait::Event);
@@ -73,7 +73,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
     Ok(Wait::Timer(left + Duration::from_millis(100)))
 }
 
-/// Live reads only where a deletion is to be judged.
+/// Reads the state. Makes live reads only for a release meta with a deletionTimestamp.
 async fn facts(
     state: &State,
     kymas: &Store<Kyma>,
@@ -102,7 +102,7 @@ async fn facts(
     })
 }
 
-/// Whether the module is on a Kyma's record and was not told to go: it may have lost its component.
+/// Reports whether a Kyma records the module without a requested removal: it may have lost its component.
 fn has(kyma: &Kyma, module: &str) -> bool {
     let known = kyma.status.iter().flat_map(|status| status.mandatory_modules.iter().flatten());
     known.filter(|known| !known.deleting).any(|known| known.name == module)

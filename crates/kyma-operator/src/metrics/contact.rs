@@ -1,4 +1,4 @@
-//! When each Kyma's cluster last answered, looked up when the metrics are read.
+//! Time since each Kyma's cluster last answered, computed at scrape time.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, Opts};
 
-/// Names of Kymas, and how long ago their clusters answered.
+/// Returns names of Kymas and the time since their clusters answered.
 type Look = dyn Fn() -> Vec<(String, Duration)> + Send + Sync;
 
 /// One series for each Kyma whose cluster has answered.
@@ -19,16 +19,16 @@ pub(super) struct LastAnswer {
 }
 
 impl LastAnswer {
-    /// Registered with those of the process; without series until it is known where to look.
+    /// Registers the collector. It has no series until [`Self::look_at`] sets the source.
     pub(super) fn new(process: &Metrics) -> Result<Self, MetricsError> {
         let last = Self::default();
         process.register(last.clone())?;
         Ok(last)
     }
 
-    /// Where to look from now on.
+    /// Sets the source of the series.
     pub(super) fn look_at(&self, look: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
-        // Said once, at the start.
+        // Set only once, at the start.
         drop(self.look.set(Box::new(look)));
     }
 
@@ -41,7 +41,7 @@ impl LastAnswer {
 
 impl Collector for LastAnswer {
     fn desc(&self) -> Vec<&Desc> {
-        // A collector lives as long as the process, and so does what it is called.
+        // Never freed: a collector lives as long as the process.
         static NAMED: OnceLock<Option<GaugeVec>> = OnceLock::new();
         NAMED.get_or_init(Self::gauge).iter().flat_map(Collector::desc).collect()
     }

@@ -17,7 +17,7 @@ const KYMA_STATES: [State; 5] =
 const MODULE_STATES: [State; 6] =
     [State::Deleting, State::Error, State::Processing, State::Ready, State::Unmanaged, State::Warning];
 
-/// The gauges; bounded by the Kymas and modules there are, and gone with them.
+/// The gauges. They have series only for existing Kymas and modules.
 pub(super) struct KlmGauges {
     kymas: GaugeVec,
     modules: GaugeVec,
@@ -27,7 +27,7 @@ pub(super) struct KlmGauges {
     shown: Arc<Mutex<HashMap<KymaKey, Shown>>>,
 }
 
-/// What is exported for one Kyma.
+/// Exported values of one Kyma.
 #[derive(Clone, PartialEq, Eq)]
 struct Shown {
     shoot: String,
@@ -38,7 +38,7 @@ struct Shown {
 }
 
 impl KlmGauges {
-    /// The gauges, registered with those of the process.
+    /// Registers the gauges.
     pub(super) fn new(process: &Metrics) -> Result<Self, MetricsError> {
         let kyma = ["kyma_name", "state", "shoot", "instance_id"];
         let module = ["module_name", "kyma_name", "state", "shoot", "instance_id"];
@@ -73,17 +73,18 @@ impl KlmGauges {
         Ok(Self { kymas, modules, mandatory, mandatory_modules, maintenance_policy, shown: Arc::default() })
     }
 
-    /// Shows whether there is a maintenance policy that can be used.
+    /// Sets whether a valid maintenance policy exists.
     pub(super) fn maintenance_policy(&self, is_read: bool) {
         self.maintenance_policy.set(i64::from(is_read));
     }
 
-    /// Shows how many modules every Kyma gets.
+    /// Sets the number of mandatory modules.
     pub(super) fn mandatory(&self, count: usize) {
         self.mandatory.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Shows the state of a Kyma and its modules; mandatory ones, which its status does not list, by their components.
+    /// Sets the state of a Kyma and its modules. Mandatory modules, which its status does not list, are read from
+    /// their components.
     pub(super) fn record(
         &self,
         key: &KymaKey,
@@ -130,7 +131,7 @@ impl KlmGauges {
         }
     }
 
-    /// The Kyma is gone.
+    /// Removes the series of a deleted Kyma.
     pub(super) fn forget(&self, key: &KymaKey) {
         let before = self.shown.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         if let Some(before) = before {
@@ -138,7 +139,7 @@ impl KlmGauges {
         }
     }
 
-    /// A series that is not there need not be removed.
+    /// Removes series; missing ones are ignored.
     fn remove(&self, key: &KymaKey, shown: &Shown) {
         for state in KYMA_STATES {
             self.kymas.remove_label_values(&[&key.name, state.as_str(), &shown.shoot, &shown.instance]).ok();

@@ -1,4 +1,4 @@
-//! The fleet's modules: how many are in which state for which reason, and how long a change takes to be Ready.
+//! Metrics of the fleet's modules: number by state and reason, and time until a change is Ready.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -11,22 +11,22 @@ use prometheus::{HistogramOpts, HistogramVec, IntGaugeVec, Opts};
 
 use crate::component::ComponentView;
 
-/// Seconds; an installation takes from a second to the length of a patient HealthTimeout.
+/// Histogram buckets in seconds, from one second to the longest usual health timeout.
 const BUCKETS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
 
-/// The figures. Labels are states, reasons, and modules of the hub's catalogue.
+/// The metrics. Labels are states, reasons, and modules of the hub's catalogue.
 pub(super) struct ModuleMetrics {
     modules: IntGaugeVec,
     ready: HistogramVec,
     seen: Mutex<HashMap<KymaKey, Seen>>,
 }
 
-/// What was last seen of one Kyma.
+/// Last recorded state of a Kyma.
 #[derive(Debug, Default)]
 struct Seen {
     /// State and reason, by module.
     lines: BTreeMap<String, (State, String)>,
-    /// When a component that is Ready had been changed, by module.
+    /// Time of the last change of each Ready component, by module.
     settled: BTreeMap<String, Timestamp>,
 }
 
@@ -46,7 +46,7 @@ impl ModuleMetrics {
         Ok(Self { modules, ready, seen: Mutex::default() })
     }
 
-    /// Takes in what a Kyma's status says.
+    /// Records the status of a Kyma.
     pub(super) fn record(
         &self,
         key: &KymaKey,
@@ -64,7 +64,7 @@ impl ModuleMetrics {
         };
         let lines = status.modules.iter().flatten().map(line).collect();
         self.count(before.as_ref(), -1);
-        // One that breaks and heals was not changed.
+        // A component that failed and recovered without a change is not counted.
         let mut known = before.map(|before| before.settled).unwrap_or_default();
         known.retain(|module, _| components.iter().any(|view| view.module == *module));
         known.extend(settled(components));
@@ -73,7 +73,7 @@ impl ModuleMetrics {
         seen.insert(key.clone(), now);
     }
 
-    /// The Kyma is gone.
+    /// Removes a deleted Kyma.
     pub(super) fn forget(&self, key: &KymaKey) {
         let gone = self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.count(gone.as_ref(), -1);
@@ -86,7 +86,7 @@ impl ModuleMetrics {
     }
 }
 
-/// Components that are Ready as they were last changed, with when that was.
+/// Returns components whose last change is Ready, with the time of that change.
 fn settled(components: &[ComponentView]) -> BTreeMap<String, Timestamp> {
     let is_ready = |view: &&ComponentView| {
         view.state == Some(State::Ready)
@@ -98,7 +98,8 @@ fn settled(components: &[ComponentView]) -> BTreeMap<String, Timestamp> {
     settled.filter_map(|view| Some((view.module.clone(), view.applied_at?))).collect()
 }
 
-/// Modules that became Ready after a change, and how long that took. What was Ready at first sight tells nothing.
+/// Returns modules that became Ready after a change and the time that took. Modules that are Ready when first seen
+/// are not counted.
 fn became_ready<'a>(
     before: Option<&Seen>,
     components: &'a [ComponentView],
@@ -124,7 +125,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + second).unwrap()
     }
 
-    /// A component changed at a second, in a state.
+    /// Returns a component changed at this second, in this state.
     fn component(changed: i64, state: &str) -> ComponentView {
         let object = json!({
             "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",

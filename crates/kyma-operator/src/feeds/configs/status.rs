@@ -1,4 +1,4 @@
-//! Each ModuleConfig says for whom it holds.
+//! Writes the status of ModuleConfigs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +15,10 @@ use crate::config::next_status;
 use crate::error::Error;
 use crate::state::State;
 
-/// At least so long between two writes: a whole fleet may be decided anew.
+/// Minimum time between two writes: decisions about the whole fleet may change at once.
 const PACE: Duration = Duration::from_secs(2);
 
-/// Reports on all `ModuleConfigs` until the process shuts down.
+/// Reports on all ModuleConfigs until the process shuts down.
 pub(crate) async fn report(state: Arc<State>, configs: Reconciler<ModuleConfig>) {
     let written = Arc::new(Mutex::new(HashMap::new()));
     configs
@@ -35,7 +35,7 @@ async fn reconcile(
     written: &Mutex<HashMap<String, Instant>>,
 ) -> Result<Wait, Failure> {
     let name = object.name_any();
-    // What the other watch has not delivered yet wakes it again.
+    // Not indexed yet: the other watch triggers it again.
     let Some(config) = state.configs().get(&name).cloned() else { return Ok(Wait::Event) };
     let standing = state.standings().of(&name);
     let Some(status) = next_status(&config, &standing, object.status.as_ref(), Timestamp::now()) else {
@@ -59,7 +59,7 @@ async fn write(state: &State, object: &ModuleConfig, status: &ModuleConfigStatus
     let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
     let api: Api<ModuleConfig> = Api::namespaced(state.runtime.hub.clone(), &namespace);
     match apply_status(&api, FIELD_MANAGER, &object.metadata, &json!(status)).await {
-        // Deleted meanwhile: there is nothing to report on.
+        // Deleted meanwhile.
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         other => other.map(drop).map_err(|source| Error::ReportConfig { name, source }),
     }
