@@ -1,8 +1,8 @@
-//! A read-only copy of each component as a `Manifest` of Kyma Lifecycle Manager (KLM), for dashboards and runbooks that
+//! Read-only copies of components as `Manifest`s of Kyma Lifecycle Manager (KLM), for dashboards and runbooks that
 //! read those (`--manifest-mirror`).
 //!
-//! A Manifest that KLM handed over keeps its spec, which is what KLM would go on with; only its status is written. All
-//! others that are not ours are left alone. A copy is owned by its component and goes with it.
+//! A Manifest that KLM handed over keeps its spec, with which KLM would continue; only its status is written. Other
+//! Manifests are left unchanged. The component owns its copy, so the garbage collector deletes the copy with it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,37 +19,37 @@ mod sync;
 
 pub(crate) use sync::sync;
 
-/// Whose a Manifest is.
+/// Origin of a Manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// A copy of ours.
+    /// Created by this operator as a copy.
     Mirror,
-    /// KLM's, and handed over: it can be given back.
+    /// Created by KLM and handed over: it can be given back.
     HandedOver,
-    /// KLM's, or anybody's.
+    /// Created by KLM or another actor.
     Foreign,
 }
 
-/// A Manifest on the hub, reduced.
+/// A Manifest on the hub, reduced to the fields that are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     uid: String,
-    /// As a number; only compared between states of one object.
+    /// resourceVersion as a number; only compared between states of one object.
     resource_version: u64,
-    /// By its label.
+    /// Module, by the label.
     module: Option<String>,
-    /// uid of its controller.
+    /// uid of the controller.
     owner: Option<String>,
     origin: Origin,
-    /// Fingerprint of what we own of it, status apart.
+    /// Fingerprint of the fields that kyma-operator owns, without the status.
     body: Option<String>,
-    /// Fingerprint of what we own of its status.
+    /// Fingerprint of the status fields that kyma-operator owns.
     status: Option<String>,
     terminating: bool,
 }
 
 impl Seen {
-    /// Reduces a Manifest; none where it is no object at all.
+    /// Reduces a Manifest. Returns `None` if it cannot be read.
     pub(crate) fn of(object: &DynamicObject) -> Option<(String, Self)> {
         let meta = &object.metadata;
         let label = |name: &str| meta.labels.as_ref()?.get(name).map(String::as_str);
@@ -74,46 +74,47 @@ impl Seen {
     }
 }
 
-/// A component whose Manifest is as it should be.
+/// A component with an up-to-date Manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Settled {
     /// resourceVersion of the component.
     component: u64,
     /// Name of its Manifest.
     manifest: String,
-    /// resourceVersion of that.
+    /// resourceVersion of the Manifest.
     version: u64,
 }
 
-/// The hub's Manifests, and which of them need no look.
+/// The hub's Manifests, and the components whose Manifest is up to date.
 #[derive(Debug, Default)]
 pub(crate) struct Manifests {
     seen: HashMap<String, Seen>,
     settled: HashMap<KymaKey, BTreeMap<ComponentId, Settled>>,
-    /// Whose component a Manifest shows.
+    /// Kyma whose component a Manifest shows, by name of the Manifest.
     shown: HashMap<String, KymaKey>,
     is_listed: bool,
 }
 
 impl Manifests {
-    /// Whether all of them are known.
+    /// Reports whether the list is complete.
     pub(crate) fn is_listed(&self) -> bool {
         self.is_listed
     }
 
-    /// The hub does not tell them.
+    /// Records that the Manifests cannot be listed.
     pub(crate) fn lost(&mut self) {
         *self = Self::default();
     }
 
-    /// All of them, by name. Tells whose components have to be compared; none: everybody's, since nothing was known.
+    /// Records a complete list, by name. Returns the Kymas whose components have to be compared, or `None` for all
+    /// Kymas if nothing was listed before.
     pub(crate) fn listed(&mut self, all: HashMap<String, Seen>) -> Option<Vec<KymaKey>> {
         let was_listed = std::mem::replace(&mut self.is_listed, true);
         self.seen = all;
         if !was_listed {
             return None;
         }
-        // The hub may have been restored: only what is exactly as it was left counts.
+        // The hub may have been restored: only Manifests in exactly the recorded state are up to date.
         let (seen, shown) = (&self.seen, &self.shown);
         let differs = |settled: &Settled| {
             seen.get(&settled.manifest).is_none_or(|seen| seen.resource_version != settled.version)
@@ -129,7 +130,8 @@ impl Manifests {
         Some(open.map(|(_, kyma)| kyma.clone()).collect())
     }
 
-    /// One came or changed. Tells whose component it shows, unless it is as we left it.
+    /// Records a new or changed Manifest. Returns the Kyma of its component, unless the Manifest is as it was last
+    /// written.
     pub(crate) fn apply(&mut self, name: String, seen: Seen) -> Option<KymaKey> {
         let kyma = self.shown.get(&name).cloned();
         let settled = kyma.iter().filter_map(|kyma| self.settled.get(kyma)).flat_map(BTreeMap::values);
@@ -139,20 +141,20 @@ impl Manifests {
         kyma.filter(|_| !is_ours)
     }
 
-    /// One is gone. Tells whose component it showed.
+    /// Records a deleted Manifest. Returns the Kyma of its component.
     pub(crate) fn delete(&mut self, name: &str) -> Option<KymaKey> {
         self.seen.remove(name);
         self.shown.get(name).cloned()
     }
 
-    /// The Kyma is gone.
+    /// Removes all records of a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         for settled in self.settled.remove(kyma).into_iter().flatten() {
             self.shown.remove(&settled.1.manifest);
         }
     }
 
-    /// Whether the component in this state, and its Manifest, need no look.
+    /// Reports whether the Manifest of this component is up to date, for both resourceVersions.
     fn is_settled(&self, kyma: &KymaKey, component: &ComponentId, version: u64) -> bool {
         let settled = self.settled.get(kyma).and_then(|of| of.get(component));
         settled.is_some_and(|settled| {
@@ -166,7 +168,7 @@ impl Manifests {
         self.settled.entry(kyma.clone()).or_default().insert(component, settled);
     }
 
-    /// Components that are gone need no memory.
+    /// Removes the records of deleted components.
     fn retain(&mut self, kyma: &KymaKey, is_there: impl Fn(&ComponentId) -> bool) {
         let Some(settled) = self.settled.get_mut(kyma) else { return };
         for (_, gone) in settled.extract_if(.., |component, _| !is_there(component)) {

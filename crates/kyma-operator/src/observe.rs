@@ -1,4 +1,4 @@
-//! Everything that the decisions about one Kyma rest on. IO in; no decision here.
+//! Reads all inputs of the decisions about one Kyma.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,28 +22,28 @@ use crate::session::{self, Session};
 use crate::state::State;
 use crate::target_kyma::{self, Remote, TargetKyma};
 
-/// What was found.
+/// Inputs of the decisions.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) kyma: Arc<Kyma>,
     pub(crate) key: KymaKey,
     pub(crate) uid: String,
-    /// The way to the target; none where it is the hub.
+    /// The session with the target; `None` if the target is the hub.
     pub(crate) remote: Option<RemoteSide>,
-    /// What the user chose, as the hub remembers it; none if nothing usable was ever read.
+    /// The user's choice as stored on the hub; `None` if no valid one was ever read.
     pub(crate) choice: Option<Choice>,
-    /// The selection in force; the last good one if the present one cannot be used, and why it cannot.
+    /// The selection in force. If the present one is invalid, this is the last valid one, with the reason.
     pub(crate) selection: Option<Selection>,
-    /// Who said that upgrades need not wait for a maintenance window.
+    /// Source of the setting to skip maintenance windows.
     pub(crate) skips_windows: Option<Skips>,
     pub(crate) refused: Option<SelectionError>,
     /// Components by module.
     pub(crate) views: BTreeMap<String, ComponentView>,
-    /// ModuleConfigs on record that are missing and stay in force, by module.
+    /// Recorded ModuleConfigs that are missing and stay in force, by module.
     pub(crate) missing_configs: BTreeMap<String, ConfigUids>,
 }
 
-/// The target's side of a Kyma.
+/// State of the target for a Kyma.
 #[derive(Debug)]
 pub(crate) struct RemoteSide {
     pub(crate) session: Arc<Session>,
@@ -52,20 +52,20 @@ pub(crate) struct RemoteSide {
 }
 
 impl Observed {
-    /// The shard that does all work for the target: the hub itself is 0.
+    /// Returns the shard that handles the target; 0 for the hub itself.
     pub(crate) fn shard(&self) -> u8 {
         self.remote
             .as_ref()
             .map_or(0, |remote| names::shard(&self.key.namespace, &remote.session.access.name))
     }
 
-    /// On whose behalf orders are given.
+    /// Returns the authority for deletion requests.
     pub(crate) fn authority<'a>(&'a self, halt: &'a Halt) -> Authority<'a> {
         let generation = self.kyma.metadata.generation.unwrap_or(0);
         Authority { kyma: &self.key, uid: &self.uid, generation, halt }
     }
 
-    /// What is installed, as decisions see it.
+    /// Returns the installed modules in the form that decisions use.
     pub(crate) fn installed(&self) -> BTreeMap<String, Installed> {
         self.views.iter().map(|(module, view)| (module.clone(), installed(view))).collect()
     }
@@ -85,7 +85,7 @@ fn installed(view: &ComponentView) -> Installed {
     }
 }
 
-/// Reads what is needed; none while the target's first answer is under way, whose arrival wakes the Kyma.
+/// Reads the inputs. Returns `None` while the target's first list is pending; its arrival requeues the Kyma.
 pub(crate) async fn observe(
     state: &State,
     kyma: &Arc<Kyma>,
@@ -146,8 +146,8 @@ async fn missing_configs(
     Ok(missing)
 }
 
-/// The components of a Kyma by module. Where a module has two, the one that stays counts. One that lost its label is
-/// mandatory by the Kyma's record.
+/// Returns the components of a Kyma by module. Of two for one module, the one that is not being removed counts. A
+/// component without its mandatory label is mandatory if the Kyma's status records it.
 pub(crate) fn views(
     state: &State,
     key: &KymaKey,
@@ -189,15 +189,15 @@ async fn remote_side(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Opt
     Ok(Some(RemoteSide { session, kyma: remote, reference }))
 }
 
-/// The choice of a Kyma that neither the hub nor the target remembers: the hub's initial set, unless modules are
-/// installed.
+/// Returns the choice of a Kyma when hub and target have none on record: the hub's initial set, or the installed
+/// modules if there are any.
 async fn recovered_choice(state: &State, kyma: &Kyma) -> Result<Choice, Failure> {
     let initial = selection::choice(&json!(kyma.spec), None);
     let components = state.components().of(&KymaKey::of(kyma));
     let is_chosen = |view: &ComponentView| !view.mandatory && view.deletion_policy == DeletionPolicy::Orphan;
     let mut specs: Vec<Value> = Vec::new();
     for view in components.into_iter().filter(is_chosen) {
-        // The role need not allow to get components.
+        // The role need not permit `get` on components.
         let only = ListParams::default().fields(&format!("metadata.name={}", view.name));
         let live = apply::api_of(state, &view)?.list(&only).await;
         let failed = |source| Error::ReadComponent { component: apply::named(&view), source };

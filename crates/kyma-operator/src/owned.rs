@@ -1,5 +1,5 @@
-//! What we own of an object, as its `managedFields` say: the part that our server-side apply last set and
-//! that nobody took from us. Its fingerprint tells whether a new apply would change anything.
+//! Fields of an object that kyma-operator owns by its `managedFields`: those that its server-side apply last set and
+//! no other manager took. The fingerprint tells whether another apply would change anything.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -7,26 +7,26 @@ use kube::api::DynamicObject;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// When `manager` last changed the object by an apply.
+/// Returns when `manager` last changed the object by an apply.
 pub(crate) fn applied_at(meta: &ObjectMeta, manager: &str) -> Option<Timestamp> {
     let entries = meta.managed_fields.as_ref()?.iter();
     entries.filter(|entry| is_ours(entry, manager, "")).filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
 }
 
-/// Fingerprint of what `manager` owns of the object; none where it owns nothing.
+/// Returns the fingerprint of the fields that `manager` owns; `None` if it owns nothing.
 pub(crate) fn fingerprint(object: &DynamicObject, manager: &str) -> Option<String> {
     let mut live = object.data.clone();
     live.as_object_mut()?.insert("metadata".to_owned(), serde_json::to_value(&object.metadata).ok()?);
     Some(hash(&project(&live, fields(&object.metadata, manager, "")?)))
 }
 
-/// Fingerprint of what `manager` owns of the object's status; none where it owns nothing.
+/// Returns the fingerprint of the status fields that `manager` owns; `None` if it owns nothing.
 pub(crate) fn status_fingerprint(object: &DynamicObject, manager: &str) -> Option<String> {
     let status = fields(&object.metadata, manager, "status")?.get("f:status")?;
     Some(hash(&project(object.data.get("status")?, status)))
 }
 
-/// Fingerprint of a status as it is applied: equal to that of the object once the apply has taken effect.
+/// Returns the fingerprint of a status to apply; equal to that of the object after the apply.
 pub(crate) fn fingerprint_of_status(status: &Value) -> String {
     hash(status)
 }
@@ -37,7 +37,7 @@ fn fields<'a>(meta: &'a ObjectMeta, manager: &str, subresource: &str) -> Option<
     Some(&entry.fields_v1.as_ref()?.0)
 }
 
-/// Fingerprint of an apply's body: equal to that of the object once the apply has taken effect.
+/// Returns the fingerprint of an apply's body; equal to that of the object after the apply.
 pub(crate) fn fingerprint_of_apply(body: &Value) -> String {
     let mut body = body.clone();
     if let Some(object) = body.as_object_mut() {
@@ -63,7 +63,7 @@ fn is_ours(
         && entry.subresource.as_deref().unwrap_or_default() == subresource
 }
 
-/// The part of `value` that the field set names. A leaf takes everything below it.
+/// Returns the part of `value` that the field set selects. A leaf selects everything below it.
 fn project(value: &Value, fields: &Value) -> Value {
     let Some(fields) = fields.as_object() else {
         return value.clone();
@@ -91,7 +91,7 @@ fn project(value: &Value, fields: &Value) -> Value {
     }
 }
 
-/// An item of a list: named by keys (`k:`) or, in a set, by its value (`v:`).
+/// Returns an item of a list, selected by keys (`k:`) or, in a set, by value (`v:`).
 fn project_item(item: &Value, fields: &Map<String, Value>) -> Option<Value> {
     fields.iter().find_map(|(key, below)| {
         if let Some(keys) = key.strip_prefix("k:") {
@@ -112,7 +112,7 @@ fn hash(value: &Value) -> String {
     hex::encode(Sha256::digest(text.as_bytes()))
 }
 
-/// Keys sorted, whatever order the map keeps.
+/// Writes JSON with sorted keys, so that the order of the map does not matter.
 fn canonical(value: &Value, text: &mut String) {
     match value {
         Value::Object(object) => {

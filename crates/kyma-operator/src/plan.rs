@@ -1,6 +1,6 @@
-//! Decisions into writes: which CRDs to install, which components to apply, which orders to give.
+//! Turns decisions into writes: CRDs to install, components to apply, deletion requests. Pure.
 //!
-//! Pure. Nothing that is as it should be appears in the plan.
+//! Objects that are up to date are not in the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub(crate) use source::lay_over_component;
 
 pub(crate) use body::{owner, values_without_effect, withheld};
 
-/// What a plan is made for.
+/// Inputs of a plan.
 #[derive(Debug)]
 pub(crate) struct Scope<'a> {
     /// The Kyma.
@@ -32,49 +32,49 @@ pub(crate) struct Scope<'a> {
     pub(crate) uid: &'a str,
     /// Its generation.
     pub(crate) generation: i64,
-    /// The shard that does all work for its target.
+    /// The shard that handles its target.
     pub(crate) shard: u8,
-    /// Its target; none where it is the hub itself.
+    /// Its target; `None` if it is the hub itself.
     pub(crate) target: Option<&'a TargetRef>,
-    /// Which cluster that is, as recorded.
+    /// Recorded identity of the target.
     pub(crate) identity: Option<&'a TargetIdentity>,
-    /// Namespace on the target for what names none.
+    /// Namespace on the target for objects that name none.
     pub(crate) target_namespace: &'a str,
-    /// What is installed, by module.
+    /// Installed components by module.
     pub(crate) installed: &'a BTreeMap<String, ComponentView>,
     /// Modules whose default CR was created for an earlier component.
     pub(crate) default_resources: &'a BTreeSet<String>,
-    /// Kinds that the hub knows.
+    /// Component kinds on the hub.
     pub(crate) kinds: &'a Kinds,
     /// The operator's settings.
     pub(crate) policy: &'a Policy,
-    /// What `customResourcePolicy: Ignore` means for a removal.
+    /// How modules with `customResourcePolicy: Ignore` are removed.
     pub(crate) ignore: IgnorePolicy,
-    /// Why nothing may be let go now.
+    /// Reason why no component may be deleted now.
     pub(crate) deletes_halted: Option<&'a str>,
 }
 
-/// What has to be written.
+/// Writes for one Kyma.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Component CRDs to install or extend.
     pub(crate) crds: Vec<OfferedCrd>,
     /// Components to apply.
     pub(crate) components: Vec<Wanted>,
-    /// Components to let go.
+    /// Deletion requests to write.
     pub(crate) orders: Vec<Order>,
-    /// Components to make anew with the order to remove, for modules that lost theirs.
+    /// Components to create with a deletion request, for modules that lost theirs.
     pub(crate) finishes: Vec<Wanted>,
-    /// Other versions for components that are being removed and cannot go yet.
+    /// New versions for components whose removal is blocked.
     pub(crate) upgrades: Vec<Upgrade>,
-    /// Components whose ordered removal is taken back, because the module is wanted again.
+    /// Components whose deletion request is withdrawn, because the module was selected again.
     pub(crate) recalls: Vec<ComponentView>,
     /// Modules that wait for something on the hub.
     pub(crate) blocked: BTreeMap<String, ModuleProblem>,
 }
 
 impl Plan {
-    /// Whether something follows from it on the target.
+    /// Reports whether the plan changes anything on the target.
     pub(crate) fn changes_target(&self) -> bool {
         !self.components.is_empty()
             || !self.finishes.is_empty()
@@ -84,25 +84,26 @@ impl Plan {
     }
 }
 
-/// A component CRD that a template brings, and that the hub lacks or has in an older version as far as is known.
+/// A component CRD of a template that is missing or older on the hub, as far as the index shows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OfferedCrd {
     /// The module.
     pub(crate) module: String,
     /// The module's version.
     pub(crate) version: String,
-    /// The kind that is asked for.
+    /// The kind that the template names.
     pub(crate) kind: ComponentKind,
     /// The CRD as its author wrote it.
     pub(crate) crd: CustomResourceDefinition,
 }
 
-/// What changes of a component that is being removed; the rest of it, the order among that, stays as it is.
+/// A new version for a component that is being removed. The rest of its spec, including the deletion request, stays
+/// unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Upgrade {
-    /// Which component.
+    /// The component.
     pub(crate) component: ComponentView,
-    /// Fields of its `spec`, each as a whole.
+    /// Top-level fields of its `spec`.
     pub(crate) fields: Map<String, Value>,
 }
 
@@ -115,11 +116,11 @@ pub(crate) struct Wanted {
     pub(crate) kind: ComponentKind,
     /// Plural of its resource.
     pub(crate) plural: String,
-    /// The whole body of the apply.
+    /// Body of the apply.
     pub(crate) body: Value,
 }
 
-/// Plans the writes for all decisions of one Kyma.
+/// Plans the writes for all decisions about one Kyma.
 pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
     let mut plan = Plan::default();
     for resolved in decided {
@@ -156,7 +157,7 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
     plan
 }
 
-/// A component whose removal was ordered, and that nobody wishes to be rid of any more.
+/// Returns the component if its requested removal has to be withdrawn.
 fn ordered_away(view: Option<&ComponentView>) -> Option<ComponentView> {
     view.filter(|view| view.deletion_policy == DeletionPolicy::Delete).cloned()
 }
@@ -172,7 +173,7 @@ fn let_go(scope: &Scope<'_>, order: Option<Order>, plan: &mut Plan) {
     }
 }
 
-/// The component of an install, if it has to be written.
+/// Returns the component of an install if it has to be written.
 fn have(
     scope: &Scope<'_>,
     install: &Install,
@@ -203,7 +204,7 @@ fn have(
     Ok(())
 }
 
-/// Another version for a component that is being removed.
+/// Returns a new version for a component that is being removed.
 fn upgrade(
     scope: &Scope<'_>,
     install: &Install,
@@ -214,7 +215,7 @@ fn upgrade(
     component_crd::check_group(&kind, &scope.policy.component_groups)?;
     let mut body = body::compose(scope, install, &kind, Some(view))?;
     let mut fields = body["spec"].as_object_mut().map(std::mem::take).unwrap_or_default();
-    // Nobody wishes the module any more, so these are as they were when it was taken out.
+    // The module is no longer selected, so these keep the values that they had when it was removed from the Kyma.
     for kept in ["target", "userValues", "resourcePolicy", "deletionPolicy"] {
         fields.remove(kept);
     }
@@ -222,7 +223,7 @@ fn upgrade(
     Ok(())
 }
 
-/// The component of a module that lost its own, born with the order to remove the module.
+/// Returns a component, created with a deletion request, for a module that lost its own.
 fn finish(
     scope: &Scope<'_>,
     install: &Install,
@@ -241,7 +242,7 @@ fn finish(
     Ok(())
 }
 
-/// The plural of a component kind, once its components can be written.
+/// Returns the plural of a component kind if its components can be written.
 fn plural(
     scope: &Scope<'_>,
     install: &Install,
@@ -261,7 +262,8 @@ fn plural(
     }
 }
 
-/// A CRD that the template brings is installed before the first component; the kind's arrival wakes the Kyma.
+/// Adds a template's CRD to the plan before the first component is created. The Kyma is requeued when the kind is
+/// served.
 fn offer_crd(
     scope: &Scope<'_>,
     install: &Install,
@@ -303,7 +305,7 @@ fn offer_crd(
     }
 }
 
-/// Kinds of components to be had that cannot be written yet: their arrival wakes the Kyma.
+/// Returns kinds of required components that cannot be written yet. The Kyma is requeued when they can.
 pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKind> {
     let wanted = decided.iter().filter_map(|resolved| match &resolved.decision {
         Decision::Install(install)

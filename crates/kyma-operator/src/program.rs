@@ -1,4 +1,4 @@
-//! kyma-operator as a program: what its binary and `kymactl run` start.
+//! kyma-operator as a program, for its binary and `kymactl run`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::crds;
@@ -9,7 +9,7 @@ use crate::args::KymaArgs;
 use crate::metrics::KymaMetrics;
 use crate::{controller, rbac};
 
-/// The program.
+/// The kyma-operator program.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KymaOperator;
 

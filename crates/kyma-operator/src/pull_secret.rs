@@ -1,7 +1,7 @@
-//! The image-pull Secret of the hub on every target, as KLM's `skr-image-pull-secret`.
+//! Copies the hub's image-pull Secret to every target, as KLM's `skr-image-pull-secret`.
 //!
-//! A copy is written where it differs, when the hub's Secret changes or the copy does. Nothing removes one: Pods of
-//! modules that outlive their Kyma may need it.
+//! The copy is written after the hub's Secret or the copy changes. It is never removed: Pods of modules that outlive
+//! their Kyma may need it.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
@@ -17,10 +17,11 @@ mod copy;
 pub(crate) mod known;
 pub(crate) mod watch;
 
-/// The name for which the role on targets holds a right: one to read all their Secrets would be too much.
+/// Name that the role on targets permits: the right to read all Secrets there would be too wide.
 pub(crate) const USUAL_NAME: &str = "skr-image-pull-secret";
 
-/// Brings the Secret to a Kyma's target. None where no Secret is to be copied, or the target is the hub itself.
+/// Copies the Secret to a Kyma's target. Returns `None` if no Secret is configured, or if the target is the hub
+/// itself.
 pub(crate) async fn sync(state: &State, observed: &Observed) -> Option<Result<(), Failure>> {
     let name = state.args.pull_secret()?;
     let remote = observed.remote.as_ref()?;

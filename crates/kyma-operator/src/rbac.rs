@@ -1,4 +1,4 @@
-//! Everything kyma-operator may do, and why.
+//! Permissions of kyma-operator and their reasons.
 
 use kyma_sdk::rbac::{Check, Table};
 use kyma_sdk::{Guard, Rule};
@@ -8,7 +8,7 @@ const CORE: &[&str] = &[""];
 const CRDS: &[&str] = &["apiextensions.k8s.io"];
 const ADMISSION: &[&str] = &["admissionregistration.k8s.io"];
 
-/// The table from which all roles are rendered.
+/// Returns the table from which all roles are rendered.
 pub fn table() -> Table {
     Table {
         operator: crate::FIELD_MANAGER,
@@ -44,7 +44,7 @@ fn hub_cluster() -> Vec<Rule> {
     ]
 }
 
-/// CRDs of component kinds that the hub's administrator allows: the role of each kind's reconciler aggregates into
+/// CRDs of component kinds in groups that the hub's administrator permits. Roles of their reconcilers aggregate into
 /// kyma-operator's role.
 const COMPONENT_CRDS: Guard = Guard::Policy(&[
     Check::new(
@@ -91,7 +91,7 @@ const METADATA: Guard = Guard::Policy(&[
     ),
 ]);
 
-/// A Manifest without the label that keeps Kyma Lifecycle Manager away could install anything.
+/// A Manifest without the label that Kyma Lifecycle Manager skips could install anything.
 const MIRRORS: Guard = Guard::Policy(&[Check::new(
     "has(object.metadata.labels) && ['{label-mirror}', '{label-skip}'].all(name, \
      name in object.metadata.labels && object.metadata.labels[name] == 'true') && (oldObject == null || \
@@ -101,7 +101,7 @@ const MIRRORS: Guard = Guard::Policy(&[Check::new(
 
 const STATUS: Guard = Guard::Role("the status subresource changes neither spec nor metadata");
 
-/// Rights on components come from their own roles, which aggregate into ours.
+/// Returns the rules in the hub namespace. Rules for components come from aggregated roles.
 fn hub_namespace() -> Vec<Rule> {
     let mut rules =
         kyma_sdk::rbac::pauses(&["brake-kyma-operator", "brake-kyma-operator-mark", "pauses-kyma-operator"]);
@@ -151,7 +151,7 @@ fn hub_namespace() -> Vec<Rule> {
     rules
 }
 
-/// What is known of modules.
+/// Rules for the catalogue: ModuleTemplates, ModuleReleaseMetas and ModuleConfigs.
 fn catalogue() -> [Rule; 3] {
     [
         Rule::new(

@@ -1,4 +1,4 @@
-//! One pass over one Kyma: the stages in their order.
+//! One pass over one Kyma: runs the stages in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ use status::status_of;
 
 /// Why a Kyma with the label is left alone.
 const SKIPPED: &str = "the label operator.kyma-project.io/skip-reconciliation is true";
-/// How long the target may take for its first answer until the session is proven anew.
+/// Deadline for the target's first list. After it the session is verified again.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// Evaluation deadline for the rules of ModuleConfigs over one Kyma.
 const RULES_DEADLINE: Duration = Duration::from_secs(10);
-/// Until a target is asked again about what nobody tells.
+/// Interval for re-reading the target's state that no watch reports.
 const UNTOLD: Duration = Duration::from_secs(30);
 
 /// Reconciles one Kyma.
@@ -56,7 +56,7 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
     } else {
         pass_over(&state, &kyma, &pass).await
     };
-    // Whatever became of it: a mirror shows also what is in the way.
+    // Also after a failure: a mirror shows errors too.
     let mirrored = match pass.halt().writes() {
         None => mirror::sync(&state, &KymaKey::of(&kyma)).await,
         Some(_) => Ok(()),
@@ -115,7 +115,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }
 
-/// Updates the Kyma on the target although this reconcile failed there.
+/// Updates the Kyma on the target although this pass failed there.
 async fn show_on_target(state: &State, observed: &Observed) {
     let Some(remote) = &observed.remote else { return };
     let kyma = state.written().latest(Arc::clone(&observed.kyma));
@@ -125,7 +125,7 @@ async fn show_on_target(state: &State, observed: &Observed) {
     }
 }
 
-/// What is ordered is this hub's to order.
+/// Takes the turn: only the hub that has the current fencing generation may request changes.
 async fn take_turn(state: &State, observed: &mut Observed) -> Result<(), Failure> {
     let Some(remote) = &mut observed.remote else { return Ok(()) };
     let (kyma, session) = session::take_turn(state, &observed.kyma, &remote.session).await?;
@@ -133,11 +133,11 @@ async fn take_turn(state: &State, observed: &mut Observed) -> Result<(), Failure
     Ok(())
 }
 
-/// No status is written, not even why: KLM counts every condition.
+/// Stops work on the Kyma. No status is written, not even the reason: KLM counts every condition.
 async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     state.end_session(&key);
-    // What was measured is no more ours to tell.
+    // The metrics are reported by KLM from here on.
     state.metrics.forget(&key);
     if actor == Actor::HandOver {
         kyma_sdk::note_stop(&state.runtime, kyma).await?;
@@ -148,7 +148,8 @@ async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait
     Ok(Wait::Event)
 }
 
-/// The target's list is under way and wakes the Kyma. Where it does not come, the session is proven anew.
+/// Waits for the target's first list, which requeues the Kyma. Without one before the deadline, the session is
+/// verified again.
 async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let opened = state.sessions().get(&key).map(|session| session.opened);
@@ -161,7 +162,7 @@ async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> 
 /// The entries in force of one Kyma.
 #[derive(Default)]
 struct Entries {
-    /// Revision of the ModuleConfigs that they come from.
+    /// Revision of the ModuleConfigs that were applied.
     revision: u64,
     /// Those that the user made.
     wishes: Vec<EffectiveEntry>,
@@ -186,20 +187,21 @@ async fn govern(state: &State, observed: &Observed) -> Result<Entries, Failure> 
     Ok(entries)
 }
 
-/// Decides about all modules, and remembers which catalogue changes would change that. Without a selection that
-/// can be used nothing is decided: everything stays. `None` if `entries` are of ModuleConfigs that changed since.
+/// Decides about all modules, and stores the catalogue objects that the decisions depend on. Without a valid
+/// selection nothing is decided and everything stays. Returns `None` if ModuleConfigs changed since `entries` were
+/// computed.
 fn decide(state: &State, observed: &Observed, halt: &Halt, entries: &Entries) -> Option<Vec<Resolved>> {
     let Some(selection) = &observed.selection else { return Some(vec![]) };
     let installed = observed.installed();
     let none = BTreeMap::new();
     let before = observed.kyma.status.clone().unwrap_or_default();
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
-    // Both are held until the interests are known: a change in between would wake nobody.
+    // Locked until the interests are stored: a change in between would requeue no Kyma.
     let configs = state.configs();
     if configs.revision() != entries.revision {
         return None;
     }
-    // First, or a policy that changes meanwhile would wake somebody else.
+    // Registered first, so that a policy change from here on requeues this Kyma.
     state.awaits_window(&observed.key, true);
     let recorded = recorded(&before, observed);
     let components = state.components();
@@ -230,14 +232,14 @@ fn decide(state: &State, observed: &Observed, halt: &Halt, entries: &Entries) ->
     Some(decided)
 }
 
-/// Versions that modules without a component were installed in, as the status remembers them.
+/// Returns the recorded versions of modules without a component, from the status.
 fn recorded(before: &KymaStatus, observed: &Observed) -> BTreeMap<String, String> {
     let lost = before.modules.iter().flatten().filter(|line| !observed.views.contains_key(&line.name));
     let installed = lost.filter(|line| line.manifest.is_some() && line.state != ModuleState::Deleting);
     installed.filter_map(|line| Some((line.name.clone(), line.version.clone()?))).collect()
 }
 
-/// Since when upgrades have been waiting for approval, as the status remembers it.
+/// Returns since when upgrades have been waiting for approval, from the status.
 fn offered(before: &KymaStatus) -> BTreeMap<String, Timestamp> {
     let modules = before.modules.iter().flatten();
     let pending =
@@ -312,7 +314,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
     Err(patient(failure))
 }
 
-/// No event tells that another hub released the target.
+/// Makes the failure retry by time: no event reports that another hub released the target.
 fn patient(failure: Failure) -> Failure {
     match failure.reason {
         Reason::TargetInUse => failure.retry_after(UNTOLD),

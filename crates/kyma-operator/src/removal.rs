@@ -1,4 +1,4 @@
-//! A Kyma that is being deleted: carries out the step that [`crate::deletion`] names.
+//! Deletes a Kyma: carries out the step that [`crate::deletion`] decides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,20 +32,20 @@ mod unseen;
 use orders::{carry_out, end_of, lost_modules};
 use status::report;
 
-/// Until the next look at what is going, where no watch tells of its end.
+/// Interval for checking components without a watch.
 const UNWATCHED: Duration = Duration::from_secs(30);
 
-/// What is said of a cluster that is gone.
+/// Message about a cluster that is gone.
 const CLUSTER_GONE: &str = "the cluster is gone: its modules are let go, nothing is removed from it";
 
-/// What is known of the target, and why it cannot be reached.
+/// State of the target, and why it cannot be reached.
 struct Reach {
     facts: TargetFacts,
     session: Option<Arc<Session>>,
     failure: Option<Failure>,
 }
 
-/// One pass over a Kyma that is being deleted.
+/// Runs one pass over a Kyma that is being deleted.
 pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
     if !claim::has_finalizer(kyma) {
         state.forget(&KymaKey::of(kyma));
@@ -115,7 +115,7 @@ async fn go_on(
     match step {
         Step::Order(_) | Step::Finish => {
             let wait = end_of(done, state, kyma, pass.halt()).await?;
-            // What waits for an event is let go of too once the cluster counts as gone.
+            // Components that wait for an event are deleted too once the cluster counts as gone.
             Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
         }
         Step::AwaitComponents { .. } => Ok(Wait::Event),
@@ -127,7 +127,7 @@ async fn go_on(
     }
 }
 
-/// What is ordered is this hub's to order. Without a way to the target there is nobody to agree with.
+/// Takes the turn before changes are requested. Without a session there is no stamp to agree on.
 async fn take_turn(
     state: &State,
     kyma: &Arc<Kyma>,
@@ -145,7 +145,8 @@ async fn take_turn(
     Ok(kyma)
 }
 
-/// Without a session the target is the hub itself, on which only policies are in the way.
+/// Removes the operator's objects from the target. Without a session the target is the hub itself, where only
+/// policies are removed.
 async fn clean(
     state: &State,
     kyma: &Kyma,
@@ -209,8 +210,8 @@ async fn reach(
     })
 }
 
-/// Whether live reads say that no Secret leads to the target: neither one that the Kyma or a component names, nor
-/// one labelled for it. No answer is no answer.
+/// Reports whether live reads show no Secret for the target: none that the Kyma or a component names, and none
+/// labelled for it. A failed read proves nothing.
 async fn is_access_gone(state: &State, kyma: &Kyma, components: &[ComponentView]) -> Result<bool, Failure> {
     let key = KymaKey::of(kyma);
     let by_ref = kyma.spec.kubeconfig_secret_ref.as_ref().map(|named| named.name.clone());
@@ -230,7 +231,7 @@ async fn is_access_gone(state: &State, kyma: &Kyma, components: &[ComponentView]
     Ok(listed.items.is_empty())
 }
 
-/// Since when the access is known to be missing; now if that is new.
+/// Returns since when the access has been missing; the current time if it is newly missing.
 fn missing_since(kyma: &Kyma) -> Timestamp {
     let conditions = kyma.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     let held = condition::get(&conditions, report::ACCESS_MISSING).filter(|held| held.status == "True");

@@ -1,4 +1,4 @@
-//! The status of a Kyma, computed from what was decided and what became of it. Pure.
+//! Computes the status of a Kyma from decisions and their results. Pure.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(crate) use module::{Line, Outcome, line, lines_before, next_look};
 pub(crate) use told::Told;
 pub(crate) use write::{initial, leave_alone, write};
 
-/// Conditions that are ours; others on the same object belong to others.
+/// Conditions that kyma-operator owns; all others are kept.
 const OWN: [&str; 8] = [
     types::READY,
     types::MODULES,
@@ -29,60 +29,60 @@ const OWN: [&str; 8] = [
     types::RESOURCE_RULES,
     ACCESS_MISSING,
 ];
-/// Condition of a Kyma that is being deleted: live reads say that its access Secret does not exist, since then.
+/// Condition of a Kyma that is being deleted: live reads show no access Secret since its transition time.
 pub(crate) const ACCESS_MISSING: &str = "AccessMissing";
 
-/// What the whole status is made from.
+/// Inputs of the status.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
-    /// The status so far.
+    /// The previous status.
     pub(crate) before: &'a KymaStatus,
     /// Generation of the Kyma.
     pub(crate) generation: Option<i64>,
-    /// Now, for conditions that change.
+    /// Current time, for conditions that change.
     pub(crate) now: Timestamp,
     /// The channel in force.
     pub(crate) channel: Option<String>,
-    /// The modules.
+    /// The lines of the modules.
     pub(crate) lines: Vec<Line>,
-    /// The Kyma's initial set: names of modules in the hub's spec; nothing where that is the user's own.
+    /// Names of the modules in the hub's spec, as the Kyma's initial set; empty if the spec is the user's own.
     pub(crate) initial: BTreeSet<&'a str>,
-    /// Something that concerns the whole Kyma rather than one module.
+    /// A problem of the whole Kyma.
     pub(crate) trouble: Option<Trouble>,
-    /// The target; none where it is the hub.
+    /// The target; `None` if it is the hub.
     pub(crate) target: Option<TargetIdentity>,
-    /// The target is reached through a session of its own; false where it is the hub.
+    /// Whether the target is reached through a session; false if it is the hub.
     pub(crate) is_remote: bool,
-    /// Live reads say that there is no access Secret.
+    /// Whether live reads show no access Secret.
     pub(crate) access_missing: bool,
-    /// The user's choice, to be remembered.
+    /// The user's choice, stored in the status.
     pub(crate) choice: Option<Selection>,
-    /// Mandatory modules that are on the target; none where that is not known.
+    /// Mandatory modules on the target; `None` if unknown.
     pub(crate) mandatory: Option<Vec<MandatoryModule>>,
-    /// What maintenance windows have to do with it.
+    /// The condition about maintenance windows.
     pub(crate) windows: Option<Told>,
-    /// Whether the target has the image-pull Secret; none where none is copied.
+    /// The condition about the image-pull Secret; `None` without one.
     pub(crate) pull_secret: Option<Told>,
-    /// Whether the target has the rules of ModuleConfigs on modules' objects; none where there are none.
+    /// The condition about the rules of ModuleConfigs on modules' objects; `None` without rules.
     pub(crate) resource_rules: Option<Told>,
-    /// Fields in use that this version does not act on.
+    /// Fields in use that this version does not implement.
     pub(crate) unsupported: Vec<String>,
-    /// The Kyma is being deleted.
+    /// Whether the Kyma is being deleted.
     pub(crate) deleting: bool,
 }
 
-/// Something that concerns the whole Kyma.
+/// A problem of the whole Kyma.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) reason: Reason,
     pub(crate) message: String,
-    /// The state that it gives the Kyma.
+    /// Resulting state of the Kyma.
     pub(crate) state: State,
-    /// The target could not be reached or is not the right one.
+    /// Whether the target cannot be reached or is the wrong cluster.
     pub(crate) about_target: bool,
 }
 
-/// The status that follows from the facts. Times stay as they were where nothing changed.
+/// Computes the status. Keeps transition times where nothing changed.
 pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
     let state = state_of(facts);
     let operation = operation(facts, state);
@@ -109,7 +109,7 @@ fn modules_ready(modules: &[ModuleStatus]) -> String {
     format!("{}/{}", modules.iter().filter(is_ready).count(), modules.len())
 }
 
-/// The line as the status has it: with its reason, and since when it is so.
+/// Returns the line with its reason and transition time.
 fn told(facts: &Facts<'_>, line: &Line) -> ModuleStatus {
     let status = &line.status;
     let reason = Some(line.reason.as_str().to_owned());
@@ -127,7 +127,7 @@ fn told(facts: &Facts<'_>, line: &Line) -> ModuleStatus {
     }
 }
 
-/// The status of a Kyma that is left alone: only Ready changes, which nobody knows now.
+/// Returns the status of a Kyma that is not reconciled: only Ready changes, to Unknown.
 fn left_alone(
     before: &KymaStatus,
     generation: Option<i64>,
@@ -151,7 +151,7 @@ fn own_conditions(status: &KymaStatus) -> Vec<Condition> {
     all.filter(|condition| OWN.contains(&condition.type_.as_str())).cloned().collect()
 }
 
-/// Error over Warning over work under way over Ready, as KLM.
+/// Returns the worst state: Error, then Warning, then Processing or Deleting, then Ready, as in KLM.
 fn state_of(facts: &Facts<'_>) -> State {
     if facts.deleting {
         return State::Deleting;
@@ -173,7 +173,7 @@ fn state_of(facts: &Facts<'_>) -> State {
     }
 }
 
-/// What a module's state is to the Kyma's: a removal is work under way like any other.
+/// Returns the state that a line contributes to the Kyma's: a removal counts as Processing.
 fn weight(line: &Line) -> State {
     match line.status.state {
         State::Deleting | State::Unset => State::Processing,
@@ -181,7 +181,7 @@ fn weight(line: &Line) -> State {
     }
 }
 
-/// KLM's words where it has some: tools show them.
+/// Returns the operation, in KLM's words where it has some: tools show them.
 fn operation(facts: &Facts<'_>, state: State) -> String {
     match (&facts.trouble, state) {
         (Some(trouble), _) => trouble.message.clone(),
@@ -204,7 +204,7 @@ fn last_operation(facts: &Facts<'_>, operation: String) -> LastOperation {
     }
 }
 
-/// Objects hold whole seconds.
+/// API objects store whole seconds.
 fn time(now: Timestamp) -> Time {
     Time(now.round(jiff::Unit::Second).unwrap_or(now))
 }
@@ -250,7 +250,7 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
     for (type_, told) in optional {
         match told {
             Some(told) => told.put(&mut own, facts),
-            // While the target is not reached nothing is decided, and it stays.
+            // Nothing is decided while the target is unreachable, so the condition stays.
             None if facts.trouble.as_ref().is_some_and(|trouble| trouble.about_target) => {}
             None => drop(condition::remove(&mut own, type_)),
         }
@@ -258,7 +258,7 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
     own
 }
 
-/// The condition that says it all, with the reason of whatever is worst.
+/// Returns the Ready condition with the reason of the worst line.
 fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
     if let Some(trouble) = &facts.trouble {
         let status = if facts.deleting { Status::False } else { status_for(trouble.state) };
@@ -296,7 +296,7 @@ fn unsynced_catalogue<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
     (found.status == "False").then_some(found.message.as_str())
 }
 
-/// What keeps the target from having what it is to have besides modules.
+/// Returns the condition about a missing image-pull Secret or missing policies.
 fn missing<'a>(facts: &'a Facts<'_>) -> Option<&'a Told> {
     let brought = facts.pull_secret.iter().chain(&facts.resource_rules);
     brought.into_iter().find(|told| told.status == Status::False)
@@ -306,7 +306,7 @@ fn status_for(state: State) -> Status {
     if state == State::Ready { Status::True } else { Status::False }
 }
 
-/// When something is due at a known moment.
+/// Returns the time until the first of these moments.
 pub(crate) fn earliest(moments: impl Iterator<Item = Timestamp>, now: Timestamp) -> Option<SignedDuration> {
     moments.min().map(|moment| moment.duration_since(now).max(SignedDuration::from_millis(100)))
 }

@@ -21,8 +21,8 @@ use crate::state::State;
 const TRIES: usize = 5;
 
 /// Writes a deletion request, then deletes the component, so that its reconciler sees the request with the deletion.
-/// A request that removes objects from the target asks the brake, unless the Kyma has been counted for its target.
-/// Returns false if the reconciler removed its finalizer before, so that nothing would carry out the request.
+/// A request that removes objects from the target asks the brake, which counts the Kyma as one target. Returns false
+/// if the reconciler removed its finalizer before, so that nothing would carry out the request.
 pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<bool, Failure> {
     let gate = if order.removes() {
         DeleteGate::new(authority.halt, &state.runtime.brake, order.component.kyma.to_string())

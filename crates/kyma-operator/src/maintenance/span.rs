@@ -88,7 +88,7 @@ impl Span {
     }
 }
 
-/// Returns the occurrence that begins `day` days after today, in the time zone of its beginning.
+/// Returns the occurrence that begins `day` days after today, by the offset of `begin`.
 fn occurrence(days: &[Weekday], begin: Moment, end: Moment, now: Timestamp, day: i64) -> Option<Window> {
     let date = begin.offset.to_datetime(now).date().checked_add(day.days()).ok()?;
     if !days.contains(&date.weekday()) {

@@ -1,4 +1,4 @@
-//! A component as the Manifest that KLM would have of it. Pure.
+//! Computes the Manifest that KLM would have for a component. Pure.
 
 use kube::api::DynamicObject;
 use kyma_api::condition::types;
@@ -9,34 +9,34 @@ use super::{Origin, Seen};
 use crate::component::ComponentView;
 use crate::owned;
 
-/// Told on every copy.
+/// Annotation value on each copy.
 const READ_ONLY: &str = "DO NOT EDIT - This Manifest is a read-only copy of the component that owns it. Nobody acts on it, and edits \
                          are undone.";
 
-/// A Manifest as it should be.
+/// Desired state of a Manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wanted {
     pub(super) name: String,
     module: String,
     /// uid of the component.
     owner: String,
-    /// The whole of a copy, its status apart.
+    /// Body of a copy without the status.
     pub(super) body: Value,
     pub(super) status: Value,
 }
 
-/// What has to be written.
+/// Parts of a Manifest that have to be written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Write {
-    /// Everything but the status.
+    /// Whether to write everything except the status.
     pub(super) body: bool,
     pub(super) status: bool,
 }
 
-/// Compares.
+/// Compares the desired Manifest with the live one.
 pub(super) fn write(wanted: &Wanted, seen: Option<&Seen>) -> Write {
     let Some(seen) = seen else { return Write { body: true, status: true } };
-    // KLM cuts long names, so that two modules may have one.
+    // KLM truncates long names, so two modules may share one.
     let is_of_module = seen.module.as_ref() == Some(&wanted.module);
     let is_its = is_of_module || seen.owner.as_ref() == Some(&wanted.owner);
     let status = seen.status.as_ref() != Some(&owned::fingerprint_of_status(&wanted.status));
@@ -49,7 +49,7 @@ pub(super) fn write(wanted: &Wanted, seen: Option<&Seen>) -> Write {
     }
 }
 
-/// The Manifest of a component. `ocm` is the OCM component by the catalogue.
+/// Returns the Manifest of a component. `ocm` is the name of the OCM component in the catalogue.
 pub(super) fn wanted(view: &ComponentView, component: &DynamicObject, ocm: Option<&str>) -> Wanted {
     let contract = kyma_api::ComponentView::of(component);
     let named = component.data.pointer("/spec/source/ocm/component").and_then(Value::as_str);
@@ -98,14 +98,14 @@ fn labels_of(component: &DynamicObject) -> Map<String, Value> {
             set.insert(name.to_owned(), json!(value));
         }
     }
-    // KLM has it also where nobody names a controller.
+    // KLM sets the label also without a controller.
     set.entry(labels::CONTROLLER_NAME).or_insert_with(|| json!(""));
     set.insert(labels::SKIP_RECONCILIATION.to_owned(), json!("true"));
     set.insert(labels::MIRROR.to_owned(), json!("true"));
     set
 }
 
-/// Without any content: whoever took it for an order would find nothing to install.
+/// Returns a spec without content: an operator that mistook the copy for a KLM Manifest would install nothing.
 fn spec_of(component: &DynamicObject, contract: &kyma_api::ComponentView) -> Value {
     let at = |pointer: &str| component.data.pointer(pointer);
     let has = |value: &&Value, fields: &[&str]| fields.iter().all(|name| value[name].is_string());
@@ -164,8 +164,8 @@ fn status_of(component: &DynamicObject, contract: &kyma_api::ComponentView) -> V
     })
 }
 
-/// What is on the target; components of another kind than HelmComponent need not say it. A packed record that cannot be
-/// read says nothing until its reconciler has found out anew.
+/// Returns the objects on the target. Components of other kinds may not report them. An unreadable packed inventory
+/// yields nothing until its reconciler writes it again.
 fn synced_of(component: &DynamicObject) -> Vec<Value> {
     let status = &component.data["status"];
     let field = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
@@ -180,7 +180,7 @@ fn synced_of(component: &DynamicObject) -> Vec<Value> {
     let packed = packed.map_or(Value::Null, |groups| json!(groups));
     let mut groups = [&status["objects"], &packed].into_iter().filter_map(Value::as_array).peekable();
     if groups.peek().is_none() {
-        // The form of earlier versions.
+        // Format of earlier versions.
         let entries = status["inventory"].as_array().into_iter().flatten();
         return entries.map(|entry| synced(entry, entry)).collect();
     }

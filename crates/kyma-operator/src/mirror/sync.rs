@@ -1,4 +1,4 @@
-//! Brings the Manifests of one Kyma in line with its components.
+//! Synchronizes the Manifests of one Kyma with its components.
 
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
@@ -14,7 +14,7 @@ use crate::component::ComponentView;
 use crate::error::Error;
 use crate::state::State;
 
-/// Writes what differs. Without the flag, or where the hub does not tell its Manifests, nothing.
+/// Writes Manifests that differ. Does nothing without the flag or if the hub does not list Manifests.
 pub(crate) async fn sync(state: &State, kyma: &KymaKey) -> Result<(), Failure> {
     if !state.args.manifest_mirror || !state.manifests().is_listed() {
         return Ok(());
@@ -45,8 +45,8 @@ async fn one(state: &State, view: &ComponentView) -> Result<(), Error> {
     Ok(())
 }
 
-/// The whole component, of which the index holds a part. The role has no `get` on components; a list by name costs the
-/// same.
+/// Reads the whole component, of which the index holds only some fields. The role has no `get` on components; a list
+/// by name costs the same.
 async fn read(state: &State, view: &ComponentView) -> Result<Option<DynamicObject>, Error> {
     let named = ListParams::default().fields(&format!("metadata.name={}", view.name));
     let listed = apply::api_of(state, view)?.list(&named).await;
@@ -54,7 +54,7 @@ async fn read(state: &State, view: &ComponentView) -> Result<Option<DynamicObjec
     Ok(listed.items.into_iter().next())
 }
 
-/// The resourceVersion that the Manifest has after it.
+/// Writes the Manifest and returns its resourceVersion.
 async fn carry_out(
     state: &State,
     namespace: &str,
@@ -65,7 +65,7 @@ async fn carry_out(
         Api::namespaced_with(state.runtime.hub.clone(), namespace, &klm::manifest_resource());
     let failed = |source| Error::Mirror { manifest: wanted.name.clone(), source };
     let mut last = seen.map(|seen| seen.resource_version);
-    // Fields that KLM's CRD does not know, whatever its version, are left out by the apiserver.
+    // The API server drops fields that KLM's CRD does not have in this version.
     let by_force = PatchParams::apply(FIELD_MANAGER).force();
     let mut write = plan::write(wanted, seen);
     if write.body {
@@ -75,13 +75,13 @@ async fn carry_out(
                 body["metadata"]["uid"] = json!(seen.uid);
                 by_force.clone()
             }
-            // Should there be one by now, its owner's fields stay.
+            // Not forced: if the Manifest exists by now, its owner keeps its fields.
             None => PatchParams::apply(FIELD_MANAGER),
         };
         let applied = api.patch(&wanted.name, &params, &Patch::Apply(&body)).await.map_err(failed)?;
         tracing::info!(manifest = wanted.name, "mirror applied");
         last = version(&applied);
-        // With what somebody else may have written since it was seen.
+        // Compare again: the result includes what other writers changed since the last read.
         write.status = Seen::of(&applied).is_some_and(|(_, now)| plan::write(wanted, Some(&now)).status);
     }
     if write.status {

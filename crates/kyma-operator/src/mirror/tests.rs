@@ -1,4 +1,4 @@
-//! What a component looks like as a Manifest, which Manifests are written, and what needs no look.
+//! Tests of the Manifest for a component, of the writes, and of when no comparison is needed.
 
 use kyma_api::{InventoryGroup, annotations};
 use serde_json::{Value, json};
@@ -144,7 +144,7 @@ fn a_component_of_another_kind_is_named_by_the_catalogue() {
     assert_eq!(of(&own, None).body["metadata"]["annotations"][annotations::FQDN], "keda");
 }
 
-/// The Manifest as it is once it was written, with this resourceVersion.
+/// Returns the Manifest after it was written, with this resourceVersion.
 fn written(wanted: &Wanted, version: u64) -> Value {
     let mut object = wanted.body.clone();
     object["metadata"]["uid"] = json!("m");

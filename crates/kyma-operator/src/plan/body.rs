@@ -1,4 +1,4 @@
-//! The whole body with which a component is applied.
+//! Composes the body of a component's server-side apply.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::resolve::{Install, ModuleProblem};
 
 const ADOPT: &str = "adopt";
 
-/// The module's own spec first, then what kyma-operator decides, which wins.
+/// Composes the body. Fields that kyma-operator decides override those of the module's own spec.
 pub(super) fn compose(
     scope: &Scope<'_>,
     install: &Install,
@@ -70,7 +70,7 @@ pub(super) fn compose(
     Ok(json!({ "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec }))
 }
 
-/// What makes a component the Kyma's.
+/// Returns the ownerReference to the Kyma.
 pub(crate) fn owner(kyma: &str, uid: &str) -> Value {
     json!({
         "apiVersion": Kyma::api_version(&()),
@@ -82,8 +82,8 @@ pub(crate) fn owner(kyma: &str, uid: &str) -> Value {
     })
 }
 
-/// Turns the body into that of a component born with the order to remove its module. It knows which cluster it was, so
-/// that a target which cannot be reached now does not count as one that there never was.
+/// Adds a deletion request to the body of a new component. The body names the cluster's recorded identity, so that an
+/// unreachable target does not count as one that never existed.
 pub(super) fn order(scope: &Scope<'_>, reason: DeletionReason, body: &mut Value) {
     let order = DeletionOrder { reason, kyma_uid: scope.uid.to_owned(), kyma_generation: scope.generation };
     let mut annotations = order.to_annotations();
@@ -102,8 +102,8 @@ fn own_spec(install: &Install) -> Map<String, Value> {
     component.and_then(|component| component.spec.clone()).unwrap_or_default()
 }
 
-/// What a module's author wishes for and does not get, for the status of the module: taking over what belongs to
-/// another module. An author may break the own module, never another one.
+/// Returns a note for the module's status if its author requests what is not permitted: adopting objects of another
+/// module. An author may break their own module, never another one.
 pub(crate) fn withheld(install: &Install) -> Option<&'static str> {
     let component = install.template.spec.component.as_ref()?;
     let adopt = component.spec.as_ref()?.get(ADOPT)?;
@@ -154,7 +154,7 @@ fn template_spec(
     default("manager", json!(template.manager));
     let mut managed = template.managed_resources.clone().unwrap_or_default();
     for associated in template.associated_resources.iter().flatten() {
-        // Objects block in every served version, whichever the author happened to name.
+        // Custom resources in any served version block, whichever version the author named.
         let kind =
             GroupKind { group: associated.group.clone(), version: None, kind: associated.kind.clone() };
         if !managed.contains(&kind) {
@@ -164,7 +164,7 @@ fn template_spec(
     default("managedResources", json!(managed));
 }
 
-/// The default CR of a template; in the target namespace unless it names another or is cluster-scoped.
+/// Returns the default CR of a template. It gets the target namespace unless it names another or is cluster-scoped.
 fn default_resource(install: &Install, target_namespace: &str) -> Option<FreeForm> {
     let mut resource = install.template.spec.data.clone()?;
     let metadata = resource.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
@@ -190,7 +190,7 @@ fn default_source(install: &Install) -> Result<Value, ModuleProblem> {
     Ok(json!({ "ocm": { "component": component, "version": install.version } }))
 }
 
-/// Fields of the contract: the Kyma's, whatever the module's spec says.
+/// Sets the fields of the contract, which override the module's spec.
 fn decide(scope: &Scope<'_>, install: &Install, kind: &ComponentKind, spec: &mut Map<String, Value>) {
     for field in
         ["target", "module", "userValues", "overrides", "dependsOn", "resourcePolicy", "deletionPolicy"]
@@ -219,8 +219,8 @@ fn decide(scope: &Scope<'_>, install: &Install, kind: &ComponentKind, spec: &mut
     set("dependsOn", json!(Some(depends_on).filter(|list| !list.is_empty())));
 }
 
-/// A component finds other modules of its Kyma by their labels, among objects of the base kind and its own. One of
-/// another kind is named to it.
+/// Names the component of a dependency of another kind. A reconciler finds dependencies of its own and the base kind
+/// by their labels.
 fn resolved(scope: &Scope<'_>, kind: &ComponentKind, dependency: &Dependency) -> Dependency {
     let view = dependency.module.as_ref().and_then(|module| scope.installed.get(module));
     let own = |view: &&ComponentView| view.kind.group() == kind.group() && view.kind.kind == kind.kind;

@@ -27,8 +27,7 @@ pub(crate) fn lay_over_component(below: &mut Map<String, Value>, above: &Map<Str
 /// Merges the source in the spec over the default. Content of another kind, or a chart with its own address, replaces
 /// the default's content.
 ///
-/// # Errors
-/// The spec names no content, and there is no default.
+/// # Errors If the spec names no content and there is no default.
 pub(super) fn complete(
     spec: &mut Map<String, Value>,
     default: impl FnOnce() -> Result<Value, ModuleProblem>,
@@ -36,7 +35,7 @@ pub(super) fn complete(
     let given = match spec.remove("source") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(given)) => given,
-        // The hub refuses it by its schema.
+        // The hub's schema refuses it.
         Some(other) => {
             spec.insert("source".to_owned(), other);
             return Ok(());

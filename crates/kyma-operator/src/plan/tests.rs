@@ -99,7 +99,7 @@ impl Stage {
         plan(&scope, &[resolved(decision)])
     }
 
-    /// The hub after the plan: the component as the apiserver would return it.
+    /// Applies the plan: components as the apiserver would return them.
     fn have(&mut self, plan: &Plan, change: impl FnOnce(&mut Value)) {
         let mut body = plan.components[0].body.clone();
         let meta = body["metadata"].clone();
@@ -122,7 +122,7 @@ impl Stage {
     }
 }
 
-/// Each field of an object as a leaf.
+/// Returns the field set of an object, each field as a leaf.
 fn fields(object: &Value) -> Value {
     object
         .as_object()

@@ -1,4 +1,4 @@
-//! The image-pull Secret as it is on targets, made from the hub's. Pure.
+//! Computes the copy of the hub's image-pull Secret for targets. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use kube::ResourceExt;
 use kyma_api::{Reason, annotations, labels, names};
 use kyma_sdk::{CopyError, Failure, KymaKey, may_be_copied};
 
-/// Types of image-pull Secrets, and the key that each has.
+/// Types of image-pull Secrets and their keys.
 const TYPES: [(&str, &str); 2] =
     [("kubernetes.io/dockerconfigjson", ".dockerconfigjson"), ("kubernetes.io/dockercfg", ".dockercfg")];
 
-/// Why the hub's image-pull Secret is not copied.
+/// Reason why the hub's image-pull Secret is not copied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PullSecretError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ impl From<PullSecretError> for Failure {
     }
 }
 
-/// The copy for a Kyma's target: content and type of the hub's Secret under its name, and our marks.
+/// Returns the copy for a Kyma's target: name, content and type of the hub's Secret, with the operator's labels.
 pub(super) fn copy_of(
     name: &str,
     found: Option<&Secret>,
@@ -58,7 +58,7 @@ pub(super) fn copy_of(
     Ok(copy)
 }
 
-/// Whether the target has the copy.
+/// Reports whether the live Secret equals the copy.
 pub(super) fn is_there(live: &Secret, copy: &Secret) -> bool {
     let has = |held: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
         wanted.iter().all(|(name, value)| held.get(name) == Some(value))
@@ -70,7 +70,7 @@ pub(super) fn is_there(live: &Secret, copy: &Secret) -> bool {
         && has(live.annotations(), copy.annotations())
 }
 
-/// Whether what the target has under the name belongs to somebody else of ours.
+/// Reports whether the Secret of this name on the target belongs to another Kyma or operator.
 pub(super) fn is_foreign(live: &Secret, copy: &Secret) -> bool {
     live.labels().get(labels::OWNER).is_some_and(|owner| copy.labels().get(labels::OWNER) != Some(owner))
 }

@@ -1,57 +1,57 @@
-//! Which targets have the image-pull Secret as the hub has it. Pure.
+//! Tracks which targets have the current image-pull Secret. Pure.
 
 use std::collections::HashMap;
 
 use kyma_sdk::{KymaKey, Revision};
 
-/// What was copied, and what watches told of the copies since, by Kyma.
+/// Copies by Kyma, with the changes that watches reported since.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(HashMap<KymaKey, Held>);
 
 #[derive(Debug, Default)]
 struct Held {
     copied: Option<Copied>,
-    /// The resourceVersion of the last change on the target that was told.
+    /// The resourceVersion of the last reported change on the target.
     told: u64,
 }
 
 #[derive(Debug)]
 struct Copied {
-    /// The hub's Secret.
+    /// Revision of the hub's Secret.
     from: Revision,
-    /// The resourceVersion of the copy.
+    /// resourceVersion of the copy.
     version: u64,
 }
 
 impl Copies {
-    /// Whether the target has this revision of the hub's Secret.
+    /// Reports whether the target has this revision of the hub's Secret.
     pub(crate) fn has(&self, kyma: &KymaKey, revision: &Revision) -> bool {
         let held = self.0.get(kyma);
         held.is_some_and(|held| held.is_unchanged() && held.is_from(revision))
     }
 
-    /// The target was found to have it, or got it.
+    /// Records that the target has this revision of the hub's Secret.
     pub(crate) fn copied(&mut self, kyma: &KymaKey, from: Revision, version: u64) {
         self.0.entry(kyma.clone()).or_default().copied = Some(Copied { from, version });
     }
 
-    /// A complete list of the target shows the copy in this version, or none. False if that is no news.
+    /// Records a complete list with the copy in this version, or without it. Returns false if nothing changed.
     pub(crate) fn listed(&mut self, kyma: &KymaKey, version: Option<u64>) -> bool {
         let held = self.0.entry(kyma.clone()).or_default();
-        // It is so, even where resourceVersions went back with a target that was restored.
+        // A list is authoritative, even if a restored target has lower resourceVersions.
         held.told = version.unwrap_or_default();
         held.copied.take_if(|copied| Some(copied.version) != version);
         held.copied.is_none()
     }
 
-    /// The copy changed on the target, or went. False if that is no news.
+    /// Records a change or deletion of the copy. Returns false if nothing changed.
     pub(crate) fn changed(&mut self, kyma: &KymaKey, version: u64) -> bool {
         let held = self.0.entry(kyma.clone()).or_default();
         held.told = held.told.max(version);
         !held.is_unchanged()
     }
 
-    /// Nothing is known any more.
+    /// Removes all records of a Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         self.0.remove(kyma);
     }

@@ -1,4 +1,4 @@
-//! Whether the image-pull Secret on a target stays as it is.
+//! Watches the image-pull Secret on a target.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -7,7 +7,7 @@ use kyma_sdk::{Interest, KymaKey, Sighting};
 
 use crate::state::State;
 
-/// What is watched of it on a target: that it stays as it is.
+/// Returns the watch of the copy on a target.
 pub(crate) fn interest(state: &State) -> Option<Interest> {
     let name = state.args.pull_secret()?;
     Some(Interest {
@@ -17,15 +17,15 @@ pub(crate) fn interest(state: &State) -> Option<Interest> {
     })
 }
 
-/// Whether a watch is of the copy.
+/// Reports whether a watch is that of the copy.
 pub(crate) fn is_of(interest: &Interest) -> bool {
     interest.kind == "Secret"
 }
 
-/// A target's watch told something of the copy. False if that is no news.
+/// Records an event of a target's watch of the copy. Returns false if nothing changed.
 pub(crate) fn saw(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
     let name = state.args.pull_secret();
-    // A target may tell of what nobody asked for.
+    // Ignore objects that the watch did not request.
     let is_it = |object: &DynamicObject| object.metadata.name.as_deref() == name;
     let version = |object: &DynamicObject| object.resource_version().and_then(|version| version.parse().ok());
     match sighting {

@@ -1,4 +1,4 @@
-//! What the deletion of a Kyma writes on the hub: orders to components, and components for modules that lost theirs.
+//! Writes of a Kyma's deletion on the hub: deletion requests, and components for modules that lost theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,14 +19,15 @@ use crate::resolve::{self, Decision, ModuleProblem, Resolved};
 use crate::session;
 use crate::state::State;
 
-/// What a step of the deletion wrote on the hub.
+/// Result of a step's writes on the hub.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) plan: Plan,
     pub(super) applied: Applied,
 }
 
-/// Carries out what removes something; what leaves everything in place is told before it is ordered.
+/// Carries out requests that remove objects. Requests that leave everything in place are reported in the status
+/// first.
 pub(super) async fn carry_out(state: &State, kyma: &Kyma, step: &Step, lost: &[Lost], halt: &Halt) -> Done {
     let plan = match step {
         Step::Order(orders) => Plan { orders: orders.clone(), ..Plan::default() },
@@ -54,8 +55,8 @@ fn authority<'a>(kyma: &Kyma, key: &'a KymaKey, uid: &'a str, halt: &'a Halt) ->
     Authority { kyma: key, uid, generation: kyma.metadata.generation.unwrap_or(0), halt }
 }
 
-/// Modules that nothing removes, because their component is gone. While a kind's components are being read, none of
-/// them is missed.
+/// Returns modules without a component that would remove them. Components of a kind that is being listed do not count
+/// as lost.
 pub(super) fn lost_modules(state: &State, kyma: &Kyma) -> Vec<Lost> {
     let before = kyma.status.clone().unwrap_or_default();
     lost::of(&before, &observe::views(state, &KymaKey::of(kyma), Some(&before)), state.args.ignore_policy)

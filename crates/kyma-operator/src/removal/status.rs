@@ -1,4 +1,4 @@
-//! What the status of a Kyma that is being deleted says.
+//! Status of a Kyma that is being deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::report::{self, Line, Trouble};
 use crate::resolve::ModuleProblem;
 use crate::state::State;
 
-/// What keeps the deletion from going on as usual, with its reason.
+/// Returns the failure or Pause that blocks the deletion, with its reason.
 fn trouble(
     step: &Step,
     gone: bool,
@@ -83,7 +83,7 @@ pub(super) async fn report(
     Ok(())
 }
 
-/// The target shows the deletion as long as it has a Kyma; nothing depends on it.
+/// Updates the status on the target while it has a Kyma. Errors are ignored.
 async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
     let (Some(session), Some(status)) = (&reach.session, &kyma.status) else { return };
     let Some(crate::target_kyma::Remote::Present(remote)) = state.remotes().get(&KymaKey::of(kyma)) else {
@@ -95,8 +95,8 @@ async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
     }
 }
 
-/// Modules that are left, with what their components wait for. One counts as Deleting once its removal was ordered, or
-/// once it is to be let go: see [`lost`].
+/// Returns the remaining modules, with the message of their components. A module is Deleting once its removal is
+/// requested, or once its component is to be deleted without one: see [`lost`].
 fn lines(
     state: &State,
     kyma: &Kyma,

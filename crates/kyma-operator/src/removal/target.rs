@@ -1,4 +1,4 @@
-//! Taking what is ours off a target whose Kyma is being deleted.
+//! Removes the operator's objects from the target of a Kyma that is being deleted.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,8 +14,8 @@ use crate::state::State;
 use crate::target_kyma::{self, TargetKyma};
 use crate::{BIRTH_MANAGER, FIELD_MANAGER, admission};
 
-/// Removes what is ours of a target whose Kyma is being deleted: policies, which ask something of modules that are
-/// gone, its Kyma, then the CRD unless somebody else's Kymas are left, then the stamp. True once nothing is left.
+/// Removes the operator's objects: policies, which would outlive their modules, the target's Kyma, the CRD unless
+/// other Kymas remain, then the stamp. Returns true once nothing is left.
 pub(super) async fn clean(
     state: &State,
     kyma: &Kyma,
@@ -34,7 +34,7 @@ pub(super) async fn clean(
     let mut listed = kymas(&client).await?;
     if let Some(ours) = listed.iter().find(|object| is_ours(object)) {
         remove_kyma(&client, kyma, ours, gate).await?;
-        // It is gone at once unless somebody else's finalizer holds it.
+        // The Kyma is gone at once unless another controller's finalizer holds it.
         listed = kymas(&client).await?;
     }
     if listed.iter().any(is_ours) {
@@ -63,7 +63,7 @@ fn crd_name() -> &'static str {
     "kymas.operator.kyma-project.io"
 }
 
-/// Whether the target's Kyma is the one that this hub Kyma made or took over.
+/// Reports whether the target's Kyma was created or adopted by this hub Kyma.
 fn is_ours(kyma: &Kyma, remote: &TargetKyma) -> bool {
     target_kyma::annotations_for(kyma).iter().all(|(name, value)| remote.annotations.get(name) == Some(value))
 }
@@ -87,7 +87,7 @@ async fn remove_kyma(
         let request = DeleteRequest::new(&resource, &object.metadata, &managers);
         match gate.carry_out(client, &request).await {
             Ok(DeleteOutcome::Gone) => return Ok(()),
-            // A deletion that waits is a new generation, by which the finalizer goes.
+            // A deletion that waits has a new generation, which the removal of the finalizer needs.
             Ok(DeleteOutcome::Waiting(deleted)) => metadata = deleted.metadata,
             Err(error) => return Err(Error::of_gate(error, failed)),
         }

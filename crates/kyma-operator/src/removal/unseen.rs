@@ -1,4 +1,4 @@
-//! Components of a Kyma that no watch shows, because their kind is being read anew or its CRD is going.
+//! Finds components of a Kyma without a watch, because their kind is being listed or its CRD is terminating.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::kinds::{KindStatus, Kinds};
 use crate::state::State;
 
-/// Whether the hub has any now; it is asked only about kinds that are not watched. The arrival or the end of such a kind
-/// wakes the Kyma.
+/// Reports whether the hub has such components, by live reads of kinds without a watch. A kind that is served or
+/// removed requeues the Kyma.
 pub(super) async fn are_left(state: &State, kyma: &Kyma) -> Result<bool, Error> {
     let key = KymaKey::of(kyma);
     let kinds = unwatched(&state.kinds(), kyma.status.as_ref());
@@ -33,7 +33,7 @@ pub(super) async fn are_left(state: &State, kyma: &Kyma) -> Result<bool, Error> 
         let is_its = |crd: &&CustomResourceDefinition| {
             crd.spec.group == kind.group() && crd.spec.names.kind == kind.kind
         };
-        // Without a CRD there are none.
+        // Without a CRD no components exist.
         let Some(crd) = crds.iter().find(is_its) else { continue };
         let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, &crd.spec.names.plural);
@@ -47,7 +47,7 @@ pub(super) async fn are_left(state: &State, kyma: &Kyma) -> Result<bool, Error> 
     Ok(false)
 }
 
-/// Kinds that the status names as what installed a module, and that are not watched.
+/// Returns kinds that the status names and that no watch covers.
 pub(super) fn unwatched(kinds: &Kinds, status: Option<&KymaStatus>) -> BTreeSet<ComponentKind> {
     let lines = status.iter().flat_map(|status| status.modules.iter().flatten());
     let mandatory = status.iter().flat_map(|status| status.mandatory_modules.iter().flatten());

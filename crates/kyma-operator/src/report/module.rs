@@ -1,4 +1,4 @@
-//! One line of `status.modules`.
+//! A line of `status.modules`.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
@@ -13,7 +13,7 @@ use crate::deletion::{IgnorePolicy, stays};
 use crate::plan::{values_without_effect, withheld};
 use crate::resolve::{Awaited, Decision, Install, ModuleProblem, Resolved};
 
-/// A module's status, and the reason behind its state.
+/// A module's status and the reason of its state.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) status: ModuleStatus,
@@ -21,16 +21,16 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Whether nothing is wrong or under way.
+    /// Reports whether the module has no problem and no work in progress.
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self.status.state, State::Ready | State::Unmanaged)
     }
 }
 
-/// What is said of a module that is to go once its component has gone without that.
+/// Message for a module to be removed whose component was deleted without a request.
 const LET_GO: &str = "its component was let go without an order; the module is removed by one made anew";
 
-/// What the status said about modules, kept while nothing new is known.
+/// Returns the lines of the previous status, kept while nothing new is known.
 pub(crate) fn lines_before(before: &KymaStatus) -> Vec<Line> {
     let reason = |status: &ModuleStatus| status.reason.as_deref().and_then(Reason::from_word);
     let line = |status: &ModuleStatus| Line {
@@ -40,7 +40,7 @@ pub(crate) fn lines_before(before: &KymaStatus) -> Vec<Line> {
     before.modules.iter().flatten().map(line).collect()
 }
 
-/// What became of a decision.
+/// A decision and its result.
 #[derive(Debug)]
 pub(crate) struct Outcome<'a> {
     /// The decision.
@@ -51,19 +51,19 @@ pub(crate) struct Outcome<'a> {
     pub(crate) blocked: Option<&'a ModuleProblem>,
     /// Why the write failed.
     pub(crate) failure: Option<&'a Failure>,
-    /// Whether its component was let go before the order to remove it came.
+    /// Whether its component lost its finalizer before the deletion request was written.
     pub(crate) missed: bool,
-    /// What `customResourcePolicy: Ignore` means for a removal.
+    /// How modules with `customResourcePolicy: Ignore` are removed.
     pub(crate) ignore: IgnorePolicy,
-    /// The entry so far.
+    /// The module's previous line.
     pub(crate) before: Option<&'a ModuleStatus>,
-    /// Now.
+    /// Current time.
     pub(crate) now: Timestamp,
-    /// How long a component may stay unseen by a reconciler.
+    /// Time after which a component without a reconciler is reported.
     pub(crate) deadline: SignedDuration,
 }
 
-/// The line of a module; none where nothing is wished and nothing left.
+/// Returns the line of a module; `None` if it is neither selected nor installed.
 pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
     let name = outcome.resolved.module.clone();
     let line = match &outcome.resolved.decision {
@@ -84,7 +84,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
     Some(Line { status, ..line })
 }
 
-/// Whether the module's default CR was created and is not to be created again. A removal deletes it.
+/// Returns whether the module's default CR was created and must not be created again. A removal deletes it.
 fn default_resource_created(outcome: &Outcome<'_>) -> bool {
     let before = outcome.before.is_some_and(|before| before.default_resource_created);
     match outcome.view {
@@ -94,8 +94,8 @@ fn default_resource_created(outcome: &Outcome<'_>) -> bool {
     }
 }
 
-/// When the line may change without an event: the decision does, or an unseen component becomes
-/// [`Reason::NoReconciler`].
+/// Returns when the line may change without an event: the decision's time, or when a component without a reconciler
+/// becomes [`Reason::NoReconciler`].
 pub(crate) fn next_look(outcome: &Outcome<'_>) -> Option<Timestamp> {
     outcome.resolved.until.into_iter().chain(unseen_until(outcome)).min()
 }
@@ -124,7 +124,7 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Modul
     let left_alone = outcome.view.filter(|view| view.left_alone().is_some());
     let running = left_alone.and_then(|view| view.running.clone());
     let has_default = outcome.view.is_none_or(|view| view.resource_policy == ResourcePolicy::CreateAndDelete);
-    // The reconciler reports only a default CR that exists.
+    // The reconciler reports only an existing default CR.
     let resource = outcome.view.filter(|_| has_default).and_then(|view| view.default_resource.clone());
     Line {
         status: ModuleStatus {
@@ -152,7 +152,7 @@ fn held_back(outcome: &Outcome<'_>, install: &Install, problem: &ModuleProblem) 
     Line { status: ModuleStatus { pending_upgrade, ..line.status }, ..line }
 }
 
-/// What runs is told as it is; the upgrade is only announced.
+/// Returns the line of the running version, with a message about the upgrade.
 fn awaiting(outcome: &Outcome<'_>, install: Option<&Install>, awaited: &Awaited) -> Line {
     let gone = "the ModuleTemplate of the installed version is gone";
     let line = match install {
@@ -170,7 +170,7 @@ fn awaiting(outcome: &Outcome<'_>, install: Option<&Install>, awaited: &Awaited)
     Line { status, ..line }
 }
 
-/// What the component says, or why there is none yet.
+/// Returns the component's state, or the reason why no component exists yet.
 fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
     if let Some(failure) = outcome.failure {
         let state =
@@ -199,7 +199,7 @@ fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
     }
 }
 
-/// The order waits for a person, as that of a Kyma does for which a Pause holds.
+/// Returns the state while the component's reconciler is halted by a Pause or `suspend`.
 fn left_alone(view: &ComponentView, ready: &ReadyView) -> (State, Reason, String) {
     let ordered = view.ordered.as_deref().unwrap_or_default();
     let waits = if view.running.as_deref() == Some(ordered) {
@@ -256,7 +256,7 @@ fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Li
         status: ModuleStatus {
             version: view.ordered.clone(),
             channel: view.channel.clone(),
-            // Only what was ordered is told as such: see [`crate::lost`].
+            // Only a requested removal is Deleting: see [`crate::lost`].
             state: if ordered { State::Deleting } else { State::Warning },
             message,
             manifest: Some(tracked_component(view)),
@@ -267,7 +267,7 @@ fn removing(outcome: &Outcome<'_>, problem: Option<&ModuleProblem>) -> Option<Li
     })
 }
 
-/// It lost its component: told as it was until it has one again, with the order.
+/// Returns the line of a module that lost its component: unchanged until a component with a deletion request exists.
 fn finishing(outcome: &Outcome<'_>) -> Option<Line> {
     let held = outcome.failure.map(|failure| (failure.reason, failure.message.clone()));
     match held.or_else(|| outcome.blocked.map(|problem| (problem.reason, problem.message.clone()))) {
@@ -276,13 +276,13 @@ fn finishing(outcome: &Outcome<'_>) -> Option<Line> {
     }
 }
 
-/// The component; one that is gone is still named, as what the module was installed by.
+/// Returns the component; a deleted one is still named as the one that installed the module.
 fn component_of(outcome: &Outcome<'_>) -> Option<TrackedObject> {
     let before = installed_before(outcome).and_then(|before| before.manifest.clone());
     outcome.view.map(tracked_component).or(before)
 }
 
-/// The entry so far, where the module had a component and was not removed as ordered.
+/// Returns the previous line if the module had a component and was not removed on request.
 fn installed_before<'a>(outcome: &Outcome<'a>) -> Option<&'a ModuleStatus> {
     outcome.before.filter(|before| before.manifest.is_some() && before.state != State::Deleting)
 }

@@ -1,4 +1,4 @@
-//! A condition that is there only where there is something to tell.
+//! A condition that exists only while it has something to report.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::Reason;
@@ -7,7 +7,7 @@ use kyma_sdk::Failure;
 
 use super::{Facts, time};
 
-/// The condition.
+/// The condition's type, status, reason and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) type_: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Puts it among the conditions.
+    /// Adds it to the conditions.
     pub(super) fn put(&self, conditions: &mut Vec<Condition>, facts: &Facts<'_>) {
         let desired = DesiredCondition {
             type_: self.type_,
@@ -29,12 +29,12 @@ impl Told {
         condition::set(conditions, &desired, &time(facts.now));
     }
 
-    /// Whether the target has the image-pull Secret.
+    /// Returns the condition about the image-pull Secret on the target.
     pub(crate) fn of_pull_secret(copied: &Result<(), Failure>) -> Self {
         Self::of(types::SKR_IMAGE_PULL_SECRET_SYNC, copied, "skr image pull secret is synchronized")
     }
 
-    /// Whether the target has the rules of ModuleConfigs on modules' objects.
+    /// Returns the condition about the rules of ModuleConfigs on modules' objects.
     pub(crate) fn of_resource_rules(brought: &Result<(), Failure>) -> Self {
         Self::of(types::RESOURCE_RULES, brought, "the rules on modules' objects are in force")
     }

@@ -1,4 +1,4 @@
-//! What maintenance windows have to do with a Kyma, in one condition.
+//! The condition about maintenance windows.
 
 use kyma_api::Reason;
 use kyma_api::condition::{Status, types};
@@ -7,12 +7,13 @@ use super::Told;
 use crate::maintenance::Skips;
 use crate::resolve::{Awaited, Decision, Resolved};
 
-/// Whether the decision rests on what the maintenance policy says.
+/// Reports whether the decision depends on the maintenance policy.
 pub(crate) fn is_awaited(resolved: &Resolved) -> bool {
     waits(resolved).is_some()
 }
 
-/// What waits for a window, or who said that nothing does; none where neither is so.
+/// Returns the condition about upgrades that wait for a window, or about windows that are skipped; `None` if neither
+/// applies.
 pub(crate) fn told(decided: &[Resolved], skips: Option<Skips>) -> Option<Told> {
     let waiting: Vec<(Reason, String)> = decided.iter().filter_map(waits).collect();
     let worst =

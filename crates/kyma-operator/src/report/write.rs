@@ -1,4 +1,4 @@
-//! Writes a Kyma's status on the hub, where it differs.
+//! Writes a Kyma's status to the hub if it differs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::events;
 use crate::state::State;
 
-/// Writes the status, unless it is there already; tells people what changed.
+/// Writes the status if it differs, and sends events about changes.
 pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) -> Result<Arc<Kyma>, Error> {
     let key = KymaKey::of(kyma);
     state.metrics.record(&key, kyma, wanted, &state.components().of(&key), Timestamp::now());
@@ -33,7 +33,7 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
         apply_status(&api, FIELD_MANAGER, &kyma.metadata, &json!(wanted)).await
     };
     let written = match written {
-        // Deleted meanwhile: there is nothing to report on.
+        // Deleted meanwhile.
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Arc::clone(kyma)),
         Err(source) => {
             show_refusal(state, &api, kyma, &source).await;
@@ -68,7 +68,7 @@ async fn show_refusal(state: &State, api: &Api<Kyma>, kyma: &Arc<Kyma>, source: 
     }
 }
 
-/// A person may be putting right whose the target is, which is on record here too.
+/// Writes with the resourceVersion that was read: a user may be correcting the recorded owner of the target.
 async fn over_what_was_read(api: &Api<Kyma>, kyma: &Kyma, wanted: &KymaStatus) -> kube::Result<Kyma> {
     let body = json!({
         "apiVersion": Kyma::api_version(&()),
@@ -79,7 +79,7 @@ async fn over_what_was_read(api: &Api<Kyma>, kyma: &Kyma, wanted: &KymaStatus) -
     api.patch_status(&kyma.name_any(), &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await
 }
 
-/// Nothing is decided: the status says why, and everything else stays.
+/// Writes only the reason why nothing is decided; all other fields stay.
 pub(crate) async fn leave_alone(
     state: &State,
     kyma: &Arc<Kyma>,
@@ -92,21 +92,21 @@ pub(crate) async fn leave_alone(
     Ok(Wait::Event)
 }
 
-/// The modules with which the target's Kyma is born; the hub's own Kyma has no other selection than its spec.
+/// Returns the modules with which the target's Kyma is created; empty if the hub's own Kyma is the user's selection.
 pub(crate) fn initial<'a>(state: &State, kyma: &'a Kyma) -> BTreeSet<&'a str> {
     let is_local = kyma.metadata.name.as_deref().is_some_and(|name| state.runtime.settings.is_local(name));
     let modules = kyma.spec.modules.iter().flatten().filter(|_| !is_local);
     modules.map(|module| module.name.as_str()).collect()
 }
 
-/// The status without conditions of others, and without the turn: that is written by whoever takes it, never by a pass
-/// that may have begun before the hub was restored from a backup.
+/// Returns the status without conditions of other writers and without the turn. Only taking the turn writes it, never
+/// a pass that may have begun before the hub was restored from a backup.
 fn own_part(status: &KymaStatus) -> KymaStatus {
     let target = status.target.clone().map(|target| TargetIdentity { turn: None, ..target });
     KymaStatus { conditions: Some(own_conditions(status)), target, ..status.clone() }
 }
 
-/// Whether it takes a person to say whose the target is.
+/// Reports whether a user has to decide which Kyma owns the target.
 fn is_in_doubt(status: &KymaStatus) -> bool {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let reachable = condition::get(conditions, types::TARGET_REACHABLE);
@@ -115,7 +115,7 @@ fn is_in_doubt(status: &KymaStatus) -> bool {
     })
 }
 
-/// One event where the Kyma's readiness or its cause changed, and one where its deletion began.
+/// Sends one event if the Kyma's readiness or its cause changed, and one when its deletion began.
 fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) {
     let is_going = |status: &KymaStatus| status.state == Some(ModuleState::Deleting);
     if is_going(now) && !is_going(before) {
@@ -135,7 +135,7 @@ fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) 
             events.warning(object, reason, "Reconcile", &message);
         }
         Some(ModuleState::Ready) => events.normal(object, reason, "Reconcile", &message),
-        // Nothing moves until somebody acts: not only what is wrong has to be seen.
+        // Progress needs a user's action, so this is a Warning too.
         _ if reason.class().is_some() => events.warning(object, reason, "Reconcile", &message),
         _ => {}
     }

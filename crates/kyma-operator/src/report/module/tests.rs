@@ -44,7 +44,7 @@ fn install() -> Install {
     }
 }
 
-/// A component applied at second 0, with this status.
+/// Returns a component applied at second 0, with this status.
 fn view(status: &Value) -> ComponentView {
     let object = json!({
         "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
@@ -71,7 +71,7 @@ fn line_of(
     line_after(decision, view, now, &before())
 }
 
-/// The entry so far.
+/// Returns the previous line.
 fn before() -> ModuleStatus {
     ModuleStatus {
         name: "keda".into(),
@@ -119,7 +119,7 @@ fn ready() -> Value {
     json!({ "state": "Ready", "observedGeneration": 2, "version": "1.0.0" })
 }
 
-/// A component of which 2.0.0 is ordered and 1.0.0 runs.
+/// Returns a component with requested version 2.0.0 and running version 1.0.0.
 fn behind(state: &str, ready: &str, reason: &str) -> ComponentView {
     let condition =
         json!({"type": "Ready", "status": ready, "reason": reason, "message": "spec.suspend is true"});
@@ -207,7 +207,7 @@ fn an_installed_module_names_its_component_template_and_default_resource() {
     assert_eq!(due, None);
 }
 
-/// The status of a component that is Ready and has created its default CR.
+/// Returns the status of a Ready component that created its default CR.
 fn with_default() -> Value {
     let mut status = ready();
     status["resource"] = json!({
