@@ -1,8 +1,7 @@
-//! One decision per module: install a version, keep what runs, remove, unmanage, or refuse.
+//! Decides about each module: install a version, keep the installed one, remove, unmanage, or refuse.
 //!
-//! Pure: what a Kyma asks for, what the catalogue offers and what is installed go in; decisions come out.
-//! Missing data never turns into a removal: a release meta or template that is gone, a lost label, an entry
-//! that makes no sense all keep what is installed and say so. `resolve/cases.yaml` is the specification.
+//! Pure. Missing data never causes a removal: a missing release meta or template, a lost label or an invalid entry
+//! keeps what is installed and is reported. `resolve/cases.yaml` is the specification.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,12 +37,12 @@ pub(crate) use leaving::govern_leaving;
 pub(crate) use lost::finish;
 pub(crate) use version::compare;
 
-/// Everything a decision about one Kyma rests on.
+/// Inputs of the decisions about one Kyma.
 #[derive(Debug)]
 pub(crate) struct Inputs<'a> {
-    /// Labels of the hub's Kyma; visibility is judged by them.
+    /// Labels of the hub's Kyma, which decide about visibility.
     pub(crate) labels: &'a BTreeMap<String, String>,
-    /// `spec.channel` that is in force.
+    /// The `spec.channel` in force.
     pub(crate) channel: &'a str,
     /// The modules asked for, under what ModuleConfigs say.
     pub(crate) wishes: &'a [EffectiveEntry],
@@ -53,27 +52,27 @@ pub(crate) struct Inputs<'a> {
     pub(crate) configs: &'a Configs,
     /// ModuleConfigs on record that are missing and stay in force, by module.
     pub(crate) missing_configs: &'a BTreeMap<String, ConfigUids>,
-    /// What is installed, by module.
+    /// Installed modules by name.
     pub(crate) installed: &'a BTreeMap<String, Installed>,
-    /// What there is to install.
+    /// The catalogue.
     pub(crate) catalogue: &'a Catalogue,
-    /// The content of module versions, as components record it.
+    /// Template records of all components.
     pub(crate) contents: &'a TemplateRecords,
-    /// Versions on record of modules that have no component now.
+    /// Recorded versions of modules without a component.
     pub(crate) recorded: &'a BTreeMap<String, String>,
     /// The operator's settings.
     pub(crate) policy: &'a Policy,
-    /// Why what is installed keeps its version now.
+    /// Reason of the Pause that stops upgrades now.
     pub(crate) upgrades_halted: Option<&'a str>,
     /// Modules that lost their component.
     pub(crate) lost: &'a [Lost],
-    /// When upgrades that need downtime may run.
+    /// The maintenance policy.
     pub(crate) maintenance: &'a Maintenance,
-    /// Somebody said that they need not wait for that.
+    /// Whether upgrades ignore maintenance windows.
     pub(crate) skips_windows: bool,
     /// Since when upgrades have been waiting for approval, by module.
     pub(crate) offered: &'a BTreeMap<String, Timestamp>,
-    /// The moment to decide for.
+    /// Time of the decision.
     pub(crate) now: Timestamp,
 }
 
@@ -84,40 +83,41 @@ pub(crate) struct Policy {
     pub(crate) restricted: BTreeSet<String>,
     /// Uninstall a module that its Kyma may no longer have, as KLM does, instead of freezing it.
     pub(crate) uninstall_on_visibility_loss: bool,
-    /// API groups from which component kinds may come, besides ours.
+    /// API groups that component kinds may belong to, besides Kyma's own.
     pub(crate) component_groups: BTreeSet<String>,
 }
 
-/// What is known of an installed module.
+/// State of an installed module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Installed {
-    /// `apiVersion` without the version: a component keeps its kind across API versions.
+    /// API group of its component: a component keeps its kind across API versions.
     pub(crate) group: String,
     /// The component's kind.
     pub(crate) kind: String,
-    /// The version that was last asked of its reconciler.
+    /// The version that was last requested.
     pub(crate) ordered: Option<String>,
     /// The version that its reconciler reports.
     pub(crate) running: Option<String>,
     /// The channel it came from.
     pub(crate) channel: Option<String>,
-    /// It was installed because every Kyma gets it.
+    /// Whether it was installed because it is mandatory.
     pub(crate) mandatory: bool,
-    /// Its removal was ordered and is under way.
+    /// Whether its removal was requested.
     pub(crate) leaving: bool,
     /// The ModuleTemplate that it was made from.
     pub(crate) template: Option<TemplateRecord>,
-    /// Its user approves upgrades, as the last entry said.
+    /// Whether upgrades needed approval by the last entry.
     pub(crate) is_manual: bool,
 }
 
 impl Installed {
-    /// The version that was asked for last, or runs while nothing is known of that: another one is a change.
+    /// Returns the requested version, or the running one if no request is known. Another version is a change.
     pub(crate) fn wanted(&self) -> Option<&str> {
         self.ordered.as_deref().or(self.running.as_deref())
     }
 
-    /// The version a downgrade is judged against: what runs, or what was ordered while nothing is reported.
+    /// Returns the version that a downgrade is compared with: the running one, or the requested one if none is
+    /// reported.
     pub(crate) fn version(&self) -> Option<&str> {
         self.running.as_deref().or(self.ordered.as_deref())
     }
@@ -154,7 +154,7 @@ fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> Resolved {
         channel: wish.version.is_none().then(|| channel_of(inputs, wish).to_owned()),
         versions: installed.and_then(Installed::version).map(str::to_owned).into_iter().collect(),
     };
-    // Also a pin that is refused: the catalogue may come to offer it.
+    // Also for a refused pin: the catalogue may offer the version later.
     interest.versions.extend(wish.version.clone());
     let mut deprecated = None;
     let decision = if let Some(objection) = &effective.objection {
@@ -209,7 +209,8 @@ fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, insta
     held_back.unwrap_or(Decision::Install(install))
 }
 
-/// A module without a component. One that is on record keeps its version where another would not be installed over it.
+/// Decides about a module without a component. A recorded version is kept if another one would not be allowed to
+/// replace it.
 fn install_anew(inputs: &Inputs<'_>, wish: &Wish, install: Install) -> Decision {
     if let Some(why) = deprecation::deprecated(inputs, &install) {
         return Decision::Refuse(ModuleProblem::error(Reason::VersionDeprecated, why));
@@ -238,7 +239,7 @@ fn keep_version(
     }
 }
 
-/// What was ordered, as the catalogue has it by now.
+/// Returns the requested version with its present template in the catalogue.
 fn kept(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Install> {
     let version = installed.wanted()?;
     let template = inputs.catalogue.template(&install.release.module, version)?;
@@ -270,7 +271,8 @@ fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, problem: M
     }
 }
 
-/// A mandatory module: its release meta alone decides. None where nothing is to be done about one that goes.
+/// Decides about a mandatory module by its release meta. Returns `None` if it is being withdrawn and needs no
+/// decision.
 fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
     let version = release.mandatory.clone().unwrap_or_default();
     let installed = inputs.installed.get(&release.module);
@@ -319,8 +321,8 @@ fn missing_config(inputs: &Inputs<'_>, module: &str) -> Option<ModuleProblem> {
     Some(config::missing_config_reason(name))
 }
 
-/// Installed, but in no wish: the entry was taken out. A mandatory module stays until its release meta was deleted
-/// for all to see; that it is merely missing is no order.
+/// Decides about an installed module without an entry. A mandatory module stays until the deletion of its release
+/// meta was requested; a missing one is not a request.
 fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resolved {
     let interest = Interest {
         module: module.to_owned(),
@@ -338,7 +340,8 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resol
     Resolved { module: module.to_owned(), decision, interest, until: None, configs: ConfigUids::new() }
 }
 
-/// Lost, and in no wish. What was mandatory stays until its release meta was deleted for all to see.
+/// Decides about a lost module without an entry. A mandatory module stays until the deletion of its release meta was
+/// requested.
 fn taken_out(catalogue: &Catalogue, lost: &Lost) -> Option<Resolved> {
     if !lost.mandatory {
         return Some(lost::finish(catalogue, lost, DeletionReason::Disabled));

@@ -6,13 +6,13 @@ use kyma_sdk::namespace_and_crds_since;
 use crate::error::Error;
 use crate::state::State;
 
-/// Returns whether the namespace or the CRD is gone or going: then nobody requested the deletion of what is in it. Live
-/// reads, not a cache.
+/// Returns whether the namespace or the CRD is gone or terminating: then the deletion of the objects in it was not
+/// requested. Makes live reads.
 pub(crate) async fn is_terminating(state: &State, namespace: &str, crd: &str) -> Result<bool, Error> {
     Ok(intact_since(state, namespace, crd).await?.is_none())
 }
 
-/// Returns since when namespace and CRD both exist; none where one is gone or going. Live reads, not a cache.
+/// Returns since when namespace and CRD both exist, or `None` if one is gone or terminating. Makes live reads.
 pub(crate) async fn intact_since(
     state: &State,
     namespace: &str,

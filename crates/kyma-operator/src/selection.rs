@@ -1,8 +1,8 @@
-//! What a user selects: channel and modules, read from a Kyma that may come from a hostile cluster.
+//! Reads a user's selection, channel and modules, from a Kyma of an untrusted cluster.
 //!
-//! Only `channel` and `modules[]` are read. Each entry is judged again here, because the apiserver it comes
-//! from may have judged nothing; a bad entry spoils itself and no other, but more than
-//! [`limits::MODULES`] entries, or a list that is none, spoil the selection.
+//! Only `channel` and `modules[]` are read. Each entry is validated again, because the target's apiserver may have
+//! validated nothing. An invalid entry affects only its module, but more than [`limits::MODULES`] entries, or a list
+//! of another type, make the selection invalid.
 
 use std::collections::BTreeSet;
 
@@ -16,21 +16,21 @@ mod recovered;
 
 pub(crate) use recovered::recovered;
 
-/// The channel for a module where neither it nor its Kyma names one (KLM's constant).
+/// Channel of a module if neither its entry nor the Kyma names one (KLM's constant).
 pub(crate) const DEFAULT_CHANNEL: &str = "regular";
 /// A channel name that KLM reserves and refuses.
 pub(crate) const CHANNEL_NONE: &str = "none";
 
-/// A channel and the modules asked for.
+/// A channel and the selected modules.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Selection {
     /// The default channel.
     pub(crate) channel: String,
-    /// The modules, in the user's order, each name once.
+    /// The entries in the user's order; names are unique.
     pub(crate) wishes: Vec<Wish>,
 }
 
-/// One module asked for.
+/// An entry for a module.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wish {
     /// The module.
@@ -39,24 +39,24 @@ pub(crate) struct Wish {
     pub(crate) channel: Option<String>,
     /// A pinned version.
     pub(crate) version: Option<String>,
-    /// False: let go of it.
+    /// Whether the operator manages the module.
     pub(crate) managed: bool,
-    /// What happens to its default CR.
+    /// Policy for the default CR.
     pub(crate) policy: ResourcePolicy,
     /// The user's values.
     pub(crate) values: Option<Value>,
-    /// How new versions arrive.
+    /// Approval of new versions.
     pub(crate) upgrade: Upgrade,
-    /// Handed on to the component as a label.
+    /// Value of a label on the component.
     pub(crate) controller: Option<String>,
-    /// What is laid over the module whatever the user says.
+    /// Overrides of ModuleConfigs.
     pub(crate) central: Central,
-    /// Why the entry cannot be used.
+    /// Reason why the entry is invalid.
     pub(crate) invalid: Option<String>,
 }
 
 impl Wish {
-    /// A module with nothing said about it.
+    /// Creates an entry with defaults.
     pub(crate) fn of(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -73,20 +73,20 @@ impl Wish {
     }
 }
 
-/// What ModuleConfigs lay over a module.
+/// Overrides of ModuleConfigs for a module.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Central {
     /// Values that win over the user's.
     pub(crate) values: Map<String, Value>,
-    /// Fields that are merged over the spec of a HelmComponent.
+    /// Fields merged over the spec of a HelmComponent.
     pub(crate) component: Map<String, Value>,
-    /// Fields that are merged over the spec of a component of another kind: without ModuleConfigs for all modules.
+    /// Fields merged over the spec of a component of another kind: without those of ModuleConfigs for all modules.
     pub(crate) own_kind: Map<String, Value>,
-    /// The ModuleConfigs.
+    /// The ModuleConfigs that apply.
     pub(crate) configs: ConfigUids,
 }
 
-/// Why a selection as a whole cannot be used; what is installed stays.
+/// Reason why the whole selection is invalid; installed modules stay.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SelectionError {
     /// `spec.channel` is not a channel name.
@@ -98,16 +98,16 @@ pub(crate) enum SelectionError {
     /// `spec.modules` is not a list of objects with names.
     #[error("spec.modules is not a list of named modules")]
     Modules,
-    /// More than [`limits::MODULES`].
+    /// There are more than [`limits::MODULES`] entries.
     #[error("spec.modules has {0} entries; at most {max} are taken", max = limits::MODULES)]
     TooMany(usize),
-    /// A name comes twice.
+    /// A module has two entries.
     #[error("spec.modules names {0} twice")]
     Twice(String),
 }
 
 impl SelectionError {
-    /// The stable reason.
+    /// Returns the machine-readable reason.
     pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::TooMany(_) => Reason::TooManyModules,
@@ -117,7 +117,7 @@ impl SelectionError {
 }
 
 impl Selection {
-    /// Reads `spec` of a Kyma.
+    /// Parses the `spec` of a Kyma.
     pub(crate) fn read(spec: &Value) -> Result<Self, SelectionError> {
         let channel = spec.get("channel").and_then(Value::as_str).unwrap_or_default();
         if channel == CHANNEL_NONE {
@@ -147,7 +147,7 @@ impl Selection {
 
 const SKIP_WINDOWS: &str = "skipMaintenanceWindows";
 
-/// Whether a spec says that upgrades need not wait for a maintenance window.
+/// Reports whether the spec skips maintenance windows.
 pub(crate) fn skips_windows(spec: &Value) -> bool {
     spec.get(SKIP_WINDOWS) == Some(&Value::Bool(true))
 }
@@ -155,8 +155,8 @@ pub(crate) fn skips_windows(spec: &Value) -> bool {
 /// Fields of an entry that only the hub sets.
 const HUB_ONLY: [&str; 1] = ["remoteModuleTemplateRef"];
 
-/// What is kept of a spec that a target told: what its users have a say in. Of a list that is too long to be taken only
-/// its length is left.
+/// Reduces the spec of a target's Kyma to the fields that users may set. Of a list above the limit only the length is
+/// kept.
 pub(crate) fn reduced(spec: &Value) -> Value {
     let mut kept = serde_json::Map::new();
     if let Some(channel) = spec.get("channel") {
@@ -180,8 +180,8 @@ pub(crate) fn reduced(spec: &Value) -> Value {
     Value::Object(kept)
 }
 
-/// What a user has a say in, of a spec: as the hub remembers it, and as the target's Kyma is born with it. Of an entry
-/// that cannot be read stays what was remembered of it, or its name: it takes its module out no more than it changes it.
+/// Returns the user's choice in a spec, for the hub's record and for a new Kyma on the target. An unreadable entry
+/// keeps its recorded fields, or its name: it neither removes nor changes its module.
 pub(crate) fn choice(spec: &Value, remembered: Option<&kyma_api::Selection>) -> kyma_api::Selection {
     let before = |name: &str| {
         let mut known = remembered.into_iter().flat_map(|choice| &choice.modules);
@@ -201,12 +201,12 @@ pub(crate) fn choice(spec: &Value, remembered: Option<&kyma_api::Selection>) -> 
     }
 }
 
-/// The spec with which the target's Kyma is first born: channel and modules of the hub's.
+/// Returns the spec with which the target's Kyma is first created: channel and modules of the hub's.
 pub fn initial_spec(kyma: &kyma_api::Kyma) -> Value {
     birth(&choice(&json!(kyma.spec), None))
 }
 
-/// The spec of a Kyma that starts from a choice.
+/// Returns the spec of a new Kyma with this choice.
 pub(crate) fn birth(choice: &kyma_api::Selection) -> Value {
     let channel = choice.channel.as_deref().filter(|channel| !channel.is_empty());
     json!({ "channel": channel.unwrap_or(DEFAULT_CHANNEL), "modules": choice.modules })

@@ -1,7 +1,7 @@
-//! A session with one target: whose it is has been proven, our CRD is there, its Kyma is being watched.
+//! A session with one target: its identity is verified, the CRD is installed, and its Kyma is watched.
 //!
-//! Opened once for each access Secret and kept until that changes or a call through it fails, so that a
-//! reconcile in between makes no call to the target.
+//! Opened once for each access Secret and kept until the Secret changes or a call fails, so that passes in between
+//! make no calls to the target.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,8 +23,8 @@ mod turn;
 pub(crate) use held::Session;
 pub(crate) use turn::take as take_turn;
 
-/// The session of a Kyma with its target; opened if there is none, if it is old, or if another server may
-/// answer by now.
+/// Returns the session of a Kyma with its target. Opens one if there is none, if it has expired, or if the connection
+/// changed.
 pub(crate) async fn of(
     state: &State,
     kyma: &Arc<Kyma>,
@@ -37,7 +37,7 @@ pub(crate) async fn of(
     if let Some(session) = held.filter(|session| session.is_fresh(state.runtime.settings.resync)) {
         return Ok(session);
     }
-    // What was seen through another access says nothing about this one; what was seen long ago is read anew.
+    // Discard what another access or an expired session reported; it is read again.
     state.end_session(&key);
     let pending = state.pending_sessions.begin(&key);
     let session = Arc::new(open(state, kyma, access, pass).await?);
@@ -49,7 +49,7 @@ pub(crate) async fn of(
     Ok(session)
 }
 
-/// The Secret that leads to a Kyma's target: the one it names, else the one that names it.
+/// Returns the access Secret of a Kyma: the one that it names, or else the one labelled for it.
 pub(crate) fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
     let key = KymaKey::of(kyma);
     let access = KymaAccess::known(&state.runtime.access, kyma);
@@ -65,12 +65,12 @@ async fn open(
 ) -> Result<Session, Failure> {
     let target = state.runtime.access.target(&access).await?;
     let connection = target.connection();
-    // One that does not answer keeps its client, with what the breaker knows of it.
+    // An unreachable target keeps its client with the state of the circuit breaker.
     target.identify().await?;
     let proven = prove(state, kyma, &target).await;
     let identity = proven.inspect_err(|_| look_again(state, &target))?;
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
-    // To a target whose Kyma is going nothing is brought: who has just cleaned it would have to do so again.
+    // Nothing is applied to a target whose Kyma is being deleted: it would have to be removed again.
     if kyma.metadata.deletion_timestamp.is_none() {
         pass.repaired(ground::prepare(state, kyma, &target).await?);
     }
@@ -78,14 +78,15 @@ async fn open(
     Ok(Session { access, target, identity, unused_turn: Arc::default(), opened: Instant::now(), connection })
 }
 
-/// A target tells who it is once for each connection; after a refusal, or once its stamp is gone, it is asked anew.
+/// Reads the target's identity again after a refusal or a deleted stamp. It is otherwise read once for each
+/// connection.
 pub(crate) fn look_again(state: &State, target: &Target) {
     if let Some(place) = target.key() {
         state.runtime.targets.forget(place);
     }
 }
 
-/// Is it the cluster that it was, and nobody else's?
+/// Verifies that the target is the recorded cluster and not owned by another Kyma.
 async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<TargetIdentity, Failure> {
     let Proof { identity, kyma: live, stamp, found } = kyma_sdk::prove(&state.runtime, kyma, target).await?;
     if let Some(live) = live {
@@ -98,7 +99,7 @@ async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<Targe
     Ok(identity)
 }
 
-/// What is watched on a target: its own Kyma.
+/// Returns the watch of the target's Kyma.
 pub(crate) fn interest(state: &State) -> Interest {
     Interest {
         namespace: Some(state.runtime.settings.target_namespace.clone()),
@@ -108,8 +109,8 @@ pub(crate) fn interest(state: &State) -> Interest {
     }
 }
 
-/// Opens the watches of a target, those of policies only where it has some. On the hub itself there is nothing else
-/// to watch.
+/// Starts the watches of a target; those of policies only if it has policies. On the hub itself only policies are
+/// watched.
 pub(crate) fn watch(state: &State, kyma: &KymaKey, target: &Target, has_policies: bool) -> Result<(), Error> {
     let remote = std::iter::once(interest(state)).chain(pull_secret::interest(state));
     let policies = admission::interests(kyma).filter(|_| has_policies);

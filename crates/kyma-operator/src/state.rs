@@ -1,4 +1,4 @@
-//! What all reconciles share: the indexes, the sessions with targets, and who has to look again.
+//! State shared by all reconciles: the indexes, the sessions with targets, and the triggers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -22,14 +22,14 @@ use crate::session::held::Session;
 use crate::target_kyma::Remotes;
 use crate::written::Written;
 
-/// What asks for a look at an object.
+/// Triggers that requeue objects.
 pub(crate) struct Triggers {
     pub(crate) kymas: Trigger<ObjectRef<Kyma>>,
     pub(crate) releases: Trigger<ObjectRef<ModuleReleaseMeta>>,
     pub(crate) configs: Trigger<ObjectRef<ModuleConfig>>,
 }
 
-/// The shared state of one kyma-operator. Everything in it can be rebuilt from the API.
+/// The shared state of one kyma-operator. It can be rebuilt from the API.
 pub(crate) struct State {
     pub(crate) runtime: Runtime,
     pub(crate) args: KymaArgs,
@@ -54,7 +54,7 @@ pub(crate) struct State {
     awaiting_windows: Mutex<HashSet<KymaKey>>,
     /// Sessions that are being opened.
     pub(crate) pending_sessions: PendingSessions,
-    /// Kymas whose names are longer than a label value.
+    /// Kymas with names longer than a label value.
     pub(crate) long_names: LongNames,
     klms: Mutex<HashSet<KymaKey>>,
     manifests: Mutex<Manifests>,
@@ -113,12 +113,12 @@ impl State {
         self.configs.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each ModuleConfig means to the fleet.
+    /// Counts of Kymas by ModuleConfig.
     pub(crate) fn standings(&self) -> MutexGuard<'_, Standings> {
         lock(&self.standings)
     }
 
-    /// The status of a ModuleConfig may be another.
+    /// Requeues a ModuleConfig to update its status.
     pub(crate) fn report_on_config(&self, name: &str) {
         let namespace = &self.runtime.settings.hub_namespace;
         self.triggers.configs.enqueue(ObjectRef::new(name).within(namespace));
@@ -160,27 +160,27 @@ impl State {
         lock(&self.sessions)
     }
 
-    /// What is known of the targets' Kymas.
+    /// Locks the states of the targets' Kymas.
     pub(crate) fn remotes(&self) -> MutexGuard<'_, Remotes> {
         lock(&self.remotes)
     }
 
-    /// What is known of the image-pull Secret on targets.
+    /// Locks the states of the image-pull Secret on targets.
     pub(crate) fn pull_secrets(&self) -> MutexGuard<'_, Copies> {
         lock(&self.pull_secrets)
     }
 
-    /// What is known of the policies on targets.
+    /// Locks the states of the policies on targets.
     pub(crate) fn policies(&self) -> MutexGuard<'_, Policies> {
         lock(&self.policies)
     }
 
-    /// What is known of Manifests, with `--manifest-mirror`.
+    /// Locks the states of Manifests, with `--manifest-mirror`.
     pub(crate) fn manifests(&self) -> MutexGuard<'_, Manifests> {
         lock(&self.manifests)
     }
 
-    /// The session ends: a call through it failed or its access changed. What was seen through it is forgotten.
+    /// Ends a session after a failed call or a changed access Secret. State that it reported is forgotten.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         self.sessions().remove(kyma);
         self.pending_sessions.interrupt(kyma);
@@ -190,12 +190,13 @@ impl State {
         self.policies().forget(kyma);
     }
 
-    /// A Kyma has to look again.
+    /// Requeues a Kyma.
     pub(crate) fn wake(&self, kyma: &KymaKey) {
         self.triggers.kymas.enqueue(ObjectRef::new(&kyma.name).within(&kyma.namespace));
     }
 
-    /// A component, or a Kyma's record of mandatory modules, is another: whoever waits for the last one looks again.
+    /// Requeues withdrawn mandatory modules after a component or a Kyma's record of them changed: it may have been
+    /// the last one.
     pub(crate) fn wake_withdrawn(&self) {
         for module in self.catalogue().withdrawn() {
             let release = ObjectRef::new(module).within(&self.runtime.settings.hub_namespace);
@@ -203,14 +204,14 @@ impl State {
         }
     }
 
-    /// All these Kymas have to look again.
+    /// Requeues these Kymas.
     pub(crate) fn wake_all<'a>(&self, kymas: impl IntoIterator<Item = &'a KymaKey>) {
         for kyma in kymas {
             self.wake(kyma);
         }
     }
 
-    /// Those whom a catalogue change concerns have to look again.
+    /// Requeues the Kymas that a catalogue change affects.
     pub(crate) fn wake_affected(&self, affected: Affected, everybody: impl FnOnce() -> Vec<KymaKey>) {
         match affected {
             Affected::Nobody => {}
@@ -219,7 +220,7 @@ impl State {
         }
     }
 
-    /// The Kyma depends on these access Secrets.
+    /// Sets the access Secrets that the Kyma depends on.
     pub(crate) fn depends_on_secrets(&self, kyma: &KymaKey, secrets: Vec<String>) {
         lock(&self.by_secret).set(kyma.clone(), secrets);
     }
@@ -229,72 +230,72 @@ impl State {
         lock(&self.by_secret).objects().cloned().collect()
     }
 
-    /// Kymas that depend on this access Secret.
+    /// Returns the Kymas that depend on this access Secret.
     pub(crate) fn of_secret(&self, secret: &str) -> Vec<KymaKey> {
         lock(&self.by_secret).dependents(&secret.to_owned()).cloned().collect()
     }
 
-    /// The Kyma waits for these component kinds.
+    /// Sets the component kinds that the Kyma waits for.
     pub(crate) fn waits_for_kinds(&self, kyma: &KymaKey, kinds: Vec<GroupKind>) {
         lock(&self.by_kind).set(kyma.clone(), kinds);
     }
 
-    /// Those that wait for a component kind have to look again.
+    /// Requeues Kymas that wait for a component kind.
     pub(crate) fn wake_waiting_for(&self, kind: &GroupKind) {
         let waiting: Vec<KymaKey> = lock(&self.by_kind).dependents(kind).cloned().collect();
         self.wake_all(&waiting);
     }
 
-    /// What our own writes of Kymas returned, until the watch has caught up.
+    /// Locks the results of the operator's writes that the watch has not delivered yet.
     pub(crate) fn written(&self) -> MutexGuard<'_, Written> {
         lock(&self.written)
     }
 
-    /// Kymas that wait for another to let go of their target.
+    /// Returns the Kymas that wait for another one to release their target.
     pub(crate) fn blocked(&self) -> Vec<KymaKey> {
         lock(&self.blocked).iter().cloned().collect()
     }
 
-    /// The Kyma waits for another to let go of its target, or no longer.
+    /// Sets whether the Kyma waits for another one to release its target.
     pub(crate) fn set_blocked(&self, kyma: &KymaKey, is_blocked: bool) {
         put(&self.blocked, kyma, is_blocked);
     }
 
-    /// The Kyma is not ours to act on. True if that is news.
+    /// Records that another operator handles the Kyma. Returns true if that is new.
     pub(crate) fn notes_klms(&self, kyma: &KymaKey) -> bool {
         lock(&self.klms).insert(kyma.clone())
     }
 
-    /// The maintenance policy.
+    /// Returns the maintenance policy.
     pub(crate) fn maintenance(&self) -> Arc<Maintenance> {
         Arc::clone(&self.maintenance.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The maintenance policy was read.
+    /// Sets the maintenance policy or the error of reading it.
     pub(crate) fn set_maintenance(&self, policy: Result<maintenance::Policy, String>) {
         let maintenance = Maintenance { policy, least: self.args.min_maintenance_window_size };
         *self.maintenance.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(maintenance);
     }
 
-    /// The Kyma waits for what the maintenance policy says, or no longer.
+    /// Sets whether the Kyma depends on the maintenance policy.
     pub(crate) fn awaits_window(&self, kyma: &KymaKey, waits: bool) {
         put(&self.awaiting_windows, kyma, waits);
     }
 
-    /// Those that wait for what the maintenance policy says have to look again.
+    /// Requeues Kymas that depend on the maintenance policy.
     pub(crate) fn wake_awaiting_windows(&self) {
         let waiting: Vec<KymaKey> = lock(&self.awaiting_windows).iter().cloned().collect();
         self.wake_all(&waiting);
     }
 
-    /// Remembers what a write of ours returned until the watch has caught up.
+    /// Stores the result of a write until the watch has delivered it.
     pub(crate) fn wrote(&self, kyma: Kyma) -> Arc<Kyma> {
         let kyma = Arc::new(kyma);
         self.written().wrote(Arc::clone(&kyma));
         kyma
     }
 
-    /// The Kyma is gone: nothing about it is kept.
+    /// Removes all state of a deleted Kyma.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.catalogue_mut().forget(kyma);
         let changed = self.standings().forget(kyma);

@@ -1,4 +1,4 @@
-//! The target's own Kyma, `kyma-system/default`: where its users choose modules and see their state.
+//! The target's own Kyma, `kyma-system/default`, in which users select modules and see their state.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) use write::{give_birth, show};
 
 pub(crate) use kyma_api::names::TARGET_KYMA as NAME;
 
-/// A target's Kyma, reduced. Everything in it is hostile.
+/// A target's Kyma, reduced. Its content is untrusted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TargetKyma {
     pub(crate) uid: String,
@@ -29,7 +29,7 @@ pub(crate) struct TargetKyma {
 }
 
 impl TargetKyma {
-    /// Reduces what a watch or a write returned.
+    /// Reduces the result of a watch or a write.
     pub(crate) fn of(object: &DynamicObject) -> Option<Self> {
         let meta = &object.metadata;
         Some(Self {
@@ -48,12 +48,12 @@ impl TargetKyma {
     }
 }
 
-/// A status of ours; what is larger is none.
+/// Returns the fields of a status that the operator writes; an oversized status counts as empty.
 fn shown(status: &Value) -> Value {
     if limits::fits(status, limits::OBJECT_BYTES) { status.clone() } else { json!({}) }
 }
 
-/// Labels that mark the target's Kyma as ours and tell whose it is, as KLM sets them.
+/// Returns the labels of the target's Kyma that name its owner, as KLM sets them.
 pub(crate) fn labels_for(kyma: &Kyma) -> BTreeMap<String, String> {
     let mut wanted = BTreeMap::from([
         (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_KYMA.to_owned()),
@@ -68,7 +68,7 @@ pub(crate) fn labels_for(kyma: &Kyma) -> BTreeMap<String, String> {
     wanted
 }
 
-/// Annotations of the target's Kyma, as KLM sets them.
+/// Returns the annotations of the target's Kyma, as KLM sets them.
 pub(crate) fn annotations_for(kyma: &Kyma) -> BTreeMap<String, String> {
     let meta = &kyma.metadata;
     let owner = format!(
@@ -79,7 +79,7 @@ pub(crate) fn annotations_for(kyma: &Kyma) -> BTreeMap<String, String> {
     BTreeMap::from([(annotations::OWNED_BY.to_owned(), owner)])
 }
 
-/// Whether labels or annotations have to be written.
+/// Reports whether labels and annotations are up to date.
 pub(crate) fn is_marked(remote: &TargetKyma, kyma: &Kyma) -> bool {
     let holds = |held: &BTreeMap<String, String>, wanted: BTreeMap<String, String>| {
         wanted.iter().all(|(name, value)| held.get(name) == Some(value))
@@ -87,7 +87,7 @@ pub(crate) fn is_marked(remote: &TargetKyma, kyma: &Kyma) -> bool {
     holds(&remote.labels, labels_for(kyma)) && holds(&remote.annotations, annotations_for(kyma))
 }
 
-/// The hub's status as the target shows it: without what exists only on the hub.
+/// Returns the hub's status for the target, without fields that exist only on the hub.
 pub(crate) fn status_for(status: &KymaStatus, namespace: &str) -> KymaStatus {
     let mut status = KymaStatus { target: None, selection: None, mandatory_modules: None, ..status.clone() };
     for module in status.modules.iter_mut().flatten() {
@@ -101,7 +101,7 @@ pub(crate) fn status_for(status: &KymaStatus, namespace: &str) -> KymaStatus {
     status
 }
 
-/// Whether the target shows that status: every field that we write has our value.
+/// Reports whether the target shows the status: every field that the operator writes is equal.
 pub(crate) fn shows(remote: &TargetKyma, wanted: &KymaStatus) -> bool {
     serde_json::to_value(wanted).is_ok_and(|wanted| remote.status == wanted)
 }

@@ -1,4 +1,4 @@
-//! What our own writes of Kymas returned, until the hub's watch has caught up with them.
+//! Results of the operator's writes of Kymas, kept until the hub's watch delivers them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,30 +6,29 @@ use std::sync::Arc;
 use kyma_api::Kyma;
 use kyma_sdk::KymaKey;
 
-/// The last state of each Kyma that a write of ours returned and the watch did not deliver yet.
+/// Last written state of each Kyma that the watch has not delivered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     own: HashMap<KymaKey, Own>,
-    /// Lists that began.
+    /// Number of lists begun.
     lists: u64,
 }
 
 #[derive(Debug)]
 struct Own {
     kyma: Arc<Kyma>,
-    /// How many lists had begun before it was written.
+    /// Number of lists begun before the write.
     lists: u64,
 }
 
 impl Written {
-    /// A write of ours returned it.
+    /// Records the result of a write.
     pub(crate) fn wrote(&mut self, kyma: Arc<Kyma>) {
         let lists = self.lists;
         self.own.insert(KymaKey::of(&kyma), Own { kyma, lists });
     }
 
-    /// The watch delivered it, and whoever asks the watch's store gets nothing older: what was written before that is
-    /// of no more use.
+    /// Removes states that are not newer than one that the watch's store contains.
     pub(crate) fn delivered(&mut self, seen: &Kyma) {
         let key = KymaKey::of(seen);
         if self.get(&key).is_some_and(|ours| !is_later(ours, seen)) {
@@ -37,29 +36,30 @@ impl Written {
         }
     }
 
-    /// The later of a state at hand and what was written.
+    /// Returns the later of the given and the written state.
     pub(crate) fn latest(&self, at_hand: Arc<Kyma>) -> Arc<Kyma> {
         let ours = self.get(&KymaKey::of(&at_hand)).filter(|ours| is_later(ours, &at_hand));
         ours.map_or(at_hand, Arc::clone)
     }
 
-    /// Whether a state of a Kyma is other than what our own last write returned.
+    /// Reports whether a state differs from the result of the last write.
     pub(crate) fn is_news(&self, kyma: &Kyma) -> bool {
         self.get(&KymaKey::of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
     }
 
-    /// The Kyma is gone.
+    /// Removes a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         self.own.remove(kyma);
     }
 
-    /// A list of Kymas begins. Until it is complete the watch's store is as it was, so what was written still counts.
+    /// Records the beginning of a list. Until it completes, the watch's store is unchanged, so written states still
+    /// count.
     pub(crate) fn listing(&mut self) {
         self.lists += 1;
     }
 
-    /// It is complete: what it shows is how Kymas are, even where resourceVersions went back with a restored hub. Only
-    /// what was written since it began may be missing in it.
+    /// Records the end of a list, which is authoritative, even if a restored hub has lower resourceVersions. Only
+    /// states written since it began are kept.
     pub(crate) fn listed(&mut self) {
         let lists = self.lists;
         self.own.retain(|_, ours| ours.lists == lists);
@@ -70,7 +70,7 @@ impl Written {
     }
 }
 
-/// Whether it is a later state of the same Kyma, not of another one of its name.
+/// Reports whether `ours` is a later state of the same object, not of another one of its name.
 fn is_later(ours: &Kyma, other: &Kyma) -> bool {
     ours.metadata.uid == other.metadata.uid && version(ours) > version(other)
 }

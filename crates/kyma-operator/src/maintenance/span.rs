@@ -9,8 +9,8 @@ use serde::Deserialize;
 use super::Window;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// Days relative to today: from yesterday, whose window may continue after midnight, to the same weekday in the week
-/// after the next.
+/// Days relative to today: from yesterday, whose window may continue after midnight, to the day after the same
+/// weekday of next week.
 const DAYS: std::ops::RangeInclusive<i64> = -1..=8;
 
 /// Format in the file.

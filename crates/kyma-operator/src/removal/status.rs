@@ -18,7 +18,7 @@ use crate::report::{self, Line, Trouble};
 use crate::resolve::ModuleProblem;
 use crate::state::State;
 
-/// Returns the failure or Pause that blocks the deletion, with its reason.
+/// Returns the reason and message of the failure, Pause or missing access Secret that blocks the deletion.
 fn trouble(
     step: &Step,
     gone: bool,
@@ -83,7 +83,7 @@ pub(super) async fn report(
     Ok(())
 }
 
-/// Updates the status on the target while it has a Kyma. Errors are ignored.
+/// Updates the status on the target while it has a Kyma. Errors are only logged.
 async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
     let (Some(session), Some(status)) = (&reach.session, &kyma.status) else { return };
     let Some(crate::target_kyma::Remote::Present(remote)) = state.remotes().get(&KymaKey::of(kyma)) else {

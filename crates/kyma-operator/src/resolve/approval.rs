@@ -1,11 +1,11 @@
-//! A manual upgrade waits for a person, at most until its deadline.
+//! Manual upgrades, which wait for an approval until their deadline.
 
 use jiff::{SignedDuration, Timestamp};
 use kyma_api::UpgradeMode;
 
 use super::{Awaited, Decision, Inputs, Install, Installed, Wish, kept};
 
-/// The decision where the chosen version is still to be approved. A pinned version was chosen by a person.
+/// Returns the decision if the version needs approval. A pinned version is approved by its entry.
 pub(super) fn decide(
     inputs: &Inputs<'_>,
     wish: &Wish,
@@ -18,7 +18,7 @@ pub(super) fn decide(
     if !is_manual || is_approved || installed.wanted() == Some(version) {
         return None;
     }
-    // From the first version that had to wait on: newer ones do not put the end off.
+    // The deadline counts from the first version that waited: newer ones do not postpone it.
     let since = inputs.offered.get(&wish.name).copied().unwrap_or(inputs.now);
     let deadline = wish.upgrade.deadline_days.and_then(|days| after(since, days));
     if deadline.is_some_and(|deadline| deadline <= inputs.now) {

@@ -1,4 +1,4 @@
-//! What an upgrade waits for while nothing is wrong.
+//! Conditions that an upgrade waits for.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use jiff::Timestamp;
 
 use crate::maintenance::Window;
 
-/// What an upgrade waits for.
+/// The condition that an upgrade waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Awaited {
     /// Its maintenance window.
     Window {
-        /// The version to come.
+        /// The new version.
         version: String,
-        /// When it may.
+        /// The next window.
         window: Window,
     },
-    /// A person.
+    /// An approval by the user.
     Approval {
-        /// The version to come.
+        /// The new version.
         version: String,
-        /// Since when one has been asked.
+        /// When the upgrade began to wait.
         since: Timestamp,
-        /// When it comes all the same.
+        /// When the upgrade starts without approval.
         deadline: Option<Timestamp>,
     },
 }
 
 impl Awaited {
-    /// When the waiting ends by itself.
+    /// Returns when the upgrade no longer waits.
     pub(crate) fn until(&self) -> Option<Timestamp> {
         match self {
             Self::Window { window, .. } => Some(window.begin),

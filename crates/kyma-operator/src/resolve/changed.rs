@@ -1,11 +1,12 @@
-//! A ModuleTemplate that was deleted and created again under its name with other content: what runs stays as it is.
+//! Refuses a ModuleTemplate that was deleted and recreated under its name with other content: the installed version
+//! stays.
 
 use kyma_api::Reason;
 
 use super::{Inputs, Install, Installed, ModuleProblem};
 use crate::catalogue::Template;
 
-/// Why the template of an install is not followed: its version was installed with other content.
+/// Returns the reason if the version was installed from other content than the template has.
 pub(super) fn refused(
     inputs: &Inputs<'_>,
     installed: Option<&Installed>,

@@ -1,11 +1,11 @@
-//! What the end of a version's support changes: what runs stays, and nobody gets it anew.
+//! Deprecated versions: installed ones stay, new installations are refused.
 
 use jiff::Timestamp;
 use kyma_api::Reason;
 
 use super::{Decision, Inputs, Install, Installed, ModuleProblem, keep_version};
 
-/// The decision where a module is installed and the chosen version is deprecated by now.
+/// Returns the decision if the module is installed and the selected version is deprecated.
 pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Decision> {
     let problem = ModuleProblem::warning(Reason::VersionDeprecated, deprecated(inputs, install)?);
     Some(if installed.wanted() == Some(&*install.version) {
@@ -15,7 +15,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Insta
     })
 }
 
-/// Since when the chosen version is deprecated, and what to do instead.
+/// Returns the message about a deprecated version: its date and the suggested alternative.
 pub(super) fn deprecated(inputs: &Inputs<'_>, install: &Install) -> Option<String> {
     let listed = install.release.find(&install.version)?;
     let date = listed.deprecation_date.filter(|date| *date <= inputs.now)?;
@@ -24,7 +24,7 @@ pub(super) fn deprecated(inputs: &Inputs<'_>, install: &Install) -> Option<Strin
     Some(format!("version {version} of module {module} is deprecated since {date}: {advice}"))
 }
 
-/// When the chosen version will be deprecated.
+/// Returns when the selected version becomes deprecated.
 pub(super) fn due(inputs: &Inputs<'_>, install: &Install) -> Option<Timestamp> {
     install.release.find(&install.version)?.deprecation_date.filter(|date| *date > inputs.now)
 }

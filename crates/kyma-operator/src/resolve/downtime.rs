@@ -1,4 +1,4 @@
-//! An upgrade that needs downtime waits for a maintenance window; what is not installed yet never does (KLM 2.5).
+//! Upgrades with downtime, which wait for a maintenance window. First installations never wait (KLM 2.5).
 
 use jiff::SignedDuration;
 use kyma_api::{Reason, labels};
@@ -6,7 +6,7 @@ use kyma_api::{Reason, labels};
 use super::{Awaited, Decision, Inputs, Install, Installed, ModuleProblem, keep_version, kept};
 use crate::maintenance::{Runtime, Window};
 
-/// The decision where the chosen version may not be installed now.
+/// Returns the decision if the selected version may not be installed now.
 pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Decision> {
     let needs_window = install.template.spec.requires_downtime == Some(true);
     if !needs_window || inputs.skips_windows || installed.wanted() == Some(&*install.version) {

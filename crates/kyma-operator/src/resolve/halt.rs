@@ -1,4 +1,4 @@
-//! What a Pause of upgrades holds back.
+//! Upgrades that a Pause stops.
 
 use kyma_api::Reason;
 

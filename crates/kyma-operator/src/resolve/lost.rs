@@ -1,4 +1,4 @@
-//! What takes a module off its target whose component is gone.
+//! Removal of modules whose component is missing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::config::ConfigUids;
 use crate::lost::Lost;
 use crate::selection::Wish;
 
-/// The decision about a module that lost its component and is to go. Its template says which objects of users hold up
-/// a removal, so without it nothing is removed.
+/// Decides about a module to be removed that lost its component. Without its template, which names the objects of
+/// users that block a removal, nothing is removed.
 pub(crate) fn finish(catalogue: &Catalogue, lost: &Lost, reason: DeletionReason) -> Resolved {
     let interest = Interest {
         module: lost.module.clone(),

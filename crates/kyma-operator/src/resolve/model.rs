@@ -1,74 +1,74 @@
-//! A small model of the rules: which version of each module a Kyma ends with. It knows no types of the product, so that
-//! what it says can be held against the decisions and against the operator at work.
+//! Reference model of the rules: which version of each module a Kyma ends with. It uses no types of the product, so
+//! that tests can compare it with the decisions and with the running operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use semver::Version;
 use serde_json::{Value, json};
 
-// With their paths, because a test of its own has this file too.
+// With explicit paths, because another test includes this file too.
 #[path = "model/draw.rs"]
 pub(crate) mod draw;
 #[path = "model/pair.rs"]
 pub(crate) mod pair;
 
-/// Modules that sequences are about.
+/// Modules in the sequences.
 pub(crate) const MODULES: [&str; 2] = ["keda", "nats"];
-/// Versions that come to be, oldest first.
+/// Versions, oldest first.
 pub(crate) const VERSIONS: [&str; 5] = ["1.0.0", "1.1.0", "1.2.0-rc1", "1.2.0", "2.0.0"];
 /// Channels.
 pub(crate) const CHANNELS: [&str; 2] = ["regular", "fast"];
 
-/// What somebody does.
+/// An action of a user or an administrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// A user asks for a module, or asks differently.
+    /// A user selects a module, or changes the entry.
     Choose(&'static str, Choice),
-    /// A user takes it out.
+    /// A user removes the entry of a module.
     Disable(&'static str),
-    /// A user takes it over, or gives it back.
+    /// A user sets `managed` of a module.
     Manage(&'static str, bool),
-    /// A user says who decides about upgrades.
+    /// A user sets how upgrades of a module are approved.
     Upgrades(&'static str, Upgrades),
     /// A user changes the Kyma's channel.
     Follow(&'static str),
-    /// A module's channel moves.
+    /// A channel of a module points to another version.
     Move(&'static str, &'static str, &'static str),
-    /// A module loses a channel.
+    /// A channel of a module is removed.
     Close(&'static str, &'static str),
-    /// A template is there, or is not.
+    /// A template is created or deleted.
     Template(&'static str, &'static str, bool),
-    /// The release meta is there, or is not.
+    /// A release meta is created or deleted.
     Release(&'static str, bool),
-    /// A version is for beta testers only, or for everybody.
+    /// A version becomes beta or generally available.
     Beta(&'static str, &'static str, bool),
-    /// The Kyma is a beta tester, or is not.
+    /// The Kyma gets or loses the beta label.
     Tester(bool),
-    /// Upgrades pause, or go on.
+    /// A Pause of upgrades is created or deleted.
     Pause(bool),
-    /// The fleet's owner decides about a module's channel, or no longer.
+    /// A ModuleConfig sets a module's channel, or is deleted.
     Govern(&'static str, Option<&'static str>),
-    /// Users make objects of a module's kinds, or delete them.
+    /// Users create or delete objects of a module's kinds.
     Use(&'static str, bool),
-    /// The module's reconciler reports that the ordered version runs.
+    /// The module's reconciler reports the requested version as running.
     Report(&'static str),
-    /// The operator is started anew.
+    /// The operator restarts.
     Restart,
 }
 
-/// How a user asks for a module.
+/// How an entry selects a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// In the Kyma's channel.
+    /// By the Kyma's channel.
     Default,
-    /// In a channel of its own.
+    /// By a channel in the entry.
     Channel(&'static str),
-    /// In one version.
+    /// By a pinned version.
     Pin(&'static str),
 }
 
 impl Choice {
-    /// The channel that it follows.
+    /// Returns the channel that it follows.
     fn channel(self, default: &'static str) -> Option<&'static str> {
         match self {
             Self::Default => Some(default),
@@ -78,12 +78,12 @@ impl Choice {
     }
 }
 
-/// Who decides about upgrades of a module.
+/// How upgrades of a module are approved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upgrades {
-    /// Its channel.
+    /// Automatically.
     Automatic,
-    /// A person, who may have approved a version.
+    /// By the user, who may have approved a version.
     Manual(Option<&'static str>),
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// As it stands in a Kyma, under the module's name there.
+    /// Returns the entry as JSON, with the module's name in the Kyma.
     pub(crate) fn written(&self, name: &str) -> Value {
         let mut written = json!({ "name": name, "managed": self.managed });
         match self.choice {
@@ -113,7 +113,7 @@ impl Entry {
         written
     }
 
-    /// Whether a person has to be asked before this version is installed over another one.
+    /// Reports whether this version needs the user's approval before it replaces another one.
     fn asks(&self, choice: Choice, version: &str) -> bool {
         match (choice, self.upgrades) {
             (Choice::Pin(_), _) | (_, Upgrades::Automatic) => false,
@@ -122,7 +122,7 @@ impl Entry {
     }
 }
 
-/// A module that is installed.
+/// An installed module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Installed {
     pub(crate) ordered: &'static str,
@@ -131,14 +131,14 @@ pub(crate) struct Installed {
     pub(crate) leaving: bool,
 }
 
-/// A module that is installed and lost its component.
+/// An installed module that lost its component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) version: &'static str,
     pub(crate) channel: Option<&'static str>,
 }
 
-/// What is offered of a module.
+/// The catalogue's offer of a module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Offer {
     pub(crate) released: bool,
@@ -148,13 +148,13 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// A release meta has a channel, or there is none.
+    /// Reports whether the release meta exists and has a channel.
     pub(crate) fn is_there(&self) -> bool {
         self.released && !self.channels.is_empty()
     }
 }
 
-/// What users choose.
+/// The user's selection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) channel: &'static str,
@@ -162,7 +162,7 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// Somebody chooses; other actions change nothing here.
+    /// Applies an action of a user; ignores all others.
     fn act(&mut self, action: Action) {
         match action {
             Action::Choose(module, choice) => {
@@ -181,13 +181,13 @@ impl Chosen {
         }
     }
 
-    /// The entries as they stand in a Kyma, with the names that modules have there.
+    /// Returns the entries as JSON, with the names of modules in the Kyma.
     pub(crate) fn written(&self, name: impl Fn(&str) -> String) -> Vec<Value> {
         self.entries.iter().map(|(module, entry)| entry.written(&name(module))).collect()
     }
 }
 
-/// Everything that matters.
+/// State of the model.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) chosen: Chosen,
@@ -201,7 +201,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Both modules are offered in 1.0.0 (regular) and 1.1.0 (fast), and nobody asks for any.
+    /// Creates a model that offers both modules in 1.0.0 (regular) and 1.1.0 (fast), without entries.
     pub(crate) fn new() -> Self {
         let offer = Offer {
             released: true,
@@ -221,13 +221,13 @@ impl World {
         }
     }
 
-    /// Somebody does something, and everything comes to rest.
+    /// Applies an action and all its consequences.
     pub(crate) fn act(&mut self, action: Action) {
         self.change(action);
         self.rest();
     }
 
-    /// What is different at once.
+    /// Applies the direct change.
     fn change(&mut self, action: Action) {
         self.chosen.act(action);
         match action {
@@ -252,14 +252,14 @@ impl World {
         }
     }
 
-    /// What follows from how things are.
+    /// Applies the consequences for all modules.
     fn rest(&mut self) {
         for module in MODULES {
             self.settle(module);
         }
     }
 
-    /// Somebody deletes a component, which is no order: everything stays on the target.
+    /// Deletes a component, which is not a deletion request: everything stays on the target.
     fn lose(&mut self, module: &'static str) {
         if let Some(Installed { ordered: version, channel, .. }) = self.installed.remove(module) {
             self.lost.insert(module, Lost { version, channel });
@@ -287,7 +287,7 @@ impl World {
         }
     }
 
-    /// What nobody asks for goes, once nobody uses it; until then it follows its channel.
+    /// Removes a module without an entry once its objects are unused; until then it follows its channel.
     fn leave(&self, module: &str, held: Installed) -> Option<Installed> {
         if !self.used.contains(module) {
             return None;
@@ -299,7 +299,7 @@ impl World {
         Some(Installed { ordered, leaving: true, ..held })
     }
 
-    /// What nobody asks for and has no component gets one that is to go, if it is known what that may remove.
+    /// Creates a component with a deletion request for a lost module without an entry, if its template is known.
     fn finish(&mut self, module: &'static str) -> Option<Installed> {
         let Lost { version, channel } = *self.lost.get(module)?;
         let offer = self.offers.get(module).filter(|offer| offer.is_there())?;
@@ -313,11 +313,11 @@ impl World {
     fn have(&mut self, module: &'static str, entry: Entry, held: Option<Installed>) -> Option<Installed> {
         let choice = self.governed.get(module).map_or(entry.choice, |channel| Choice::Channel(channel));
         let target = self.target(module, choice);
-        // Its removal is taken back: everything stays on the target, for the next one to take over.
+        // The deletion request is withdrawn: everything stays on the target, for the next component to adopt.
         let held = held.filter(|held| !held.leaving);
         let Some(held) = held else {
             if target.is_none() {
-                // All that is told of it then.
+                // The status then reports only the channel.
                 let channel = choice.channel(self.chosen.channel);
                 self.lost.entry(module).and_modify(|lost| lost.channel = channel);
             }
@@ -338,7 +338,7 @@ impl World {
         })
     }
 
-    /// The version that the choice leads to, if it may be had.
+    /// Returns the version that the entry selects, if it is permitted.
     fn target(&self, module: &str, choice: Choice) -> Option<Target> {
         let offer = self.offers.get(module).filter(|offer| offer.is_there())?;
         let (version, channel) = match choice {
@@ -350,7 +350,7 @@ impl World {
         (is_visible && offer.templates.contains(version)).then_some(Target { version, channel })
     }
 
-    /// Never below what runs; other versions than the ordered one only while nobody pauses upgrades.
+    /// Reports whether the version may replace the installed one: no downgrade, and no other version during a Pause.
     fn may_replace(&self, held: &Installed, next: &str) -> bool {
         let version = |text: &str| Version::parse(text).ok();
         let is_lower = version(next) < version(held.running.unwrap_or(held.ordered));

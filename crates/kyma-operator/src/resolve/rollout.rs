@@ -1,4 +1,4 @@
-//! A module whose release asks for a staged rollout, which this version does not carry out: what runs keeps its version.
+//! Releases with a staged rollout, which this version does not implement: the installed version stays.
 
 use kyma_api::Reason;
 

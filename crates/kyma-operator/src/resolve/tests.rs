@@ -23,7 +23,7 @@ mod labels;
 mod pairs;
 mod sequences;
 
-/// The moment for which every case is decided.
+/// The time of all decisions.
 const NOW: &str = "2026-06-01T00:00:00Z";
 
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ struct Case {
     policy: PolicyCase,
     #[serde(default)]
     halted: Option<String>,
-    /// The maintenance policy; absent: none was found.
+    /// The maintenance policy; absent if the file does not exist.
     #[serde(default)]
     maintenance: Option<Value>,
     #[serde(default)]
@@ -363,7 +363,7 @@ fn i63_to_i65_every_case_of_the_specification_holds() {
     assert!(count > 30, "the specification lost cases");
 }
 
-/// Decides about modules as a user writes them.
+/// Decides about modules from entries as JSON.
 fn decided(
     offered: &str,
     modules: &str,

@@ -1,4 +1,4 @@
-//! Is it an upgrade? Judged by full semantic versioning against the version that runs.
+//! Upgrade check by semantic versioning, against the running version.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use semver::Version;
 
 use super::{Install, Installed, ModuleProblem};
 
-/// Orders two versions by precedence (build metadata does not count); none where one is not a version.
+/// Compares two versions by precedence, without build metadata. Returns `None` if one is not a version.
 pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
     let (a, b) = (Version::parse(a).ok()?, Version::parse(b).ok()?);
     Some(a.cmp_precedence(&b))

@@ -1,4 +1,4 @@
-//! One entry of `spec.modules`, judged again with the compiled rules of the schema.
+//! Validates an entry of `spec.modules` with the compiled rules of the schema.
 
 use kyma_api::patterns::is_channel;
 use kyma_api::{KymaModule, limits};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Wish;
 
-/// Reads an entry; none where it is no object with a usable name.
+/// Reads an entry. Returns `None` if it is no object with a valid name.
 pub(super) fn read(entry: &Value) -> Option<Wish> {
     let name = entry.get("name")?.as_str().filter(|name| is_module(name))?.to_owned();
     let mut wish = Wish::of(name);
@@ -51,7 +51,8 @@ fn fill(wish: &mut Wish, module: KymaModule) {
     wish.upgrade = module.upgrade.unwrap_or_default();
 }
 
-/// Letters, digits, dashes, underscores and dots, at most 63, with a letter or digit at both ends.
+/// Reports whether the text is a label value: letters, digits, dashes, underscores and dots, at most 63, with a
+/// letter or digit at both ends.
 fn is_label_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_outer = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -61,7 +62,7 @@ fn is_label_value(text: &str) -> bool {
         && is_outer(text.bytes().next_back())
 }
 
-/// A name that an object can have: lower case letters, digits, dashes; at most 64.
+/// Reports whether the text is an object name: lower case letters, digits, dashes; at most 64.
 fn is_module(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     !text.is_empty()

@@ -1,4 +1,4 @@
-//! The choice of a Kyma that lost both its own record and the target's Kyma: every module that has a component. Pure.
+//! Recovers the choice of a Kyma that lost its own record and the target's Kyma: every module with a component. Pure.
 
 use kyma_api::{KymaModule, ResourcePolicy, Selection};
 use serde::Deserialize;
@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::DEFAULT_CHANNEL;
 
-/// Returns the choice that selects every module with a component, as the components' specs tell it. What they do not
-/// tell is taken from the hub's initial set.
+/// Returns the choice that selects every module with a component, from the components' specs. Other fields come from
+/// the hub's initial set.
 pub(crate) fn recovered<'a>(initial: &Selection, specs: impl IntoIterator<Item = &'a Value>) -> Selection {
     let channel = initial.channel.as_deref().filter(|channel| !channel.is_empty()).unwrap_or(DEFAULT_CHANNEL);
     let modules = specs.into_iter().filter_map(|spec| entry(initial, channel, spec)).collect();

@@ -1,4 +1,4 @@
-//! What has to be on a target before its Kyma can be: the namespace and our CRD.
+//! Prerequisites of the target's Kyma: the namespace and the CRD.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +17,21 @@ use crate::resolve::compare;
 use crate::state::State;
 use crate::{BIRTH_MANAGER, FIELD_MANAGER};
 
-/// Labels that the target's namespace has under KLM: other parts of Kyma look at them.
+/// Labels of the target's namespace under KLM, which other parts of Kyma read.
 const NAMESPACE_LABELS: [(&str, &str); 3] = [
     (labels::MANAGED_BY, labels::MANAGED_BY_KYMA),
     ("istio-injection", "enabled"),
     ("namespaces.warden.kyma-project.io/validate", "enabled"),
 ];
 
-/// Namespace and CRD. Tells how many of them had to be written.
+/// Ensures namespace and CRD. Returns how many of them were written.
 pub(super) async fn prepare(state: &State, kyma: &Kyma, target: &Target) -> Result<usize, Error> {
     let namespace = namespace(target, &state.runtime.settings.target_namespace).await?;
     let crd = crd(kyma, target).await?;
     Ok(usize::from(namespace) + usize::from(crd))
 }
 
-/// Ensures the namespace: made if it is missing, labelled if a label is. True if it had to be.
+/// Ensures the namespace and its labels. Returns true if it was written.
 pub(super) async fn namespace(target: &Target, name: &str) -> Result<bool, Error> {
     let api: Api<Namespace> = Api::all(target.client());
     let set: BTreeMap<&str, &str> = NAMESPACE_LABELS.into_iter().collect();
@@ -57,8 +57,8 @@ pub(super) async fn namespace(target: &Target, name: &str) -> Result<bool, Error
         .map_err(failed)
 }
 
-/// Installs or updates our Kyma CRD, unless a newer operator did. True if it had to be. Whether the kind is served
-/// yet is for the watch to tell that follows.
+/// Installs or updates the Kyma CRD, unless a newer operator did. Returns true if it was written. The following watch
+/// shows whether the kind is served.
 async fn crd(kyma: &Kyma, target: &Target) -> Result<bool, Error> {
     let wanted = wanted_crd(kyma);
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What is held of an open session.
+//! State of an open session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,28 +7,29 @@ use std::time::{Duration, Instant};
 use kyma_api::{SecretKeyRef, TargetIdentity};
 use kyma_targets::Target;
 
-/// Share of the resync after which a session is opened anew; less than what the resync is shortened by at random.
+/// Share of the resync after which a session is opened again. Less than the resync's random reduction, so that the
+/// resync finds it expired.
 const VERIFY_AT: f64 = 0.8;
 
 /// An open session.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
-    /// The access Secret it goes through.
+    /// The access Secret.
     pub(crate) access: SecretKeyRef,
-    /// The target; written to only as long as it is this hub's.
+    /// The target; every write checks that this hub still owns it.
     pub(crate) target: Target,
-    /// What the hub recorded about it.
+    /// The identity recorded on the hub.
     pub(crate) identity: TargetIdentity,
-    /// Whether nothing was ordered yet in the turn that it has.
+    /// Whether no change was requested yet in the present turn.
     pub(super) unused_turn: Arc<AtomicBool>,
-    /// When it was opened.
+    /// When the session was opened.
     pub(crate) opened: Instant,
-    /// The connection that was proven.
+    /// The connection whose identity was verified.
     pub(super) connection: u64,
 }
 
 impl Session {
-    /// Something was ordered.
+    /// Records that a change was requested.
     pub(crate) fn turn_is_used(&self) {
         self.unused_turn.store(false, Ordering::Relaxed);
     }
@@ -37,7 +38,7 @@ impl Session {
         self.unused_turn.load(Ordering::Relaxed)
     }
 
-    /// Whether what was proven and prepared when it was opened may still be relied on.
+    /// Reports whether the checks made when the session was opened are still valid.
     pub(super) fn is_fresh(&self, resync: Duration) -> bool {
         self.connection == self.target.connection() && self.opened.elapsed() < resync.mul_f64(VERIFY_AT)
     }

@@ -1,5 +1,5 @@
-//! Before a change is ordered for a target, it is on record that it is this hub's turn: on the hub first, then in the
-//! target's stamp. A copy of the hub that lacks the record writes nothing there from then on.
+//! Records the turn before a change is requested for a target: on the hub first, then in the target's stamp. From
+//! then on a restored copy of the hub without this record may not write to the target.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,11 +16,10 @@ use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::state::State;
 
-/// Where a Kyma has it on record.
+/// Path of the turn in a Kyma.
 const TURN: &str = "/status/target/turn";
 
-/// Takes the next turn, unless nothing was ordered yet in the one that was taken last. Gives the Kyma that has it on
-/// record and the session that goes on with it.
+/// Takes the next turn, unless no change was requested in the present one. Returns the updated Kyma and session.
 pub(crate) async fn take(
     state: &State,
     kyma: &Arc<Kyma>,
@@ -30,7 +29,7 @@ pub(crate) async fn take(
     let found = target.identify_anew().await?;
     let stamp = ours(state, kyma, session, &found).await?;
     let (recorded, stamped) = (recorded_of(kyma).turn, stamp.turn.clone());
-    // To a target whose Kyma is going no stamp is brought: who has just cleaned it would have to do so again.
+    // No stamp is written to a target whose Kyma is being deleted: it would have to be removed again.
     let is_cleaned = kyma.metadata.deletion_timestamp.is_some() && found.stamp.is_none();
     let is_unused = session.has_unused_turn() && recorded.is_some() && recorded == stamped;
     if is_cleaned || is_unused {
@@ -47,7 +46,7 @@ pub(crate) async fn take(
     Ok((kyma, taken))
 }
 
-/// With the session as it is now, unless it ended meanwhile.
+/// Replaces the session, unless it ended meanwhile.
 fn go_on(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) {
     if let Some(held) = state.sessions().get_mut(&KymaKey::of(kyma)).filter(|held| Arc::ptr_eq(held, before))
     {
@@ -55,7 +54,7 @@ fn go_on(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) 
     }
 }
 
-/// The stamp as this hub may change it.
+/// Returns the stamp if this hub may change it.
 async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &Found) -> Result<Stamp, Failure> {
     let fence = fence_of(&state.runtime, kyma, &session.identity);
     match session.target.judge(&fence, found).await? {
@@ -66,7 +65,7 @@ async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &Found) -> R
     }
 }
 
-/// Provided that the hub has the turn on record that we know of: it may have been restored from a backup meanwhile.
+/// Writes the turn if the hub has the expected one: it may have been restored from a backup meanwhile.
 async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc<Kyma>, Error> {
     let key = KymaKey::of(kyma);
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
@@ -82,7 +81,7 @@ async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc
     let patch = steps.map_err(|source| Error::Compose { what: "the record of a turn", source })?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let written = api.patch_status(&key.name, &params, &Patch::<()>::Json(patch)).await.map_err(failed)?;
-    // An older CRD drops the field: no stamp may be further than the hub can ever be.
+    // An older CRD drops the field: the stamp must not get ahead of what the hub can record.
     if recorded_of(&written).turn.map(|turn| turn.to_string()) != next.turn {
         return Err(Error::KeepTurn { kyma: key });
     }

@@ -1,4 +1,4 @@
-//! The entries that are kept of Kymas.
+//! Tests that no entries of deleted Kymas remain.
 
 use clap::Parser;
 use kyma_sdk::testing::unconnected_runtime;
@@ -15,7 +15,7 @@ struct Line {
     args: KymaArgs,
 }
 
-/// A state without a hub, and the trigger of its Kymas.
+/// Returns a state without a hub, and the trigger of its Kymas.
 pub(crate) fn unconnected() -> (State, Trigger<ObjectRef<Kyma>>) {
     let runtime = unconnected_runtime(OPERATOR).unwrap();
     let metrics = KymaMetrics::new(&runtime.process.metrics, false).unwrap();
@@ -27,7 +27,7 @@ pub(crate) fn unconnected() -> (State, Trigger<ObjectRef<Kyma>>) {
     (State::new(runtime, args, triggers, watches, metrics), trigger)
 }
 
-/// Kymas with the names of their access Secrets.
+/// Returns Kymas with the names of their access Secrets.
 pub(crate) fn kymas(count: usize) -> Vec<(KymaKey, String)> {
     let of = |number| (KymaKey::new("kcp-system", format!("kyma-{number}")), format!("access-{number}"));
     (0..count).map(of).collect()

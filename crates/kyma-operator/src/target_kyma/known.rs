@@ -1,4 +1,4 @@
-//! What is known of the targets' Kymas, from watches and from what our own writes returned.
+//! Tracks the targets' Kymas by watch events and results of writes.
 
 use std::collections::HashMap;
 
@@ -6,48 +6,48 @@ use kyma_sdk::KymaKey;
 
 use super::TargetKyma;
 
-/// What is known of a target's Kyma.
+/// State of a target's Kyma.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Remote {
-    /// It is not there.
+    /// It does not exist.
     Absent,
-    /// It is there.
+    /// It exists.
     Present(Box<TargetKyma>),
 }
 
-/// The targets' Kymas by those on the hub.
+/// The targets' Kymas, by Kyma on the hub.
 #[derive(Debug, Default)]
 pub(crate) struct Remotes(HashMap<KymaKey, Held>);
 
 #[derive(Debug)]
 struct Held {
     remote: Remote,
-    /// The resourceVersion up to which the watch has told everything.
+    /// resourceVersion up to which the watch has delivered all events.
     told: u64,
 }
 
 impl Remotes {
-    /// None before the first list.
+    /// Returns the state; `None` before the first list.
     pub(crate) fn get(&self, kyma: &KymaKey) -> Option<Remote> {
         self.0.get(kyma).map(|held| held.remote.clone())
     }
 
-    /// It was listed, or was not in a list of this resourceVersion: it is so, even where resourceVersions went back
-    /// with a target that was restored, or that lied. False if that is no news.
+    /// Records the result of a list with this resourceVersion. A list is authoritative, even if a restored or
+    /// malicious target has lower resourceVersions. Returns false if nothing changed.
     pub(crate) fn listed(&mut self, kyma: &KymaKey, seen: Option<TargetKyma>, told: u64) -> bool {
         let remote = seen.map_or(Remote::Absent, |seen| Remote::Present(Box::new(seen)));
         let before = self.0.insert(kyma.clone(), Held { remote: remote.clone(), told });
         before.is_none_or(|before| before.remote != remote)
     }
 
-    /// The watch shows it. False if that is no news.
+    /// Records a watch event. Returns false if nothing changed.
     pub(crate) fn saw(&mut self, kyma: &KymaKey, seen: TargetKyma) -> bool {
         let Some(held) = self.0.get_mut(kyma) else { return false };
         held.told = held.told.max(seen.resource_version);
         held.take(seen)
     }
 
-    /// The watch shows its end, in the state that it had. False if that is no news.
+    /// Records a DELETE event with the last state. Returns false if nothing changed.
     pub(crate) fn ended(&mut self, kyma: &KymaKey, last: &TargetKyma) -> bool {
         let Some(held) = self.0.get_mut(kyma) else { return false };
         held.told = held.told.max(last.resource_version);
@@ -60,8 +60,8 @@ impl Remotes {
         }
     }
 
-    /// A write of ours returned it. What the watch has told since counts more: somebody may have deleted it before
-    /// the answer came, and no second event would tell.
+    /// Records the result of a write. Later watch events take precedence: the Kyma may have been deleted before the
+    /// response, without another event.
     pub(crate) fn wrote(&mut self, kyma: &KymaKey, seen: TargetKyma) {
         if let Some(held) = self.0.get_mut(kyma)
             && held.told < seen.resource_version
@@ -70,7 +70,7 @@ impl Remotes {
         }
     }
 
-    /// Nothing is known until the next list.
+    /// Removes the state until the next list.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         self.0.remove(kyma);
     }

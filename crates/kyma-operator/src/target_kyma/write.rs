@@ -1,4 +1,4 @@
-//! Writing the target's Kyma: birth, our labels, the status.
+//! Writes the target's Kyma: creation, labels and status.
 
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource};
@@ -14,7 +14,8 @@ use crate::session::Session;
 use crate::state::State;
 use crate::{BIRTH_MANAGER, FIELD_MANAGER};
 
-/// Makes the target's Kyma from a choice of modules. Ours only at birth: later the spec is the user's.
+/// Creates the target's Kyma from a choice of modules. The operator owns the spec only on creation; later it is the
+/// user's.
 pub(crate) async fn give_birth(
     state: &State,
     kyma: &Kyma,
@@ -28,7 +29,7 @@ pub(crate) async fn give_birth(
     let object: DynamicObject = serde_json::from_value(body)
         .map_err(|source| Error::Compose { what: "the target's Kyma", source })?;
     let created = match create_new(&api(state, session), BIRTH_MANAGER, &object).await {
-        // The watch was late: somebody has made it meanwhile.
+        // The Kyma was created meanwhile; the watch has not delivered it yet.
         Err(error) if is_conflict(&error) => api(state, session).get(NAME).await,
         Ok(created) => {
             events::born(state, kyma);
@@ -42,7 +43,7 @@ pub(crate) async fn give_birth(
     Ok(remote)
 }
 
-/// Puts our labels and annotations and the hub's status on the target's Kyma, where they differ.
+/// Writes labels, annotations and the hub's status to the target's Kyma if they differ.
 pub(crate) async fn show(
     state: &State,
     kyma: &Kyma,
@@ -85,8 +86,8 @@ fn api(state: &State, session: &Session) -> Api<DynamicObject> {
     Api::namespaced_with(session.target.client(), &state.runtime.settings.target_namespace, &resource)
 }
 
-/// What a write returned is known at once; the watch brings the same later. A choice that somebody made meanwhile,
-/// or a mark that he took off, is in it too: that is left to the watch, which wakes the Kyma.
+/// Records the result of a write before the watch delivers it. If it contains changes of other writers to the
+/// selection or labels, only the watch records it, which requeues the Kyma.
 fn wrote(state: &State, kyma: &Kyma, before: &TargetKyma, object: &DynamicObject) {
     let Some(now) = TargetKyma::of(object) else { return };
     if now.spec == before.spec && now.terminating == before.terminating && is_marked(&now, kyma) {

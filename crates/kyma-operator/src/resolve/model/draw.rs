@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use super::pair::{Access, Deed, Meddling, Side};
 use super::{Action, CHANNELS, Choice, MODULES, Upgrades, VERSIONS};
 
-// Mostly about one, so that actions meet.
+// Prefers one module, so that actions interact.
 fn module() -> impl Strategy<Value = &'static str> {
     prop_oneof![4 => Just(MODULES[0]), 1 => Just(MODULES[1])]
 }
 
-/// One action of any kind, those of users more often.
+/// Generates an action; actions of users more often.
 pub(crate) fn action() -> impl Strategy<Value = Action> {
     let version = || prop::sample::select(&VERSIONS[..]);
     let channel = || prop::sample::select(&CHANNELS[..]);
@@ -41,7 +41,7 @@ pub(crate) fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Something that happens to a Kyma and its target; nothing that concerns the hub as a whole.
+/// Generates an event of a Kyma and its target, none of the whole hub.
 pub(crate) fn deed() -> impl Strategy<Value = Deed> {
     let access = prop::sample::select(vec![Access::First, Access::Second, Access::Wrong, Access::Missing]);
     let meddling =

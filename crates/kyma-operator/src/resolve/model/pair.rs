@@ -1,30 +1,30 @@
-//! The model of a hub and a target that is a cluster of its own: who may write, and what is to be, while one of them is
-//! out of reach and after it went back to a backup.
+//! Model of a hub and a remote target while one of them is unreachable or restored from a backup: which of them may
+//! write, and the expected state.
 
 use std::collections::BTreeSet;
 
 use super::{Action, Chosen, Entry, Installed, MODULES, World, put};
 
-/// What happens.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// Somebody does something; users do it on the target.
+    /// An action; those of users happen on the target.
     Act(Action),
-    /// The network between the two is whole, or broken.
+    /// The network between hub and target works or fails.
     Network(bool),
-    /// The access Secret becomes another one.
+    /// The access Secret changes.
     Access(Access),
-    /// Somebody deletes the target's Kyma.
+    /// The target's Kyma is deleted.
     Forget,
-    /// Somebody deletes a module's component.
+    /// A module's component is deleted.
     Lose(&'static str),
-    /// Somebody edits what is the operator's to write.
+    /// Fields that the operator owns are edited.
     Meddle(Meddling),
-    /// A backup is made; there is one of each side.
+    /// A backup is made; each side has one.
     Save(Side),
     /// The backup is restored.
     GoBack(Side),
-    /// A person says that this hub is the one to go on.
+    /// A user confirms that this hub is to continue.
     Adopt,
 }
 
@@ -35,42 +35,41 @@ pub(crate) enum Side {
     Target,
 }
 
-/// What the access Secret leads to.
+/// The kind of access Secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// The target, with one token or the other.
+    /// Leads to the target, with one of two tokens.
     First,
     Second,
-    /// It has a token that the target does not know.
+    /// Has a token that the target refuses.
     Wrong,
-    /// There is none.
+    /// Does not exist.
     Missing,
 }
 
-/// What somebody edits.
+/// The edited object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meddling {
     /// Labels and annotations of the target's Kyma.
     Marks,
-    /// Its status.
+    /// Status of the target's Kyma.
     Status,
-    /// What a module's component is to do when it is deleted: an order that nobody gave.
+    /// Deletion policy of a module's component.
     Order(&'static str),
 }
 
-/// How the two stand to each other.
+/// Relation between hub and target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contact {
     /// The hub decides and writes.
     Open,
-    /// It cannot get there.
+    /// The hub cannot reach the target.
     None,
-    /// The target got orders that the hub does not know of: a person has to say which is right.
+    /// The target has a turn that the hub does not know: a user has to decide.
     Refused,
 }
 
-/// Counts orders; who takes the target over begins anew in the next epoch. Two hubs that count alike have drawn another
-/// mark.
+/// Counts changes. Taking over a target begins a new epoch. Two hubs with equal counts differ by a random mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Turn {
     epoch: u32,
@@ -85,34 +84,34 @@ impl Turn {
     }
 }
 
-/// What is on the hub: also what it last saw of the target.
+/// State of the hub, including the last observed state of the target.
 #[derive(Debug, Clone)]
 pub(crate) struct Hub {
     pub(crate) world: World,
     pub(crate) access: Access,
-    /// Modules whose component says that it is to go, and nobody ordered that.
+    /// Modules whose component was edited to be removed without a request of the operator.
     edited: BTreeSet<&'static str>,
     turn: Turn,
 }
 
 impl Hub {
-    /// Whether the module has a component as the operator left it, and not to go.
+    /// Reports whether the module has an unedited component that is not to be removed.
     pub(crate) fn has(&self, module: &str) -> bool {
         let is_installed = |held: &Installed| !held.leaving && !self.edited.contains(module);
         self.world.installed.get(module).is_some_and(is_installed)
     }
 }
 
-/// What is on the target.
+/// State of the target.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// Its Kyma; somebody may have deleted it.
+    /// Its Kyma, unless it was deleted.
     pub(crate) chosen: Option<Chosen>,
     pub(crate) used: BTreeSet<&'static str>,
     turn: Turn,
 }
 
-/// Hub and target.
+/// The hub, the target and their backups.
 #[derive(Debug, Clone)]
 pub(crate) struct Pair {
     pub(crate) hub: Hub,
@@ -120,12 +119,12 @@ pub(crate) struct Pair {
     pub(crate) is_connected: bool,
     saved_hub: Option<Hub>,
     saved_target: Option<Target>,
-    /// Marks that were drawn.
+    /// Number of marks used.
     drawn: u32,
 }
 
 impl Pair {
-    /// Both know each other, and nobody asks for anything.
+    /// Creates a pair that is connected, without entries.
     pub(crate) fn new() -> Self {
         let (world, turn) = (World::new(), Turn::default());
         Self {
@@ -138,7 +137,7 @@ impl Pair {
         }
     }
 
-    /// Something happens, and everything comes to rest.
+    /// Applies an event and all its consequences.
     pub(crate) fn act(&mut self, deed: Deed) {
         match deed {
             Deed::Act(action) => self.change(action),
@@ -155,7 +154,7 @@ impl Pair {
                     self.hub.edited.insert(module);
                 }
             }
-            // It is put right, which is no order.
+            // The operator restores these fields, which is not a request.
             Deed::Meddle(Meddling::Marks | Meddling::Status) => {}
             Deed::Save(Side::Hub) => self.saved_hub = Some(self.hub.clone()),
             Deed::Save(Side::Target) => self.saved_target = Some(self.target.clone()),
@@ -178,7 +177,7 @@ impl Pair {
         }
     }
 
-    /// Whether there is a backup.
+    /// Reports whether there is a backup.
     pub(crate) fn has_saved(&self, side: Side) -> bool {
         match side {
             Side::Hub => self.saved_hub.is_some(),
@@ -189,7 +188,7 @@ impl Pair {
     fn change(&mut self, action: Action) {
         match action {
             Action::Use(module, is) => put(&mut self.target.used, module, is),
-            // Components' reconcilers get no further than we do.
+            // Reconcilers of components cannot reach the target either.
             Action::Report(_) if self.contact() != Contact::Open => {}
             action if action.is_choice() => {
                 if let Some(chosen) = &mut self.target.chosen {
@@ -200,17 +199,17 @@ impl Pair {
         }
     }
 
-    /// Only who reaches the target and knows of all its orders decides anything.
+    /// Decides only if the hub reaches the target and knows all its turns.
     fn pass(&mut self) {
         if self.contact() != Contact::Open {
             return;
         }
-        // It went back to before it was taken over.
+        // The target was restored to a state before the takeover.
         if self.target.turn.epoch < self.hub.turn.epoch {
             self.target.turn = self.hub.turn;
         }
         let world = &mut self.hub.world;
-        // One that is gone starts from the last choice that was seen.
+        // A deleted Kyma is recreated from the last observed selection.
         world.chosen = self.target.chosen.get_or_insert_with(|| world.chosen.clone()).clone();
         world.used.clone_from(&self.target.used);
         let before = world.clone();
@@ -224,7 +223,7 @@ impl Pair {
         }
     }
 
-    /// It is on record on both sides that something is ordered.
+    /// Records a change on both sides before it is made.
     fn take_turn(&mut self) {
         self.drawn += 1;
         let count = self.hub.turn.count.max(self.target.turn.count) + 1;
@@ -232,7 +231,7 @@ impl Pair {
         (self.hub.turn, self.target.turn) = (turn, turn);
     }
 
-    /// Nobody who knows less may write there any more.
+    /// Begins a new epoch, so that a hub with older knowledge may no longer write.
     fn adopt(&mut self) {
         if self.contact() == Contact::Refused {
             let epoch = self.hub.turn.epoch.max(self.target.turn.epoch) + 1;
@@ -242,13 +241,13 @@ impl Pair {
     }
 }
 
-/// Whether something was ordered. Letting go of a module with all that is there is no order.
+/// Reports whether a change was requested. Deleting a component that leaves everything in place is not a request.
 fn is_ordered(module: &str, before: &World, after: &World) -> bool {
     let entry = after.chosen.entries.get(module);
     match (before.installed.get(module), after.installed.get(module)) {
         (held, Some(now)) => held.map(Installed::order) != Some(now.order()),
         (Some(held), None) => match entry {
-            // The end of a removal that was ordered before.
+            // The end of a removal that was requested before.
             None => !held.leaving,
             Some(Entry { managed, .. }) => *managed,
         },
@@ -259,14 +258,14 @@ fn is_ordered(module: &str, before: &World, after: &World) -> bool {
 }
 
 impl Installed {
-    /// All of it that is ordered.
+    /// Returns the requested fields of a component.
     fn order(&self) -> (&'static str, Option<&'static str>, bool) {
         (self.ordered, self.channel, self.leaving)
     }
 }
 
 impl Action {
-    /// Whether it is what users write into their Kyma.
+    /// Reports whether it changes the user's selection.
     fn is_choice(self) -> bool {
         matches!(
             self,

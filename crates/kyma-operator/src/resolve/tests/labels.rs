@@ -1,4 +1,4 @@
-//! Who may have a version that is beta or internal: KLM's two tables.
+//! Visibility of beta and internal versions, by KLM's two tables.
 
 use kyma_api::labels;
 
@@ -55,7 +55,7 @@ fn i06_to_i21_each_label_of_a_module_has_to_be_on_the_kyma() {
     assert_eq!(wrong_rows(&rows), [""; 0]);
 }
 
-/// KLM's row i96 expects what i102 excludes, of the same labels; it passes there because it looks too early.
+/// KLM's row i96 expects what i102 excludes for the same labels; it passes in KLM because that test does not wait.
 #[test]
 fn i93_to_i109_each_label_of_a_template_has_to_be_on_the_kyma() {
     let rows: [Row; 17] = [

@@ -1,4 +1,4 @@
-//! Random sequences of what happens to a hub and a target apart, judged and decided here and by the model.
+//! Compares decisions with the model, for random sequences of events on a hub and a remote target.
 
 use kyma_targets::{Claim, Found, KymaId, Mismatch, Recorded, Stamp, Turn, Verdict, adopt, compare};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use super::*;
 
 const TARGET: &str = "target";
 
-/// What is on the hub.
+/// State of the hub.
 #[derive(Debug, Clone)]
 struct Near {
     hub: Hub,
@@ -19,7 +19,7 @@ struct Near {
     edited: BTreeSet<&'static str>,
 }
 
-/// Both sides as operators have them.
+/// Hub and target in the product's types.
 struct Real {
     near: Near,
     stamp: Option<Stamp>,
@@ -39,7 +39,7 @@ impl Real {
         Found { target_uid: TARGET.to_owned(), stamp: self.stamp.clone(), stamp_version: None }
     }
 
-    /// What happens on either side, apart from what users choose and what is offered, which the model keeps.
+    /// Applies an event, apart from selections and offers, which the model keeps.
     fn happens(&mut self, deed: Deed, before: &Pair) {
         match deed {
             Deed::Act(Action::Report(module)) if before.contact() == Contact::Open => {
@@ -64,7 +64,7 @@ impl Real {
         }
     }
 
-    /// A pass, if the target is this hub's. Tells whether it was.
+    /// Runs a pass if this hub may write to the target. Returns whether it did.
     fn pass(&mut self, world: &World) -> bool {
         let write = match compare(&claim(), &self.near.recorded, &self.found()) {
             Verdict::Match { write } => write,
@@ -101,7 +101,7 @@ fn claim() -> Claim {
     Claim { hub_uid: text("hub"), kyma: Some(kyma), operator: text("kyma-operator"), version: text("1.0.0") }
 }
 
-/// Something that happens to a Kyma and its target, or to the hub.
+/// Generates an event of a Kyma, its target or the hub.
 fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
         12 => draw::deed(),

@@ -1,28 +1,28 @@
-//! Random sequences of what users and operators do, decided here and by the model.
+//! Compares decisions with the model, for random sequences of actions.
 
 use proptest::prelude::*;
 
 use super::super::model::{self, Action, World, draw};
 use super::*;
 
-/// What the decisions make of the model's world, as far as it is on the hub.
+/// The hub's objects that result from the decisions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hub {
     installed: BTreeMap<String, Installed>,
     lost: Vec<Lost>,
-    /// Whether anything was ordered since that was asked last.
+    /// Whether a change was requested since [`Self::has_ordered`] was last called.
     has_ordered: bool,
 }
 
 impl Hub {
-    /// Passes and the components' reconcilers, until nothing changes.
+    /// Runs passes and reconcilers until nothing changes.
     pub(super) fn settle(&mut self, world: &World) {
         for _ in 0..8 {
             let before = self.installed.clone();
             for resolved in self.decide(world) {
                 self.carry_out(&resolved);
             }
-            // A component that is to go goes once nobody uses its module; one that is recalled goes and is made anew.
+            // A component is deleted once its module is unused; a withdrawn removal deletes and recreates it.
             self.installed
                 .retain(|module, installed| !installed.leaving || world.used.contains(module.as_str()));
             if self.installed == before {
@@ -66,7 +66,7 @@ impl Hub {
         })
     }
 
-    /// What plan and apply make of a decision.
+    /// Applies a decision, as plan and apply do.
     fn carry_out(&mut self, resolved: &Resolved) {
         let module = &resolved.module;
         let before = self.installed.get(module).cloned();
@@ -75,7 +75,7 @@ impl Hub {
             | Decision::KeepVersion(install, _)
             | Decision::Await(Some(install), _) => {
                 let held = self.installed.remove(module);
-                // Recalled: its reconciler lets go of the target, and the next pass makes another one.
+                // Withdrawn: its reconciler leaves everything on the target, and the next pass creates another one.
                 if held.as_ref().is_none_or(|held| !held.leaving) {
                     self.installed.insert(module.clone(), have(install, held));
                 }
@@ -101,7 +101,7 @@ impl Hub {
         self.tell(resolved);
     }
 
-    /// What the status says about a module that has no component.
+    /// Records the status of a module without a component.
     fn tell(&mut self, resolved: &Resolved) {
         let module = &resolved.module;
         let is_unmanaged = matches!(resolved.decision, Decision::Unmanage);
@@ -119,7 +119,7 @@ impl Hub {
         self.installed.retain(|_, held| held.ordered.is_some());
     }
 
-    /// Somebody deletes a component.
+    /// Deletes a component.
     pub(super) fn lose(&mut self, module: &str) {
         let Some(held) = self.installed.remove(module) else { return };
         self.lost.push(Lost {
@@ -131,18 +131,18 @@ impl Hub {
         });
     }
 
-    /// Whether the module has a component that is not to go.
+    /// Reports whether the module has a component that is not to be removed.
     pub(super) fn keeps(&self, module: &str) -> bool {
         self.installed.get(module).is_some_and(|held| !held.leaving)
     }
 
-    /// Whether anything was ordered since that was asked last.
+    /// Returns whether a change was requested since the last call.
     pub(super) fn has_ordered(&mut self) -> bool {
         std::mem::take(&mut self.has_ordered)
     }
 }
 
-/// The component of an install.
+/// Returns the component of an install.
 fn have(install: &Install, held: Option<Installed>) -> Installed {
     let new = || installed(InstalledCase::Running(install.version.clone())).unreported();
     Installed {
@@ -181,7 +181,7 @@ fn offered(world: &World) -> Catalogue {
     found
 }
 
-/// Module, ordered and running version, channel, and whether it is to go: on both sides the same words.
+/// Returns module, requested and running version, channel, and whether it is being removed, in a common format.
 pub(super) fn of_model(world: &World) -> Vec<String> {
     let line = |(module, held): (&&str, &model::Installed)| {
         format!("{module} {} {:?} {:?} {}", held.ordered, held.running, held.channel, held.leaving)
@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-/// What holds whatever the rules are: only a user's wish removes, and nothing that runs goes back.
+/// Checks what holds under all rules: only a user's action removes, and no version is downgraded.
 fn nothing_is_lost(before: &World, after: &World, action: Action) -> Result<(), TestCaseError> {
     for (module, held) in &before.installed {
         let is_wished = matches!(action, Action::Disable(of) | Action::Manage(of, _) | Action::Choose(of, _) if of == *module)
