@@ -1,4 +1,4 @@
-//! The hub's catalogue, reduced on arrival to what copies and visibility need. Pure.
+//! The hub's catalogue, reduced to the fields that copies and visibility need. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ mod tests;
 
 use deletions::{Deletions, ModuleVersion};
 
-/// One version of one module.
+/// A version of a module.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Template {
     name: String,
@@ -31,10 +31,10 @@ pub(crate) struct Template {
     origin: ObjectOrigin,
 }
 
-/// Data that tells a requested deletion from one by the garbage collector, the CRD or the namespace.
+/// Fields that show whether a deletion was requested, or caused by the garbage collector, the CRD or the namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ObjectOrigin {
-    /// When it was created.
+    /// Creation time of the object.
     pub(crate) created: Option<Timestamp>,
     /// Whether the garbage collector may delete it.
     pub(crate) is_dependent: bool,
@@ -47,7 +47,7 @@ impl ObjectOrigin {
     }
 }
 
-/// How a module is offered.
+/// Versions and visibility of a module.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Release {
     name: String,
@@ -134,7 +134,7 @@ impl<'a> VisibleVersions<'a> {
 }
 
 impl Release {
-    /// Reduces a `ModuleReleaseMeta`. Its name identifies the module, whatever its spec says.
+    /// Reduces a `ModuleReleaseMeta`. Its name identifies the module, independent of its spec.
     pub(crate) fn of(release: ModuleReleaseMeta) -> Self {
         let ModuleReleaseMeta { metadata, spec } = release;
         let name = metadata.name.clone().unwrap_or_default();
@@ -152,13 +152,13 @@ impl Release {
         &self.name
     }
 
-    /// The versions that it refers to.
+    /// Returns the versions that it refers to.
     fn versions(&self) -> impl Iterator<Item = &str> {
         let channels = self.spec.channels.iter().flatten().map(|channel| channel.version.as_str());
         channels.chain(self.spec.versions.iter().flatten().map(|version| version.version.as_str()))
     }
 
-    /// The versions that it refers to, and the mandatory one.
+    /// Returns the versions that it refers to, and the mandatory one.
     fn all_versions(&self) -> impl Iterator<Item = &str> {
         self.versions().chain(self.spec.mandatory.iter().map(|mandatory| mandatory.version.as_str()))
     }
@@ -169,7 +169,7 @@ impl Release {
     }
 }
 
-/// All of the hub's catalogue.
+/// The hub's whole catalogue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Catalogue {
     templates: BTreeMap<String, Arc<Template>>,
@@ -181,7 +181,7 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
-    /// Whether both kinds have been listed once; before that nothing may be concluded from what is missing.
+    /// Reports whether both kinds have been listed. Before that, missing objects prove nothing.
     pub(crate) fn is_complete(&self) -> bool {
         Kind::BOTH.iter().all(|kind| self.listed.contains(kind))
     }
@@ -325,7 +325,7 @@ impl Catalogue {
         self.listed.insert(kind) || self.templates.len() + self.releases.len() != before
     }
 
-    /// The copies that a Kyma's target is to hold.
+    /// Returns the copies for the target of a Kyma.
     pub(crate) fn visible_to(&self, viewer: &Viewer<'_>) -> BTreeMap<Key, Arc<Copy>> {
         let (hidden, shown): (Vec<&Arc<Release>>, Vec<&Arc<Release>>) =
             self.releases.values().partition(|release| release.is_hidden_from(viewer));
@@ -347,7 +347,7 @@ impl Catalogue {
     /// conventional name of one of its versions unless their spec contradicts.
     fn visible_templates(&self, viewer: &Viewer<'_>, hidden: &[&Arc<Release>]) -> Vec<&Arc<Template>> {
         let hidden_modules: BTreeSet<&str> = hidden.iter().map(|release| release.name()).collect();
-        // Several pairs of module and version may make up the same name.
+        // Several pairs of module and version may have the same conventional name.
         let mut hidden_names: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
         for release in hidden {
             for version in release.all_versions() {

@@ -1,4 +1,4 @@
-//! The end of a Kyma: its copies go from the target, then our finalizer from the Kyma.
+//! Deletes the copies of a deleted Kyma from its target, then removes the finalizer from the Kyma.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::report::{self, Outcome};
 use crate::state::State;
 use crate::{FIELD_MANAGER, contact, ground, hub, observe, write};
 
-/// One step towards the end; called again until the finalizer is off.
+/// Runs one step of the deletion. Called until the finalizer is removed.
 pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     if !kyma.finalizers().iter().any(|held| held == finalizers::CATALOG) {
@@ -29,7 +29,7 @@ pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait
     if let Some(why) = halt.deletes() {
         return Err(Failure::new(Reason::Paused, why));
     }
-    // Then nobody wished it away.
+    // The Kyma's deletion was not requested.
     if hub::is_going(state, &["kymas.operator.kyma-project.io"]).await? {
         tracing::info!(kyma = %key, "its namespace or CRD is going, which is no order: the target keeps its catalogue");
         return end(state, kyma).await;
@@ -62,7 +62,8 @@ async fn end(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
     Ok(Wait::Event)
 }
 
-/// The cluster counts as gone once a live look has found no access for long enough, or somebody says so.
+/// Treats the cluster as gone after live reads have found no access Secret for long enough, or if an annotation says
+/// so.
 async fn without_access(state: &State, kyma: &Kyma, awaiting: Failure) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     if !is_access_gone(state, kyma, &key).await? {
@@ -108,7 +109,7 @@ async fn clean(state: &State, kyma: &Kyma, target: &Target, halt: &Halt) -> Resu
     if left.is_empty() {
         return end(state, kyma).await;
     }
-    // Somebody's finalizer holds them; the watch tells when they are gone.
+    // Finalizers hold the copies; the watch reports their deletion.
     contact::watch(state, &key, target)?;
     let message = report::still_going(&left);
     write::report(state, kyma, &Outcome::Removing(&message)).await?;
@@ -135,7 +136,7 @@ fn crd_name(kind: Kind) -> String {
     }
 }
 
-/// Deletes our copies of a kind; returns those that are still there.
+/// Deletes the copies of a kind and returns those that still exist.
 async fn remove_copies(
     state: &State,
     target: &Target,

@@ -1,4 +1,4 @@
-//! The way to a target: who it is gets proven, and what is watched there.
+//! Opens sessions with targets: verifies identities and starts watches.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::session::Session;
 use crate::state::State;
 use crate::{ground, hub};
 
-/// Share of the resync after which a target is read again although its watches saw nothing.
+/// Share of the resync after which a target is read again, even if its watches reported nothing.
 const VERIFY_AT: f64 = 0.8;
 
-/// The session of a Kyma with its target; opened if there is none, or if another server may answer by now.
+/// Returns the session of a Kyma with its target. Opens one if there is none or if the connection changed.
 pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failure> {
     let key = KymaKey::of(kyma);
     let access = access_of(state, kyma)?;
@@ -40,7 +40,7 @@ pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, 
     Ok(session)
 }
 
-/// The target of a Kyma that is being deleted; nothing is written to it on the way.
+/// Returns the target of a Kyma that is being deleted, without writing to it.
 pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failure> {
     let access = access_of(state, kyma)?;
     let target = state.runtime.access.target(&access).await?;
@@ -48,7 +48,7 @@ pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failu
     Ok(target.fenced(fence_of(&state.runtime, kyma, &known)))
 }
 
-/// The Secret that leads to a Kyma's target: the one it names, else the one that names it.
+/// Returns the access Secret of a Kyma: the one that it names, or else the one labelled for it.
 fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
     let key = KymaKey::of(kyma);
     let access = KymaAccess::known(&state.runtime.access, kyma);
@@ -56,11 +56,11 @@ fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
     access.chosen
 }
 
-/// Is it the cluster that it was, and nobody else's?
+/// Verifies that the target is the recorded cluster and not owned by another Kyma.
 async fn prove(state: &State, kyma: &Kyma, target: &Target) -> Result<TargetIdentity, Failure> {
     let Proof { identity, stamp, found, .. } = kyma_sdk::prove(&state.runtime, kyma, target).await?;
     if let Some(stamp) = stamp {
-        // The stamp of a Kyma that goes has just been taken away by kyma-operator.
+        // If the Kyma is being deleted, kyma-operator has just removed the stamp.
         hub::ensure_wanted(state, kyma).await?;
         ground::namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, &found).await?;
@@ -68,7 +68,7 @@ async fn prove(state: &State, kyma: &Kyma, target: &Target) -> Result<TargetIden
     Ok(identity)
 }
 
-/// What is watched on a target: metadata of the catalogue's kinds and of their CRDs.
+/// Returns the watches of a target: metadata of the catalogue's kinds and of their CRDs.
 fn interests(state: &State) -> [Interest; 3] {
     let namespace = state.runtime.settings.target_namespace.clone();
     let copies = Kind::BOTH.map(|kind| Interest {
@@ -85,13 +85,13 @@ fn interests(state: &State) -> [Interest; 3] {
     [templates, releases, crds]
 }
 
-/// Opens what is not being watched yet.
+/// Starts missing watches.
 pub(crate) fn watch(state: &State, key: &KymaKey, target: &Target) -> Result<(), Failure> {
     let wanted = state.watches.want(target, key, interests(state));
     wanted.map_err(|limit| Failure::new(Reason::Internal, limit.to_string()))
 }
 
-/// Whether what the session knows of its target may be relied on.
+/// Reports whether the session's state of the target is still valid.
 pub(crate) fn is_fresh(state: &State, session: &Session) -> bool {
     let longest = state.runtime.settings.resync.mul_f64(VERIFY_AT);
     session.age() < longest && state.watches.is_healthy(&session.target, interests(state))

@@ -1,4 +1,4 @@
-//! Wiring: from watches on the hub and on targets to reconciles of Kymas.
+//! Requeues Kymas on events of the hub and the targets.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -29,7 +29,7 @@ use crate::state::State;
 use crate::write::Place;
 use crate::{FIELD_MANAGER, cleanup, contact, ground, hub, observe, session, write};
 
-/// Longest wait for kinds whose CRDs were just installed: they are served within a second, or not at all.
+/// Deadline for kinds whose CRDs were just installed: they are usually served within a second.
 const SERVED: Duration = Duration::from_secs(10);
 
 /// Maximum number of catalogue events in one batch.
@@ -87,7 +87,7 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
     }));
     let access = runtime.access.clone();
     let reconcile = async {
-        // Before that every Kyma would seem to have no access Secret.
+        // Without the access Secrets, every Kyma would seem to have none.
         tokio::select! {
             () = access.listed() => reconcile.await,
             () = shutdown.cancelled() => {}
@@ -119,7 +119,7 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
 
 fn saw(state: &State, interest: &Interest, sighting: &Sighting, kymas: &[KymaKey]) {
     for kyma in kymas {
-        // Without a session this is the watch of a cleanup, which looks for itself.
+        // Without a session, this is the watch of a cleanup, which reads the target itself.
         if state.session(kyma).is_none_or(|session| session::saw(&session, interest, sighting)) {
             state.wake(kyma);
         }
@@ -187,7 +187,7 @@ async fn classify_deletions(state: &State, kind: Kind) -> bool {
             Ok(is_requested) => is_news |= state.catalogue_mut().classify_deletion(&key, is_requested),
             Err(failure) => {
                 tracing::debug!(object = %key, %failure, "cannot tell whether the deletion was requested");
-                // The others need the same answers.
+                // Other requests would fail as well.
                 break;
             }
         }
@@ -195,7 +195,7 @@ async fn classify_deletions(state: &State, kind: Kind) -> bool {
     is_news
 }
 
-/// Takes in one event of the catalogue. Returns whether it changes something.
+/// Applies one event to the catalogue. Returns whether the catalogue changed.
 async fn take_in<K: HubResource>(
     state: &State,
     kind: Kind,
@@ -226,8 +226,8 @@ async fn take_in<K: HubResource>(
     }
 }
 
-/// Takes this event and all that are ready, so that a release of many modules wakes each Kyma once. Returns whether one
-/// changed something.
+/// Handles this event and all that are ready, so that a release of many modules requeues each Kyma once. Returns
+/// whether the catalogue changed.
 async fn take_burst<T, Taken: Future<Output = bool>>(
     first: T,
     events: &mut (impl Stream<Item = T> + Unpin),
@@ -260,7 +260,7 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
         sync(state, kyma, &key, pass, actor).await
     };
     if let Err(failure) = &outcome {
-        // A target that hesitates, or that we do not touch, is still the same; anything else is proven anew.
+        // These failures do not question the target's identity; after any other it is verified again.
         if !matches!(failure.reason, Reason::ApplyConflict | Reason::Paused | Reason::MassDeletion) {
             state.end_session(&key);
         }
@@ -274,7 +274,7 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
 
 async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Actor) -> Result<Wait, Failure> {
     let skipped = actor == Actor::Nobody;
-    // The hub's own Kyma has the catalogue itself beside it.
+    // The hub's own Kyma reads the catalogue directly.
     if skipped || is_local(&state.runtime, kyma)? || !state.catalogue().is_complete() {
         return Ok(Wait::Event);
     }
@@ -300,7 +300,8 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Act
     }
 }
 
-/// The first list tells that a kind is served. Where it does not come, the session is proven anew.
+/// Waits for the first list, which shows that a kind is served. Without one before the deadline, the session is
+/// verified again.
 fn kinds_are_late(session: &Session) -> Result<Wait, Failure> {
     let waited = session.memory().awaited_since().map_or(Duration::ZERO, |since| since.elapsed());
     let left = SERVED.checked_sub(waited).map(|left| left + Duration::from_millis(100));
@@ -308,7 +309,7 @@ fn kinds_are_late(session: &Session) -> Result<Wait, Failure> {
     left.map(Wait::Answer).ok_or_else(late)
 }
 
-/// Tells how many objects it had to write; none if the kinds are not served yet.
+/// Synchronizes the target. Returns the number of writes, or `None` if the kinds are not served yet.
 async fn bring_in_step(
     state: &State,
     kyma: &Kyma,

@@ -1,4 +1,4 @@
-//! What a copy of a catalogue object on a target looks like. Pure.
+//! Content of copies on targets. Pure.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Kind {
         }
     }
 
-    /// The word for messages.
+    /// Returns the kind's word for messages.
     pub(crate) fn word(self) -> String {
         match self {
             Self::Template => ModuleTemplate::kind(&()).into_owned(),
@@ -47,19 +47,20 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// The content of a copy, apart from where it goes and whose it is.
+/// Content of a copy, without target namespace and owner.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Copy {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     spec: Value,
-    /// Hash of all of the above, 16 hex digits; the copy carries it, so that a field that is no longer wanted is
-    /// noticed after a restart too.
+    /// Hash of all fields above, 16 hex digits. An annotation of the copy has it, so that removed fields are detected
+    /// after a restart too.
     pub(crate) hash: String,
 }
 
 impl Copy {
-    /// A copy with these labels, annotations and spec. What tools and we ourselves keep for the hub stays there.
+    /// Returns a copy with these labels, annotations and spec. Labels and annotations that tools or operators use on
+    /// the hub are dropped.
     pub(crate) fn new(
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
@@ -72,7 +73,7 @@ impl Copy {
         Self { labels, annotations, spec, hash }
     }
 
-    /// The body of the apply. `uid`: of the object that is expected there.
+    /// Returns the body of the apply. `uid` is that of the existing object.
     pub(crate) fn body(&self, key: &Key, namespace: &str, owner: &str, uid: Option<&str>) -> Value {
         let resource = key.kind.resource();
         let mut labels = self.labels.clone();
@@ -94,7 +95,7 @@ impl Copy {
         })
     }
 
-    /// Whether applying this over `live` would change nothing.
+    /// Reports whether applying this over `live` would change nothing.
     pub(crate) fn is_in(&self, live: &DynamicObject, owner: &str) -> bool {
         let none = BTreeMap::new();
         let (held, noted) = (
@@ -110,10 +111,10 @@ impl Copy {
     }
 }
 
-/// The field of a release that may name other customers; tools that apply objects repeat it in their annotations.
+/// Field of a release that may name other customers. Tools repeat it in annotations of the objects that they apply.
 const SELECTOR: &str = "kymaSelector";
 
-/// Labels or annotations that are of use on a target.
+/// Returns the labels or annotations that are useful on a target.
 fn shared(all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let hub_only = |name: &str| {
         name.starts_with("kubectl.kubernetes.io/")
@@ -126,7 +127,7 @@ fn shared(all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Whether every value of `wanted` is in `live`. Entries that others added to a list are theirs.
+/// Reports whether `live` has every value of `wanted`. Other managers' list entries are ignored.
 fn includes(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {

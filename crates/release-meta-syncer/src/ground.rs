@@ -1,4 +1,4 @@
-//! What has to be on a target before the catalogue can be: the namespace and the CRDs.
+//! Prerequisites of the copies on a target: the namespace and the CRDs.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ use crate::memory::Mark;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The CRDs of the catalogue.
+/// Returns the CRDs of the catalogue.
 pub(crate) fn catalogue_crds() -> [CustomResourceDefinition; 2] {
     [crds::module_template(), crds::module_release_meta()]
 }
 
-/// Makes the namespace if it is missing. It is nobody's afterwards.
+/// Creates the namespace if it is missing. It has no owner.
 pub(crate) async fn namespace(target: &Target, name: &str) -> Result<(), Failure> {
     let api: Api<Namespace> = Api::all(target.client());
     let failed = |error: kube::Error| Failure::target(&format!("ensure namespace {name}"), &error);
@@ -34,7 +34,7 @@ pub(crate) async fn namespace(target: &Target, name: &str) -> Result<(), Failure
     }
     let labels = BTreeMap::from([
         (labels::MANAGED_BY, labels::MANAGED_BY_KYMA),
-        // As KLM makes it: other parts of Kyma look at these.
+        // As KLM sets them: other parts of Kyma read these labels.
         ("istio-injection", "enabled"),
         ("namespaces.warden.kyma-project.io/validate", "enabled"),
     ]);
@@ -48,14 +48,14 @@ pub(crate) async fn namespace(target: &Target, name: &str) -> Result<(), Failure
     }
 }
 
-/// The catalogue's CRDs on a target.
+/// State of the catalogue's CRDs on a target.
 pub(crate) struct Crds {
     pub(crate) marks: BTreeMap<String, Mark>,
-    /// Whether their names are accepted, which takes a moment after they were installed.
+    /// Whether both are established, which takes a moment after the installation.
     pub(crate) are_established: bool,
 }
 
-/// Installs or updates the catalogue's CRDs, unless a newer version of ours did; returns what is there.
+/// Installs or updates the catalogue's CRDs, unless a newer version of this operator did. Returns their state.
 pub(crate) async fn crds(target: &Target, owner: &str) -> Result<Crds, Failure> {
     let mut found = Crds { marks: BTreeMap::new(), are_established: true };
     for wanted in catalogue_crds() {
@@ -111,7 +111,7 @@ fn is_newer(live: &CustomResourceDefinition) -> bool {
     held.is_some_and(|held| version(VERSION).is_some_and(|ours| held > ours))
 }
 
-/// The same content was applied before, and all of it is still ours.
+/// Reports whether the same content was applied before and the manager still owns all of it.
 fn is_current(live: &CustomResourceDefinition, body: &Value) -> bool {
     let live = serde_json::to_value(live).and_then(serde_json::from_value::<DynamicObject>);
     live.is_ok_and(|live| {
@@ -125,7 +125,8 @@ fn is_current(live: &CustomResourceDefinition, body: &Value) -> bool {
     })
 }
 
-/// An edit of the schema takes fields away from us; whoever edits all of it leaves us without `spec`.
+/// Reports whether the manager owns `spec`. An edit of the schema takes fields away; an edit of all of it leaves
+/// none.
 fn owns_spec(live: &DynamicObject) -> bool {
     let ours = live.managed_fields().iter().filter(|entry| {
         entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() == Some("Apply")

@@ -1,4 +1,4 @@
-//! Live looks at the hub before something is deleted on a target: what a watch told, or did not tell, is no order.
+//! Live reads of the hub before a deletion on a target: watch events, or missing ones, are not deletion requests.
 
 use jiff::Timestamp;
 use kube::Api;
@@ -46,7 +46,7 @@ async fn intact_since(state: &State, crds: &[&str]) -> Result<Option<Timestamp>,
     })
 }
 
-/// Fails unless the hub still wants this Kyma: the watch may tell late that it does not.
+/// Fails unless the Kyma exists on the hub without a deletionTimestamp: the watch may lag.
 pub(crate) async fn ensure_wanted(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = KymaKey::of(kyma);
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
@@ -60,7 +60,7 @@ pub(crate) async fn ensure_wanted(state: &State, kyma: &Kyma) -> Result<(), Fail
     Err(Failure::new(Reason::Deleting, format!("Kyma {key} is being deleted")))
 }
 
-/// Whether the hub has this object.
+/// Reports whether the hub has this object.
 pub(crate) async fn has(state: &State, key: &Key) -> Result<bool, Failure> {
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<DynamicObject> =

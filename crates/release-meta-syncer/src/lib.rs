@@ -5,14 +5,14 @@
 
 #![warn(missing_docs)]
 
-// What is decided: pure.
+// Decisions (pure).
 mod catalogue;
 mod copy;
 mod plan;
 mod report;
 mod reported;
 
-// What is read and written.
+// Reads and writes.
 mod cleanup;
 mod contact;
 mod ground;
@@ -22,7 +22,7 @@ mod observe;
 mod session;
 mod write;
 
-// How it hangs together.
+// Wiring.
 mod args;
 mod controller;
 mod program;
@@ -32,5 +32,5 @@ mod state;
 pub use args::Flags;
 pub use program::ReleaseMetaSyncer;
 
-/// Field manager of everything that is written, on the hub and on targets.
+/// Field manager of all writes, on the hub and on targets.
 pub const FIELD_MANAGER: &str = "release-meta-syncer";

@@ -1,4 +1,4 @@
-//! What is known of one target between reconciles, kept true by what its watches see. Pure.
+//! Known state of one target between reconciles, updated by its watches. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -15,7 +15,7 @@ pub(crate) enum Thing {
 }
 
 impl Thing {
-    /// The kind of a copy; none for CRDs.
+    /// Returns the kind of a copy; `None` for CRDs.
     fn kind(&self) -> Option<Kind> {
         match self {
             Self::Copy(key) => Some(key.kind),
@@ -24,36 +24,36 @@ impl Thing {
     }
 }
 
-/// What tells whether an object is still as we left it: its uid and the hash of what our manager owns of it.
+/// Identifies a state of an object: its uid and the hash of the fields that the manager owns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) uid: String,
     pub(crate) fingerprint: String,
 }
 
-/// What is on the target as far as it concerns us.
+/// Relevant objects on the target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) copies: BTreeMap<Key, Held>,
     pub(crate) crds: BTreeMap<String, Mark>,
 }
 
-/// Either everything is known, or the target has to be read again.
+/// State of a target: known, or to be read again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     known: Option<Known>,
-    /// Sightings during a reconcile, which may be of its own writes; judged at its end.
+    /// Events during a reconcile, which its own writes may have caused; evaluated at its end.
     late: Option<BTreeMap<Thing, Option<Mark>>>,
-    /// Whether a list came during the reconcile.
+    /// Whether a list arrived during the reconcile.
     listed_late: bool,
-    /// Whether the kinds are not served yet: the first list that comes tells that one is.
+    /// Whether the kinds are not served yet; the first list shows that they are.
     awaits_kinds: bool,
-    /// Since when they are waited for.
+    /// Since when the kinds are awaited.
     awaited_since: Option<Instant>,
 }
 
 impl Memory {
-    /// A reconcile begins; it goes on from what is known.
+    /// Begins a reconcile and returns the known state.
     pub(crate) fn begin(&mut self) -> Option<Known> {
         self.late = Some(BTreeMap::new());
         self.listed_late = false;
@@ -61,7 +61,7 @@ impl Memory {
         self.known.clone()
     }
 
-    /// The reconcile ends because the kinds are not served yet. True if one is by now.
+    /// Ends the reconcile because the kinds are not served yet. Returns true if one is served by now.
     pub(crate) fn end_before_kinds(&mut self, now: Instant) -> bool {
         self.awaits_kinds = !self.listed_late;
         let since = self.awaited_since.unwrap_or(now);
@@ -70,13 +70,13 @@ impl Memory {
         news
     }
 
-    /// Since when kinds that are not served yet are waited for, in one reconcile after the other.
+    /// Returns since when the kinds are awaited, across reconciles.
     pub(crate) fn awaited_since(&self) -> Option<Instant> {
         self.awaited_since
     }
 
-    /// The reconcile ends and left this; none if it does not know. True if the target has to be read again at
-    /// once, because of what somebody else did meanwhile.
+    /// Ends the reconcile with its resulting state, if known. Returns true if another writer changed the target
+    /// meanwhile, so that it must be read again.
     pub(crate) fn end(&mut self, known: Option<Known>) -> bool {
         self.known = known;
         self.awaited_since = None;
@@ -84,13 +84,13 @@ impl Memory {
         late.into_iter().fold(false, |news, (thing, mark)| self.saw(thing, mark) || news)
     }
 
-    /// A watch saw the object like this; none: it is gone. True if the target has to be read again.
+    /// Records a watch event; `None` means deleted. Returns true if the target must be read again.
     pub(crate) fn saw(&mut self, thing: Thing, mark: Option<Mark>) -> bool {
         if let Some(late) = &mut self.late {
             late.insert(thing, mark);
             return false;
         }
-        // A failure may wait for an event; that a CRD went is one, and no write of ours looks like it.
+        // A failure may wait for this event: a CRD was deleted, which no write of the operator does.
         let Some(known) = &mut self.known else { return matches!((thing, mark), (Thing::Crd(_), None)) };
         if known.agrees(&thing, mark.as_ref()) {
             known.note_stranger(thing, mark);
@@ -100,8 +100,7 @@ impl Memory {
         true
     }
 
-    /// The complete list of the catalogue's objects of a kind, or of its CRDs. True if the target has to be read
-    /// again.
+    /// Records a complete list of a kind, or of the CRDs. Returns true if the target must be read again.
     pub(crate) fn listed(&mut self, seen: Vec<(Thing, Mark)>, kind: Option<Kind>) -> bool {
         self.listed_late |= kind.is_some() && self.late.is_some();
         let mut news = kind.is_some() && std::mem::take(&mut self.awaits_kinds);
@@ -125,7 +124,7 @@ impl Known {
         copies.chain(self.crds.keys().cloned().map(Thing::Crd)).collect()
     }
 
-    /// Somebody else's object takes a name that may be wanted later.
+    /// Records an object of another owner, whose name a copy may need later.
     fn note_stranger(&mut self, thing: Thing, mark: Option<Mark>) {
         let (Thing::Copy(key), Some(mark)) = (thing, mark) else { return };
         let stranger =
@@ -144,7 +143,7 @@ impl Known {
         match (held, mark) {
             (Some((held, _)), Some(seen)) => held == *seen,
             (Some(_), None) => false,
-            // What nobody of us made and nobody wants.
+            // Neither desired nor created by this operator.
             (None, Some(seen)) => seen.fingerprint.is_empty(),
             (None, None) => true,
         }

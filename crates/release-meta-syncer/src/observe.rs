@@ -1,4 +1,4 @@
-//! What a target holds of the catalogue. IO in; no decision here.
+//! Reads the catalogue on a target.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::FIELD_MANAGER;
 use crate::copy::{Copy, Key, Kind};
 use crate::plan::{Held, Whose};
 
-/// Objects in one answer.
+/// Page size of lists.
 const PAGE: u32 = 100;
-/// Objects of one kind that are looked at; a catalogue has some hundreds.
+/// Maximum number of objects of one kind; a catalogue has some hundreds.
 const MOST: usize = 5_000;
-/// Pages of one list that are read.
+/// Maximum number of pages of one list.
 const PAGES: usize = 100;
 /// KLM's field manager for the same objects.
 const KLM_MANAGER: &str = "catalog-sync";
 
-/// Everything of both kinds in the namespace, users' own included; none while a kind is not served.
+/// Lists both kinds in the namespace, including objects of users. Returns `None` while a kind is not served.
 pub(crate) async fn held(
     target: &Target,
     namespace: &str,
@@ -45,7 +45,7 @@ pub(crate) async fn held(
     Ok(Some(held))
 }
 
-/// All objects of a kind, reduced page by page; none while the kind is not served.
+/// Lists all objects of a kind and reduces them page by page. Returns `None` while the kind is not served.
 pub(crate) async fn list<T>(
     target: &Target,
     namespace: &str,
@@ -81,7 +81,7 @@ fn too_much(kind: Kind, what: &str) -> Failure {
     Failure::new(Reason::TargetAnswerInvalid, format!("the target's {}s: {what}", kind.word()))
 }
 
-/// What decisions need of one object.
+/// Reduces an object.
 pub(crate) fn reduce(object: &DynamicObject, owner: &str, copy: Option<&Copy>) -> Held {
     Held {
         uid: object.uid().unwrap_or_default(),
@@ -91,8 +91,7 @@ pub(crate) fn reduce(object: &DynamicObject, owner: &str, copy: Option<&Copy>) -
     }
 }
 
-/// A label alone proves nothing, since anybody can copy it; the managedFields entry is ours alone. A label that
-/// somebody took off does not make a copy of ours theirs.
+/// Returns the owner of an object by its managedFields entry: a label can be copied or removed by any user.
 fn whose(object: &DynamicObject, owner: &str) -> Whose {
     let label = |name: &str| object.labels().get(name).map(String::as_str);
     let made_by =

@@ -1,4 +1,4 @@
-//! From what a target holds and what it should hold to what is written. Pure.
+//! Compares the copies on a target with the desired ones. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,39 +8,39 @@ use crate::copy::{Copy, Key, Kind};
 #[cfg(test)]
 mod tests;
 
-/// An object of the catalogue's kinds on a target, as decisions see it.
+/// An object of the catalogue's kinds on a target, reduced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) uid: String,
-    /// Hash of what our field manager owns of it; empty where that is nothing.
+    /// Hash of the fields that the field manager owns; empty if it owns none.
     pub(crate) fingerprint: String,
     pub(crate) whose: Whose,
-    /// Hash of the copy that it is known to be in step with.
+    /// Hash of the copy that it is known to equal.
     pub(crate) content: Option<String>,
 }
 
-/// Whose an object on a target is.
+/// Owner of an object on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Our field manager made it for this Kyma.
+    /// Created by this field manager for this Kyma.
     Ours,
-    /// Ours, but going.
+    /// A copy with a deletionTimestamp.
     Going,
-    /// A catalogue sync before us made it, KLM's or ours for an earlier Kyma of this target: taken over where it
-    /// is wanted, never deleted.
+    /// Created by an earlier catalogue sync: by KLM, or for an earlier Kyma of this target. Adopted if it is desired,
+    /// never deleted.
     Former,
-    /// A user's.
+    /// Created by a user.
     Foreign,
 }
 
-/// What is to be done on a target.
+/// Writes to a target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// To apply; with the uid of the object that is there.
+    /// Copies to apply, with the uid of the existing object.
     pub(crate) apply: Vec<(Key, Arc<Copy>, Option<String>)>,
-    /// To delete.
+    /// Copies to delete.
     pub(crate) remove: Vec<Removal>,
-    /// Wanted, but the name is taken by somebody else's object, which stays.
+    /// Desired copies whose name another owner's object has. That object stays.
     pub(crate) taken: Vec<Key>,
     /// Copies that stay although the catalogue no longer has them, because too much of it is missing.
     pub(crate) frozen: usize,
@@ -51,12 +51,12 @@ pub(crate) struct Plan {
 pub(crate) struct Removal {
     pub(crate) key: Key,
     pub(crate) uid: String,
-    /// The hub's index does not know it: a live look at the hub has to confirm that it is gone.
+    /// Whether the index does not have it, so that a live read has to confirm that the hub has none.
     pub(crate) unconfirmed: bool,
 }
 
 impl Plan {
-    /// Leaves everything that is there.
+    /// Drops all deletions.
     pub(crate) fn freeze(&mut self) {
         self.frozen += self.remove.len();
         self.remove.clear();
@@ -67,15 +67,15 @@ impl Plan {
     }
 }
 
-/// What the hub's catalogue says beyond what one Kyma may see.
+/// State of the hub's whole catalogue, beyond what one Kyma sees.
 pub(crate) trait Source {
     /// Returns whether the catalogue is too incomplete to delete copies of this kind.
     fn is_too_incomplete_to_delete(&self, kind: Kind) -> bool;
-    /// Whether the hub has the object.
+    /// Reports whether the hub has the object.
     fn has(&self, key: &Key) -> bool;
-    /// Whether the deletion of the object was requested.
+    /// Reports whether the deletion of the object was requested.
     fn is_deleted(&self, key: &Key) -> bool;
-    /// Whether the object is not shown only because the hub lost others that it refers to.
+    /// Reports whether the object is hidden only because the hub lost others that it refers to.
     fn is_hidden_by_loss(&self, key: &Key) -> bool;
 }
 
@@ -97,7 +97,7 @@ impl Source for crate::catalogue::Catalogue {
     }
 }
 
-/// Compares what is wanted with what is there.
+/// Compares desired and live objects.
 pub(crate) fn plan(
     wanted: &BTreeMap<Key, Arc<Copy>>,
     held: &BTreeMap<Key, Held>,
@@ -112,7 +112,7 @@ pub(crate) fn plan(
                 Whose::Ours | Whose::Former => {
                     plan.apply.push((key.clone(), Arc::clone(copy), Some(held.uid.clone())));
                 }
-                // Its end is an event.
+                // Its deletion causes an event.
                 Whose::Going => {}
                 Whose::Foreign => plan.taken.push(key.clone()),
             },
@@ -126,7 +126,7 @@ pub(crate) fn plan(
             plan.frozen += 1;
             continue;
         }
-        // A channel may name a version before its template is published. Templates that the hub lost count themselves.
+        // A channel may name a version before its template is published. Lost templates are counted themselves.
         if source.is_hidden_by_loss(key) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What the binary is: name, flags, needs.
+//! release-meta-syncer as a program: name, flags and requirements.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::{Reason, crds};
@@ -7,7 +7,7 @@ use kyma_sdk::{Operator, Program, RunError, Runtime, rbac::Table};
 use crate::args::Flags;
 use crate::{FIELD_MANAGER, controller, rbac};
 
-/// The program.
+/// The release-meta-syncer program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReleaseMetaSyncer;
 

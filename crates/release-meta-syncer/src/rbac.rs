@@ -1,4 +1,4 @@
-//! Everything that release-meta-syncer may do, and which step needs it.
+//! Permissions of release-meta-syncer and their reasons.
 
 use kyma_sdk::rbac::{Check, Table};
 use kyma_sdk::{Guard, Rule};

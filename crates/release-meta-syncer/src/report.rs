@@ -8,43 +8,43 @@ use kyma_sdk::Failure;
 
 use crate::copy::{Key, Kind};
 
-/// Names that a message gives; the first ones say enough.
+/// Maximum number of names in a message.
 const NAMED: usize = 5;
 
-/// What became of a reconcile.
+/// Result of a reconcile.
 #[derive(Debug)]
 pub(crate) enum Outcome<'a> {
-    /// The target holds what it should.
+    /// The target is synchronized.
     InStep {
-        /// The copies wanted.
+        /// Number of desired copies.
         wanted: usize,
-        /// Those whose names are taken by others.
+        /// Desired copies whose names other owners' objects have.
         taken: &'a [Key],
         /// Copies that stay because too much of the catalogue is missing.
         frozen: usize,
     },
     /// The copies are being removed.
     Removing(&'a str),
-    /// The Kyma is being deleted, and live reads say that there is no access Secret.
+    /// The Kyma is being deleted, and live reads show no access Secret.
     AccessMissing(&'a Failure),
-    /// It could not go on.
+    /// The reconcile failed.
     Failed(&'a Failure),
 }
 
-/// Returns since when the access to the target of a deleted Kyma is missing: only that has the status Unknown, so the
-/// condition's transition time is its beginning, also after a restart.
+/// Returns since when the access to the target of a deleted Kyma is missing. Only this case has the status Unknown,
+/// so the condition's transition time is the beginning, also after a restart.
 pub(crate) fn access_missing_since(condition: Option<&Condition>) -> Option<Timestamp> {
     let missing = condition.filter(|condition| condition.status == "Unknown")?;
     Some(missing.last_transition_time.0)
 }
 
-/// Our condition on a Kyma.
+/// Returns the operator's condition on a Kyma.
 pub(crate) fn own(kyma: &Kyma) -> Option<&Condition> {
     let conditions = kyma.status.as_ref()?.conditions.as_ref()?;
     condition::get(conditions, types::MODULE_CATALOG)
 }
 
-/// The condition that follows; none if it is the one that stands.
+/// Returns the next condition, or `None` if it is unchanged.
 pub(crate) fn next(
     before: Option<Condition>,
     outcome: &Outcome<'_>,
@@ -60,7 +60,7 @@ pub(crate) fn next(
         observed_generation: generation,
     };
     let mut conditions: Vec<Condition> = before.into_iter().collect();
-    // Objects hold whole seconds.
+    // API objects store whole seconds.
     let now = now.round(jiff::Unit::Second).unwrap_or(now);
     let changed = condition::set(&mut conditions, &desired, &Time(now));
     conditions.pop().filter(|_| changed)
@@ -76,7 +76,7 @@ fn words(outcome: &Outcome<'_>) -> (Status, Reason, String) {
                  it again; to remove copies, delete their objects on the hub while release-meta-syncer runs"
             ),
         ),
-        // No number: a message that counts would write every Kyma of the fleet for each module published.
+        // Without a number, which would change the message on every Kyma for each published module.
         Outcome::InStep { taken: [], .. } => {
             (Status::True, Reason::CatalogSynced, "the catalogue is in step".to_owned())
         }
@@ -101,12 +101,12 @@ fn list(keys: &[Key]) -> String {
     named.join(", ") + &rest
 }
 
-/// The words for copies that are still going.
+/// Returns the message about copies that are still being deleted.
 pub(crate) fn still_going(going: &[Key]) -> String {
     format!("waiting until {} are gone from the target", list(going))
 }
 
-/// The words for a CRD that stays because users have objects of its kind.
+/// Returns the message about a CRD that stays because users have objects of its kind.
 pub(crate) fn crd_stays(kind: Kind) -> String {
     format!("the target keeps the CRD of {}, because users have objects of that kind", kind.word())
 }

@@ -1,4 +1,4 @@
-//! Our condition on each Kyma, as far as we know (pure).
+//! Cache of the operator's condition on each Kyma. Pure.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use kyma_sdk::KymaKey;
 
 use crate::report::own;
 
-/// The condition that we wrote or left last on each Kyma, and the resourceVersion at which it was so.
+/// The last written or confirmed condition of each Kyma, with its resourceVersion.
 #[derive(Debug, Default)]
 pub(crate) struct Reported {
     conditions: HashMap<KymaKey, (u64, Condition)>,
 }
 
 impl Reported {
-    /// Our condition in `kyma` as seen, or the one that we wrote after that.
+    /// Returns the condition in `kyma`, or the one that was written after it.
     pub(crate) fn latest(&self, kyma: &Kyma) -> Option<Condition> {
         match self.conditions.get(&KymaKey::of(kyma)) {
             Some((version, condition)) if *version > version_of(kyma) => Some(condition.clone()),
@@ -23,12 +23,12 @@ impl Reported {
         }
     }
 
-    /// Remembers what a write of ours returned until the watch has caught up.
+    /// Stores the result of a write until the watch has delivered it.
     pub(crate) fn wrote(&mut self, kyma: &Kyma, condition: Condition) {
         self.conditions.insert(KymaKey::of(kyma), (version_of(kyma), condition));
     }
 
-    /// Nothing was to be written over this condition, which `kyma` showed.
+    /// Records that the condition in `kyma` is up to date.
     pub(crate) fn left(&mut self, kyma: &Kyma, condition: Condition) {
         let is_newer = |(version, _): &(u64, Condition)| *version > version_of(kyma);
         if !self.conditions.get(&KymaKey::of(kyma)).is_some_and(is_newer) {
@@ -36,8 +36,8 @@ impl Reported {
         }
     }
 
-    /// The watch brought a Kyma. True if our condition there is not the one that we know of: some backup tools take it
-    /// away, and what a pass rested on may have been from before our own last write.
+    /// Reports whether a Kyma from the watch has another condition than the recorded one: some backup tools remove
+    /// it, and a pass may have read a state before the last write.
     pub(crate) fn is_another(&self, kyma: &Kyma) -> bool {
         let is_another = |(version, condition): &(u64, Condition)| {
             *version < version_of(kyma) && own(kyma) != Some(condition)
@@ -45,12 +45,12 @@ impl Reported {
         self.conditions.get(&KymaKey::of(kyma)).is_some_and(is_another)
     }
 
-    /// A list of Kymas begins: what it shows is how they are, even where resourceVersions went back with a restored hub.
+    /// Records the beginning of a list, which is authoritative, even if a restored hub has lower resourceVersions.
     pub(crate) fn listing(&mut self) {
         self.conditions.values_mut().for_each(|(version, _)| *version = 0);
     }
 
-    /// The Kyma is gone.
+    /// Removes a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         self.conditions.remove(kyma);
     }

@@ -1,6 +1,6 @@
-//! A session with one target: whose it is has been proven, the catalogue's CRDs are there, it is being watched.
+//! A session with one target: its identity is verified, the catalogue's CRDs are installed, and it is watched.
 //!
-//! Kept until the access Secret changes or a call fails, so that a reconcile with nothing to do makes no call.
+//! Kept until the access Secret changes or a call fails, so that a reconcile without changes makes no calls.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ use crate::memory::{Mark, Memory, Thing};
 pub(crate) struct Session {
     access: SecretKeyRef,
     pub(crate) target: Target,
-    /// The connection that was proven.
+    /// The connection whose identity was verified.
     connection: u64,
-    /// What it was proven to be.
+    /// The verified identity.
     identity: TargetIdentity,
     memory: Mutex<Memory>,
     verified: Mutex<Option<Instant>>,
 }
 
 impl Session {
-    /// One in which nothing is known of the target but who it is.
+    /// Creates a session without any state of the target.
     pub(crate) fn new(
         access: SecretKeyRef,
         target: Target,
@@ -40,7 +40,7 @@ impl Session {
         Self { access, target, connection, identity, memory, verified }
     }
 
-    /// Whether it is through this access, to the server that was proven to be the Kyma's target.
+    /// Reports whether the session uses this access Secret and the connection whose identity was verified.
     pub(crate) fn is_proven(&self, kyma: &Kyma, access: &SecretKeyRef) -> bool {
         self.access == *access
             && self.connection == self.target.connection()
@@ -51,19 +51,19 @@ impl Session {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The target has just been read whole.
+    /// Records that the whole target was read.
     pub(crate) fn is_verified(&self) {
         *self.verified.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// How long ago it was read whole.
+    /// Returns the time since the whole target was read.
     pub(crate) fn age(&self) -> Duration {
         let verified = *self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         verified.map_or(Duration::MAX, |verified| verified.elapsed())
     }
 }
 
-/// A watch saw something. True if the target has to be read again.
+/// Records a watch event. Returns true if the target must be read again.
 pub(crate) fn saw(session: &Session, interest: &Interest, sighting: &Sighting) -> bool {
     let kind = Kind::BOTH.into_iter().find(|kind| kind.resource().plural == interest.plural);
     let thing = |object: &DynamicObject| {
@@ -72,7 +72,7 @@ pub(crate) fn saw(session: &Session, interest: &Interest, sighting: &Sighting) -
     };
     let mut memory = session.memory();
     match sighting {
-        // Other operators' CRDs carry the same label.
+        // CRDs of other operators have the same label.
         Sighting::Applied(object) => memory.saw(thing(object), Some(mark(object))),
         Sighting::Deleted(object) => memory.saw(thing(object), None),
         Sighting::Listed { objects, .. } => {

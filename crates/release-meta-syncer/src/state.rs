@@ -1,4 +1,4 @@
-//! What all reconciles share. Everything in it can be rebuilt from the API.
+//! State shared by all reconciles. It can be rebuilt from the API.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -62,17 +62,17 @@ impl State {
         self.catalogue.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The Kyma has to look again.
+    /// Requeues a Kyma.
     pub(crate) fn wake(&self, kyma: &KymaKey) {
         self.trigger.enqueue(ObjectRef::new(&kyma.name).within(&kyma.namespace));
     }
 
-    /// Every Kyma that the hub has.
+    /// Returns all Kymas of the hub.
     pub(crate) fn all(&self) -> Vec<KymaKey> {
         self.kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect()
     }
 
-    /// The catalogue changed: every Kyma compares, and only those whom it concerns write.
+    /// Requeues all Kymas after a change of the catalogue; only affected ones write.
     pub(crate) fn wake_all(&self) {
         for kyma in self.all() {
             self.wake(&kyma);
@@ -87,29 +87,29 @@ impl State {
         lock(&self.sessions).insert(kyma.clone(), Arc::clone(session));
     }
 
-    /// The session ends: a call through it failed or its access changed.
+    /// Ends a session after a failed call or a changed access Secret.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         lock(&self.sessions).remove(kyma);
         self.pending_sessions.interrupt(kyma);
         self.watches.leave_all(kyma);
     }
 
-    /// The Kyma depends on these access Secrets.
+    /// Sets the access Secrets that the Kyma depends on.
     pub(crate) fn depends_on_secrets(&self, kyma: &KymaKey, secrets: Vec<String>) {
         lock(&self.by_secret).set(kyma.clone(), secrets);
     }
 
-    /// Kymas that depend on this access Secret.
+    /// Returns the Kymas that depend on this access Secret.
     pub(crate) fn of_secret(&self, secret: &str) -> Vec<KymaKey> {
         lock(&self.by_secret).dependents(&secret.to_owned()).cloned().collect()
     }
 
-    /// What is known of our conditions.
+    /// Locks the recorded conditions.
     pub(crate) fn reported(&self) -> MutexGuard<'_, Reported> {
         lock(&self.reported)
     }
 
-    /// The Kyma is gone: nothing about it is kept.
+    /// Removes all state of a deleted Kyma.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.end_session(kyma);
         self.long_names.remove(&kyma.name);

@@ -1,4 +1,4 @@
-//! Carries out a plan on a target, and writes to the Kyma on the hub what is ours of it.
+//! Carries out a plan on a target, and writes the operator's fields of the Kyma on the hub.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::report::{self, Outcome};
 use crate::state::State;
 use crate::{FIELD_MANAGER, hub, observe};
 
-/// Writes to one target at the same time.
+/// Maximum number of concurrent writes to one target.
 const PARALLEL: usize = 4;
 
-/// Where a plan is carried out.
+/// The target of a plan.
 pub(crate) struct Place<'a> {
     pub(crate) state: &'a State,
     pub(crate) target: &'a Target,
@@ -34,8 +34,7 @@ pub(crate) struct Place<'a> {
     pub(crate) gate: &'a DeleteGate,
 }
 
-/// Applies and deletes; `held` follows every step that succeeded. The first failure is returned after all others
-/// have been tried.
+/// Applies and deletes; updates `held` after each success. Returns the first failure after all writes were tried.
 pub(crate) async fn carry_out(
     place: &Place<'_>,
     plan: &Plan,
@@ -52,7 +51,7 @@ pub(crate) async fn carry_out(
             Err(failure) => outcome = outcome.and(Err(failure)),
         }
     }
-    // What is new has to be there before what is old goes.
+    // New copies must exist before old ones are deleted.
     outcome?;
     if !plan.remove.is_empty() {
         place.gate.permit().await?;
@@ -74,7 +73,7 @@ async fn apply(
     let api: Api<DynamicObject> =
         Api::namespaced_with(place.target.client(), place.namespace, &key.kind.resource());
     let params = PatchParams::apply(FIELD_MANAGER);
-    // Over an object that was not there when we looked nothing is forced: somebody else may just have made it.
+    // Not forced if the object did not exist when it was read: a user may have created it since.
     let params = if uid.is_some() { params.force() } else { params };
     let body = copy.body(key, place.namespace, place.owner, uid);
     let applied = api.patch(&key.name, &params, &Patch::Apply(&body)).await;
@@ -84,7 +83,7 @@ async fn apply(
     Ok((key.clone(), held))
 }
 
-/// Deletes a copy. False if the hub has the object after all.
+/// Deletes a copy. Returns false if a live read finds the object on the hub.
 async fn remove(place: &Place<'_>, removal: &Removal) -> Result<bool, Failure> {
     let key = &removal.key;
     if removal.unconfirmed && hub::has(place.state, key).await? {
@@ -96,7 +95,7 @@ async fn remove(place: &Place<'_>, removal: &Removal) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Deletes the object of this uid and no other.
+/// Deletes the object only if it has this uid.
 pub(crate) async fn delete(
     gate: &DeleteGate,
     target: &Target,
@@ -117,7 +116,7 @@ fn kymas(state: &State, key: &KymaKey) -> Api<Kyma> {
     Api::namespaced(state.runtime.hub.clone(), &key.namespace)
 }
 
-/// Puts our finalizer on the Kyma, before the first write to its target.
+/// Adds the finalizer to the Kyma, before the first write to its target.
 pub(crate) async fn hold(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     if kyma.finalizers().iter().any(|held| held == finalizers::CATALOG) {
         return Ok(());
@@ -132,7 +131,7 @@ pub(crate) async fn hold(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     written.map(drop).map_err(|error| Failure::hub(&format!("put our finalizer on Kyma {key}"), &error))
 }
 
-/// Takes our finalizer off, provided that it stands where it stood on the same object.
+/// Removes the finalizer if it is still at the same index of the same object.
 pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = KymaKey::of(kyma);
     match remove_finalizer(&kyma.metadata, finalizers::CATALOG) {
@@ -141,7 +140,7 @@ pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     }
 }
 
-/// Writes our condition if it changed.
+/// Writes the condition if it changed.
 pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) -> Result<(), Failure> {
     let before = state.reported().latest(kyma);
     let told = before.as_ref().map(|condition| condition.reason.clone());
@@ -153,7 +152,7 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
         return Ok(());
     };
     let key = KymaKey::of(kyma);
-    // A late one on a successor of the same name is put right by that one's own pass.
+    // A late write to a new Kyma of the same name is corrected by the next pass over that one.
     let body = json!({
         "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
         "metadata": { "name": key.name },
@@ -174,7 +173,7 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
     }
 }
 
-/// An event for each new reason; the condition has the details.
+/// Sends an event for each new reason; the condition has the details.
 fn tell(state: &State, kyma: &Kyma, told: Option<&str>, condition: &Condition) {
     let Some(reason) = Reason::from_word(&condition.reason).filter(|_| told != Some(&condition.reason))
     else {

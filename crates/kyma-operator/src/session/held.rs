@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use kyma_api::{SecretKeyRef, TargetIdentity};
 use kyma_targets::Target;
 
-/// Share of the resync after which a session is opened again. Less than the resync's random reduction, so that the
-/// resync finds it expired.
+/// Share of the resync after which a session expires. Below the lowest randomized resync, which therefore opens a new
+/// session.
 const VERIFY_AT: f64 = 0.8;
 
 /// An open session.

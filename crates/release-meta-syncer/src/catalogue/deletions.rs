@@ -20,11 +20,11 @@ pub(super) struct Deletions {
     unclassified: BoundedMap<Key, UnclassifiedDeletion>,
 }
 
-/// A deletion of which it is unknown whether it was requested.
+/// A deletion that may not have been requested.
 #[derive(Clone, Debug)]
 pub(super) struct UnclassifiedDeletion {
     origin: ObjectOrigin,
-    /// The version that a deleted template was.
+    /// The version of a deleted template.
     pub(super) version: Option<ModuleVersion>,
 }
 

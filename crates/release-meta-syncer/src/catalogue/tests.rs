@@ -257,7 +257,7 @@ fn key(kind: Kind, name: &str) -> Key {
     Key { kind, name: name.into() }
 }
 
-/// A template that only its name makes a version of a module.
+/// Returns a template that only its name assigns to a module and version.
 fn unlabelled(name: &str, version: &Value) -> Template {
     let spec = json!({"moduleName": null, "version": version});
     template("keda", "1.0.0", &json!({"metadata": {"name": name}, "spec": spec}))
@@ -340,7 +340,7 @@ fn requested_deletion_of_a_template_with_a_custom_name_is_recognised() {
     assert!(!catalogue.has_lost_templates(&keda));
     assert!(catalogue.remove(&regular, true));
     assert!(catalogue.is_deleted(&regular) && !catalogue.has_lost_templates(&keda));
-    // It exists again, then it is lost.
+    // Recreate it, then lose it.
     catalogue.apply_template(template("keda", "1.0.0", &json!({"metadata": {"name": "keda-fast"}})));
     assert!(catalogue.remove(&key(Kind::Template, "keda-fast"), false));
     assert!(catalogue.has_lost_templates(&keda));

@@ -1,4 +1,4 @@
-//! The entries that are kept of Kymas.
+//! Tests that no entries of deleted Kymas remain.
 
 use kube_runtime::reflector;
 use kyma_sdk::testing::unconnected_runtime;
@@ -9,7 +9,7 @@ use super::*;
 
 const OPERATOR: Operator = Operator { name: "release-meta-syncer", version: "0.1.0" };
 
-/// A state without a hub.
+/// Returns a state without a hub.
 fn unconnected() -> State {
     let runtime = unconnected_runtime(OPERATOR).unwrap();
     let listener = |_: Option<&SecretKey>, _: &Interest, _: &Sighting, _: &[KymaKey]| {};
