@@ -1,6 +1,6 @@
-//! Names on the hub, for shells that complete what a person types.
+//! Completes names of objects on the hub in shells.
 //!
-//! A shell gets no error: without an answer of the hub within [`DEADLINE`] it has no names.
+//! Errors are not shown: if the hub does not answer within [`DEADLINE`], there are no candidates.
 
 use std::{ffi::OsStr, ffi::OsString, fmt::Debug, time::Duration};
 
@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 
 use crate::hub::GlobalFlags;
 
-/// Longest time for the hub to answer.
+/// Deadline for the hub's answer.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// Most names that a shell is given.
+/// Maximum number of candidates.
 const MAX_NAMES: u32 = 500;
 
 /// Completes names of Kymas.
@@ -51,7 +51,7 @@ pub(crate) fn contexts() -> ArgValueCompleter {
     })
 }
 
-/// Candidates for `current` among the names that `list` finds.
+/// Returns the candidates for `current` among the names from `list`.
 fn complete<F>(current: &OsStr, list: impl FnOnce(GlobalFlags) -> F) -> Vec<CompletionCandidate>
 where
     F: Future<Output = Option<Vec<String>>>,
@@ -85,7 +85,7 @@ where
     Some(found.items.iter().map(kube::ResourceExt::name_any).collect())
 }
 
-/// The global flags among the words of an unfinished command line; other words are skipped.
+/// Parses the global flags of an incomplete command line and skips other words.
 fn flags(words: impl Iterator<Item = OsString>) -> GlobalFlags {
     let command = GlobalFlags::augment_args(clap::Command::new("kymactl")).ignore_errors(true);
     let known: Vec<clap::Arg> = command.get_arguments().cloned().collect();
@@ -97,7 +97,7 @@ fn flags(words: impl Iterator<Item = OsString>) -> GlobalFlags {
         })
     };
     let is_joined = |word: &str| word.split_once('=').is_some_and(|(flag, _)| takes_value(flag));
-    // The completion script puts `--` before the words of the command line, the program's name first.
+    // The completion script puts `--` before the command line, which begins with the program's name.
     let mut words =
         words.skip_while(|word| word != "--").skip(2).map(|word| word.to_string_lossy().into_owned());
     let mut kept = vec!["kymactl".to_owned()];

@@ -5,9 +5,9 @@ use clap_complete::env::Shells;
 
 use crate::{error::Error, output};
 
-/// Environment variable by which a shell asks for completions.
+/// Environment variable with which a shell requests completions.
 const COMPLETE: &str = "COMPLETE";
-/// The name under which people call this program.
+/// Name of this program in the script.
 const PROGRAM: &str = "kymactl";
 
 /// Flags of `kymactl completion`.

@@ -11,7 +11,7 @@ use kyma_api::{HelmComponent, Kyma, labels, names};
 
 use crate::error::Error;
 
-/// All of them, each with its kind.
+/// Returns all components of a Kyma with their kinds.
 pub(crate) async fn of(hub: &Client, namespace: &str, kyma: &Kyma) -> Result<Vec<DynamicObject>, Error> {
     let mut found = Vec::new();
     for resource in kinds(hub, kyma).await? {
@@ -24,12 +24,12 @@ pub(crate) async fn of(hub: &Client, namespace: &str, kyma: &Kyma) -> Result<Vec
     Ok(found)
 }
 
-/// Selects them among all of their kind.
+/// Selects the Kyma's components among all of their kind.
 pub(crate) fn labelled(kyma: &Kyma) -> ListParams {
     ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, &kyma.name_any()))
 }
 
-/// Their kinds: the base kind, and those that the status names as long as the hub serves them.
+/// Returns the kinds of the Kyma's components: the base kind, and those in its status that the hub serves.
 pub(crate) async fn kinds(hub: &Client, kyma: &Kyma) -> Result<Vec<ApiResource>, Error> {
     let mut found = vec![ApiResource::erase::<HelmComponent>(&())];
     for kind in named(kyma) {

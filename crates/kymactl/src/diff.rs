@@ -37,7 +37,7 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
-    /// Tells what would change; exit code 1 if something would.
+    /// Prints the changes; exit code 1 if there are any.
     pub(crate) async fn run(self) -> Result<ExitCode, Error> {
         match Box::pin(self.changes()).await {
             Ok(false) => Ok(ExitCode::SUCCESS),
@@ -57,7 +57,7 @@ impl Diff {
             output::remark("the component is suspended: nothing of this is done before it is resumed");
         }
         let format = self.reach.hub.format();
-        // Gone with this process, unless a directory is named.
+        // Deleted when the process ends, unless a directory is named.
         let cache = tempfile::tempdir()?;
         let mut content = self.content;
         content.artifact_cache_dir.get_or_insert_with(|| cache.path().to_owned());
@@ -69,7 +69,7 @@ impl Diff {
         Ok(prospect.changes())
     }
 
-    /// The component as it is wished: from the hub, or from the file over what the hub knows of it.
+    /// Returns the desired component: from the hub, or from the file merged over the one on the hub.
     async fn wished(&self, runtime: &Runtime) -> Result<HelmComponent, Error> {
         let Some(path) = &self.file else {
             return self.reach.component(runtime, self.component.as_deref().unwrap_or_default()).await;
@@ -90,7 +90,7 @@ impl Diff {
     }
 }
 
-/// What an apply of the wished one over the live one would make of it.
+/// Returns the result of applying the desired component over the live one.
 fn over(mut live: HelmComponent, wished: HelmComponent) -> HelmComponent {
     if live.spec != wished.spec {
         live.metadata.generation = live.metadata.generation.map(|generation| generation + 1);
@@ -102,7 +102,7 @@ fn over(mut live: HelmComponent, wished: HelmComponent) -> HelmComponent {
     live
 }
 
-/// Writes what would change; what keeps it from being all is an error.
+/// Prints the changes. An incomplete result is an error.
 fn told(prospect: &Prospect, format: Format) -> Result<(), Error> {
     let changes = text::changes(prospect)?;
     let all = || changes.iter().map(Change::to_string).collect();

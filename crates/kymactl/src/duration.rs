@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// A duration above zero, as 30s or 10m.
+/// Parses a positive duration, such as 30s or 10m.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     text.parse::<SignedDuration>()
         .ok()

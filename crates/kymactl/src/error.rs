@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit code that says so.
+//! Errors of commands and their exit codes.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -15,48 +15,48 @@ pub(crate) enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// What was given, in flags or files, cannot be used.
+    /// A value in flags or files is invalid.
     #[error("{what}: {problem}")]
     Input {
         /// Flag, field or file.
         what: String,
-        /// What is wrong and what would be right.
+        /// The problem and the expected value.
         problem: String,
     },
-    /// No usable kubeconfig, and no ServiceAccount of a Pod.
+    /// There is no usable kubeconfig and no ServiceAccount of a Pod.
     #[error("{0}")]
     NoAccess(kyma_sdk::HubError),
-    /// The cluster's API.
+    /// A call to the cluster's API failed.
     #[error("the cluster{}: {}", hub::at_address(), describe_cause(.0))]
     Cluster(#[from] kube::Error),
-    /// Its watch.
+    /// A watch of the cluster failed.
     #[error("the cluster: {0}")]
     Watch(#[from] kube::runtime::wait::Error),
-    /// It took our CRDs and does not serve them.
+    /// The cluster accepted the CRDs but does not serve them.
     #[error("the cluster does not serve our CRDs within {waited}: look at its apiserver")]
     CrdsLate {
-        /// How long was waited.
+        /// The timeout.
         waited: String,
     },
-    /// A CRD that this program must not apply over.
+    /// A CRD that an apply would downgrade.
     #[error(
         "CRD {name} is of version {version}, newer than this program, and lacks fields that it needs: use kymactl {version}"
     )]
     NewerCrd {
-        /// Its name.
+        /// Name of the CRD.
         name: String,
         /// The version that wrote it.
         version: String,
     },
-    /// Not everything became Ready.
+    /// Not everything became Ready in time.
     #[error("not Ready within {waited}: {open}")]
     NotReady {
-        /// How long was waited.
+        /// The timeout.
         waited: String,
-        /// What is missing.
+        /// The objects that are not Ready.
         open: String,
     },
     /// Not everything was removed.
@@ -70,16 +70,16 @@ pub(crate) enum Error {
     /// A call on the way to a target, or what the target is.
     #[error("{}: {}", .0.reason, .0.message)]
     Target(Box<kyma_sdk::Failure>),
-    /// Clusters that were to be adopted and were not; each was named.
+    /// Some clusters were not adopted; each was reported.
     #[error("{count} clusters were left: see their reasons above")]
     Left {
-        /// How many.
+        /// Number of clusters.
         count: usize,
     },
-    /// Kymas that were to be handed over or given back and were not; each was named.
+    /// Some Kymas were not handed over or given back; each was reported.
     #[error("{count} Kymas were left: see why above, and run the same command again")]
     NotMoved {
-        /// How many.
+        /// Number of Kymas.
         count: usize,
     },
     /// Another writer changed an object between the read and the write.
@@ -96,39 +96,39 @@ pub(crate) enum Error {
         /// State, reason and message.
         why: String,
     },
-    /// A test of a chart failed; it was named.
+    /// A test of a chart failed; its name was reported.
     #[error("a test of {name} failed: see above")]
     TestFailed {
         /// The component.
         name: String,
     },
-    /// HelmReleases that stay with Flux; why was told of each.
+    /// Some HelmReleases stay with Flux; the reasons were reported.
     #[error("these HelmReleases were left, see why above: {names}")]
     ReleasesLeft {
-        /// Which.
+        /// Names of the HelmReleases.
         names: String,
     },
     /// Flags of the operators.
     #[error(transparent)]
     Settings(#[from] kyma_sdk::SettingsError),
-    /// What the operators of this process share.
+    /// The operators' shared state could not be created.
     #[error(transparent)]
     Start(#[from] kyma_sdk::StartError),
-    /// An operator broke off.
+    /// An operator ended with an error.
     #[error("{name}: {problem}")]
     Operator {
-        /// Which.
+        /// Name of the operator.
         name: &'static str,
-        /// Why.
+        /// The cause.
         problem: String,
     },
     /// A signal came first.
     #[error("stopped before everything was done: run the same command again")]
     Stopped,
-    /// A registry or another source.
+    /// A call to a registry or another source failed.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
-    /// What would change cannot be told, or not all of it.
+    /// The changes are unknown or incomplete.
     #[error("{0}")]
     NoDiff(Box<Error>),
     /// Standard output is closed or full.
@@ -141,19 +141,19 @@ impl Error {
         Self::Input { what: what.into(), problem: problem.into() }
     }
 
-    /// There is no HelmComponent of this name.
+    /// Returns the error for a HelmComponent that does not exist.
     pub(crate) fn no_component(name: &str, namespace: &str) -> Self {
         Self::input(name, format!("there is no such HelmComponent in namespace {namespace}"))
     }
 
-    /// Time is up; `open` says what is missing.
+    /// Returns the error after a timeout; `open` names what is not Ready.
     pub(crate) fn not_ready(waited: Duration, open: &[String]) -> Self {
         let open = if open.is_empty() { "there is no Kyma".to_owned() } else { open.join("; ") };
         Self::NotReady { waited: format!("{}s", waited.as_secs()), open }
     }
 
-    /// Whether somebody wrote between a look and a write that rested on it. A JSON patch whose test fails is answered as
-    /// invalid.
+    /// Reports whether another writer changed the object between read and write. The API server answers a failed test
+    /// of a JSON patch with Invalid.
     pub(crate) fn is_conflict(&self) -> bool {
         match self {
             Self::Cluster(kube::Error::Api(status)) => matches!(status.code, 409 | 422),

@@ -67,7 +67,7 @@ impl Hub<'_> {
     }
 }
 
-/// One module, for people.
+/// Formats the explanation of one module.
 fn paragraph(one: &Explanation) -> String {
     let version = one.version.as_deref().unwrap_or("-");
     let since = one.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();

@@ -8,24 +8,24 @@ use kyma_sdk::{client_config, name_caller};
 
 use crate::{error::Error, output::Format};
 
-/// Field manager of what this program writes.
+/// Field manager of all writes of kymactl.
 pub(crate) const MANAGER: &str = "kymactl";
 
-/// Namespace of the operators unless a flag names another.
+/// Default namespace of the operators.
 const DEFAULT_NAMESPACE: &str = "kcp-system";
 
-/// Who calls, for audit logs.
+/// User agent, for audit logs.
 pub(crate) const AGENT: &str = concat!("kymactl/", env!("CARGO_PKG_VERSION"));
 
-/// Address of the cluster, for messages. A process has one hub.
+/// Address of the hub, for messages. A process has one hub.
 static ADDRESS: OnceLock<String> = OnceLock::new();
 
-/// Notes the address for messages of failed calls.
+/// Stores the address for messages about failed calls.
 pub(crate) fn note_address(config: &Config) {
     ADDRESS.get_or_init(|| config.cluster_url.to_string().trim_end_matches('/').to_owned());
 }
 
-/// Where the cluster is, for messages: ` at <address>`, or nothing before the kubeconfig is read.
+/// Returns ` at <address>` for messages, or an empty text before the kubeconfig is read.
 pub(crate) fn at_address() -> String {
     ADDRESS.get().map(|address| format!(" at {address}")).unwrap_or_default()
 }
@@ -59,17 +59,17 @@ impl Default for GlobalFlags {
 }
 
 impl GlobalFlags {
-    /// The namespace that a command works in.
+    /// Returns the namespace of the command.
     pub(crate) fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or(&self.hub_namespace)
     }
 
-    /// How the result is written.
+    /// Returns the output format.
     pub(crate) fn format(&self) -> Format {
         self.output.unwrap_or(Format::Table)
     }
 
-    /// Where the hub is and how to log in there.
+    /// Returns the configuration of the hub's client.
     pub(crate) async fn config(&self) -> Result<Config, Error> {
         let mut config = client_config(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
         name_caller(&mut config, AGENT)?;
@@ -77,7 +77,7 @@ impl GlobalFlags {
         Ok(config)
     }
 
-    /// A client for it.
+    /// Creates a client for the hub.
     pub(crate) async fn client(&self) -> Result<Client, Error> {
         Ok(kyma_sdk::targets::client_from(self.config().await?)?)
     }

@@ -1,4 +1,4 @@
-//! `kymactl`: for people who make modules, run a fleet, or want modules on one cluster now.
+//! `kymactl`: builds modules, manages a fleet, and installs modules on one cluster without a hub.
 
 mod cli;
 mod complete;
@@ -33,7 +33,7 @@ use clap_complete::CompleteEnv;
 fn main() -> ExitCode {
     // Before any thread starts: the sandbox of the render program is set up in this process.
     helm_component::render::run_if_launcher();
-    // Before the runtime starts: a shell that asks for names gets an answer and nothing else happens.
+    // Before the runtime starts: a completion request is answered without side effects.
     CompleteEnv::with_factory(cli::Cli::command).complete();
     let cli = cli::Cli::parse();
     let done = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -1,4 +1,4 @@
-//! `kymactl migrate`: from Kyma Lifecycle Manager (KLM) to our operators, and back, in [`klm`]; from Flux, in [`flux`].
+//! `kymactl migrate`: from Kyma Lifecycle Manager (KLM) and back, in [`klm`]; from Flux, in [`flux`].
 
 mod flux;
 mod klm;

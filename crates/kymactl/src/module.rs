@@ -1,4 +1,4 @@
-//! `kymactl module`: from a module's files to a published version.
+//! `kymactl module`: publishes and assigns versions of modules.
 
 mod assign;
 mod config;

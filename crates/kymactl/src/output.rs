@@ -24,7 +24,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The text of a result: `text` gives it for people, `names` the names in it.
+    /// Returns the text of a result in this format: `text` formats it as a table, `names` returns its names.
     pub(crate) fn text<T: Serialize + ?Sized>(
         self,
         value: &T,
@@ -57,7 +57,7 @@ pub(crate) struct Line {
     pub(crate) message: String,
 }
 
-/// A result whose lines people see one by one, and programs get as one list at the end.
+/// A result that is written line by line as text, or as one list at the end in other formats.
 pub(crate) struct Lines {
     format: Format,
     lines: Vec<Line>,
@@ -68,7 +68,7 @@ impl Lines {
         Self { format, lines: Vec::new() }
     }
 
-    /// Adds a line; people see `text`, programs `name` and `message`.
+    /// Adds a line: `text` for the text format, `name` and `message` for others.
     pub(crate) fn add(&mut self, text: &str, name: &str, message: &str) -> Result<(), Error> {
         if matches!(self.format, Format::Table | Format::Wide) {
             result(text)?;
@@ -77,7 +77,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Says something about the whole: beside the result for programs, as a part of it for people.
+    /// Writes a summary: to standard output in the text format, to standard error in others.
     pub(crate) fn sum_up(&self, text: &str) -> Result<(), Error> {
         if matches!(self.format, Format::Table | Format::Wide) {
             return result(text);
@@ -86,32 +86,32 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes the list, unless people have seen its lines.
+    /// Writes the list, unless its lines were already written as text.
     pub(crate) fn finish(self) -> Result<(), Error> {
         let names = || self.lines.iter().map(|line| line.name.clone()).collect();
         result(&self.format.text(&self.lines, String::new, names)?)
     }
 }
 
-/// `value` as YAML.
+/// Serializes `value` as YAML.
 pub(crate) fn yaml<T: Serialize + ?Sized>(value: &T) -> Result<String, Error> {
-    // By way of JSON, so that both formats have the same fields.
+    // Through JSON, so that both formats have the same fields.
     let value = serde_json::to_value(value).map_err(io::Error::other)?;
     Ok(serde_saphyr::to_string(&value).map_err(|error| io::Error::other(error.to_string()))?)
 }
 
-/// `<kind>.<group>/<name>`, as kubectl writes and reads it.
+/// Returns `<kind>.<group>/<name>`, as kubectl writes and reads it.
 pub(crate) fn resource_name<K: Resource<DynamicType = ()>>(object: &K) -> String {
     qualified(&K::kind(&()), &K::group(&()), &object.name_any())
 }
 
-/// `<kind>.<group>/<name>` of an object of this kind.
+/// Returns `<kind>.<group>/<name>` of an object of this kind.
 pub(crate) fn qualified(kind: &str, group: &str, name: &str) -> String {
     let kind = kind.to_lowercase();
     if group.is_empty() { format!("{kind}/{name}") } else { format!("{kind}.{group}/{name}") }
 }
 
-/// Writes a result. Nothing is written for an empty one.
+/// Writes a result to standard output. Writes nothing for an empty one.
 pub(crate) fn result(text: &str) -> Result<(), Error> {
     if text.is_empty() {
         return Ok(());
@@ -124,13 +124,13 @@ pub(crate) fn result(text: &str) -> Result<(), Error> {
     Ok(out.flush()?)
 }
 
-/// Whether standard output shows colours: a terminal, and `NO_COLOR` is empty or not set.
+/// Reports whether standard output shows colours: it is a terminal, and `NO_COLOR` is empty or not set.
 pub(crate) fn has_colours() -> bool {
     let is_forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stdout().is_terminal() && !is_forbidden
 }
 
-/// Lines of cells, in columns as wide as their widest cell.
+/// Formats lines of cells in columns as wide as their widest cell.
 pub(crate) fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -143,17 +143,17 @@ pub(crate) fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     text
 }
 
-/// A text that may hold anything, on one line.
+/// Returns any text on one line.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Says something beside the result. A closed standard error is no failure.
+/// Writes a remark to standard error. Ignores a closed standard error.
 pub(crate) fn remark(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Says why the command failed.
+/// Writes the reason of a failed command to standard error.
 pub(crate) fn complain(text: &str) {
     remark(&format!("error: {text}"));
 }

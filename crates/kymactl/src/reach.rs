@@ -1,4 +1,4 @@
-//! The way to the target of a component, as helm-component goes it, for commands that only read.
+//! Connection to a component's target as helm-component makes it, for read-only commands.
 
 use clap::Args;
 use helm_component::HelmComponentProgram;
@@ -8,7 +8,7 @@ use kyma_sdk::{AccessArgs, BrakeLimit, Mode, Process, Program as _, Runtime, Set
 
 use crate::{error::Error, hub::GlobalFlags};
 
-/// Who reads, for audit logs.
+/// User agent, for audit logs.
 const READER: &str = "kymactl";
 
 /// Which hub, what its access Secrets may name, and where its targets are.
@@ -30,7 +30,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Connects to the hub, for reading alone.
+    /// Connects to the hub for reading.
     pub(crate) async fn runtime(&self) -> Result<Runtime, Error> {
         let settings = self.settings()?;
         let config = bounded(self.hub.config().await?);
@@ -38,24 +38,24 @@ impl Reach {
             .await?)
     }
 
-    /// The namespace of the hub in which components live.
+    /// Returns the namespace of components on the hub.
     pub(crate) fn namespace(&self) -> &str {
         self.hub.namespace()
     }
 
-    /// The component of this name, if there is one.
+    /// Returns the component of this name, if it exists.
     pub(crate) async fn find(&self, runtime: &Runtime, name: &str) -> Result<Option<HelmComponent>, Error> {
         let components: Api<HelmComponent> = Api::namespaced(runtime.hub.clone(), self.namespace());
         Ok(components.get_opt(name).await?)
     }
 
-    /// The component of this name.
+    /// Returns the component of this name.
     pub(crate) async fn component(&self, runtime: &Runtime, name: &str) -> Result<HelmComponent, Error> {
         let missing = || Error::no_component(name, self.namespace());
         self.find(runtime, name).await?.ok_or_else(missing)
     }
 
-    /// What the operator would run with; what only a running operator needs has no meaning here.
+    /// Returns the settings of the operator; those for a running operator are unused.
     fn settings(&self) -> Result<Settings, Error> {
         Ok(Settings {
             kubeconfig: self.hub.kubeconfig.clone(),

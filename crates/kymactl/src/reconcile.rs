@@ -24,7 +24,7 @@ pub(crate) struct Reconcile {
 }
 
 impl Reconcile {
-    /// Requests a reconcile, and waits until the component is Ready or failed.
+    /// Requests a reconcile and waits until the component is Ready or failed.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let Self { component: name, no_wait, timeout, hub } = self;
         let format = hub.format();
@@ -48,10 +48,10 @@ impl Reconcile {
     }
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It was not handled, or the component is still on its way.
+    /// The request is not handled, or the component is still in progress.
     Pending,
     Ready,
     Failed,
@@ -74,7 +74,7 @@ fn outcome(component: &HelmComponent, request: &str) -> Outcome {
     }
 }
 
-/// What a request that is not over waits for.
+/// Returns what a pending request waits for.
 fn awaited(name: &str, component: &HelmComponent, request: &str) -> String {
     let is_handled = component.status.as_ref().and_then(|status| status.last_handled_reconcile_at.as_deref())
         == Some(request);
@@ -87,7 +87,7 @@ fn awaited(name: &str, component: &HelmComponent, request: &str) -> String {
     )
 }
 
-/// State, and what the condition Ready says.
+/// Returns the state and the Ready condition.
 fn told(component: &HelmComponent) -> String {
     let Some(status) = &component.status else { return String::new() };
     let state = status.state.map_or_else(String::new, |state| format!("{state:?}"));

@@ -1,4 +1,4 @@
-//! What people ask of a HelmComponent with an annotation, until its status says that it was followed.
+//! Requests to a HelmComponent by annotation, until its status shows them as handled.
 
 use std::time::Duration;
 
@@ -14,20 +14,19 @@ use crate::{
     hub::{GlobalFlags, MANAGER},
 };
 
-/// A request that was made.
+/// A request.
 pub(crate) struct Request {
     components: Api<HelmComponent>,
     namespace: String,
     name: String,
-    /// What tells it from others before and after it: the annotation's value, which the status repeats.
+    /// Value of the annotation, which identifies the request and which the status repeats.
     pub(crate) at: String,
 }
 
 impl Request {
-    /// Asks for what the annotation stands for.
+    /// Sets the annotation.
     ///
-    /// # Errors
-    /// The component is not there, or is suspended: nobody would follow.
+    /// # Errors If the component does not exist or is suspended: the request would not be handled.
     pub(crate) async fn make(hub: &GlobalFlags, name: &str, annotation: &str) -> Result<Self, Error> {
         let namespace = hub.namespace().to_owned();
         let components: Api<HelmComponent> = Api::namespaced(hub.client().await?, &namespace);
@@ -43,8 +42,8 @@ impl Request {
         Ok(request)
     }
 
-    /// The component once it was followed, which `is_followed` tells from it and [`Request::at`]; none if time is up
-    /// first.
+    /// Waits until `is_followed` returns true for the component and [`Request::at`]. Returns `None` after the
+    /// timeout.
     pub(crate) async fn followed(
         &self,
         timeout: Duration,
@@ -60,7 +59,7 @@ impl Request {
         }
     }
 
-    /// The component as it is now.
+    /// Reads the component.
     pub(crate) async fn component(&self) -> Result<HelmComponent, Error> {
         self.components.get_opt(&self.name).await?.ok_or_else(|| self.missing())
     }

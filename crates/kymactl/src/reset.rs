@@ -75,7 +75,7 @@ impl Reset {
     }
 }
 
-/// What the initial set changes, one line each.
+/// Returns the changes that the initial set makes, one line each.
 fn changes(live: &Value, wanted: &Value) -> Vec<String> {
     let (before, after) = (entries(live), entries(wanted));
     let mut lines = Vec::new();
@@ -95,7 +95,7 @@ fn changes(live: &Value, wanted: &Value) -> Vec<String> {
     lines
 }
 
-/// Entries by name, without what only says the default.
+/// Returns entries by name, without fields that have their default value.
 fn entries(spec: &Value) -> BTreeMap<String, Value> {
     let entries = spec["modules"].as_array().into_iter().flatten();
     let named = entries.filter_map(|entry| {

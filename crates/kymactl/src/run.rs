@@ -100,7 +100,7 @@ impl Run {
             settings.local_kyma = None;
             settings.admin_address = None;
             settings.log_format = LogFormat::Text;
-            // What happens is told per module; of the operators' log only what is wrong is of interest.
+            // Results are reported per module; of the operators' log only warnings are shown.
             if settings.log_level == INFO {
                 WARN.clone_into(&mut settings.log_level);
             }
@@ -124,7 +124,7 @@ impl Run {
     }
 }
 
-/// Every reconciler, until a signal.
+/// Runs every reconciler until a signal.
 async fn all(
     flags: Flags,
     install_crds: bool,
@@ -143,7 +143,7 @@ async fn all(
     let ended = operators.ended().await;
     operators.stop().await;
     if let Some(admin) = admin {
-        // It ends with the process; what it says then concerns nobody.
+        // The admin server ends with the process; its result is not needed.
         let _ = admin.await;
     }
     ended

@@ -25,7 +25,7 @@ use crate::{
 
 pub(crate) use fleet::{Row, rows, unsettled};
 
-/// How many unfinished modules an error message names.
+/// Maximum number of unfinished modules in an error message.
 const MAX_NAMED: usize = 20;
 
 /// Flags of `kymactl status`.
@@ -75,7 +75,7 @@ impl Status {
         self.ensure_all_exist(&listed)
     }
 
-    /// The Kymas of now, read in pages.
+    /// Lists the Kymas in pages.
     async fn list(&self, api: &Api<Kyma>) -> Result<Kymas, Error> {
         const PAGE: u32 = 500;
         let mut parameters =
@@ -91,8 +91,9 @@ impl Status {
         }
     }
 
-    /// # Errors
-    /// A Kyma that was named does not exist.
+    /// Checks that all named Kymas exist.
+    ///
+    /// # Errors If a named Kyma does not exist.
     fn ensure_all_exist(&self, kymas: &Kymas) -> Result<(), Error> {
         let absent = self.absent(kymas);
         if absent.is_empty() {
@@ -108,13 +109,13 @@ impl Status {
         Err(Error::input(absent.join(", "), format!("there is no such Kyma{labels} in {place}")))
     }
 
-    /// The Kymas that were named and do not exist.
+    /// Returns the named Kymas that do not exist.
     fn absent(&self, kymas: &Kymas) -> Vec<String> {
         let exists = |name: &String| kymas.keys().any(|(_, known)| known == name);
         self.kymas.iter().filter(|name| !exists(name)).cloned().collect()
     }
 
-    /// What is not Ready yet; empty once everything is.
+    /// Returns what is not Ready yet; empty once everything is Ready.
     fn open(&self, kymas: &Kymas) -> Vec<String> {
         let absent = self.absent(kymas).into_iter().map(|name| format!("{name}: it does not exist"));
         let mut open: Vec<String> = absent.chain(unsettled(kymas.values())).collect();
@@ -124,14 +125,14 @@ impl Status {
         open
     }
 
-    /// Follows the Kymas until all are Ready or time is up. Changes are written to standard error.
+    /// Follows the Kymas until all are Ready or the timeout passes. Writes changes to standard error.
     async fn await_ready(&self, api: &Api<Kyma>, listed: Kymas) -> Result<Kymas, Error> {
         let config = watcher::Config { label_selector: self.selector.clone(), ..watcher::Config::default() };
         let events = watcher(api.clone(), config).default_backoff().into_stream().boxed();
         Ok(self.follow(events, listed, Instant::now() + self.timeout).await)
     }
 
-    /// Applies events until all Kymas are Ready. During a relist the Kymas of before count, until the list is complete.
+    /// Applies events until all Kymas are Ready. During a relist the previous Kymas count until the list is complete.
     async fn follow<E>(
         &self,
         mut events: impl Stream<Item = Result<watcher::Event<Kyma>, E>> + Unpin,

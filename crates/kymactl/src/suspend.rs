@@ -22,7 +22,7 @@ pub(crate) struct Suspend {
 }
 
 impl Suspend {
-    /// Has the component left alone, or taken care of again.
+    /// Suspends or resumes the component.
     pub(crate) async fn run(self, suspend: bool) -> Result<(), Error> {
         let namespace = self.hub.namespace();
         let components: Api<HelmComponent> = Api::namespaced(self.hub.client().await?, namespace);

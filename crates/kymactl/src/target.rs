@@ -1,4 +1,4 @@
-//! `kymactl target`: is the cluster behind a Kyma's access Secret the right one, and may we work there?
+//! `kymactl target`: checks or adopts the cluster of a Kyma's access Secret.
 
 mod adopt;
 mod test;

@@ -24,7 +24,7 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// Has the chart's tests run, and tells how each ended.
+    /// Runs the chart's tests and prints their results.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let Self { component: name, no_wait, timeout, hub } = self;
         let format = hub.format();
@@ -45,7 +45,7 @@ impl Test {
     }
 }
 
-/// The tests that were run for this request, once they are over.
+/// Returns the tests of this request after they ended.
 fn over<'a>(component: &'a HelmComponent, request: &str) -> Option<&'a Hooks> {
     let status = component.status.as_ref()?;
     let tests = status.tests.as_ref()?;
@@ -53,7 +53,7 @@ fn over<'a>(component: &'a HelmComponent, request: &str) -> Option<&'a Hooks> {
     (is_over && status.last_handled_test_at.as_deref() == Some(request)).then_some(tests)
 }
 
-/// A line for each test that ran. Those after a failed one do not run.
+/// Returns a line for each test that ran. Tests after a failed one do not run.
 fn told(name: &str, tests: &Hooks) -> String {
     let done = tests.done.iter().flatten().map(|test| format!("succeeded: {}", output::one_line(test)));
     let failed = tests.failure.iter().map(|failure| format!("failed: {}", output::one_line(failure)));
@@ -61,7 +61,7 @@ fn told(name: &str, tests: &Hooks) -> String {
     if lines.is_empty() { format!("the chart of {name} has no tests") } else { lines.join("\n") }
 }
 
-/// What the tests wait for.
+/// Returns what the tests wait for.
 fn awaited(name: &str, component: &HelmComponent) -> String {
     let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
     let says = |type_: &str| {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{error::Error, hub::GlobalFlags, output};
 
-/// What stands for a value that is not for everybody's eyes.
+/// Placeholder for a hidden value.
 const HIDDEN: &str = "(hidden)";
 
 /// Flags of `kymactl values`.
@@ -43,7 +43,7 @@ impl Values {
     }
 }
 
-/// Key path, value, whose it is, and whose it took the place of.
+/// Formats key path, value, source, and the sources that it overrides.
 fn table(found: &[Origin]) -> String {
     let line = |one: &Origin| {
         let value = match &one.value {

@@ -91,7 +91,8 @@ pub(crate) fn reduce(object: &DynamicObject, owner: &str, copy: Option<&Copy>) -
     }
 }
 
-/// Returns the owner of an object by its managedFields entry: a label can be copied or removed by any user.
+/// Returns the owner of an object by label and managedFields. The label alone proves nothing: any user can copy or
+/// remove it.
 fn whose(object: &DynamicObject, owner: &str) -> Whose {
     let label = |name: &str| object.labels().get(name).map(String::as_str);
     let made_by =

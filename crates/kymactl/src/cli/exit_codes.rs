@@ -18,16 +18,16 @@ const USAGE: u8 = 2;
 /// Exit code of commands that wait, after their timeout.
 const NOT_READY: u8 = 3;
 
-/// The ends of one command, beside failed calls and wrong flags. Errors are named as the variants of [`Error`].
+/// Results of one command, beside failed calls and wrong flags. Errors are named as the variants of [`Error`].
 struct Row {
     command: &'static str,
     /// Exit codes without an error.
     success: &'static [u8],
-    /// The error for a name or file that does not exist; none if the command takes neither.
+    /// The error for a name or file that does not exist; `None` if the command takes neither.
     unknown_name: Option<&'static str>,
-    /// The error for objects that are not Ready, or work that is not over, in time.
+    /// The error after the timeout.
     not_ready: Option<&'static str>,
-    /// Errors for a result that is no success, with exit code 1.
+    /// Errors with exit code 1 for an unsuccessful result.
     failed: &'static [&'static str],
 }
 
@@ -64,7 +64,7 @@ const COMMANDS: &[Row] = &[
     row("completion", None),
 ];
 
-/// One error of each variant, with its exit code.
+/// Returns one error of each variant, with its exit code.
 fn errors() -> Vec<(Error, u8)> {
     let text = || "a".to_owned();
     let not_ready = || Error::not_ready(Duration::from_secs(1), &[]);
@@ -96,7 +96,7 @@ fn errors() -> Vec<(Error, u8)> {
     ]
 }
 
-/// The variants of [`Error`], read from its source.
+/// Returns the variants of [`Error`], read from its source.
 fn variants() -> BTreeSet<String> {
     let source = include_str!("../error.rs");
     let (_, after) = source.split_once("pub(crate) enum Error {\n").unwrap();
@@ -105,12 +105,12 @@ fn variants() -> BTreeSet<String> {
     lines.filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase())).map(first_word).collect()
 }
 
-/// The letters and digits at the start of a text.
+/// Returns the letters and digits at the start of a text.
 fn first_word(text: &str) -> String {
     text.chars().take_while(char::is_ascii_alphanumeric).collect()
 }
 
-/// The exit codes that a help text lists, without that of wrong input, which every command has.
+/// Returns the exit codes in a help text, without that of wrong input, which every command has.
 fn listed_codes(help: &str) -> Option<BTreeSet<u8>> {
     let (_, list) = help.split_once("Exit codes:")?;
     let codes = list.split(',').filter_map(|end| first_word(end.trim_start()).parse().ok());
@@ -121,7 +121,7 @@ fn listed_codes(help: &str) -> Option<BTreeSet<u8>> {
 fn every_command_and_error_has_its_exit_codes() {
     let mut codes = BTreeMap::new();
     for (error, code) in errors() {
-        // ExitCode is compared as text: it gives no number.
+        // Compared as text: ExitCode gives no number.
         assert_eq!(format!("{:?}", error.exit_code()), format!("{:?}", ExitCode::from(code)), "{error:?}");
         codes.insert(first_word(&format!("{error:?}")), code);
     }

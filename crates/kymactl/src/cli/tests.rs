@@ -7,7 +7,7 @@ use super::Cli;
 /// Longest line of a help text, in characters.
 const MAX_HELP_LINE: usize = 80;
 
-/// All commands without subcommands, each with its path.
+/// Returns all commands without subcommands, with their paths.
 pub(super) fn leaves() -> Vec<(Vec<String>, clap::Command)> {
     fn walk(path: &[String], command: &clap::Command, found: &mut Vec<(Vec<String>, clap::Command)>) {
         let mut inner = command.get_subcommands().filter(|inner| inner.get_name() != "help").peekable();
@@ -25,7 +25,7 @@ pub(super) fn leaves() -> Vec<(Vec<String>, clap::Command)> {
     found
 }
 
-/// Arguments that a command cannot do without.
+/// Returns the required arguments of a command.
 fn required(command: &clap::Command) -> Vec<String> {
     let text = |arg: &Arg| {
         let mut words: Vec<String> = arg.get_long().map(|long| format!("--{long}")).into_iter().collect();
@@ -128,7 +128,7 @@ fn every_help_text_is_one_line_of_at_most_80_characters() {
     assert!(wrong.is_empty(), "{} texts:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Commands that go to targets work in one namespace, like the operators whose access Secrets they read.
+/// Commands that connect to targets use one namespace, like the operators whose access Secrets they read.
 #[test]
 fn commands_that_list_take_all_namespaces() {
     for path in [&["status"] as &[&str], &["migrate", "flux"]] {

@@ -1,4 +1,4 @@
-//! What would change, in words and as unified diffs. Pure.
+//! Formats changes as text and unified diffs. Pure.
 
 use std::fmt;
 
@@ -10,23 +10,23 @@ use similar::TextDiff;
 
 use crate::{error::Error, output};
 
-/// What stands for the data of Secrets.
+/// Placeholder for the data of Secrets.
 const HIDDEN: &str = "(hidden)";
 const HIDDEN_CHANGED: &str = "(hidden, changed)";
-/// Where kubectl notes what it applied, data of Secrets included.
+/// Annotation in which kubectl stores what it applied, including data of Secrets.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// One thing that would be done.
+/// One change of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Change {
     action: Action,
     /// `Kind.group namespace/name`.
     object: String,
-    /// What else there is to know.
+    /// Additional information.
     #[serde(skip_serializing_if = "String::is_empty")]
     note: String,
-    /// From how it is to how it would be.
+    /// Unified diff of the live and the desired object.
     #[serde(skip_serializing_if = "String::is_empty")]
     diff: String,
 }
@@ -56,7 +56,7 @@ impl Action {
 }
 
 impl Change {
-    /// `<kind>.<group>/<name>` of the object.
+    /// Returns `<kind>.<group>/<name>` of the object.
     pub(super) fn name(&self) -> String {
         let (kind, place) = self.object.split_once(' ').unwrap_or(("", &self.object));
         let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
@@ -81,7 +81,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// All that would be done, in the order in which it would be.
+/// Returns all changes in the order in which they would be made.
 pub(super) fn changes(prospect: &Prospect) -> Result<Vec<Change>, Error> {
     let namespace = prospect.namespace.iter();
     let mut all: Vec<Change> =
@@ -134,7 +134,7 @@ fn unified(identity: &Identity, before: Option<&Value>, after: &Value) -> Result
     Ok(diff.unified_diff().header(&names[0], &names[1]).to_string())
 }
 
-/// Both states without the data of Secrets: only which keys there are and which of them change.
+/// Masks the data of Secrets in both states: keys stay visible, and which of them change.
 fn masked(identity: &Identity, before: Option<Value>, after: Value) -> (Option<Value>, Value) {
     if !identity.is("", "Secret") {
         return (before, after);
@@ -148,7 +148,7 @@ fn masked(identity: &Identity, before: Option<Value>, after: Value) -> (Option<V
     (was, will)
 }
 
-/// A Secret with a mark in the place of each value.
+/// Replaces each value of a Secret by a mark.
 fn hidden(mut secret: Value, mark: impl Fn(&str, &str) -> &'static str) -> Value {
     for field in ["data", "stringData"] {
         let values = secret.get_mut(field).and_then(Value::as_object_mut);

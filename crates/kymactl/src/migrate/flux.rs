@@ -1,7 +1,6 @@
-//! `kymactl migrate flux`: HelmComponents from Flux's HelmReleases.
+//! `kymactl migrate flux`: converts HelmReleases of Flux to HelmComponents.
 //!
-//! What comes of a release is decided by [`convert`] alone, from the release and the sources that it names; [`fields`]
-//! says what becomes of each field.
+//! [`convert`] decides from the release and its sources; [`fields`] has the conversion of each field.
 
 mod clashes;
 mod content;
@@ -75,7 +74,7 @@ impl Flux {
         if self.apply { applied(&flux, &releases, &all).await } else { printed(&all, self.hub.format()) }
     }
 
-    /// The namespace whose HelmReleases are meant, where a flag says so; `-A` wins, as in kubectl.
+    /// Returns the namespace of the HelmReleases if a flag names one; `-A` takes precedence, as in kubectl.
     fn releases_in(&self) -> Option<&str> {
         self.hub.namespace.as_deref().filter(|_| !self.all_namespaces)
     }
@@ -106,8 +105,8 @@ fn converted(releases: &[Value], facts: &facts::Facts, hub: &str) -> Vec<Convert
     all
 }
 
-/// Takes over one after the other, what others depend on first. One that fails or is left keeps those that depend on it,
-/// and no others.
+/// Migrates releases one by one, dependencies first. A release that fails or is refused also stops those that depend
+/// on it.
 async fn applied(flux: &read::Flux, releases: &[Value], all: &[Converted]) -> Result<(), Error> {
     let mut left = BTreeSet::new();
     let mut names = Vec::new();
@@ -132,7 +131,7 @@ async fn applied(flux: &read::Flux, releases: &[Value], all: &[Converted]) -> Re
     if names.is_empty() { Ok(()) } else { Err(Error::ReleasesLeft { names: names.join(", ") }) }
 }
 
-/// The components to standard output, as YAML unless another format is asked for; notes to standard error.
+/// Prints components to standard output, by default as YAML, and findings to standard error.
 fn printed(all: &[Converted], format: Format) -> Result<(), Error> {
     let mut yaml = String::new();
     for converted in all {
@@ -143,7 +142,7 @@ fn printed(all: &[Converted], format: Format) -> Result<(), Error> {
     }
     let components: Vec<_> = all.iter().filter_map(|one| one.component.as_ref()).collect();
     let names = || components.iter().map(|component| output::resource_name(*component)).collect();
-    // Documents rather than a list, so that each can be read and changed on its own.
+    // Documents instead of a list, so that each can be edited alone.
     let format = if format == Format::Yaml { Format::Table } else { format };
     output::result(&format.text(&components, || yaml, names)?)?;
     let refused: Vec<&str> =

@@ -1,7 +1,7 @@
-//! `kymactl migrate klm`: from Kyma Lifecycle Manager (KLM) to our operators, and back.
+//! `kymactl migrate klm`: hands Kymas over from Kyma Lifecycle Manager (KLM), and back.
 //!
-//! What is done next follows from what is on hub and target ([`plan`], [`back`]), so a run that was broken off is gone
-//! on with by the next one.
+//! [`plan`] and [`back`] decide each step from the state of hub and target, so the next run continues an interrupted
+//! one.
 
 mod back;
 mod component;
@@ -47,9 +47,9 @@ use crate::{
 
 /// Field manager of helm-component on targets.
 const COMPONENT_MANAGER: &str = <helm_component::HelmComponents as kyma_sdk::Component>::NAME;
-/// Kymas at a time.
+/// Maximum number of Kymas at a time.
 const PARALLEL: usize = 8;
-/// Looks at one Kyma in one run; a module takes seven at most, so more is a fault of ours.
+/// Maximum number of passes over one Kyma in one run; a module takes at most seven, so more would be a bug.
 const LOOKS: usize = 1000;
 
 /// Flags of `kymactl migrate klm`.
@@ -100,7 +100,7 @@ impl Klm {
         }
     }
 
-    /// Moves one Kyma, and tells about it.
+    /// Moves one Kyma and reports the result.
     async fn one(&self, start: Start) -> Report {
         let kyma = start.kyma.name_any();
         let mut first = Vec::new();
@@ -132,7 +132,7 @@ impl Klm {
             match done {
                 Ok(true) => return Ok(self.outcome(idle)),
                 Ok(false) => {}
-                // Somebody wrote meanwhile: the next look shows what.
+                // Another writer changed the object: the next pass reads it again.
                 Err(Stopped::Failed(error)) if error.is_conflict() && Instant::now() < deadline => {}
                 Err(stopped) => return Err(stopped),
             }
@@ -167,7 +167,7 @@ impl Klm {
         }
     }
 
-    /// The next step of a hand-over. True if there is none.
+    /// Runs the next step of a hand-over. Returns true if there is none.
     async fn step(&self, look: &Look, deadline: Instant) -> Result<bool, Stopped> {
         use plan::Step;
         let facts = &look.facts;
@@ -205,7 +205,7 @@ impl Klm {
         Ok(false)
     }
 
-    /// The next step of giving back. True if there is none.
+    /// Runs the next step of a rollback. Returns true if there is none.
     async fn step_back(&self, look: &Look, deadline: Instant) -> Result<bool, Stopped> {
         use back::Step;
         forbid(back::obstacles(&look.facts))?;
@@ -248,11 +248,11 @@ impl Klm {
     }
 }
 
-/// Why a Kyma is not moved.
+/// Reason why a Kyma is not moved.
 enum Stopped {
-    /// Something is in the way.
+    /// Obstacles that a user has to remove.
     Left(Vec<String>),
-    /// Something failed.
+    /// A call failed.
     Failed(Error),
 }
 
@@ -292,7 +292,7 @@ async fn await_component(
     Err(Stopped::Left(vec![format!("module {module}: component {name} {what}: {says}")]))
 }
 
-/// Waits until the object is as wanted, or time is up.
+/// Waits until the object satisfies the condition or the deadline passes.
 async fn within<K>(
     deadline: Instant,
     api: Api<K>,

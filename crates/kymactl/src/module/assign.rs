@@ -16,7 +16,7 @@ use crate::{
     output,
 };
 
-/// Most versions that an error names.
+/// Maximum number of versions in an error.
 const MAX_NAMED: usize = 10;
 
 /// Flags of `kymactl module assign`.
@@ -76,7 +76,7 @@ impl Assign {
     }
 }
 
-/// Why the hub refused the change: the object changed in between, or the error itself.
+/// Returns the reason for a refused patch: the object changed in between, or the error itself.
 async fn refused(releases: &Api<ModuleReleaseMeta>, read: &ModuleReleaseMeta, error: Error) -> Error {
     match releases.get_opt(&read.name_any()).await {
         Ok(Some(now)) if now.resource_version() == read.resource_version() => error,
@@ -88,16 +88,17 @@ async fn refused(releases: &Api<ModuleReleaseMeta>, read: &ModuleReleaseMeta, er
 /// A change of a ModuleReleaseMeta.
 #[derive(Debug)]
 struct Assignment {
-    /// The version that the channel has now.
+    /// The present version of the channel.
     before: Option<String>,
-    /// JSON patch for the ModuleReleaseMeta as it was read; none if the channel has the version already.
+    /// JSON patch for the ModuleReleaseMeta that was read; `None` if the channel has the version already.
     patch: Option<Value>,
 }
 
 impl Assignment {
-    /// # Errors
-    /// The module is mandatory or being deleted, the channel or version is malformed, or the version has no
-    /// ModuleTemplate.
+    /// Returns the patch.
+    ///
+    /// # Errors If the module is mandatory or being deleted, the channel or version is malformed, or the version has
+    /// no ModuleTemplate.
     fn plan(
         release: &ModuleReleaseMeta,
         templates: &[ModuleTemplate],
@@ -150,8 +151,8 @@ impl Assignment {
     }
 }
 
-/// Whether kyma-operator finds this version of the module in the template: by both fields, or by its name where a field
-/// is empty.
+/// Reports whether kyma-operator finds this version of the module in the template: by both fields, or by its name if
+/// a field is empty.
 fn serves(template: &ModuleTemplate, module: &str, version: &str) -> bool {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let (named, numbered) = (given(&template.spec.module_name), given(&template.spec.version));
@@ -161,7 +162,7 @@ fn serves(template: &ModuleTemplate, module: &str, version: &str) -> bool {
     is_module && is_version && (is_complete || template.name_any() == names::template_name(module, version))
 }
 
-/// Says that the version has no ModuleTemplate, and which versions of the module have one.
+/// Returns the error for a version without a ModuleTemplate, with the module's versions that have one.
 fn unknown(module: &str, templates: &[ModuleTemplate]) -> String {
     let of_module = templates.iter().filter(|one| one.spec.module_name.as_deref() == Some(module));
     let mut versions: Vec<&str> = of_module

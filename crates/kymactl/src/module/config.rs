@@ -1,4 +1,4 @@
-//! module-config.yaml, as modulectl reads it, and our additions.
+//! module-config.yaml in modulectl's format, with additional fields.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::error::Error;
 
-/// Fields of modulectl that decide nothing here: scanners and release jobs read them.
+/// Fields of modulectl without an effect here: scanners and release jobs read them.
 const UNUSED: [&str; 5] = ["channel", "security", "securityScanEnabled", "bdba", "moduleRepo"];
 
 /// A module-config.yaml.
@@ -24,9 +24,9 @@ pub(crate) struct ModuleConfig {
     /// File or https address of the default CR.
     #[serde(rename = "defaultCR")]
     pub(crate) default_cr: Option<String>,
-    /// Ours: a Helm chart as the content.
+    /// Additional field: a Helm chart as the content.
     pub(crate) chart: Option<Chart>,
-    /// Ours: the module's own reconciler.
+    /// Additional field: the module's own reconciler.
     pub(crate) component: Option<Component>,
     pub(crate) repository: Option<String>,
     pub(crate) documentation: Option<String>,
@@ -34,9 +34,9 @@ pub(crate) struct ModuleConfig {
     pub(crate) resources: Option<Vec<Resource>>,
     pub(crate) manager: Option<Manager>,
     pub(crate) associated_resources: Option<Vec<KindRef>>,
-    /// Ours: further kinds whose objects block removal.
+    /// Additional field: further kinds whose objects block removal.
     pub(crate) managed_resources: Option<Vec<GroupKind>>,
-    /// Ours: what parts of the module need.
+    /// Additional field: dependencies of parts of the module.
     pub(crate) depends_on: Option<Vec<Dependency>>,
     pub(crate) requires_downtime: Option<bool>,
     pub(crate) mandatory: Option<bool>,
@@ -52,9 +52,9 @@ pub(crate) struct ModuleConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Chart {
-    /// Directory or packed archive, to be pushed.
+    /// Directory or archive to push.
     File(String),
-    /// A chart that is published already.
+    /// A published chart.
     Published(ChartSource),
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Component {
     pub(crate) crd: Option<Crd>,
 }
 
-/// The CRD of an own reconciler.
+/// The CRD of a module's own reconciler.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Crd {
@@ -80,15 +80,15 @@ pub(crate) enum Crd {
     Inline(FreeForm),
 }
 
-/// A config that was read, and what it says that is not used.
+/// A parsed config and its unused fields.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Parsed {
     pub(crate) config: ModuleConfig,
-    /// Names of fields that modulectl knows and that have no effect here.
+    /// Names of fields that modulectl reads and that have no effect here.
     pub(crate) unused: Vec<String>,
 }
 
-/// Reads a config file's content.
+/// Parses the content of a config file.
 pub(crate) fn parse(path: &Path, yaml: &[u8]) -> Result<Parsed, Error> {
     let invalid = |problem: String| Error::input(path.display().to_string(), problem);
     let mut fields: serde_json::Map<String, Value> = serde_saphyr::from_slice(yaml).map_err(|error| {
@@ -100,7 +100,7 @@ pub(crate) fn parse(path: &Path, yaml: &[u8]) -> Result<Parsed, Error> {
         if known {
             unused.push(name.clone());
         }
-        // Release jobs fill in what stands empty.
+        // Release jobs fill in empty fields.
         !known && !value.is_null() && value.as_str() != Some("")
     });
     let config = serde_json::from_value(Value::Object(fields)).map_err(|error| invalid(error.to_string()))?;

@@ -1,12 +1,12 @@
-//! Images that a manifest names, which a component version lists so that scanners and transfers find them.
+//! Images in a manifest, which a component version lists so that scanners and transfers find them.
 
 use std::collections::BTreeSet;
 
 use kyma_artifacts::Image;
 use serde_json::Value;
 
-/// The images of all workloads: containers, init containers, and variables of their environment that hold an image
-/// reference, as operators get told what to run. Sorted by reference; names are made distinct.
+/// Returns the images of all workloads: containers, init containers, and environment variables with an image
+/// reference, which operators use. Sorted by reference; names are made distinct.
 pub(crate) fn images(objects: &[Value]) -> Vec<Image> {
     let mut references = BTreeSet::new();
     for spec in objects.iter().filter_map(pod_spec) {
@@ -33,20 +33,20 @@ fn pod_spec(object: &Value) -> Option<&Value> {
     }
 }
 
-/// Name and version as OCM takes them: the last part of the path, the tag or the digest.
+/// Returns name and version for OCM: the last part of the path, and the tag or digest.
 fn describe(reference: String, names: &mut BTreeSet<String>) -> Option<Image> {
     let (name, version) = split(&reference)?;
     let (base, version) = (name.rsplit('/').next()?.to_owned(), version.to_owned());
     let free = |number: usize| {
         if number == 0 { base.clone() } else { format!("{base}-{number}") }
     };
-    // One more candidate than there are names.
+    // One more candidate than existing names.
     let name = (0..=names.len()).map(free).find(|name| !names.contains(name))?;
     names.insert(name.clone());
     Some(Image { name, version, reference })
 }
 
-/// Repository, and tag or digest. An image without either is `latest`, as for a kubelet.
+/// Splits a reference into repository, and tag or digest. The default is `latest`, as for a kubelet.
 fn split(reference: &str) -> Option<(&str, &str)> {
     if let Some((name, digest)) = reference.split_once('@') {
         let (name, tag) = split(name).filter(|(_, tag)| *tag != "latest").unwrap_or((name, digest));
@@ -62,7 +62,7 @@ fn split(reference: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Whether a variable's value is an image reference beyond doubt: a host with a dot, a path, a tag or digest.
+/// Reports whether a variable's value is surely an image reference: a host with a dot, a path, and a tag or digest.
 fn is_image(value: &str) -> bool {
     let plain = value.chars().all(|c| c.is_ascii_alphanumeric() || ".-_/:@".contains(c));
     let Some((host, path)) = value.split_once('/') else {

@@ -84,7 +84,7 @@ impl Push {
         self.print(&published)
     }
 
-    /// The config file with the flags over it, and where its relative paths start.
+    /// Returns the config with flags applied, and the base directory of its relative paths.
     fn file(&self) -> Result<(ModuleConfig, PathBuf), Error> {
         let Some(path) = &self.config else {
             return Ok((ModuleConfig::default(), PathBuf::new()));
@@ -99,7 +99,7 @@ impl Push {
     fn settings(&self, cache: &Path) -> Result<Config, Error> {
         let mut settings = Config::new(cache);
         concat!("kymactl/", env!("CARGO_PKG_VERSION")).clone_into(&mut settings.user_agent);
-        // The user names the registry and every address, and they are called from the user's own machine.
+        // Private addresses are allowed: the user names them, and the calls come from the user's machine.
         settings.private_hosts.push("*".to_owned());
         settings.ca_pem = self.ca.as_deref().map(sources::read).transpose()?;
         if self.insecure {
@@ -137,20 +137,20 @@ impl Push {
         });
         let yaml = template::yaml(&published.template)?;
         let names = || vec![output::resource_name(&published.template)];
-        // YAML is what `kubectl apply` takes; JSON tells what was published beside it.
+        // `kubectl apply` takes YAML; JSON also has the published artifacts.
         let format = if self.hub.format() == Format::Yaml { Format::Table } else { self.hub.format() };
         output::result(&format.text(&all, || yaml, names)?)
     }
 }
 
-/// What was made.
+/// Published artifacts.
 struct Published {
     component: String,
     template: ModuleTemplate,
     artifacts: Vec<PushedArtifact>,
 }
 
-/// Sends a plan's content to the registry.
+/// Pushes a plan's content to the registry.
 struct Publisher<'a> {
     push: &'a Push,
     artifacts: &'a Artifacts,
@@ -187,7 +187,7 @@ impl Publisher<'_> {
         Ok(Published { component: plan.name.clone(), template, artifacts })
     }
 
-    /// Pushes the component version, with the ModuleTemplate in it as modulectl does.
+    /// Pushes the component version, which contains the ModuleTemplate, as modulectl does.
     async fn manifest(
         &self,
         plan: &Plan,
@@ -212,7 +212,7 @@ impl Publisher<'_> {
         Ok((template, vec![pushed]))
     }
 
-    /// Pushes a chart beside the components: `<registry>/charts/<chart>:<version>`.
+    /// Pushes a chart to `<registry>/charts/<chart>:<version>`.
     async fn chart(&self, path: &Path) -> Result<(kyma_api::ChartSource, PushedArtifact), Error> {
         let archive = if path.is_dir() { ChartArchive::package(path)? } else { ChartArchive::load(path)? };
         Chart::open(archive.content()).map_err(|fault| Error::input("chart", fault.to_string()))?;

@@ -1,4 +1,4 @@
-//! Files and addresses that a module is made from.
+//! Files and addresses of a module's content.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::error::Error;
 
-/// A file, relative to where it was named, or an https address.
+/// A file or an https address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A file.
@@ -18,7 +18,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Reads what a flag or field says; files are relative to `directory`.
+    /// Parses a flag or field; files are relative to `directory`.
     pub(crate) fn parse(text: &str, directory: &Path) -> Self {
         match Url::parse(text) {
             Ok(url) if matches!(url.scheme(), "http" | "https") => Self::Address(url),
@@ -26,7 +26,7 @@ impl Place {
         }
     }
 
-    /// The address, if it is one.
+    /// Returns the address, if it is one.
     pub(crate) fn address(&self) -> Option<&Url> {
         match self {
             Self::Address(url) => Some(url),
@@ -34,7 +34,7 @@ impl Place {
         }
     }
 
-    /// The content.
+    /// Reads the content.
     pub(crate) async fn read(&self, artifacts: &Artifacts) -> Result<Bytes, Error> {
         match self {
             Self::File(path) => read(path).map(Bytes::from),

@@ -1,4 +1,4 @@
-//! The ModuleTemplate of a version, in the shape that modulectl prints.
+//! The ModuleTemplate of a version, in modulectl's format.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,27 @@ use serde_json::Value;
 use super::config::ModuleConfig;
 use crate::error::Error;
 
-/// What a ModuleTemplate is made from.
+/// Inputs of a ModuleTemplate.
 pub(crate) struct Parts<'a> {
     /// Name of the module, the last part of its component's name.
     pub(crate) module: &'a str,
     /// Semantic version.
     pub(crate) version: &'a str,
-    /// What the author wrote.
+    /// The author's config.
     pub(crate) config: &'a ModuleConfig,
     /// The default CR.
     pub(crate) default_cr: Option<FreeForm>,
-    /// Objects of the manifest, to find the default CR's CRD among.
+    /// Objects of the manifest, which may have the default CR's CRD.
     pub(crate) objects: &'a [Value],
     /// Address of the manifest, if it has one.
     pub(crate) manifest_link: Option<String>,
-    /// The chart, for a module that is one.
+    /// The chart, if the module is one.
     pub(crate) chart: Option<ChartSource>,
     /// The module's own reconciler.
     pub(crate) component: Option<TemplateComponent>,
 }
 
-/// Makes the ModuleTemplate.
+/// Returns the ModuleTemplate.
 pub(crate) fn template(parts: Parts<'_>) -> ModuleTemplate {
     let config = parts.config;
     let cluster_scoped = parts.default_cr.as_ref().is_some_and(|cr| is_cluster_scoped(cr, parts.objects));
@@ -60,7 +60,7 @@ pub(crate) fn template(parts: Parts<'_>) -> ModuleTemplate {
     template
 }
 
-/// Writes it as YAML.
+/// Serializes the template as YAML.
 pub(crate) fn yaml(template: &ModuleTemplate) -> Result<String, Error> {
     serde_saphyr::to_string(template).map_err(|error| Error::input("ModuleTemplate", error.to_string()))
 }
@@ -79,7 +79,7 @@ fn all_labels(module: &str, config: &ModuleConfig) -> BTreeMap<String, String> {
     all
 }
 
-/// The author's links, and the manifest's address where the author has not linked it.
+/// Returns the author's links, and the manifest's address unless the author links it.
 fn resources(config: &ModuleConfig, manifest_link: Option<String>) -> Option<Vec<Resource>> {
     const RAW_MANIFEST: &str = "rawManifest";
     let mut all = config.resources.clone().unwrap_or_default();
@@ -102,7 +102,7 @@ fn info(config: &ModuleConfig) -> Option<ModuleInfo> {
     })
 }
 
-/// Whether a CRD among the objects says that the default CR has no namespace.
+/// Reports whether a CRD among the objects makes the default CR cluster-scoped.
 fn is_cluster_scoped(default_cr: &FreeForm, objects: &[Value]) -> bool {
     let text = |value: &Value, path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
     let group =

@@ -1,4 +1,4 @@
-//! Our CRDs on a cluster.
+//! Installs the CRDs on a cluster.
 
 use std::{cmp::Ordering, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::mark::mark;
 use crate::{error::Error, hub::MANAGER};
 
-/// Longest time until all CRDs are served.
+/// Deadline for all CRDs to be served.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Installs the CRDs that are not there or lack something; newer ones stay as they are. `marks`: whether CRDs that are
@@ -46,14 +46,14 @@ async fn install_all(client: &Client, marks: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// What to do about one CRD.
+/// What to do with one CRD.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// It has all that we need.
+    /// Keep it: it has all required fields.
     Keep,
-    /// It is missing, or is older and lacks something.
+    /// Apply it: it is missing, or older and lacks fields.
     Apply,
-    /// It lacks something and comes from a later version, which an apply would take back.
+    /// Refuse: it lacks fields but comes from a later version, which an apply would downgrade.
     Refuse { version: String },
 }
 

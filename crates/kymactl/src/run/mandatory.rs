@@ -1,4 +1,4 @@
-//! Mandatory modules of a run: the Kyma's status has no line for them, so their components are read.
+//! Mandatory modules of a run. The Kyma's status does not list them, so their components are read.
 
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream::select_all};
 use kube::{
@@ -11,7 +11,7 @@ use kyma_api::{State, labels, names};
 use super::wish::{MandatoryModule, Wish};
 use crate::error::Error;
 
-/// Tells of changes of the components of mandatory modules.
+/// Returns a stream of changes of the components of mandatory modules.
 pub(super) fn changes(
     client: &Client,
     wish: &Wish,
@@ -32,7 +32,7 @@ pub(super) fn changes(
     }))
 }
 
-/// What is not Ready in the wished version, in words.
+/// Returns the modules that are not Ready in the requested version, as text.
 pub(super) async fn unready(client: &Client, wish: &Wish) -> Result<Vec<String>, Error> {
     let (namespace, kyma) = (wish.kyma.namespace().unwrap_or_default(), wish.kyma.name_any());
     let mut open = Vec::new();

@@ -1,4 +1,4 @@
-//! `kymactl run --once`: a cluster gets its modules, and nothing of us stays but the record of them.
+//! `kymactl run --once`: installs modules on a cluster. Only their records stay.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,15 +22,15 @@ use crate::{
     status::{Row, rows, table, unsettled},
 };
 
-/// How long is waited, and what is accepted on the cluster.
+/// Limits of a run.
 pub(super) struct Limits {
     /// Longest time until the modules are Ready, or removed.
     pub(super) timeout: Duration,
-    /// Whether the namespace may have other Kymas.
+    /// Whether other Kymas may exist in the namespace.
     pub(super) allow_other_kymas: bool,
 }
 
-/// Installs the wish and waits until it is Ready.
+/// Installs the Kyma and its catalogue, and waits until all modules are Ready.
 pub(super) async fn run(
     wish: Wish,
     flags: Flags,
@@ -66,7 +66,7 @@ async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Follows the Kyma, telling what changes, until all its modules are Ready in the versions wished.
+/// Follows the Kyma and reports changes until all modules are Ready in the requested versions.
 async fn await_ready(client: &Client, wish: &Wish, timeout: Duration) -> Result<(), Error> {
     let deadline = Instant::now() + timeout;
     let api: Api<Kyma> = Api::namespaced(client.clone(), &wish.kyma.namespace().unwrap_or_default());
@@ -78,7 +78,7 @@ async fn await_ready(client: &Client, wish: &Wish, timeout: Duration) -> Result<
     let mut shown: Vec<Row> = Vec::new();
     let mut open = Vec::new();
     while Instant::now() < deadline {
-        // An error of the watch is followed by another try of its own; time bounds them all.
+        // A failed watch is retried until the deadline.
         let Ok(Ok(Some(event))) = timeout_at(deadline, events.try_next()).await else { continue };
         latest = event.or(latest);
         let Some(kyma) = &latest else { continue };
@@ -96,7 +96,7 @@ async fn await_ready(client: &Client, wish: &Wish, timeout: Duration) -> Result<
     Err(Error::not_ready(timeout, &open))
 }
 
-/// What keeps the Kyma from being as wished.
+/// Returns what is not Ready yet.
 fn missing(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Vec<String> {
     let mut open = unsettled(std::iter::once(kyma));
     for row in rows {

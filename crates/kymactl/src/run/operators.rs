@@ -12,7 +12,7 @@ use tokio::{task::JoinSet, time::timeout};
 use super::Flags;
 use crate::error::Error;
 
-/// Time that operators have to end what they are doing.
+/// Grace period for operators to stop.
 const STOP: Duration = Duration::from_secs(20);
 
 /// Running operators.
@@ -22,7 +22,7 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    /// Starts all.
+    /// Starts all operators.
     pub(super) fn start(flags: Flags, settings: &Settings, config: &Config, process: &Process) -> Self {
         let catalogue = release_meta_syncer::Flags {
             restricted_default_modules: flags.kymas.restricted_default_modules.clone(),
@@ -33,7 +33,7 @@ impl Operators {
         operators
     }
 
-    /// Starts those that install modules: where the hub is the target, the catalogue is there already.
+    /// Starts the operators that install modules. If the hub is the target, the catalogue needs no copies.
     pub(super) fn installers(flags: Flags, settings: &Settings, config: &Config, process: &Process) -> Self {
         let mut operators = Self { process: process.clone(), tasks: JoinSet::new() };
         let hub = HubArgs {
@@ -52,7 +52,7 @@ impl Operators {
             .spawn(async move { (P::OPERATOR.name, serve(program, flags, settings, config, process).await) });
     }
 
-    /// Waits for the end of the first of them: by a signal, or because it broke off.
+    /// Waits until the first operator ends, by a signal or an error.
     pub(super) async fn ended(&mut self) -> Result<(), Error> {
         let stopping = self.process.shutdown.clone();
         match self.tasks.join_next().await {
@@ -66,7 +66,7 @@ impl Operators {
         }
     }
 
-    /// Stops all and waits until they have ended.
+    /// Stops all operators and waits until they have ended.
     pub(super) async fn stop(mut self) {
         self.process.shutdown.cancel();
         let all = async { while self.tasks.join_next().await.is_some() {} };

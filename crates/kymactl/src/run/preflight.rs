@@ -7,14 +7,14 @@ use kyma_sdk::{hub_uid, recorded_of};
 
 use crate::error::Error;
 
-/// What the cluster has in the namespace of the Kyma.
+/// Objects in the Kyma's namespace.
 #[derive(Debug, Default)]
 struct NamespaceContents {
-    /// All Kymas there.
+    /// All Kymas in the namespace.
     kymas: Vec<Kyma>,
     /// Names of the access Secrets that are labelled for the Kyma.
     secrets: Vec<String>,
-    /// The cluster's own uid.
+    /// uid of the cluster.
     cluster_uid: String,
 }
 
@@ -24,7 +24,7 @@ pub(super) async fn check(client: &Client, kyma: &Kyma, allow_other_kymas: bool)
     let kymas: Api<Kyma> = Api::namespaced(client.clone(), &namespace);
     let kymas = match kymas.list(&ListParams::default()).await {
         Ok(listed) => listed.items,
-        // The CRD is not there yet.
+        // The CRD does not exist yet.
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
         Err(error) => return Err(error.into()),
     };

@@ -1,4 +1,4 @@
-//! What `run --once` is asked for: one Kyma and the catalogue that it chooses from.
+//! Input of `run --once`: one Kyma and its catalogue.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::mark::mark;
 use crate::{error::Error, hub::MANAGER, module::read};
 
-/// A wish as read from files.
+/// The objects read from files.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) kyma: Kyma,
@@ -28,7 +28,7 @@ pub(super) struct Wish {
     configs: Vec<ModuleConfig>,
 }
 
-/// A module that the Kyma gets without choosing it.
+/// A mandatory module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MandatoryModule {
     pub(super) name: String,
@@ -76,7 +76,7 @@ impl Wish {
         Ok(wish)
     }
 
-    /// Brings everything to the cluster: the catalogue first, so that the Kyma finds it.
+    /// Applies everything to the cluster, the catalogue before the Kyma.
     pub(super) async fn apply(&self, client: &Client) -> Result<(), Error> {
         for config in &self.configs {
             apply(client, config).await?;
@@ -90,7 +90,7 @@ impl Wish {
         apply(client, &self.kyma).await
     }
 
-    /// The modules that the Kyma gets without choosing them, where the files say so.
+    /// Returns the mandatory modules in the files.
     pub(super) fn mandatory(&self) -> Vec<MandatoryModule> {
         let (none, restricted) = (BTreeMap::new(), BTreeSet::new());
         let viewer =
@@ -117,7 +117,7 @@ impl Wish {
         self.releases.iter().filter_map(module).collect()
     }
 
-    /// The version that each module shall come to have, where the files say so.
+    /// Returns the expected version of each module, as far as the files define it.
     pub(super) fn versions(&self) -> BTreeMap<String, String> {
         let release = |module: &str| {
             self.releases.iter().find(|release| release.metadata.name.as_deref() == Some(module))
@@ -155,7 +155,7 @@ where
     Ok(())
 }
 
-/// Files as they are, directories as the YAML files in them, in the order of their names.
+/// Returns files, and the YAML files in directories sorted by name.
 fn files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for place in places {
@@ -184,13 +184,13 @@ fn objects(file: &Path) -> Result<Vec<Value>, Error> {
     Ok(documents.into_iter().filter(|document| !document.is_null()).flat_map(items).collect())
 }
 
-/// The objects of a list as `kubectl get` prints it, or the object itself.
+/// Returns the items of a `kubectl get` list, or the object itself.
 fn items(mut document: Value) -> Vec<Value> {
     let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
     let Some(Value::Array(listed)) = document.get_mut("items").filter(|_| is_list).map(Value::take) else {
         return vec![document];
     };
-    // The items of a typed list may leave out what the list says.
+    // Items of a typed list may omit apiVersion and kind.
     let api_version = document["apiVersion"].clone();
     let kind = document["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default();
     let is_typed = !kind.is_empty();
@@ -204,7 +204,7 @@ fn items(mut document: Value) -> Vec<Value> {
     listed.into_iter().map(whole).flat_map(items).collect()
 }
 
-/// Metadata that an API server sets and that a file for another cluster may hold.
+/// Metadata that an API server sets and exported files contain.
 const SERVER_SET: [&str; 8] = [
     "uid",
     "resourceVersion",
@@ -215,12 +215,12 @@ const SERVER_SET: [&str; 8] = [
     "managedFields",
     "selfLink",
 ];
-/// Metadata that names objects of another cluster, or keeps one from being deleted for their operators.
+/// Metadata that refers to objects of another cluster or its operators.
 const OF_OTHER_CLUSTER: [&str; 2] = ["ownerReferences", "finalizers"];
-/// The copy of an object that `kubectl apply` keeps.
+/// Annotation in which `kubectl apply` stores the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Removes what only the cluster can know from which an object was exported.
+/// Removes metadata that belongs to the cluster from which an object was exported.
 fn remove_server_set(object: &mut Value) {
     if let Some(object) = object.as_object_mut() {
         object.remove("status");

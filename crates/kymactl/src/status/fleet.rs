@@ -1,4 +1,4 @@
-//! What Kymas say about their clusters' modules.
+//! State of modules by the status of their Kymas.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
@@ -8,11 +8,11 @@ use kyma_api::{
 };
 use serde::Serialize;
 
-/// The state of a module or cluster that is not known.
+/// State of a module or cluster if it is unknown.
 const UNKNOWN: &str = "Unknown";
 
-/// One module on one cluster. A row without a module is about the cluster: it has no modules, or its own state says
-/// something that the states of its modules do not.
+/// One module on one cluster. A row without a module is about the cluster: it has no modules, or its state differs
+/// from those of its modules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
@@ -28,7 +28,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The row in words, for a log.
+    /// Formats the row for a log.
     pub(crate) fn line(&self) -> String {
         let subject = format!("{} {} {}", self.cluster, self.module, self.version);
         let subject = subject.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -44,12 +44,12 @@ impl Row {
     }
 }
 
-/// All rows, in the order of the Kymas and of their modules' names.
+/// Returns all rows in the order of the Kymas and of their modules' names.
 pub(crate) fn rows<'a>(kymas: impl Iterator<Item = &'a Kyma>) -> Vec<Row> {
     kymas.flat_map(of_kyma).collect()
 }
 
-/// What is not Ready yet, in words; empty once everything is.
+/// Returns what is not Ready yet, as text; empty once everything is Ready.
 pub(crate) fn unsettled<'a>(kymas: impl Iterator<Item = &'a Kyma>) -> Vec<String> {
     kymas
         .flat_map(|kyma| of_kyma(kyma).into_iter().filter(|row| !row.is_settled()))
@@ -79,14 +79,14 @@ fn of_kyma(kyma: &Kyma) -> Vec<Row> {
             ..row(&module.name, word(module.state))
         })
         .collect();
-    // In the hub's spec, and the operator has not reported on it yet.
+    // Selected in the hub's spec, but not reported by the operator yet.
     for module in kyma.spec.modules.iter().flatten() {
         if !rows.iter().any(|row| row.module == module.name) {
             rows.push(row(&module.name, UNKNOWN));
         }
     }
     if let Some(why) = unreachable {
-        // The states are those of the last answer.
+        // These states are from the last time that the target answered.
         for row in rows.iter_mut().filter(|row| row.is_settled()) {
             (row.state, row.message) = (UNKNOWN, why.clone());
         }
@@ -99,7 +99,7 @@ fn of_kyma(kyma: &Kyma) -> Vec<Row> {
     rows
 }
 
-/// The state of the cluster, and what the operator says about it.
+/// Returns the state of the cluster and the operator's message.
 fn cluster(kyma: &Kyma) -> (&'static str, String) {
     let Some(status) = &kyma.status else { return (UNKNOWN, String::new()) };
     let state = word(status.state.unwrap_or_default());
@@ -110,7 +110,7 @@ fn cluster(kyma: &Kyma) -> (&'static str, String) {
     if state != State::Ready.as_str() {
         return (state, said);
     }
-    // The operator has not confirmed Ready for what is there now.
+    // The operator has not confirmed Ready for the present spec.
     if let Some(why) = unreachable(kyma).or_else(|| unconfirmed(kyma)) {
         return (UNKNOWN, why);
     }
@@ -121,13 +121,14 @@ fn word(state: State) -> &'static str {
     if state == State::Unset { UNKNOWN } else { state.as_str() }
 }
 
-/// Why the state of everything on the target is unknown: the operator cannot reach the target.
+/// Returns the reason why states on the target are unknown: the operator cannot reach it.
 fn unreachable(kyma: &Kyma) -> Option<String> {
     let reachable = condition(kyma, types::TARGET_REACHABLE).filter(|found| found.status != "True")?;
     Some(format!("{}: {}", reachable.reason, reachable.message))
 }
 
-/// Why the state Ready is not one of the Kyma as it is now: the status is of an older spec, or the operator stands still.
+/// Returns the reason why Ready does not apply to the present Kyma: the status is of an older spec, or the operator
+/// is halted.
 fn unconfirmed(kyma: &Kyma) -> Option<String> {
     let generation = kyma.metadata.generation.unwrap_or_default();
     let observed = condition(kyma, types::MODULES).and_then(|modules| modules.observed_generation);
@@ -209,7 +210,7 @@ mod tests {
             {"name": "keda", "state": "Ready", "version": "1.0.0"},
             {"name": "nats", "state": "Error", "message": "broken"},
         ]);
-        // Whatever the Kyma's own state says.
+        // For any state of the Kyma.
         for state in ["Error", "Ready", "Processing", ""] {
             let unreachable = condition("TargetReachable", "False", "TargetUnreachable");
             let status = json!({"state": state, "modules": modules, "conditions": [unreachable]});

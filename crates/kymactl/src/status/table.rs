@@ -1,11 +1,11 @@
-//! Rows as a table.
+//! Formats rows as a table.
 
 use super::Row;
 use crate::output;
 
 const GAP: &str = "  ";
 
-/// A table with a line of headings; the message comes last and is not padded. `wide` adds the state of the Kyma.
+/// Returns a table with headings; the message is the last column and not padded. `wide` adds the state of the Kyma.
 pub(crate) fn render(rows: &[Row], namespaces: bool, wide: bool) -> String {
     let headings =
         ["NAMESPACE", "CLUSTER", "MODULE", "VERSION", "CHANNEL", "STATE", "CLUSTER STATE", "MESSAGE"];

@@ -1,4 +1,4 @@
-//! Waiting, over scripted events.
+//! Tests waiting with scripted events.
 
 use clap::{Args as _, FromArgMatches as _};
 use serde_json::json;
@@ -24,7 +24,7 @@ fn of(kymas: &[(&str, &str)]) -> Kymas {
     kymas.iter().map(|(name, state)| keyed(kyma(name, state))).collect()
 }
 
-/// What the command still waits for after these events, when the watch ends.
+/// Returns what the command still waits for when the watch ends after these events.
 async fn open_after(flags: &Status, listed: Kymas, events: Vec<watcher::Event<Kyma>>) -> Vec<String> {
     let events = futures::stream::iter(events.into_iter().map(Ok::<_, ()>));
     let followed = flags.follow(events, listed, Instant::now() + Duration::from_mins(1)).await;
@@ -40,7 +40,7 @@ async fn a_list_that_is_not_complete_does_not_end_the_wait() {
     let mut complete = partial;
     complete.extend([Event::InitApply(kyma("zinc", "Warning")), Event::InitDone]);
     assert_eq!(open_after(&flags(&[]), listed(), complete.clone()).await, ["zinc: Warning"]);
-    // A watch that breaks and lists anew later begins in the same way.
+    // A watch that fails and lists again begins in the same way.
     complete.extend([Event::Init, Event::InitApply(kyma("blue", "Ready"))]);
     assert_eq!(open_after(&flags(&[]), listed(), complete.clone()).await, ["zinc: Warning"]);
     complete.extend([Event::InitApply(kyma("zinc", "Ready")), Event::InitDone]);

@@ -26,7 +26,7 @@ use crate::{
     output::{self, Lines},
 };
 
-/// Clusters at a time.
+/// Maximum number of clusters at a time.
 const PARALLEL: usize = 8;
 
 /// Flags of `kymactl target adopt`.
@@ -68,7 +68,7 @@ impl Adopt {
     }
 }
 
-/// Adopts one cluster, or says why there is nothing to adopt.
+/// Adopts one cluster, or returns why there is nothing to adopt.
 async fn one(start: Start, meant: Option<&str>) -> Result<String, Error> {
     let refused = match Refused::find(start).await? {
         Found::Refused(refused) => refused,
@@ -127,7 +127,7 @@ async fn local(start: Start, meant: Option<&str>) -> Result<String, Error> {
     Ok(format!("cluster {uid} adopted with epoch {epoch}; {components} components follow"))
 }
 
-/// What became of a Kyma's cluster among all.
+/// Result for the cluster of one of all Kymas.
 enum Became {
     Adopted,
     WouldBe,
@@ -166,7 +166,7 @@ async fn all(starts: Vec<Start>, write: bool, lines: &mut Lines) -> Result<(), E
     }
     bar.finish_and_clear();
     if left > 0 && !write {
-        // Named above, and not among those that `--yes` would adopt.
+        // Already reported, and not among those that `--yes` adopts.
         output::remark(&format!("{left} clusters would be left: see their reasons above"));
     }
     if would_be > 0 {
@@ -179,10 +179,10 @@ async fn all(starts: Vec<Start>, write: bool, lines: &mut Lines) -> Result<(), E
     if left > 0 { Err(Error::Left { count: left }) } else { Ok(()) }
 }
 
-/// Drawn only where standard error is a terminal.
+/// Returns a progress bar, drawn only if standard error is a terminal.
 fn bar(clusters: usize) -> ProgressBar {
     let bar = ProgressBar::new(clusters as u64);
-    // The template is constant; if it ever were wrong, indicatif's own style remains.
+    // If the constant template were invalid, indicatif's default style would be used.
     match ProgressStyle::with_template("{bar:24} {pos}/{len} clusters, {eta} to go") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
@@ -201,7 +201,7 @@ async fn among_all(start: Start, write: bool) -> Result<Became, Error> {
     Ok(Became::Adopted)
 }
 
-/// A cluster that is refused.
+/// A refused cluster.
 struct Refused {
     start: Start,
     target: Target,
@@ -209,10 +209,10 @@ struct Refused {
     verdict: Verdict,
 }
 
-/// Whether it is.
+/// Result of the check.
 enum Found {
     Refused(Box<Refused>),
-    /// It is not, though an adoption may have been broken off before it came to these components.
+    /// The cluster is not refused, but an interrupted adoption may have left components to update.
     OnRecord {
         uid: String,
         late: usize,
@@ -223,7 +223,7 @@ impl Refused {
     async fn find(start: Start) -> Result<Found, Error> {
         let target = start.target(&start.secret().await?).await?;
         let found = target.identify().await.map_err(kyma_sdk::Failure::from)?;
-        // A turn is on record on the hub before it is there: what was read before may be behind without meaning it.
+        // The turn is recorded on the hub before the target, so the Kyma read earlier may be outdated.
         let start = start.read_again().await?;
         let (claim, recorded) = start.sides();
         match compare(&claim, &recorded, &found) {
@@ -243,14 +243,14 @@ impl Refused {
         let Self { start, target, found, .. } = *self;
         let (claim, recorded) = start.sides();
         let Some((recorded, stamp)) = adopt(&claim, &recorded, &found) else {
-            // Whose it is says more than that it is another one.
+            // An owner is a more precise reason than another cluster.
             return Err(refusal(&compare(&claim, &Recorded::default(), &found)).into());
         };
         Ok(Adoption { start, target, found, recorded, stamp })
     }
 }
 
-/// A decision that is carried out.
+/// A confirmed adoption.
 struct Adoption {
     start: Start,
     target: Target,
@@ -260,8 +260,8 @@ struct Adoption {
 }
 
 impl Adoption {
-    /// The stamp first: until the hub has it on record, the cluster is still refused. Tells how many components there
-    /// are.
+    /// Writes the stamp first: the cluster stays refused until the hub has recorded it. Returns the number of
+    /// components.
     async fn write(&self) -> Result<usize, Error> {
         self.namespace().await?;
         self.target.put_stamp(&self.stamp, &self.found).await.map_err(kyma_sdk::Failure::from)?;
@@ -271,7 +271,7 @@ impl Adoption {
         Ok(count)
     }
 
-    /// Where the stamp lives. Nobody's afterwards.
+    /// Ensures the namespace of the stamp. It has no owner.
     async fn namespace(&self) -> Result<(), Error> {
         let namespaces: Api<Namespace> = Api::all(self.target.client());
         let mut namespace = Namespace::default();
@@ -295,14 +295,14 @@ async fn record_on_hub(start: &Start, recorded: &Recorded) -> Result<(), Error> 
         turn: None,
     };
     let mut record = json!(identity);
-    // Counting begins anew.
+    // The turn starts anew.
     record["turn"] = Value::Null;
     let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": record}});
     kymas.patch_status(&kyma.name_any(), &params, &Patch::Merge(&status)).await?;
     Ok(())
 }
 
-/// Has all operators look at the Kyma, unless they were told of this record already.
+/// Requeues the Kyma in all operators, unless its annotation already has this record.
 async fn tell(start: &Start, recorded: &Recorded) -> Result<(), Error> {
     let kyma = &start.kyma;
     let adopted = format!("{}/{}", recorded.target_uid.as_deref().unwrap_or_default(), recorded.epoch);
@@ -318,7 +318,7 @@ async fn tell(start: &Start, recorded: &Recorded) -> Result<(), Error> {
     Ok(())
 }
 
-/// Brings the Kyma's components to this record of its target; tells how many had another one.
+/// Updates the target's record in the Kyma's components. Returns how many changed.
 async fn components_follow(start: &Start, recorded: &Recorded) -> Result<usize, Error> {
     let namespace = start.kyma.namespace().unwrap_or_default();
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };

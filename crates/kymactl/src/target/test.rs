@@ -17,7 +17,7 @@ use release_meta_syncer::ReleaseMetaSyncer;
 use super::way::Way;
 use crate::{error::Error, output::Lines};
 
-/// Questions to the target at a time.
+/// Maximum number of concurrent access reviews.
 const PARALLEL: usize = 8;
 
 /// Flags of `kymactl target test`.
@@ -30,7 +30,7 @@ pub(crate) struct Test {
     way: Way,
 }
 
-/// One action on a target, as RBAC names it.
+/// An action on a target, as in RBAC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
     verb: &'static str,
@@ -78,11 +78,11 @@ impl Test {
     }
 }
 
-/// The result of each check so far.
+/// Results of the checks so far.
 struct Report(Lines);
 
 impl Report {
-    /// Ends the check if a step failed.
+    /// Records a step and returns its error.
     fn step<T>(&mut self, name: &str, outcome: Result<T, Failure>) -> Result<T, Error> {
         if let Err(failure) = &outcome {
             self.0.add(&format!("{name:<15}FAILED"), name, &format!("failed: {failure}"))?;
@@ -95,7 +95,7 @@ impl Report {
     }
 }
 
-/// What the operators need on a target and the user of the access Secret may not.
+/// Returns the rights that operators need on a target and that the access Secret's user lacks.
 async fn missing(target: &Target) -> Result<Vec<Right>, Failure> {
     let tables = [KymaOperator::rbac(), HelmComponentProgram::rbac(), ReleaseMetaSyncer::rbac()];
     let needed: BTreeSet<Right> = tables.iter().flat_map(|table| &table.target).flat_map(rights).collect();
@@ -107,7 +107,7 @@ async fn missing(target: &Target) -> Result<Vec<Right>, Failure> {
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// The single actions of a rule.
+/// Returns the single actions of a rule.
 fn rights(rule: &Rule) -> Vec<Right> {
     let names = if rule.names.is_empty() { &[""] } else { rule.names };
     let mut rights = Vec::new();

@@ -1,4 +1,4 @@
-//! The way to the cluster of a Kyma, as the operators go it.
+//! Connection to a Kyma's cluster as the operators make it.
 
 use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
@@ -17,10 +17,10 @@ use crate::{
     output,
 };
 
-/// Who asks, with the version that is compared with those that worked there.
+/// Operator whose version is compared with those in the stamp.
 const OPERATOR: Operator = Operator { name: "kyma-operator", version: env!("CARGO_PKG_VERSION") };
 
-/// Connections that are kept at a time.
+/// Maximum number of cached connections.
 const TARGETS: usize = 64;
 
 /// Which hub, and what its access Secrets may name.
@@ -32,7 +32,7 @@ pub(crate) struct Way {
     access: AccessArgs,
 }
 
-/// The hub, and the way in to its targets.
+/// The hub, with the connections to its targets.
 pub(crate) struct Hub {
     client: Client,
     namespace: String,
@@ -40,7 +40,7 @@ pub(crate) struct Hub {
     uid: String,
 }
 
-/// The hub's end of the way to one target.
+/// The Kyma from which a target is opened.
 pub(crate) struct Start {
     pub(crate) hub: Client,
     pub(crate) kyma: Kyma,
@@ -49,7 +49,7 @@ pub(crate) struct Start {
 }
 
 impl Way {
-    /// Finds the hub.
+    /// Connects to the hub.
     pub(crate) async fn hub(&self) -> Result<Hub, Error> {
         let config = self.hub.config().await?;
         let policy =
@@ -64,14 +64,14 @@ impl Way {
 }
 
 impl Hub {
-    /// The way that begins at the Kyma of this name.
+    /// Reads the Kyma of this name.
     pub(crate) async fn start(&self, kyma: &str) -> Result<Start, Error> {
         let found = self.kymas().get_opt(kyma).await?;
         let missing = || Error::input(kyma, format!("there is no such Kyma in namespace {}", self.namespace));
         found.map(|kyma| self.start_at(kyma)).ok_or_else(missing)
     }
 
-    /// The ways that begin at all Kymas, or at those with these labels.
+    /// Lists all Kymas, or those with these labels.
     pub(crate) async fn starts(&self, selector: Option<&str>) -> Result<Vec<Start>, Error> {
         let parameters =
             ListParams { label_selector: selector.map(ToOwned::to_owned), ..ListParams::default() };
@@ -92,17 +92,17 @@ impl Hub {
 }
 
 impl Start {
-    /// The Secret that leads to the target.
+    /// Returns the access Secret of the target.
     pub(crate) async fn secret(&self) -> Result<SecretKeyRef, Failure> {
         self.kyma_access().await?.chosen
     }
 
-    /// Name of any Secret that the Kyma names or that is labelled for it.
+    /// Returns the name of any Secret that the Kyma names or that is labelled for it.
     pub(crate) async fn any_secret(&self) -> Result<Option<String>, Failure> {
         Ok(self.kyma_access().await?.secrets.into_iter().next())
     }
 
-    /// The hub's own uid.
+    /// Returns the hub's uid.
     pub(crate) fn hub_uid(&self) -> &str {
         &self.hub_uid
     }
@@ -117,12 +117,13 @@ impl Start {
         Ok(KymaAccess::of(&self.kyma, listed.items.iter().map(ResourceExt::name_any).collect()))
     }
 
-    /// The cluster behind it.
+    /// Connects to the cluster of the Secret.
     pub(crate) async fn target(&self, secret: &SecretKeyRef) -> Result<Target, Failure> {
         self.access.target(secret).await
     }
 
-    /// The cluster, once it is proven to be the Kyma's or is free; written to only while it is this hub's turn.
+    /// Returns the cluster after verifying that it is the Kyma's or has no owner. Writes check that this hub still
+    /// has the turn.
     pub(crate) async fn proven(&self, secret: &SecretKeyRef) -> Result<(Target, Verdict), Failure> {
         let target = self.target(secret).await?;
         let found = target.identify().await?;
@@ -131,12 +132,12 @@ impl Start {
         if !matches!(verdict, Verdict::Match { .. } | Verdict::FirstContact { .. }) {
             return Err(refusal(&verdict));
         }
-        // Whose turn it is was read a moment ago; nobody takes one while both sides stand still.
+        // The turn was read just before; none is taken while the operators of both sides are halted.
         target.hub_has(recorded.clone());
         Ok((target.fenced(Fence { claim, recorded, ledger: None }), verdict))
     }
 
-    /// The same way from the Kyma as it is by now.
+    /// Reads the Kyma again.
     pub(crate) async fn read_again(self) -> Result<Self, Error> {
         let namespace = self.kyma.namespace().unwrap_or_default();
         let kymas: Api<Kyma> = Api::namespaced(self.hub.clone(), &namespace);
@@ -144,13 +145,13 @@ impl Start {
         Ok(Self { kyma, ..self })
     }
 
-    /// What is compared: the Kyma's claim, and what the hub has on record.
+    /// Returns the Kyma's claim and the hub's record for a comparison.
     pub(crate) fn sides(&self) -> (Claim, Recorded) {
         (claim_of(&self.kyma, &self.hub_uid, OPERATOR), recorded_of(&self.kyma))
     }
 }
 
-/// The uid of the cluster, if it can be one: what a target says is shown only if it cannot mislead.
+/// Returns the uid of the cluster if it is a valid one: other text of a target is not shown, since it could mislead.
 pub(crate) fn uid_of(found: &Found) -> Result<&str, Error> {
     let uid = found.target_uid.as_str();
     let is_uid = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';

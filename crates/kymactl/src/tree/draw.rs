@@ -1,4 +1,4 @@
-//! The tree as text. Pure.
+//! Formats the tree as text. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const RED: &str = "31";
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
 
-/// One line: cells and the health that decides the colour.
+/// One line: cells, and the health that sets the colour.
 struct Line {
     name: String,
     health: &'static str,
@@ -20,7 +20,7 @@ struct Line {
     message: String,
 }
 
-/// The objects by namespace, what they own below them.
+/// Returns the objects by namespace, each above the objects that it owns.
 pub(super) fn text(nodes: &[Node], now: Timestamp, colours: bool) -> String {
     let mut places: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
     for node in nodes {
@@ -109,7 +109,7 @@ fn colour(health: &str) -> Option<&'static str> {
     }
 }
 
-/// In the largest unit of which there is one, as kubectl shows it.
+/// Formats an age in its largest unit, as kubectl does.
 fn age(seconds: i64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
     let unit = units.into_iter().find(|(length, _)| seconds >= *length);

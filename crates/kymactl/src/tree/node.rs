@@ -1,4 +1,4 @@
-//! The objects of a component and what they own, each with how it does. Pure.
+//! The objects of a component and those that they own, with their health. Pure.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::output;
 
-/// What an object is to the component.
+/// Relation of an object to the component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Role {
@@ -23,11 +23,11 @@ pub(super) enum Role {
     Hook,
     /// The default custom resource.
     DefaultResource,
-    /// Owned by another one: made by its controller.
+    /// Created by the controller of another object, its owner.
     Owned,
 }
 
-/// One object.
+/// An object in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Node {
@@ -42,7 +42,7 @@ pub(super) struct Node {
     pub(super) health: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) message: String,
-    /// What somebody did to it since it was applied; absent where nothing.
+    /// Change since the last apply; `None` without drift.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) drift: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub(super) struct Node {
     pub(super) children: Vec<Node>,
 }
 
-/// `<kind>.<group>/<name>` of all objects, owners before what they own.
+/// Returns `<kind>.<group>/<name>` of all objects, owners first.
 pub(super) fn names(nodes: &[Node]) -> Vec<String> {
     let of_node = |node: &Node| {
         let own = output::qualified(&node.kind, &node.group, &node.name);
@@ -62,28 +62,28 @@ pub(super) fn names(nodes: &[Node]) -> Vec<String> {
     nodes.iter().flat_map(of_node).collect()
 }
 
-/// The word for an object that is not there.
+/// Health of an object that does not exist.
 pub(super) const NOT_FOUND: &str = "NotFound";
 
-/// Who looks: the field manager of the objects, the owner that they bear, and when.
+/// Field manager and owner of the component's objects, and the time of the view.
 pub(super) struct View<'a> {
     pub(super) manager: &'a str,
     pub(super) owner: &'a str,
     pub(super) now: Timestamp,
 }
 
-/// What was found in the place of an object.
+/// Result of reading an object.
 pub(super) enum Found {
-    /// It is there.
+    /// It exists.
     Live(Box<DynamicObject>),
-    /// Nothing is.
+    /// It does not exist.
     Nothing,
-    /// It cannot be told, and why.
+    /// It could not be read, with the reason.
     Unknown(String),
 }
 
 impl View<'_> {
-    /// An object of the component; `entry` is what is remembered of its last apply.
+    /// Returns the node of a component's object; `entry` is the record of its last apply.
     pub(super) fn node(&self, identity: &Identity, role: Role, entry: Option<&Entry>, found: &Found) -> Node {
         let (health, live) = match found {
             Found::Live(live) => (self.assess(live), Some(&**live)),
@@ -102,7 +102,7 @@ impl View<'_> {
         Some(health::assess(&whole, self.now))
     }
 
-    /// Hangs objects below those that own them, however deep, and leaves the others out.
+    /// Adds owned objects below their owners at any depth, and drops all others.
     pub(super) fn grow(&self, nodes: &mut [Node], owned: &[(Identity, DynamicObject)]) {
         let mut by_owner: HashMap<&str, Vec<&(Identity, DynamicObject)>> = HashMap::new();
         for one in owned {
@@ -123,7 +123,7 @@ impl View<'_> {
         for (identity, live) in owned {
             let mut child = self::node(identity, Role::Owned, self.assess(live), None, Some(live));
             self.hang(&mut child, by_owner, depth - 1);
-            // What is left of earlier revisions.
+            // ReplicaSets of earlier revisions.
             let is_idle = identity.kind == "ReplicaSet" && live.data["spec"]["replicas"] == 0;
             if !(is_idle && child.children.is_empty()) {
                 node.children.push(child);
@@ -133,7 +133,7 @@ impl View<'_> {
     }
 }
 
-/// Levels below an object of the content: a CronJob's Jobs and their Pods are two.
+/// Maximum depth below an object of the content: a CronJob's Jobs and their Pods are two levels.
 const DEEPEST: usize = 3;
 
 fn node(

@@ -1,4 +1,4 @@
-//! Reading the objects of a component from its target.
+//! Reads the objects of a component from its target.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -16,15 +16,15 @@ use kyma_sdk::{Component as _, Failure};
 use super::node::{Found, Node, Role, View};
 use crate::{error::Error, output};
 
-/// Calls to the target at a time.
+/// Maximum number of concurrent calls to the target.
 const PARALLEL: usize = 8;
-/// Objects in one page of a list.
+/// Page size of lists.
 const PAGE: u32 = 250;
 
-/// An object of the component, and what is remembered of it.
+/// An object of the component, with the record of its last apply.
 type Part = (Identity, String, Role, Option<Entry>);
 
-/// All objects of the component that the hub knows of, with what they own.
+/// Returns all recorded objects of the component with the objects that they own.
 pub(super) async fn nodes(
     client: &Client,
     component: &HelmComponent,
@@ -53,7 +53,7 @@ pub(super) async fn nodes(
     Ok(nodes)
 }
 
-/// What the status names: inventory, default custom resource, hooks.
+/// Returns the objects in the status: inventory, default custom resource, hooks.
 fn parts(component: &HelmComponent) -> Result<Vec<Part>, Error> {
     let inventory = helm_component::inventory(component).map_err(|error| Error::Input {
         what: format!("HelmComponent {}", component.name_any()),
@@ -74,7 +74,7 @@ fn parts(component: &HelmComponent) -> Result<Vec<Part>, Error> {
     Ok(objects.chain(made).chain(hooks).collect())
 }
 
-/// Reads `Kind.group namespace/name`, as records of hooks name objects.
+/// Parses `Kind.group namespace/name`, the format in records of hooks.
 fn named(text: &str) -> Option<Identity> {
     let (kind, place) = text.split_once(' ')?;
     let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
@@ -109,7 +109,7 @@ impl Target<'_> {
         }
     }
 
-    /// What workloads among these own: ReplicaSets and Jobs first, then Pods.
+    /// Returns the objects that these workloads own: ReplicaSets and Jobs first, then Pods.
     async fn owned(&self, nodes: &[Node]) -> Result<Vec<(Identity, DynamicObject)>, Failure> {
         let mut owners: BTreeMap<&str, HashSet<String>> = BTreeMap::new();
         let mut middle: BTreeSet<(&str, &str)> = BTreeSet::new();
@@ -138,7 +138,7 @@ impl Target<'_> {
         Ok(found)
     }
 
-    /// The objects of a kind that one of these owns. What may not be listed is told and left out.
+    /// Lists the objects of a kind that one of these owns. A kind without permission is reported and omitted.
     async fn list(
         &self,
         kind: &GroupKind,

@@ -1,4 +1,4 @@
-//! Asks running operators.
+//! Queries running operators.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use kyma_sdk::Diagnosis;
 use super::Subject;
 use crate::error::Error;
 
-/// Longest time for one answer.
+/// Timeout of one query.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Operators that can be asked.
+/// Admin servers of operators.
 pub(super) struct Operators(Vec<(String, Client)>);
 
 impl Operators {
-    /// Those with these admin addresses.
+    /// Creates clients for these admin addresses.
     pub(super) fn at(addresses: &[String]) -> Result<Self, Error> {
         let connect = |address: &String| {
             let url = address.parse().map_err(|_| {
@@ -29,7 +29,7 @@ impl Operators {
         addresses.iter().map(connect).collect::<Result<_, Error>>().map(Self)
     }
 
-    /// How things stand with an object at each of them that knows it.
+    /// Returns the diagnosis of an object from each operator that knows it.
     pub(super) async fn diagnoses(
         &self,
         namespace: &str,

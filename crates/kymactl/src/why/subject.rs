@@ -1,4 +1,4 @@
-//! A Kyma or component, and why it is as it is. Pure.
+//! A Kyma or component and the reason of its state. Pure.
 
 use std::fmt;
 
@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::{error::Error, output};
 
-/// What is asked about.
+/// The object.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Subject {
     pub(super) kind: String,
     pub(super) name: String,
-    /// Its state; empty where nobody has looked at it.
+    /// Its state; empty if no operator has reported on it.
     state: State,
-    /// Since when it is Ready, or is not.
+    /// Last transition of its Ready condition.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
-    /// The conditions that do not hold: type, reason and message.
+    /// Conditions that are not True: type, reason and message.
     waits_for: Vec<String>,
-    /// Part of the fleet that it belongs to.
+    /// Its shard.
     #[serde(skip_serializing_if = "Option::is_none")]
     shard: Option<String>,
-    /// What operators say.
+    /// Diagnoses of the operators.
     pub(super) diagnoses: Vec<Diagnosis>,
 }
 
-/// What all of our kinds have in common.
+/// Status fields that all kinds share.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -39,12 +39,12 @@ struct Status {
 }
 
 impl Subject {
-    /// `<kind>/<name>`, as kubectl takes it.
+    /// Returns `<kind>/<name>`, as kubectl accepts it.
     pub(super) fn qualified_name(&self) -> String {
         output::qualified(&self.kind, "", &self.name)
     }
 
-    /// What its own status says.
+    /// Reads the object's own status.
     pub(super) fn of(kind: &str, object: &(impl ResourceExt + Serialize)) -> Result<Self, Error> {
         let name = object.name_any();
         let whole = serde_json::to_value(object).map_err(std::io::Error::other)?;
@@ -98,7 +98,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Where in an operator's work it is.
+/// Returns the position of the object in an operator's queue.
 fn place(diagnosis: &Diagnosis) -> String {
     let mut said = Vec::new();
     said.extend(diagnosis.queued.map(|time| format!("in the queue for {}", rough(time))));
@@ -126,7 +126,7 @@ fn contact(target: &TargetDiagnosis) -> String {
     format!("{cluster} {answered}{}", held.unwrap_or_default())
 }
 
-/// A time in the unit that people would use.
+/// Formats a duration in a suitable unit.
 fn rough(seconds: f64) -> String {
     let units = [(86_400.0, "d"), (3600.0, "h"), (60.0, "min")];
     let fitting = units.iter().find(|(length, _)| seconds >= 2.0 * length);

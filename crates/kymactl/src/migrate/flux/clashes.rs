@@ -1,4 +1,4 @@
-//! What several releases would share that is not meant to be shared: the name of a component, or of a copy. Pure.
+//! Finds names of components or copies that several releases would share. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ use super::convert::{self, Converted};
 use super::facts::{Facts, Kind, Known, Ref};
 use super::finding::{Finding, Weight};
 
-/// Keeps apart what is converted together, for components of namespace `hub`.
+/// Refuses conversions that share a name, for components in namespace `hub`.
 pub(super) fn keep_apart(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Converted]) {
     names(all);
     copies(releases, facts, hub, all);
 }
 
-/// `a-b/c` and `a/b-c` would be one component, of which the second would take the first one's place.
+/// Refuses equal component names: `a-b/c` and `a/b-c` would become one component.
 fn names(all: &mut [Converted]) {
     let mut by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (position, one) in all.iter().enumerate() {
@@ -38,7 +38,7 @@ fn names(all: &mut [Converted]) {
     }
 }
 
-/// ConfigMaps and Secrets of one name that are in several namespaces have one place among the components.
+/// Refuses ConfigMaps and Secrets of one name from several namespaces: their copies would have the same name.
 fn copies(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Converted]) {
     let used: Vec<BTreeSet<Ref>> = releases.iter().map(|release| used(release, facts, hub)).collect();
     let mut by_name: BTreeMap<(Kind, &str), BTreeSet<&Ref>> = BTreeMap::new();
@@ -63,13 +63,13 @@ fn copies(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Converted]) {
     }
 }
 
-/// ConfigMaps and Secrets that Flux reads for a release, but for those that are not there.
+/// Returns the ConfigMaps and Secrets that Flux reads for a release and that exist.
 fn used(release: &Value, facts: &Facts, hub: &str) -> BTreeSet<Ref> {
     let all = convert::reads(release, facts, hub).into_iter();
     all.filter(|one| one.kind.is_data() && facts.get(one) != Some(&None)).collect()
 }
 
-/// Whether all of them are known, and have the same content.
+/// Reports whether all of them are known and have the same content.
 fn are_equal(same: &BTreeSet<&Ref>, facts: &Facts) -> bool {
     let mut known = same.iter().map(|one| match facts.get(*one) {
         Some(Some(known @ Known::Data { contents, .. })) if contents.values().all(Option::is_some) => {
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Releases of these namespaces and names, with values of a Secret that each namespace has.
+    /// Converts releases of these namespaces and names, with values from a Secret in each namespace.
     fn kept_apart(releases: &[(&str, &str)], secrets: &[(&str, Value)], hub: &str) -> Vec<Converted> {
         let mut facts = Facts::new();
         let repository = json!({"kind": "HelmRepository", "spec": {"url": "oci://registry.example.org"}});

@@ -1,4 +1,4 @@
-//! What matters of a value in a ConfigMap or Secret. The value itself is not kept.
+//! Reduced values of ConfigMaps and Secrets. The values themselves are not kept.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,16 +6,16 @@ use k8s_openapi::ByteString;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// One value.
+/// A reduced value.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Content {
     digest: [u8; 32],
-    /// Whether Flux sets it at a `targetPath` as the text that it is, `literal` or not.
+    /// Whether Flux sets it at a `targetPath` as unchanged text, `literal` or not.
     pub(super) is_text: bool,
 }
 
 impl fmt::Debug for Content {
-    // A short secret can be guessed by its digest: never printed.
+    // Never printed: a short secret could be guessed from its digest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Content")
     }
@@ -28,7 +28,7 @@ impl Content {
     }
 }
 
-/// What an object holds, by key; `None` is there, and cannot be read.
+/// Returns the values of an object by key; `None` is an unreadable value.
 pub(super) fn contents(object: &Value, is_secret: bool) -> BTreeMap<String, Option<Content>> {
     let fields: &[(&str, bool)] =
         if is_secret { &[("data", true), ("stringData", false)] } else { &[("data", false)] };
@@ -46,8 +46,8 @@ pub(super) fn contents(object: &Value, is_secret: bool) -> BTreeMap<String, Opti
     all
 }
 
-/// Whether Helm's `--set`, by which Flux sets a value, makes exactly this text of a text: no number, true or list, and
-/// nothing that ends, quotes or escapes it.
+/// Reports whether Helm's `--set`, which Flux uses, keeps the text unchanged: it is no number, boolean or list, and
+/// has no separator, quote or escape.
 fn stays_text(text: &str) -> bool {
     let is_typed = ["true", "false", "null", "0"].iter().any(|word| text.eq_ignore_ascii_case(word))
         || (!text.starts_with('0') && text.parse::<i64>().is_ok());

@@ -1,4 +1,4 @@
-//! From a HelmRelease to a HelmComponent. Pure.
+//! Converts a HelmRelease to a HelmComponent. Pure.
 
 use std::collections::BTreeMap;
 
@@ -19,46 +19,46 @@ use super::patches;
 use super::source::Charted;
 use super::values_from::Referring;
 
-/// On a HelmRelease that `kymactl migrate flux --apply` has suspended: the component that came of it.
+/// Annotation on a HelmRelease that `kymactl migrate flux --apply` suspended: the resulting component.
 pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
-/// Label of what a Kustomization of Flux applies.
+/// Label that a Flux Kustomization sets on objects.
 const KUSTOMIZATION: &str = "kustomize.toolkit.fluxcd.io/name";
-/// Longest name of a release (Helm's rule).
+/// Maximum length of a release name in Helm.
 const RELEASE_NAME: usize = 53;
-/// Of that, digits of the hash that a longer one ends in.
+/// Number of hash digits at the end of a shortened name.
 const HASH: usize = 12;
 
-/// What comes of a release.
+/// Result of a conversion.
 #[derive(Debug)]
 pub(super) struct Converted {
     /// The release, as `namespace/name`.
     pub(super) release: String,
-    /// Absent where something was refused.
+    /// The component; `None` if the conversion was refused.
     pub(super) component: Option<HelmComponent>,
-    /// The worst first.
+    /// Findings, most severe first.
     pub(super) findings: Vec<Finding>,
 }
 
 impl Converted {
-    /// Whether nothing holds the component up.
+    /// Reports whether no finding blocks the component.
     pub(super) fn is_clean(&self) -> bool {
         !self.findings.iter().any(|finding| finding.weight <= Weight::Changes)
     }
 
-    /// The worst first.
+    /// Sorts findings, most severe first.
     pub(super) fn sort(&mut self) {
         self.findings.sort_by(|a, b| (a.weight, &a.path).cmp(&(b.weight, &b.path)));
     }
 }
 
-/// What has to be known of it, for a component of this namespace of the hub.
+/// Returns the objects that the conversion needs, for a component in namespace `hub`.
 pub(super) fn refers_to(release: &Value, facts: &Facts, hub: &str) -> Vec<Ref> {
     let mut all = reads(release, facts, hub);
     all.extend(Referring { spec: &release["spec"], namespace: namespace_of(release), hub }.copies());
     all
 }
 
-/// What Flux reads for it.
+/// Returns the objects that Flux reads for the release.
 pub(super) fn reads(release: &Value, facts: &Facts, hub: &str) -> Vec<Ref> {
     let namespace = namespace_of(release);
     let mut all = Charted { release, namespace, facts }.refers_to();
@@ -72,7 +72,7 @@ fn namespace_of(release: &Value) -> &str {
     text(release, "/metadata/namespace").unwrap_or("default")
 }
 
-/// The component of a release, in this namespace of the hub.
+/// Converts a release to a component in namespace `hub`.
 pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
     let namespace = namespace_of(release);
     let name = text(release, "/metadata/name").unwrap_or_default();
@@ -120,7 +120,7 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
     converted
 }
 
-/// What only the whole component tells.
+/// Validates the whole component.
 fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec<Finding>) {
     let wished = component.spec.release.as_ref().and_then(|release| release.name.as_deref()).unwrap_or(name);
     let made = helm_component::release::of(&component.name_any(), &component.spec, None, "default").name;
@@ -142,7 +142,7 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
     }
 }
 
-/// What helm-component would refuse later, with the field that it came from.
+/// Returns violations that helm-component would report later, with the field.
 fn refused(spec: &HelmComponentSpec) -> impl Iterator<Item = (&'static str, String)> {
     let ignored = spec.drift.as_ref().and_then(|drift| drift.ignore.as_deref()).unwrap_or_default();
     let patches = spec.patches.as_deref().unwrap_or_default();
@@ -154,12 +154,12 @@ fn refused(spec: &HelmComponentSpec) -> impl Iterator<Item = (&'static str, Stri
     all.into_iter().filter_map(|(place, refused)| Some((place, refused?)))
 }
 
-/// The release's name, after its namespace where that is another.
+/// Returns the component's name: that of the release, after its namespace if that is not `hub`.
 fn component_name(namespace: &str, name: &str, hub: &str) -> String {
     if namespace == hub { name.to_owned() } else { shortened(&format!("{namespace}-{name}")) }
 }
 
-/// As Flux shortens a name: its beginning and the beginning of its SHA-256.
+/// Shortens a name as Flux does: its beginning and the beginning of its SHA-256.
 fn shortened(name: &str) -> String {
     if name.len() <= RELEASE_NAME {
         return name.to_owned();
@@ -232,8 +232,8 @@ fn common_metadata(spec: &Value, findings: &mut Vec<Finding>) -> Option<CommonMe
     (made != CommonMetadata::default()).then_some(made)
 }
 
-/// One policy is for installations and upgrades alike: that of upgrades, since what is installed is upgraded from now on.
-/// Without `upgrade.crds` helm-controller makes what is missing, also with an upgrade, though its documentation says Skip.
+/// Returns the CRD policy. A component has only one, so that of upgrades is used: the release is already installed.
+/// Without `upgrade.crds` helm-controller creates missing CRDs in upgrades too, although its documentation says Skip.
 fn crds(spec: &Value, findings: &mut Vec<Finding>) -> CrdPolicy {
     let skips = is_set(spec, "/install/skipCRDs");
     let field = if skips { "spec.install.skipCRDs" } else { "spec.install.crds" };
@@ -285,7 +285,7 @@ fn hooks(spec: &Value, findings: &mut Vec<Finding>) -> HookPolicy {
     }
 }
 
-/// The expressions see the same in both: the fields of the object, by their names.
+/// Converts health expressions. In both APIs they see the fields of the object by name.
 fn health(spec: &Value) -> Option<Health> {
     let expressions = list(spec, "/healthCheckExprs").map(|one| {
         let said = |field: &str| text(one, field).map(str::to_owned);
@@ -319,7 +319,7 @@ fn account(spec: &Value, namespace: &str, findings: &mut Vec<Finding>) -> Option
     Some(name.to_owned())
 }
 
-/// A release that would be resumed beside its component.
+/// Returns a finding for a release that was resumed although its component exists.
 fn set_back(release: &Value) -> Option<Finding> {
     let kustomization = release["metadata"]["labels"][KUSTOMIZATION].as_str();
     let kustomization = kustomization.filter(|_| !is_set(release, "/spec/suspend"))?;
@@ -329,7 +329,7 @@ fn set_back(release: &Value) -> Option<Finding> {
     Some(Finding::new("spec.suspend", Weight::Todo, says))
 }
 
-/// Suspended by somebody else than us.
+/// Returns whether a user suspended the release.
 fn suspended(release: &Value) -> Option<bool> {
     let ours = release["metadata"]["annotations"].get(MIGRATED).is_some();
     (is_set(release, "/spec/suspend") && !ours).then_some(true)
@@ -350,7 +350,9 @@ mod tests {
         let name = shortened(long);
         assert_eq!(name.len(), RELEASE_NAME);
         assert!(name.starts_with("a-very-long-namespace-name-for-a-target-"), "{name}");
-        // printf '%s' NAME | sha256sum
+        // Expected value: printf '%s' NAME
+        //
+        // sha256sum
         assert!(name.ends_with("-f70223a954b2"), "{name}");
     }
 }

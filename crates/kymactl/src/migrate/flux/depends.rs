@@ -1,4 +1,4 @@
-//! `dependsOn`, among releases that are converted together. Pure.
+//! Converts `dependsOn` among releases that are migrated together. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use super::convert::Converted;
 use super::facts::{list, text};
 use super::finding::{Finding, Weight};
 
-/// Most entries that a component takes.
+/// Maximum number of dependencies of a component.
 const MOST: usize = 64;
 
-/// Has the components depend on each other as the releases did, in the same order.
+/// Sets the dependencies of the components, in the order of the releases'.
 pub(super) fn connect(releases: &[Value], all: &mut [Converted]) {
     let made = |one: &Converted| Some((one.release.clone(), one.component.as_ref()?.name_any()));
     let components: BTreeMap<String, String> = all.iter().filter_map(made).collect();
@@ -23,7 +23,7 @@ pub(super) fn connect(releases: &[Value], all: &mut [Converted]) {
         for (number, one) in list(&release["spec"], "/dependsOn").enumerate() {
             let place = format!("spec.dependsOn[{number}]");
             let told = |says: String| Finding::new(&place, Weight::Lost, says);
-            // Told by its field.
+            // Reported with its field.
             if text(one, "/readyExpr").is_some() {
                 continue;
             }
@@ -49,13 +49,13 @@ pub(super) fn connect(releases: &[Value], all: &mut [Converted]) {
     }
 }
 
-/// Names of the components that one of these releases' components depends on.
+/// Returns the components that this one depends on.
 pub(super) fn needs(converted: &Converted) -> impl Iterator<Item = &str> {
     let all = converted.component.iter().flat_map(|component| component.spec.depends_on.iter().flatten());
     all.filter_map(|one| Some(one.component.as_ref()?.name.as_str()))
 }
 
-/// Positions in an order in which what others depend on comes before them. In a circle somebody is first.
+/// Returns positions sorted so that dependencies come first. A cycle is broken at one of its members.
 pub(super) fn order(all: &[Converted]) -> Vec<usize> {
     let by_name: BTreeMap<String, usize> = all
         .iter()
@@ -65,7 +65,7 @@ pub(super) fn order(all: &[Converted]) -> Vec<usize> {
     let mut order = Vec::with_capacity(all.len());
     let mut seen = BTreeSet::new();
     for first in 0..all.len() {
-        // What is on the way, and whether what it needs was looked at already.
+        // Stack of positions, with whether their dependencies were visited.
         let mut way = vec![(first, false)];
         while let Some((position, is_free)) = way.pop() {
             if is_free {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::migrate::flux::facts::{Facts, Kind, Known, Ref};
 
-    /// Releases of namespace `apps` with what they depend on.
+    /// Returns converted releases of namespace `apps` with these dependencies.
     fn connected(releases: &[(&str, Value)]) -> Vec<Converted> {
         let source =
             json!({"kind": "HelmRepository", "spec": {"type": "oci", "url": "oci://registry.example.org"}});

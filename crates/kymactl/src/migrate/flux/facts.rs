@@ -1,4 +1,4 @@
-//! What is known about releases and what they refer to.
+//! Objects that releases refer to, as far as they are known.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::content::{self, Content};
 
-/// Flux's kinds, and those that hold data, that a release refers to.
+/// Kinds that a release refers to: sources of Flux, ConfigMap and Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     HelmRepository,
@@ -16,7 +16,7 @@ pub(super) enum Kind {
     Secret,
 }
 
-/// An object.
+/// Reference to an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ref {
     pub(super) kind: Kind,
@@ -24,25 +24,25 @@ pub(super) struct Ref {
     pub(super) name: String,
 }
 
-/// What was read. `None` is there for sure not to be.
+/// Objects that were read; `None` means that the object does not exist.
 pub(super) type Facts = BTreeMap<Ref, Option<Known>>;
 
-/// An object, as far as it matters.
+/// A reduced object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Known {
     /// A source of Flux.
     Source(Value),
-    /// A ConfigMap or Secret without its content.
+    /// A ConfigMap or Secret without its values.
     Data {
         /// Type of a Secret.
         type_: String,
-        /// What matters of its data, by key.
+        /// Reduced values by key.
         contents: BTreeMap<String, Option<Content>>,
     },
 }
 
 impl Kind {
-    /// As in `kind`.
+    /// Parses the value of a `kind` field.
     pub(super) fn parse(text: &str) -> Option<Self> {
         [Self::HelmRepository, Self::OciRepository, Self::HelmChart, Self::ConfigMap, Self::Secret]
             .into_iter()
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is no source, but holds data.
+    /// Reports whether it is ConfigMap or Secret.
     pub(super) fn is_data(self) -> bool {
         matches!(self, Self::ConfigMap | Self::Secret)
     }
@@ -70,14 +70,14 @@ impl Ref {
         Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// For people.
+    /// Returns kind, namespace and name for messages.
     pub(super) fn says(&self) -> String {
         format!("{} {}/{}", self.kind.as_str(), self.namespace, self.name)
     }
 }
 
 impl Known {
-    /// What matters of an object.
+    /// Reduces an object.
     pub(super) fn of(kind: Kind, object: Value) -> Self {
         if !kind.is_data() {
             return Self::Source(object);
@@ -87,17 +87,17 @@ impl Known {
     }
 }
 
-/// A text in an object; empty is as good as absent.
+/// Returns a text in an object; an empty one counts as absent.
 pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// A list in an object.
+/// Returns a list in an object.
 pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Whether a field is true.
+/// Reports whether a field is true.
 pub(super) fn is_set(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! How long what is done may take, and what follows a failure. Pure.
+//! Converts timeouts and remediation. Pure.
 
 use kyma_api::{Rollback, RollbackMode, Timeouts};
 use serde_json::Value;
@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::facts::{is_set, text};
 use super::finding::{Finding, Weight};
 
-/// Seconds after which Flux takes an upgrade for failed that says nothing else.
+/// Flux's default timeout in seconds.
 const TIMEOUT: i32 = 300;
-/// Longest timeout that a component takes, in seconds.
+/// Maximum timeout of a component in seconds.
 const LONGEST: u64 = 86_400;
 
-/// How long hooks, health and removal may take.
+/// Returns the timeouts for hooks, health and removal.
 pub(super) fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Timeouts> {
     let mut seconds = |pointers: &[&str]| {
         let (pointer, value) = pointers.iter().find_map(|pointer| Some((pointer, text(spec, pointer)?)))?;
@@ -30,7 +30,7 @@ pub(super) fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Time
     (made != Timeouts::default()).then_some(made)
 }
 
-/// Seconds of a duration of Go, rounded up.
+/// Parses a Go duration to seconds, rounded up.
 fn duration(text: &str) -> Option<i32> {
     let mut milliseconds = 0.0;
     let mut rest = text;
@@ -54,7 +54,8 @@ fn duration(text: &str) -> Option<i32> {
     i32::try_from(whole.clamp(1, LONGEST)).ok()
 }
 
-/// Flux rolls a failed upgrade back where it has retries, unless it uninstalls or just tries again.
+/// Returns the rollback setting. Flux rolls a failed upgrade back if it has retries, unless the strategy is to
+/// uninstall or to retry.
 pub(super) fn rollback(spec: &Value) -> Option<Rollback> {
     if tries_again(spec) {
         return None;
@@ -66,12 +67,12 @@ pub(super) fn rollback(spec: &Value) -> Option<Rollback> {
     ((retries || remediates) && rolls_back).then_some(Rollback { mode: RollbackMode::OnFailure })
 }
 
-/// With this strategy Flux does not look at `remediation`.
+/// Reports whether the strategy ignores `remediation`.
 fn tries_again(spec: &Value) -> bool {
     text(spec, "/upgrade/strategy/name") == Some("RetryOnFailure")
 }
 
-/// What is told where Flux would uninstall what it cannot upgrade.
+/// Returns a finding if Flux would uninstall a release after a failed upgrade.
 pub(super) fn uninstalls(spec: &Value) -> Option<Finding> {
     let place = "spec.upgrade.remediation.strategy";
     let is_it = text(spec, "/upgrade/remediation/strategy") == Some("uninstall") && !tries_again(spec);

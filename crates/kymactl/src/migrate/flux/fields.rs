@@ -1,33 +1,33 @@
-//! Each field of Flux's objects, and what becomes of it.
+//! Table of the fields of Flux's objects and their conversion.
 //!
-//! The table is what the documentation shows, and what a walk over an object goes by: a field that is set and neither
-//! carried over nor needless is told, and so is one that the table does not know.
+//! The documentation shows the table, and [`walk`] uses it: each field that is set and lost, or that the table does
+//! not have, is reported.
 
 use serde_json::Value;
 
 use super::finding::{Finding, Weight};
 
-/// A field, or all that is below it.
+/// A field, or all fields below it.
 pub(super) struct Field {
-    /// Path below `spec`, without the positions in lists.
+    /// Path below `spec`, without list indexes.
     pub(super) path: &'static str,
     pub(super) fate: Fate,
-    /// Carried: where to. Idle: why it is not needed. Otherwise what to do.
+    /// For `Carried` the new field, for `Idle` the reason why it is not needed, otherwise what to do.
     pub(super) says: &'static str,
 }
 
-/// What becomes of a field.
+/// Conversion of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It has an equal.
+    /// A component has an equivalent field.
     Carried,
-    /// It means nothing here.
+    /// Not needed by components.
     Idle,
-    /// It has no equal; the objects of the chart stay as they are.
+    /// No equivalent; objects of the chart stay unchanged.
     Lost,
-    /// It has no equal, and without it the chart would be rendered otherwise: the component is made suspended.
+    /// No equivalent, and the chart would be rendered differently: the component is created suspended.
     Changes,
-    /// It has no equal, and without it the chart would go elsewhere: no component is made.
+    /// No equivalent, and the chart would be installed elsewhere: no component is created.
     Refused,
 }
 
@@ -243,14 +243,14 @@ pub(super) const HELM_CHART: &[Field] = &[
     idle("accessFrom", "Flux does not act on it either"),
 ];
 
-/// What has to be told of an object's `spec`. `whose` stands before each path.
+/// Returns the findings of an object's `spec`. `whose` precedes each path.
 pub(super) fn walk(fields: &[Field], spec: &Value, whose: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     visit(fields, spec, "", "", whose, &mut findings);
     findings
 }
 
-/// `path` is that of the table, `place` has the positions in lists.
+/// Visits a value. `path` is that of the table, `place` has list indexes.
 fn visit(fields: &[Field], value: &Value, path: &str, place: &str, whose: &str, findings: &mut Vec<Finding>) {
     if says_nothing(value) {
         return;
@@ -288,7 +288,7 @@ fn visit(fields: &[Field], value: &Value, path: &str, place: &str, whose: &str, 
     }
 }
 
-/// Fields of Flux that are false, zero or empty are as if they were absent.
+/// Reports whether a value is false, zero or empty, which Flux treats as absent.
 fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -300,7 +300,7 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// What Flux's API servers fill in.
+/// Reports whether the value is a default that Flux's CRDs set.
 fn is_default(path: &str, value: &Value) -> bool {
     [("provider", "generic"), ("uninstall.deletionPropagation", "background")]
         .iter()
@@ -366,7 +366,7 @@ mod tests {
         }
     }
 
-    /// The documentation shows these tables, line by line.
+    /// Compares the tables with the documentation line by line.
     #[test]
     fn the_page_shows_what_becomes_of_each_field() {
         let page = include_str!("../../../../../docs/operator/migrating-from-flux.md");

@@ -1,29 +1,29 @@
-//! What is worth knowing about one release.
+//! Findings about a release.
 
 use super::facts::Ref;
 
-/// One thing.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// The field, with the object it is in where that is not the HelmRelease.
+    /// The field, with its object if that is not the HelmRelease.
     pub(super) path: String,
     pub(super) weight: Weight,
-    /// What follows, or what to do.
+    /// The consequence, or what to do.
     pub(super) says: String,
 }
 
-/// How much it matters, the worst first.
+/// Severity, most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Weight {
-    /// No component is made.
+    /// No component is created.
     Refused,
-    /// Without it the chart would be rendered or kept otherwise, or nothing be installed: the component is made suspended.
+    /// The chart would be rendered or kept differently, or not be installed: the component is created suspended.
     Changes,
-    /// To be done before the component can work.
+    /// A user has to act before the component can work.
     Todo,
-    /// Not carried over; what is installed stays as it is.
+    /// Not converted; installed objects stay unchanged.
     Lost,
-    /// Carried over, and worth a word.
+    /// Converted with a remark.
     Carried,
     /// Not needed.
     Idle,
@@ -34,7 +34,7 @@ impl Finding {
         Self { path: path.into(), weight, says: says.into() }
     }
 
-    /// What has to be done where a component of namespace `hub` needs an object of another.
+    /// Returns a finding if a component in namespace `hub` needs a copy of an object of another namespace.
     pub(super) fn copy(path: &str, needed: &Ref, hub: &str) -> Option<Self> {
         let says = format!("copy {} to namespace {hub}", needed.says());
         (needed.namespace != hub).then(|| Self::new(path, Weight::Todo, says))
@@ -42,7 +42,7 @@ impl Finding {
 }
 
 impl Weight {
-    /// What stands before the finding.
+    /// Returns the label of the finding.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Refused => "refused",

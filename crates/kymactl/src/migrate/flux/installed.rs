@@ -1,13 +1,13 @@
-//! What Flux installed last, by a release's status. Pure.
+//! Reads the last installed chart from a release's status. Pure.
 
 use serde_json::Value;
 
 use super::facts::{list, text};
 
-/// Digits of the digest that Flux appends to the version of a chart from an OCIRepository.
+/// Number of digest digits that Flux appends to the version of a chart from an OCIRepository.
 const SHORT_DIGEST: usize = 12;
 
-/// What Flux installed last.
+/// The last installed chart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Installed {
     /// Version of the chart.
@@ -16,7 +16,7 @@ pub(super) struct Installed {
     pub(super) digest: Option<String>,
 }
 
-/// The latest entry of the history; before v2beta2 there was none.
+/// Reads the latest entry of the history, or the fields before v2beta2, which has no history.
 pub(super) fn installed(release: &Value) -> Installed {
     let latest = list(release, "/status/history").max_by_key(|entry| entry["version"].as_i64());
     let entry = |field: &str| latest.and_then(|entry| entry[field].as_str());
@@ -29,7 +29,7 @@ pub(super) fn installed(release: &Value) -> Installed {
     Installed { version: version.map(str::to_owned), digest: digest.map(str::to_owned) }
 }
 
-/// `1.2.3+1234567890ab` is version 1.2.3 with the beginning of the digest.
+/// Removes the digest: `1.2.3+1234567890ab` is version 1.2.3 with the beginning of the digest.
 pub(super) fn without_digest(version: &str) -> &str {
     match version.rsplit_once('+') {
         Some((version, digest))
@@ -41,7 +41,8 @@ pub(super) fn without_digest(version: &str) -> &str {
     }
 }
 
-/// `1.2.3+4` is version 1.2.3 with the generation of its HelmChart, where that names files with values.
+/// Removes the generation: `1.2.3+4` is version 1.2.3 with the generation of its HelmChart, if that names values
+/// files.
 pub(super) fn without_generation(version: &str) -> &str {
     match version.rsplit_once('+') {
         Some((version, generation)) if generation.parse::<u64>().is_ok() => version,

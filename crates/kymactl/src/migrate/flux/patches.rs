@@ -1,4 +1,4 @@
-//! Kustomize's patches and selectors, as Flux has them, and ours.
+//! Converts Kustomize patches and selectors. Pure.
 
 use kyma_api::{DriftIgnore, ObjectSelector, Patch};
 use serde_json::{Map, Value};
@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 use super::facts::{list, text};
 use super::finding::{Finding, Weight};
 
-/// Label or annotation that leaves an object out of what Flux puts right.
+/// Label or annotation that excludes an object from Flux's drift correction.
 pub(super) const EXEMPTS: &str = "helm.toolkit.fluxcd.io/driftDetection";
-/// Longest patch that a component takes.
+/// Maximum length of a component's patch.
 const LONGEST: usize = 65_536;
 
-/// The patches of all post-renderers, in the order in which Kustomize applies them.
+/// Returns the patches of all post-renderers in Kustomize's order.
 pub(super) fn patches(spec: &Value, findings: &mut Vec<Finding>) -> Vec<Patch> {
     let mut patches = Vec::new();
     for (number, renderer) in list(spec, "/postRenderers").enumerate() {
@@ -38,13 +38,13 @@ pub(super) fn patches(spec: &Value, findings: &mut Vec<Finding>) -> Vec<Patch> {
     patches
 }
 
-/// Whether a patch names that label or annotation, in a map or in a path.
+/// Reports whether a patch sets this label or annotation, in a map or in a path.
 fn exempts(patch: &Value) -> bool {
     let text = patch.as_str().map_or_else(|| patch.to_string(), str::to_owned);
     text.contains(EXEMPTS) || text.contains(&EXEMPTS.replace('/', "~1"))
 }
 
-/// What is told of a field that sets it: where Flux puts right, the component would put right more.
+/// Returns a finding for a field that sets it: the component would correct drift that Flux leaves.
 pub(super) fn exempted(place: String, spec: &Value) -> Finding {
     let corrects = text(spec, "/driftDetection/mode") == Some("enabled");
     let weight = if corrects { Weight::Changes } else { Weight::Lost };
@@ -73,7 +73,7 @@ fn made(
     Some(Patch { target, patch })
 }
 
-/// `driftDetection.ignore`.
+/// Converts `driftDetection.ignore`.
 pub(super) fn ignored(spec: &Value, findings: &mut Vec<Finding>) -> Vec<DriftIgnore> {
     let mut rules = Vec::new();
     for (number, rule) in list(spec, "/driftDetection/ignore").enumerate() {
@@ -90,7 +90,7 @@ pub(super) fn ignored(spec: &Value, findings: &mut Vec<Finding>) -> Vec<DriftIgn
     rules
 }
 
-/// A selector of Kustomize, whose fields are regular expressions for the whole text, unless `exact`.
+/// Converts a Kustomize selector. Its fields are regular expressions for the whole text, unless `exact`.
 fn selector(target: &Value, exact: bool, place: &str) -> Result<ObjectSelector, Finding> {
     let place = format!("{place}.target");
     let mut findings = Vec::new();
@@ -121,7 +121,7 @@ fn selector(target: &Value, exact: bool, place: &str) -> Result<ObjectSelector, 
     })
 }
 
-/// What an anchored regular expression means where it means one text, or all of them.
+/// Returns the text of an anchored regular expression that matches one text, or `None` if it matches all.
 fn literal(expression: &str) -> Result<Option<String>, ()> {
     let text = expression.strip_prefix('^').unwrap_or(expression);
     let text = text.strip_suffix('$').unwrap_or(text);
@@ -129,14 +129,14 @@ fn literal(expression: &str) -> Result<Option<String>, ()> {
         return Ok(None);
     }
     let text = text.replace("\\.", ".");
-    // A dot alone is any character, but is meant as a dot in a name that has one.
+    // A dot matches any character, but in a name it is meant literally.
     if text.contains(['*', '+', '?', '|', '(', ')', '[', ']', '{', '}', '^', '$', '\\']) {
         return Err(());
     }
     Ok(Some(text))
 }
 
-/// Tells of fields that are not among those that are known.
+/// Adds findings for unknown fields.
 pub(super) fn unknown(value: &Value, known: &[&str], place: &str, findings: &mut Vec<Finding>) {
     let none = Map::new();
     let fields = value.as_object().unwrap_or(&none).keys().filter(|key| !known.contains(&key.as_str()));

@@ -1,4 +1,4 @@
-//! HelmReleases and their sources, from a cluster or from files.
+//! Reads HelmReleases and their sources from a cluster or from files.
 
 use std::{
     collections::BTreeSet,
@@ -21,12 +21,12 @@ use crate::error::Error;
 const RELEASES: &str = "helm.toolkit.fluxcd.io";
 const SOURCES: &str = "source.toolkit.fluxcd.io";
 const RELEASE: &str = "HelmRelease";
-/// Objects in one page of a list.
+/// Page size of lists.
 const PAGE: u32 = 500;
-/// Steps from a release to the last object that it refers to: HelmChart, HelmRepository, Secret.
+/// Maximum number of references from a release to an object: HelmChart, HelmRepository, Secret.
 const STEPS: usize = 3;
 
-/// Documents of files. What names no namespace lies in this one.
+/// Reads documents from files. Objects without a namespace get this one.
 pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, Facts), Error> {
     let mut releases = Vec::new();
     let mut facts = Facts::new();
@@ -40,7 +40,7 @@ pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, F
             match text(&document, "/kind") {
                 Some(RELEASE) if is_of(&document, RELEASES) => releases.push(document),
                 Some(kind) => {
-                    // k3s has a HelmChart of its own.
+                    // k3s has its own kind HelmChart.
                     let is_meant =
                         |kind: &Kind| is_of(&document, if kind.is_data() { "v1" } else { SOURCES });
                     let Some(kind) = Kind::parse(kind).filter(is_meant) else { continue };
@@ -77,7 +77,7 @@ fn content(path: &Path) -> Result<String, Error> {
     Ok(text)
 }
 
-/// A list of kubectl is its items.
+/// Returns the items of a `kubectl` list, or the document itself.
 fn flat(document: Value) -> Vec<Value> {
     match document {
         Value::Object(mut map) if map.get("kind").is_some_and(|kind| kind == "List") => {
@@ -102,7 +102,7 @@ pub(super) struct Flux {
 }
 
 impl Flux {
-    /// Finds out in which versions Flux's kinds are served.
+    /// Discovers the served versions of Flux's kinds.
     pub(super) async fn new(client: Client) -> Result<Self, Error> {
         let kinds = |group: discovery::ApiGroup| {
             let resources = group.resources_by_stability();
@@ -116,7 +116,7 @@ impl Flux {
         Ok(Self { client, release, sources })
     }
 
-    /// HelmReleases of a namespace, or of all.
+    /// Lists HelmReleases of a namespace, or of all.
     pub(super) async fn releases(&self, namespace: Option<&str>) -> Result<Vec<Value>, Error> {
         let api: Api<DynamicObject> = match namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &self.release),
@@ -140,7 +140,8 @@ impl Flux {
         Api::namespaced_with(self.client.clone(), namespace, &self.release)
     }
 
-    /// What the releases refer to, and what components of namespace `hub` would. Data that may not be read is unknown.
+    /// Reads the objects that the releases refer to, and those for components in namespace `hub`. Objects without
+    /// read permission stay unknown.
     pub(super) async fn facts(&self, releases: &[Value], hub: &str) -> Result<Facts, Error> {
         let mut facts = Facts::new();
         for _ in 0..STEPS {
@@ -158,7 +159,7 @@ impl Flux {
         Ok(facts)
     }
 
-    /// `None` where it may not be known.
+    /// Reads an object; outer `None` means that the caller may not read it.
     async fn read(&self, one: &Ref) -> Result<Option<Option<Known>>, Error> {
         let read = if one.kind == Kind::Secret {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &one.namespace);

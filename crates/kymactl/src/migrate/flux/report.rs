@@ -1,4 +1,4 @@
-//! What is told and printed of one release. Pure.
+//! Formats the results for one release. Pure.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::convert::Converted;
 use super::finding::Weight;
 
-/// A heading, and a line for each finding; what is not needed shares one.
+/// Returns a heading and a line for each finding; unneeded fields share one line.
 pub(super) fn text(converted: &Converted) -> String {
     let mut text = match &converted.component {
         Some(component) => {
@@ -31,7 +31,7 @@ pub(super) fn text(converted: &Converted) -> String {
     text
 }
 
-/// The component as somebody would write it, as one document.
+/// Returns the component as a YAML document, as a user would write it.
 pub(super) fn yaml(component: &HelmComponent) -> std::io::Result<String> {
     let mut object = serde_json::to_value(component).map_err(std::io::Error::other)?;
     if let Value::Object(map) = &mut object {

@@ -1,4 +1,4 @@
-//! The chart of a release: from Flux's source objects to a component's source.
+//! Converts Flux's sources to a component's source.
 
 use jiff::SignedDuration;
 use kyma_api::{ChartSource, SecretRef, Source};
@@ -11,10 +11,10 @@ use super::finding::{Finding, Weight};
 use super::installed::{Installed, installed, without_digest, without_generation};
 use super::verify::Asked;
 
-/// Type of a Secret with logins of registries.
+/// Type of a Secret with registry credentials.
 const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
 
-/// A release with what is known of what it refers to.
+/// A release with its known references.
 pub(super) struct Charted<'a> {
     pub(super) release: &'a Value,
     pub(super) namespace: &'a str,
@@ -22,7 +22,7 @@ pub(super) struct Charted<'a> {
 }
 
 impl Charted<'_> {
-    /// The object that `chart` or `chartRef` names.
+    /// Returns the object that `chart` or `chartRef` names.
     fn first(&self) -> Option<Ref> {
         let spec = &self.release["spec"];
         match text(spec, "/chartRef/kind") {
@@ -35,13 +35,13 @@ impl Charted<'_> {
         Some(Ref::new(kind, text(reference, "/namespace").unwrap_or(namespace), text(reference, "/name")?))
     }
 
-    /// The HelmRepository of a chart.
+    /// Returns the HelmRepository of a chart.
     fn repository(chart: &Value, namespace: &str) -> Option<Ref> {
         let is_one = text(chart, "/sourceRef/kind") == Some(Kind::HelmRepository.as_str());
         is_one.then(|| Self::named(Kind::HelmRepository, &chart["sourceRef"], namespace))?
     }
 
-    /// All that it refers to and that can be known by now.
+    /// Returns all known references.
     pub(super) fn refers_to(&self) -> Vec<Ref> {
         let Some(first) = self.first() else { return vec![] };
         let mut all = vec![first.clone()];
@@ -66,7 +66,7 @@ impl Charted<'_> {
         Some(Ref::new(Kind::Secret, &source.namespace, text(object, "/spec/secretRef/name")?))
     }
 
-    /// Whose signatures Flux asks for: of the object that `chartRef` names, else of the chart in the release.
+    /// Returns the signature check: of the object that `chartRef` names, or else of the release's chart.
     fn asked<'b>(&'b self, first: &'b Ref) -> Option<Asked<'b>> {
         let spec = &self.release["spec"];
         let (place, verify) = if spec.get("chartRef").is_some() {
@@ -75,12 +75,13 @@ impl Charted<'_> {
         } else {
             ("spec.chart.spec.verify".to_owned(), &spec["chart"]["spec"]["verify"])
         };
-        // Flux makes the HelmChart of a release beside its repository. An object of a file need not name its namespace.
+        // Flux creates the HelmChart of a release in its repository's namespace. Objects of files may have no
+        // namespace.
         let namespace = first.namespace.as_str();
         verify.is_object().then_some(Asked { place, namespace, verify })
     }
 
-    /// The component's source, for components of this namespace. `None` with the reason among the findings.
+    /// Returns the source for components in this namespace. If it is `None`, the findings have the reason.
     pub(super) fn source_for(&self, hub: &str, findings: &mut Vec<Finding>) -> Option<Source> {
         let spec = &self.release["spec"];
         let Some(first) = self.first() else {
@@ -158,7 +159,7 @@ impl Charted<'_> {
     ) -> Option<Source> {
         let url = Self::url(named, object, findings)?;
         let name = text(chart, "/chart").unwrap_or_default();
-        // The source does not look for newer charts then, whichever of its objects it is.
+        // A suspended source object does not look for newer charts.
         let is_held = is_set(object, "/spec/suspend") || is_set(chart, "/suspend");
         let (version, check_every_seconds) = self.version(chart, is_held, findings)?;
         let (url, name) = if url.starts_with("oci://") {
@@ -176,7 +177,7 @@ impl Charted<'_> {
         let Installed { version, digest } = installed(self.release);
         let version = version.map(|version| without_digest(&version).to_owned());
         let reference = &object["spec"]["ref"];
-        // Flux looks at the digest first, then at the range, then at the tag.
+        // Precedence in Flux: digest, then range, then tag.
         let pinned = text(reference, "/digest");
         let range = text(reference, "/semver").filter(|_| pinned.is_none());
         let held = range.zip(version.as_ref()).filter(|_| is_set(object, "/spec/suspend"));
@@ -195,7 +196,7 @@ impl Charted<'_> {
             };
             return Some(self.with_secret(named, chart, hub, findings));
         }
-        // A tag need not be the version of the chart.
+        // A tag may differ from the version of the chart.
         let tag = text(reference, "/tag").filter(|_| pinned.is_none() && range.is_none());
         if let Some(tag) = tag.filter(|tag| digest.is_some() && !is_exact(tag)) {
             let says = format!("{tag} is what is installed now, by its digest: it is not followed any more");
@@ -225,7 +226,7 @@ impl Charted<'_> {
         Some(url.trim_end_matches('/').to_owned())
     }
 
-    /// The range that is followed, and how often in seconds; otherwise the version that is installed.
+    /// Returns the followed range with its interval in seconds, or else the installed version.
     fn version(
         &self,
         chart: &Value,
@@ -271,7 +272,7 @@ impl Charted<'_> {
         version.map(|version| (version, None))
     }
 
-    /// What following a range means for the take-over.
+    /// Returns a finding about a followed range.
     fn followed(&self, place: impl Into<String>, range: &str) -> Finding {
         let says = match installed(self.release).version {
             Some(version) => format!(
@@ -283,7 +284,7 @@ impl Charted<'_> {
         Finding::new(place, Weight::Carried, says)
     }
 
-    /// How often Flux looks for a newer chart, within what a component may say.
+    /// Returns the interval at which Flux looks for newer charts, limited to the component's bounds.
     fn check_every(&self, chart: &Value) -> Option<i32> {
         let interval = text(chart, "/interval").or_else(|| text(self.release, "/spec/interval"))?;
         let seconds = interval.parse::<SignedDuration>().ok()?.as_secs().clamp(60, 604_800);
@@ -319,7 +320,7 @@ fn is_exact(version: &str) -> bool {
     semver::Version::parse(version.strip_prefix('v').unwrap_or(version)).is_ok()
 }
 
-/// A range whose source is suspended.
+/// Returns a finding for a range whose source is suspended.
 fn stays(place: impl Into<String>, range: &str, installed: &str) -> Finding {
     let says = format!(
         "the source is suspended: stays at {installed}, which is installed; write {range} once it is to be followed"

@@ -1,4 +1,4 @@
-//! Releases in, components and what is told of them out.
+//! Tests the conversion of releases to components and findings.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ fn converted(file: &str, hub: &str) -> Vec<Converted> {
     all
 }
 
-/// What helm-component does not act on yet is not of the migration.
+/// Omits findings about fields that helm-component does not implement yet.
 fn told(all: &mut [Converted]) -> String {
     let one = |converted: &mut Converted| {
         converted.findings.retain(|finding| finding.path != "the component");
@@ -88,7 +88,7 @@ fn an_expression_that_is_no_cel_here_suspends_the_component() {
     );
 }
 
-/// Kustomize sets namespaces, so files need not.
+/// Kustomize sets namespaces, so files may have none.
 #[test]
 fn the_check_of_signatures_stays_where_files_name_no_namespace() {
     let all = converted("no-namespace.yaml", "default");
@@ -105,7 +105,7 @@ fn objects_of_files_without_a_namespace_lie_in_the_one_that_is_said() {
     assert_eq!(found.component.unwrap().spec.release.unwrap().namespace.as_deref(), Some("shop"));
 }
 
-/// The release of a sample, with this in its spec.
+/// Converts a sample release with this spec.
 fn with(spec: Value) -> Converted {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
     let (mut releases, facts) = read::files(&[path], "apps").unwrap();
@@ -189,7 +189,7 @@ fn metadata_of_all_objects_that_flux_would_not_put_right_suspends_the_component(
     );
 }
 
-/// The chart of a release that comes from this source, and what is told of the source beside it.
+/// Returns the chart of a release with this source, and the findings about the source.
 fn chart_of(kind: Kind, source: &Value, spec: &Value) -> (ChartSource, Vec<(String, Weight)>) {
     let place = Ref::new(kind, "apps", "s");
     let facts = Facts::from([(place, Some(Known::of(kind, json!({"spec": source}))))]);
@@ -218,7 +218,7 @@ fn a_release_that_flux_itself_applies_is_told_until_it_is_suspended() {
     assert!(!is_told(release));
 }
 
-/// Flux makes the HelmChart in the namespace of the repository, and reads the keys there.
+/// Flux creates the HelmChart in the namespace of the repository and reads the keys there.
 #[test]
 fn keys_of_a_chart_lie_beside_its_repository() {
     let repository = Ref::new(Kind::HelmRepository, "sources", "r");

@@ -1,4 +1,5 @@
-//! `valuesFrom`: the component takes the same values as Flux did, or it is told and the component made suspended. Pure.
+//! Converts `valuesFrom`. If the component would get other values than Flux, a finding is added and the component is
+//! created suspended. Pure.
 
 use kyma_api::{ValuesFrom, ValuesFromKind, labels};
 use serde_json::Value;
@@ -7,33 +8,33 @@ use super::content::Content;
 use super::facts::{Facts, Kind, Known, Ref, is_set, list, text};
 use super::finding::{Finding, Weight};
 
-/// Key that is read where none is named, here and in Flux.
+/// Default key, also in Flux.
 const KEY: &str = "values.yaml";
 
-/// The values of a release of `namespace`, for a component of namespace `hub`.
+/// The values of a release of `namespace` for a component in namespace `hub`.
 pub(super) struct Referring<'a> {
     pub(super) spec: &'a Value,
     pub(super) namespace: &'a str,
     pub(super) hub: &'a str,
 }
 
-/// One entry.
+/// One entry of `valuesFrom`.
 struct Entry<'a> {
     one: &'a Value,
-    /// Where it is told.
+    /// Path of the entry in findings.
     place: String,
-    /// What Flux reads.
+    /// The object that Flux reads.
     original: Ref,
-    /// What the component reads.
+    /// The object that the component reads.
     copy: Ref,
     key: &'a str,
     is_optional: bool,
 }
 
-/// What is known of one value.
+/// State of one value.
 #[derive(Clone, Copy)]
 enum Seen<'a> {
-    /// Nothing: it is not in the files, or may not be read.
+    /// Not in the files, or without read permission.
     Unknown,
     Missing,
     There(&'a Content),
@@ -60,17 +61,17 @@ impl<'a> Referring<'a> {
         })
     }
 
-    /// What Flux reads.
+    /// Returns the objects that Flux reads.
     pub(super) fn originals(&self) -> impl Iterator<Item = Ref> {
         self.entries().map(|entry| entry.original)
     }
 
-    /// What the component would read.
+    /// Returns the objects that the component reads.
     pub(super) fn copies(&self) -> impl Iterator<Item = Ref> {
         self.entries().map(|entry| entry.copy)
     }
 
-    /// The component's entries.
+    /// Converts the entries.
     pub(super) fn values_from(&self, facts: &Facts, findings: &mut Vec<Finding>) -> Vec<ValuesFrom> {
         let made = |entry: Entry<'_>| {
             findings.extend(entry.copying(facts));
@@ -112,7 +113,8 @@ impl Entry<'_> {
         }
     }
 
-    /// Whether what Flux reads has to be copied. Without a copy the component waits, but not where it is optional.
+    /// Returns a finding if the object has to be copied. Without a copy the component waits, unless the entry is
+    /// optional.
     fn copying(&self, facts: &Facts) -> Option<Finding> {
         let (original, copy) = (&self.original, &self.copy);
         if original == copy {
@@ -133,7 +135,8 @@ impl Entry<'_> {
         }
     }
 
-    /// Flux sets a value as Helm's `--set` does, a component the text as it is.
+    /// Returns a finding if Helm's `--set`, which Flux uses, would change the text's type. A component sets the text
+    /// unchanged.
     fn typed(&self, facts: &Facts) -> Option<Finding> {
         if is_set(self.one, "/literal") {
             return None;
@@ -153,7 +156,8 @@ impl Entry<'_> {
         Some(Finding::new(format!("{}.targetPath", self.place), Weight::Changes, says))
     }
 
-    /// Which of the two wins Flux says in one way and does in another; a list or a text in the way of the path counts too.
+    /// Returns a finding if `values` set the same path: Flux's documentation and its behaviour differ on which wins.
+    /// A list or text above the path counts too.
     fn set_twice(&self, path: &str, values: &Value) -> Option<Finding> {
         let is_taken = helm_component::values::is_taken(values.as_object()?, path);
         let says = "is set in `values` too: take it out of one of them";

@@ -1,4 +1,4 @@
-//! From Flux's check of signatures to a component's.
+//! Converts signature checks of Flux.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,29 @@ use super::facts::{Facts, Kind, Known, Ref, list, text};
 use super::finding::{Finding, Weight};
 use super::patches;
 
-/// Characters that mean something in a pattern of Flux, but for the dot, which is taken for itself.
+/// Special characters of Flux's patterns except the dot, which is taken literally.
 const META: &[char] = &['*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '^', '$', '\\'];
 
-/// How keys end in a Secret by which Flux verifies.
+/// Suffix of keys in a Secret that Flux uses for verification.
 const PUBLIC: &str = ".pub";
 
-/// What Flux's `verify` of an object asks for.
+/// The `verify` field of a Flux object.
 pub(super) struct Asked<'a> {
-    /// The field, with the object it is in.
+    /// The field with its object.
     pub(super) place: String,
-    /// Namespace of that object.
+    /// Namespace of the object.
     pub(super) namespace: &'a str,
     pub(super) verify: &'a Value,
 }
 
 impl Asked<'_> {
-    /// The Secret with the keys.
+    /// Returns the Secret with the keys.
     pub(super) fn secret(&self) -> Option<Ref> {
         Some(Ref::new(Kind::Secret, self.namespace, text(self.verify, "/secretRef/name")?))
     }
 
-    /// The same of a component in namespace `hub`. What cannot be said is told, and the component made suspended: no
-    /// check falls away unseen.
+    /// Returns the check for a component in namespace `hub`. A check that cannot be converted becomes a finding, and
+    /// the component is created suspended: no check is dropped silently.
     pub(super) fn verify(&self, facts: &Facts, hub: &str, findings: &mut Vec<Finding>) -> Option<Verify> {
         let known = ["provider", "secretRef", "matchOIDCIdentity"];
         patches::unknown(self.verify, &known, &self.place, findings);
@@ -88,8 +88,8 @@ impl Asked<'_> {
     }
 }
 
-/// The only text that a pattern is meant for: `^…$` around characters that stand for themselves. A bare dot is read as
-/// itself, which lets less pass, never more.
+/// Returns the only text that a pattern matches: `^…$` around literal characters. A bare dot is read as a literal
+/// dot, which is stricter.
 fn exact(pattern: &str) -> Option<String> {
     let text = pattern.strip_prefix('^')?.strip_suffix('$')?.replace("\\.", ".").replace("\\/", "/");
     (!text.is_empty() && !text.contains(META)).then_some(text)

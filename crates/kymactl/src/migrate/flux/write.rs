@@ -1,4 +1,4 @@
-//! From Flux to helm-component: the release is suspended, then the component is created.
+//! Migrates a release: suspends it, then creates its component.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
@@ -13,16 +13,16 @@ use super::facts::{is_set, text};
 use super::read::Flux;
 use crate::{error::Error, hub::MANAGER};
 
-/// What was done.
+/// Result of a migration.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The release is suspended, the component there.
+    /// The release is suspended and the component exists.
     TakenOver(String),
     /// Nothing was written.
     Left(String),
-    /// The release is suspended, and there is no component.
+    /// The release is suspended, but the component does not exist.
     Open(String),
-    /// There is no component, and nobody knows whether the release is suspended.
+    /// The component does not exist, and it is unknown whether the release is suspended.
     Unsure(String),
 }
 
@@ -49,7 +49,7 @@ impl Outcome {
     }
 }
 
-/// Why Flux should keep a release for now.
+/// Returns the reason why Flux has to keep a release for now.
 fn obstacle(release: &Value, converted: &Converted) -> Option<String> {
     if !converted.is_clean() {
         return Some(
@@ -59,7 +59,7 @@ fn obstacle(release: &Value, converted: &Converted) -> Option<String> {
     if release["metadata"]["deletionTimestamp"].is_string() {
         return Some("it is being deleted".to_owned());
     }
-    // Its status says nothing new any more once it is suspended.
+    // The status of a suspended release no longer changes.
     if is_set(release, "/spec/suspend") {
         return None;
     }
@@ -72,7 +72,7 @@ fn obstacle(release: &Value, converted: &Converted) -> Option<String> {
 }
 
 impl Flux {
-    /// Suspends the release as it was read, and creates its component.
+    /// Suspends the release in the state that was read, and creates its component.
     pub(super) async fn take_over(&self, release: &Value, converted: &Converted) -> Result<Outcome, Error> {
         if let Some(why) = obstacle(release, converted) {
             return Ok(Outcome::Left(why));
@@ -106,7 +106,7 @@ impl Flux {
         Ok(Outcome::TakenOver(place))
     }
 
-    /// In the state in which it was read: a write of Flux in between is a conflict.
+    /// Fails with a conflict if Flux wrote the release since it was read.
     async fn suspend(&self, release: &Value, component: &str) -> Result<(), Error> {
         let Some(patch) = suspending(release, component) else { return Ok(()) };
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
@@ -116,7 +116,7 @@ impl Flux {
     }
 }
 
-/// What is to be written into the release, if anything.
+/// Returns the patch for the release; `None` if it is already suspended by kymactl.
 fn suspending(release: &Value, component: &str) -> Option<Value> {
     let metadata = &release["metadata"];
     let (is_suspended, ours) = (is_set(release, "/spec/suspend"), &metadata["annotations"][MIGRATED]);
@@ -125,21 +125,21 @@ fn suspending(release: &Value, component: &str) -> Option<Value> {
     }
     let mut patch =
         json!({"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": {"suspend": true}});
-    // Where others suspended it, a second run must not take that for ours, and begin.
+    // A release that a user suspended must not count as suspended by kymactl in a second run.
     if !is_suspended || ours.is_string() {
         patch["metadata"]["annotations"] = json!({MIGRATED: component});
     }
     Some(patch)
 }
 
-/// Whether this is the component that is wished; one that was made suspended may work by now.
+/// Reports whether the existing component is the desired one. One that was created suspended may have been resumed.
 fn is_made(there: &HelmComponentSpec, wished: &HelmComponentSpec) -> bool {
     let works = there.suspend != Some(true);
     let suspend = if works { wished.suspend } else { there.suspend };
     HelmComponentSpec { suspend, ..there.clone() } == *wished
 }
 
-/// Whether the API server has said that it did nothing. What timed out may have been done.
+/// Reports whether the API server answered that it did nothing. After a timeout the write may have succeeded.
 fn is_answered(error: &Error) -> bool {
     matches!(error, Error::Cluster(kube::Error::Api(status)) if status.code < 500)
 }

@@ -1,4 +1,4 @@
-//! The next step of giving a Kyma back to Kyma Lifecycle Manager (KLM). Pure.
+//! Decides the next step of giving a Kyma back to Kyma Lifecycle Manager (KLM). Pure.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,37 +10,37 @@ use kyma_object_set::{Identity, Ownership};
 use super::facts::{Facts, Module, ReadComponent as _, hand_over, is_applied_by, is_skipped};
 use super::note::{self, KymaNote};
 
-/// Our operators that work on Kymas.
+/// Operators that reconcile Kymas.
 pub(super) const OPERATORS: [&str; 2] = [kyma_operator::FIELD_MANAGER, "release-meta-syncer"];
-/// Field managers of ours that write a Kyma's status.
+/// Field managers that write a Kyma's status.
 pub(super) const STATUS_MANAGERS: [&str; 3] = [OPERATORS[0], OPERATORS[1], super::MANAGER];
 
-/// One step. Their order is that in which they are taken.
+/// A step, in the order of execution.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// Label the Kyma, so that our operators stop.
+    /// Label the Kyma, so that the operators stop.
     Stop,
-    /// Until this operator has stopped.
+    /// Wait until this operator has stopped.
     AwaitOperator(&'static str),
     /// Stop the component's reconciler.
     Suspend(String),
-    /// Until it has stopped.
+    /// Wait until the component's reconciler has stopped.
     AwaitStop(String),
-    /// Give the module's objects on the target back.
+    /// Give the module's objects on the target back to KLM.
     GiveBack(String),
     /// Delete the component; everything on the target stays.
     Delete(String),
-    /// Until it is gone.
+    /// Wait until the component is deleted.
     AwaitGone(String),
-    /// Put the Manifest's finalizers and status back.
+    /// Restore the Manifest's finalizers and status.
     Restore(String),
-    /// Put the status of the Kyma and of the target's Kyma back.
+    /// Restore the status of the Kyma and of the target's Kyma.
     RestoreStatus,
-    /// Delete copies of components that are left, or KLM would take them for its own.
+    /// Delete remaining copies of components, which KLM would take for its own Manifests.
     DropMirrors,
-    /// Take our marks off, Manifests first: KLM acts again.
+    /// Remove the labels and annotations, from Manifests first: KLM reconciles again.
     Leave,
-    /// Nothing is left to do.
+    /// Nothing is left.
     Done,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What forbids to give it back.
+/// Returns the obstacles to giving the Kyma back.
 pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
     let mut found = Vec::new();
     if next(facts) == Step::Done {
@@ -111,10 +111,10 @@ fn obstacle(module: &Module) -> Option<String> {
     None
 }
 
-/// The next step, where nothing forbids it.
+/// Returns the next step if there are no obstacles.
 pub(super) fn next(facts: &Facts) -> Step {
     match hand_over(&facts.kyma.metadata) {
-        // Without the label nothing was ever begun here.
+        // Without the label no hand-over has begun.
         None => return Step::Done,
         Some(labels::HAND_OVER_PENDING) => {}
         Some(_) => return Step::Stop,
@@ -131,7 +131,7 @@ pub(super) fn next(facts: &Facts) -> Step {
     steps.min().unwrap_or_else(last)
 }
 
-/// Whether an operator has reported on the Kyma and does not say that it has stopped.
+/// Reports whether an operator has reported on the Kyma and has not recorded that it stopped.
 pub(super) fn is_at_work(kyma: &Kyma, operator: &str) -> bool {
     let mut entries = kyma.metadata.managed_fields.iter().flatten();
     let reported = entries.any(|entry| {
@@ -147,7 +147,7 @@ fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
         let keeps = component.spec.deletion_policy == DeletionPolicy::Orphan;
         return Some(match (is_going, keeps) {
             (true, true) => Step::AwaitGone(name),
-            // Removing was ordered: the deletion stays, but takes nothing from the target.
+            // A removal was requested: the component is deleted, but nothing is removed from the target.
             (true, false) => Step::Delete(name),
             _ if !is_skipped(&component.metadata) => Step::Suspend(name),
             _ if component.is_seeded() && !component.has_stopped() => Step::AwaitStop(name),
@@ -169,15 +169,16 @@ fn facts_owner(component: &HelmComponent) -> String {
     names::owner_hash(&component.namespace().unwrap_or_default(), &component.name_any())
 }
 
-/// Field managers in whose name an owner's component applies: alone, and its share in objects of several owners.
+/// Returns the field managers with which an owner's component applies: its own, and that for objects of several
+/// owners.
 pub(super) fn managers(owner: &str) -> [String; 2] {
     let manager = super::COMPONENT_MANAGER.to_owned();
     let ownership = Ownership { manager: manager.clone(), owner: owner.to_owned(), version: String::new() };
     [manager, ownership.share_manager(owner)]
 }
 
-/// The module's objects on the target that bear this owner's mark or hold its share, or that we applied and nobody marked.
-/// Marks go before fields do, so an object may have only these left.
+/// Returns the module's objects on the target with this owner's label or field managers, or applied by helm-component
+/// without a label. Labels are removed before fields, so an interrupted run may leave only fields.
 pub(super) fn to_give_back<'a>(
     facts: &'a Facts,
     owner: &str,
@@ -196,7 +197,7 @@ pub(super) fn to_give_back<'a>(
     live.filter(|(live, _)| is_ours(live)).map(|(live, identity)| (identity, live)).collect()
 }
 
-/// Whether somebody of ours has written the Kyma's status, or KLM's part of it is gone.
+/// Reports whether one of these operators wrote the Kyma's status, or KLM's part of it is missing.
 fn is_status_ours(facts: &Facts) -> bool {
     let meta = &facts.kyma.metadata;
     let mut entries = meta.managed_fields.iter().flatten();

@@ -1,4 +1,4 @@
-//! A Manifest as a component: its body, and the record of what is installed. Pure.
+//! Converts a Manifest to a component: its body, and the inventory of installed objects. Pure.
 
 use kube::{Resource as _, ResourceExt as _};
 use kyma_api::{
@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::facts::{Facts, Manifest, ReadManifest as _};
 
-/// The component of a module as kyma-operator would make it, which takes it from there; `waits` keeps its reconciler
-/// from acting.
+/// Returns the component of a module as kyma-operator would create it. kyma-operator takes it over later; `waits`
+/// stops its reconciler.
 pub(super) fn body(facts: &Facts, module: &str, manifest: &Manifest, waits: bool) -> Option<Value> {
     let (kyma, access) = (&facts.kyma, facts.access.as_ref().ok()?);
     let version = manifest.spec.version.as_ref()?;
@@ -72,8 +72,8 @@ fn labels_of(kyma: &Kyma, module: &str, manifest: &Manifest, access: &SecretKeyR
     set
 }
 
-/// What is installed, as a component's status says it: the objects that KLM applied and that are there, with their
-/// uids. That they were never sent by us is what their missing hashes say.
+/// Returns the component's status: objects that KLM applied and that exist, with their uids. Missing hashes show that
+/// helm-component never applied them.
 pub(super) fn record(facts: &Facts, manifest: &Manifest) -> Value {
     let inventory = manifest.synced().iter().filter_map(|object| {
         let identity = object.identity();
@@ -97,8 +97,8 @@ pub(super) fn record(facts: &Facts, manifest: &Manifest) -> Value {
     status
 }
 
-/// The default CR, if KLM has created it. It carries its uid, by which it goes with its module, only where KLM's own
-/// entry in its `managedFields` says so: otherwise a user made it.
+/// Returns the default CR if KLM has created it. It has a uid, by which it is removed with its module, only if KLM's
+/// entry in `managedFields` proves that KLM created it and not a user.
 fn default_cr(facts: &Facts, manifest: &Manifest) -> Option<CreatedResource> {
     let (identity, api_version) = manifest.default_cr().filter(|_| manifest.has_made_default_cr())?;
     let live = facts.target.get(&identity).filter(|live| {

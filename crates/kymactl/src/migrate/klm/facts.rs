@@ -1,4 +1,4 @@
-//! What a hand-over of one Kyma is decided from. Pure.
+//! State of one Kyma from which a hand-over is decided. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use super::lease::KlmState;
 
-/// A Manifest of Kyma Lifecycle Manager (KLM), as far as we read it.
+/// The fields of a Kyma Lifecycle Manager (KLM) Manifest that kymactl reads.
 pub(super) type Manifest = Object<ManifestSpec, ManifestStatus>;
 
-/// What KLM was to install.
+/// Content that KLM installs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ManifestSpec {
@@ -36,7 +36,7 @@ struct Install {
     source: FreeForm,
 }
 
-/// What KLM installed.
+/// Content that KLM installed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ManifestStatus {
@@ -62,61 +62,61 @@ impl Synced {
     }
 }
 
-/// One module of the Kyma, on KLM's side and on ours.
+/// One module of the Kyma, with its Manifest and its component.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Module {
     pub(super) manifest: Option<Manifest>,
-    /// The Manifest's status as it is stored.
+    /// The Manifest's stored status.
     pub(super) manifest_status: Value,
     pub(super) component: Option<HelmComponent>,
-    /// The kind of component that its ModuleTemplate names, where that is not the base kind.
+    /// The component kind of its ModuleTemplate, if it is not the base kind.
     pub(super) own_kind: Option<String>,
 }
 
-/// Everything that is known of one Kyma.
+/// State of one Kyma.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) kyma: Kyma,
-    /// The Kyma's status as it is stored.
+    /// The Kyma's stored status.
     pub(super) status: Value,
     /// Whether KLM runs.
     pub(super) klm: KlmState,
     pub(super) modules: BTreeMap<String, Module>,
-    /// Manifests that cannot be told apart by module.
+    /// Manifests that cannot be assigned to a module.
     pub(super) strays: Vec<String>,
-    /// Name and uid of Manifests that kyma-operator keeps as copies of components.
+    /// Name and uid of Manifests that kyma-operator created as copies of components.
     pub(super) mirrors: Vec<(String, String)>,
-    /// The way to the target, or why there is none.
+    /// The access Secret, or the reason why there is none.
     pub(super) access: Result<SecretKeyRef, String>,
     /// The Kyma on the target.
     pub(super) target_kyma: Identity,
-    /// What is there of all objects concerned.
+    /// Metadata of the existing objects.
     pub(super) target: BTreeMap<Identity, ObjectMeta>,
 }
 
-/// The value of our hand-over label.
+/// Returns the value of the hand-over label.
 pub(super) fn hand_over(meta: &ObjectMeta) -> Option<&str> {
     meta.labels.as_ref()?.get(labels::HAND_OVER).map(String::as_str)
 }
 
-/// Whether KLM leaves the object alone.
+/// Reports whether KLM skips the object.
 pub(super) fn is_skipped(meta: &ObjectMeta) -> bool {
     meta.labels.as_ref().and_then(|all| all.get(labels::SKIP_RECONCILIATION)).is_some_and(|it| it == "true")
 }
 
-/// Whether a server-side apply of this manager stands in the object.
+/// Reports whether the object has fields from a server-side apply of this manager.
 pub(super) fn is_applied_by(meta: &ObjectMeta, manager: &str) -> bool {
     !fingerprint(meta, manager).is_empty()
 }
 
-/// Whether it was noted how the object was before it was handed over.
+/// Reports whether the object's state before the hand-over is recorded.
 pub(super) fn is_noted(meta: &ObjectMeta) -> bool {
     meta.annotations.as_ref().is_some_and(|all| all.contains_key(annotations::BEFORE_HAND_OVER))
 }
 
 impl Module {
-    /// Everything on the target that either side says is the module's. What cannot be read says nothing here; both ways
-    /// stop at it.
+    /// Returns all objects on the target that Manifest or component lists. Unreadable lists are skipped here and are
+    /// obstacles in both directions.
     pub(super) fn objects(&self) -> Vec<(Identity, String)> {
         let synced = self.manifest.iter().flat_map(ReadManifest::synced);
         let synced = synced.map(|object| (object.identity(), object.version.clone()));
@@ -130,21 +130,21 @@ impl Module {
     }
 }
 
-/// Reading a Manifest.
+/// Read access to a Manifest.
 pub(super) trait ReadManifest {
-    /// Name of the module.
+    /// Returns the name of the module.
     fn module(&self) -> Option<String>;
-    /// Name of the OCM component.
+    /// Returns the name of the OCM component.
     fn ocm_component(&self) -> Option<String>;
-    /// The objects that KLM applied.
+    /// Returns the objects that KLM applied.
     fn synced(&self) -> &[Synced];
-    /// Whether what was applied is what `spec` asks for.
+    /// Reports whether the applied content is that of `spec`.
     fn is_settled(&self) -> bool;
-    /// Whether KLM has created the default CR, so that it is never created again.
+    /// Reports whether KLM has created the default CR, which is then never created again.
     fn has_made_default_cr(&self) -> bool;
-    /// Which of KLM's finalizers hold it.
+    /// Returns KLM's finalizers on the Manifest.
     fn klm_finalizers(&self) -> Vec<String>;
-    /// The default CR and its API version.
+    /// Returns the default CR and its API version.
     fn default_cr(&self) -> Option<(Identity, String)>;
 }
 
@@ -192,15 +192,15 @@ impl ReadManifest for Manifest {
     }
 }
 
-/// Reading a component.
+/// Read access to a component.
 pub(super) trait ReadComponent {
-    /// Whether it was told what is installed.
+    /// Reports whether its status has the inventory.
     fn is_seeded(&self) -> bool;
-    /// Whether all of its objects are applied.
+    /// Reports whether all of its objects are applied.
     fn is_applied(&self) -> bool;
-    /// Whether its reconciler has stopped because of the label.
+    /// Reports whether its reconciler has stopped because of the label.
     fn has_stopped(&self) -> bool;
-    /// What its reconciler says.
+    /// Returns its state and message.
     fn says(&self) -> String;
 }
 

@@ -1,7 +1,7 @@
-//! Whether KLM runs, as its Lease shows it.
+//! Determines from KLM's Lease whether KLM runs.
 //!
-//! The time in a Lease is that of the holder's clock. It is compared with no other clock: a Lease that does not change for
-//! its whole duration, as this process measures it, is not renewed.
+//! The time in a Lease is that of the holder's clock, and is not compared with another clock: a Lease that does not
+//! change for its whole duration, as this process measures it, is not renewed.
 
 use std::{pin::pin, time::Duration};
 
@@ -19,23 +19,23 @@ use tokio::{sync::OnceCell, time::timeout};
 
 use crate::{error::Error, output};
 
-/// Duration of a Lease that names none: KLM's default.
+/// Duration of a Lease without one: KLM's default.
 const DEFAULT_DURATION: Duration = Duration::from_mins(3);
-/// Longest duration that is waited for.
+/// Maximum duration to wait for.
 const MAX_DURATION: Duration = Duration::from_mins(10);
 
 /// Whether KLM runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KlmState {
-    /// It renews its Lease.
+    /// KLM renews its Lease.
     Runs,
-    /// It released its Lease, or did not renew it for its whole duration.
+    /// KLM released its Lease, or did not renew it for its whole duration.
     Stopped,
     /// There is no Lease: KLM may run without leader election, or on another cluster.
     Unknown,
 }
 
-/// What the Lease shows, found out once for all Kymas.
+/// Observes the Lease once for all Kymas.
 #[derive(Default)]
 pub(super) struct LeaseObserver {
     observed: OnceCell<LeaseObservation>,
@@ -48,14 +48,14 @@ struct LeaseObservation {
 }
 
 impl LeaseObserver {
-    /// Whether KLM runs. Waits at the first call, at most for the duration of the Lease.
+    /// Returns whether KLM runs. The first call waits, at most for the duration of the Lease.
     pub(super) async fn state(&self, hub: &Client, namespace: &str) -> Result<KlmState, Error> {
         let leases: Api<Lease> = Api::namespaced(hub.clone(), namespace);
         let observed = self.observed.get_or_try_init(|| observe(&leases)).await?;
         if observed.state != KlmState::Stopped {
             return Ok(observed.state);
         }
-        // It may have been started since.
+        // KLM may have been started since.
         let now = leases.get_opt(klm::LEASE).await?;
         Ok(match now {
             None => KlmState::Unknown,
@@ -74,7 +74,7 @@ async fn observe(leases: &Api<Lease>) -> Result<LeaseObservation, Error> {
     }
     let duration = duration_of(first.as_ref());
     output::remark(&format!("waiting up to {} s to see whether KLM renews its Lease", duration.as_secs()));
-    // The watch only ends the wait early: one that breaks shows nothing, so the Lease is read at the end.
+    // The watch only ends the wait early. If it fails, the Lease is still read at the end.
     timeout(duration, until_changed(leases, first.as_ref())).await.ok();
     let last = leases.get_opt(klm::LEASE).await?;
     let state = judge(last.as_ref(), first.as_ref()).unwrap_or(KlmState::Stopped);
@@ -97,7 +97,7 @@ async fn until_changed(leases: &Api<Lease>, first: Option<&Lease>) {
     }
 }
 
-/// What a Lease shows beside an earlier read of it; none where only time can tell. Pure.
+/// Compares a Lease with an earlier read. Returns `None` if only waiting can tell. Pure.
 fn judge(lease: Option<&Lease>, before: Option<&Lease>) -> Option<KlmState> {
     let Some(lease) = lease else { return Some(KlmState::Unknown) };
     if !is_held(lease) {

@@ -1,4 +1,4 @@
-//! What is noted of KLM's objects before they are handed over, so that they can be given back as they were. Pure.
+//! Records of KLM's objects before a hand-over, from which they are restored. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::ResourceExt as _;
@@ -8,33 +8,33 @@ use serde_json::Value;
 
 use super::facts::{Facts, Manifest};
 
-/// Of a Kyma.
+/// Record of a Kyma.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct KymaNote {
-    /// KLM's field manager of the status; none where KLM had not written one.
+    /// KLM's field manager of the status; `None` if KLM has not written it.
     pub(super) manager: Option<String>,
     /// The status.
     pub(super) status: Value,
-    /// Who owned which field of the target's Kyma.
+    /// managedFields of the target's Kyma.
     #[serde(default)]
     pub(super) target_fields: Vec<ManagedFieldsEntry>,
 }
 
-/// Of a Manifest.
+/// Record of a Manifest.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ManifestNote {
     /// All finalizers.
     pub(super) finalizers: Vec<String>,
-    /// Who owned which field, people's labels apart.
+    /// managedFields, without labels of users.
     pub(super) managed_fields: Vec<ManagedFieldsEntry>,
-    /// The status, which `--manifest-mirror` of kyma-operator writes.
+    /// The status, which kyma-operator overwrites with `--manifest-mirror`.
     #[serde(default)]
     pub(super) status: Value,
 }
 
-/// Notes a Kyma, on both sides.
+/// Returns the record of a Kyma on hub and target.
 pub(super) fn of_kyma(facts: &Facts) -> KymaNote {
     let entry = klm_entry(&facts.kyma.metadata);
     let on_target = facts.target.get(&facts.target_kyma).and_then(|live| live.managed_fields.clone());
@@ -45,7 +45,7 @@ pub(super) fn of_kyma(facts: &Facts) -> KymaNote {
     }
 }
 
-/// Notes a Manifest with its status as it is stored.
+/// Returns the record of a Manifest with its stored status.
 pub(super) fn of_manifest(manifest: &Manifest, status: &Value) -> ManifestNote {
     let by_people = |entry: &&ManagedFieldsEntry| {
         let manager = entry.manager.as_deref().unwrap_or_default();
@@ -59,13 +59,13 @@ pub(super) fn of_manifest(manifest: &Manifest, status: &Value) -> ManifestNote {
     }
 }
 
-/// Reads what was noted on an object; what is no note is none.
+/// Reads the record of an object; `None` if it is missing or invalid.
 pub(super) fn read<T: DeserializeOwned>(meta: &ObjectMeta) -> Option<T> {
     serde_json::from_str(meta.annotations.as_ref()?.get(annotations::BEFORE_HAND_OVER)?).ok()
 }
 
-/// A note as it stands in the annotation.
+/// Returns the annotation value of a record.
 pub(super) fn text(note: &impl Serialize) -> String {
-    // Maps with string keys always become JSON.
+    // Maps with string keys always serialize.
     serde_json::to_string(note).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The next step of a hand-over, from what is on hub and target and from nothing else: a program that was killed goes on
-//! where it stopped. Pure.
+//! Decides the next step of a hand-over from the state of hub and target only, so that an interrupted run can be
+//! continued. Pure.
 
 use std::fmt;
 
@@ -13,35 +13,35 @@ use super::facts::{
 };
 use super::{component, lease::KlmState, note};
 
-/// Largest note on an object, in bytes; the API takes 256 KiB of annotations in all.
+/// Maximum size of a record on an object, in bytes; the API limits all annotations to 256 KiB.
 const NOTE_BYTES: usize = 200 << 10;
 
-/// One step. Their order is that in which they are taken; those of modules name the module.
+/// A step, in the order of execution; those of modules name the module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// Note how the Kyma and its Manifests are, and label both, so that nobody acts.
+    /// Record the Kyma and its Manifests, and label them, so that all operators stop.
     Mark,
-    /// Make a component that waits.
+    /// Create a component whose reconciler is stopped.
     Make(String),
-    /// Tell it what is installed.
+    /// Write the inventory to its status.
     Seed(String),
-    /// Let it act.
+    /// Start its reconciler.
     Release(String),
-    /// Until it has applied its objects.
+    /// Wait until it has applied its objects.
     AwaitApplied(String),
-    /// The target is not as its inventory says.
+    /// Report that the target differs from the inventory.
     Unverified(String, Vec<String>),
-    /// Take KLM's finalizers off the Manifest.
+    /// Remove KLM's finalizers from the Manifest.
     Drop(String),
-    /// Let our operators act on the Kyma.
+    /// Start the operators for the Kyma.
     HandOver,
-    /// Until kyma-operator has reported on it.
+    /// Wait until kyma-operator has reported on the Kyma.
     AwaitReport,
-    /// Take away what only KLM says in the Kyma's status.
+    /// Remove fields that only KLM writes from the Kyma's status.
     Settle,
-    /// Take KLM's finalizers off a Manifest that was being deleted, now that its module is gone.
+    /// Remove KLM's finalizers from a terminating Manifest, after its module is removed.
     Close(String),
-    /// Nothing is left to do.
+    /// Nothing is left.
     Done,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What forbids to begin, in words for people; each names the module that it is about.
+/// Returns the obstacles to a hand-over; each names its module.
 pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
     if hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) || is_ours(facts) {
         return Vec::new();
@@ -91,13 +91,13 @@ pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
     found
 }
 
-/// Whether the Kyma may be handed over only while KLM is stopped.
+/// Reports whether KLM must be stopped for the hand-over.
 pub(super) fn needs_klm_stopped(facts: &Facts) -> bool {
     let is_done = hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) || is_ours(facts);
     !is_done && !is_marked_by_hand(facts)
 }
 
-/// What KLM's Lease has against a hand-over.
+/// Returns the obstacle that KLM's Lease shows.
 fn klm_obstacle(facts: &Facts) -> Option<String> {
     let why = match facts.klm {
         KlmState::Stopped => return None,
@@ -115,7 +115,7 @@ fn klm_obstacle(facts: &Facts) -> Option<String> {
     ))
 }
 
-/// What forbids to make a component from a Manifest.
+/// Returns the obstacle to creating a component from a Manifest.
 fn obstacle(facts: &Facts, module: &Module, manifest: &Manifest) -> Option<String> {
     if let Some(kind) = &module.own_kind {
         return Some(format!(
@@ -144,21 +144,21 @@ fn obstacle(facts: &Facts, module: &Module, manifest: &Manifest) -> Option<Strin
     None
 }
 
-/// Whether KLM has nothing here that could be handed over.
+/// Reports whether KLM has nothing to hand over.
 fn is_ours(facts: &Facts) -> bool {
     let meta = &facts.kyma.metadata;
     let is_klms = hand_over(meta).is_some() || klm_entry(meta).is_some();
     !is_klms && facts.strays.is_empty() && manifests(facts).next().is_none()
 }
 
-/// Whether a person has put both labels on the Kyma and its Manifests: KLM leaves them alone though it runs.
+/// Reports whether a user set both labels on the Kyma and its Manifests: KLM skips them although it runs.
 fn is_marked_by_hand(facts: &Facts) -> bool {
     let mut all = manifests(facts).map(|(_, manifest)| &manifest.metadata);
     let is_marked = |meta| is_skipped(meta) && hand_over(meta).is_some();
     is_marked(&facts.kyma.metadata) && all.all(is_marked)
 }
 
-/// Whether everything is labelled and noted.
+/// Reports whether everything is labelled and recorded.
 fn is_marked(facts: &Facts) -> bool {
     is_marked_by_hand(facts)
         && is_noted(&facts.kyma.metadata)
@@ -169,7 +169,7 @@ fn manifests(facts: &Facts) -> impl Iterator<Item = (&String, &Manifest)> {
     facts.modules.iter().filter_map(|(name, module)| Some((name, module.manifest.as_ref()?)))
 }
 
-/// The next step, where nothing forbids to begin.
+/// Returns the next step if there are no obstacles.
 pub(super) fn next(facts: &Facts) -> Step {
     if hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) {
         return after(facts);
@@ -184,7 +184,7 @@ pub(super) fn next(facts: &Facts) -> Step {
     steps.min().unwrap_or(Step::HandOver)
 }
 
-/// What a module lacks until all of it is ours.
+/// Returns the next step of a module until it is fully handed over.
 fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
     let manifest = module.manifest.as_ref()?;
     let is_handed_over = hand_over(&manifest.metadata) == Some(labels::HAND_OVER_DONE);
@@ -209,7 +209,7 @@ fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
     Some(if problems.is_empty() { Step::Drop(name) } else { Step::Unverified(name, problems) })
 }
 
-/// Where the target differs from the inventory of an applied component.
+/// Returns the differences between the target and the inventory of an applied component.
 fn unverified(facts: &Facts, module: &Module) -> Vec<String> {
     let status = module.component.as_ref().and_then(|component| component.status.as_ref());
     let inventory = match status.map(kyma_api::HelmComponentStatus::entries).transpose() {
@@ -224,7 +224,7 @@ fn unverified(facts: &Facts, module: &Module) -> Vec<String> {
             problem("is not there");
             continue;
         };
-        // What another component has, or everybody shares, bears none of our fields.
+        // Namespaces, and objects of other components, need not have these fields.
         let is_ours = identity.is_namespace()
             || (entry.fingerprint.is_empty() && !entry.hash.is_empty())
             || is_applied_by(live, super::COMPONENT_MANAGER);
@@ -239,7 +239,7 @@ fn unverified(facts: &Facts, module: &Module) -> Vec<String> {
     problems
 }
 
-/// What is left to do once our operators act.
+/// Returns the step after the operators were started.
 fn after(facts: &Facts) -> Step {
     if klm_entry(&facts.kyma.metadata).is_some() {
         return if is_reported_by_us(&facts.kyma) { Step::Settle } else { Step::AwaitReport };
@@ -251,7 +251,7 @@ fn after(facts: &Facts) -> Step {
     gone.map_or(Step::Done, |(name, _)| Step::Close(name.clone()))
 }
 
-/// What is still there of a module that was to be removed; CRDs and Namespaces that were there before us stay.
+/// Returns the remaining objects of a module that is being removed, without CRDs and Namespaces that existed before.
 pub(super) fn remains(facts: &Facts, manifest: &Manifest) -> Vec<String> {
     let objects = manifest.synced().iter().map(super::facts::Synced::identity);
     let objects = objects.filter(|identity| !identity.is_crd() && !identity.is_namespace());
@@ -261,7 +261,7 @@ pub(super) fn remains(facts: &Facts, manifest: &Manifest) -> Vec<String> {
         .collect()
 }
 
-/// Whether the Kyma's status is kyma-operator's by now: it wrote it, and no module points at a Manifest any more.
+/// Reports whether kyma-operator wrote the Kyma's status and no module refers to a Manifest.
 pub(super) fn is_reported_by_us(kyma: &kyma_api::Kyma) -> bool {
     let entries = kyma.metadata.managed_fields.iter().flatten();
     let wrote = |manager: Option<&str>| manager == Some(kyma_operator::FIELD_MANAGER);

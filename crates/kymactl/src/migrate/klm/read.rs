@@ -1,4 +1,4 @@
-//! Reads what a hand-over is decided from, on hub and target.
+//! Reads the state of hub and target for a hand-over.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +16,24 @@ use super::facts::{Facts, Manifest, Module, ReadManifest as _};
 use super::lease::KlmState;
 use crate::{error::Error, target::way::Start};
 
-/// Objects asked for at a time.
+/// Maximum number of concurrent reads.
 const PARALLEL: usize = 8;
 
-/// One look at a Kyma, and the way to its target where there is one.
+/// The state of a Kyma, with the connection to its target if there is one.
 pub(super) struct Look {
     pub(super) facts: Facts,
     pub(super) start: Start,
     pub(super) target: Option<Reached>,
 }
 
-/// A target that is the Kyma's.
+/// A target that is verified to be the Kyma's.
 pub(super) struct Reached {
-    /// Written to only as long as it stays so.
+    /// Every write checks that this is still so.
     pub(super) target: Target,
     pub(super) kinds: std::sync::Arc<Kinds>,
 }
 
-/// Looks at everything.
+/// Reads the whole state.
 pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, Error> {
     let start = start.read_again().await?;
     let kyma = &start.kyma;
@@ -74,8 +74,8 @@ fn said(failure: &Failure) -> String {
     format!("{}: {}", failure.reason, failure.message)
 }
 
-/// The Kyma's Manifests by module. What is none, or is a second one, is told, and so are copies of components. A hub
-/// without the kind has none.
+/// Returns the Kyma's Manifests by module. Unreadable and duplicate ones, and copies of components, are returned
+/// separately. A hub without the kind has none.
 async fn manifests(
     hub: &Client,
     namespace: &str,
@@ -114,7 +114,7 @@ async fn manifests(
     Ok((strays, mirrors))
 }
 
-/// Reads the Kyma's components. Gives an obstacle for each component that has the name of one and is not the Kyma's.
+/// Reads the Kyma's components. Returns an obstacle for each object that has a component's name but another owner.
 async fn components(
     hub: &Client,
     kyma: &Kyma,
@@ -141,7 +141,7 @@ async fn components(
     Ok(foreign)
 }
 
-/// The kinds of component that ModuleTemplates of what is installed name, other than the base kind.
+/// Returns component kinds other than the base kind in ModuleTemplates of installed modules.
 async fn own_kinds(
     hub: &Client,
     namespace: &str,
@@ -162,14 +162,14 @@ async fn own_kinds(
     Ok(())
 }
 
-/// The Kyma's status as it is stored, whatever wrote it.
+/// Returns the Kyma's stored status, without a schema.
 async fn status(hub: &Client, namespace: &str, name: &str) -> Result<serde_json::Value, Error> {
     let resource = ApiResource::erase::<Kyma>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &resource);
     Ok(api.get(name).await?.data.get("status").cloned().unwrap_or_default())
 }
 
-/// The target, once it is proven to be the Kyma's.
+/// Opens the target after its identity is verified.
 async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Reached, String> {
     let (target, _) = start.proven(access).await.map_err(|failure| said(&failure))?;
     let kinds = Discovery::new().kinds(&target.client()).await;
@@ -177,7 +177,7 @@ async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Reached
     Ok(Reached { target, kinds })
 }
 
-/// What is there of everything that either side says is a module's, and of the Kyma.
+/// Reads the metadata of all objects that Manifests and components list, and of the Kyma.
 async fn live(reached: &Reached, facts: &Facts) -> Result<BTreeMap<Identity, ObjectMeta>, Error> {
     let modules = &facts.modules;
     let defaults = modules.values().filter_map(|module| module.manifest.as_ref()?.default_cr());

@@ -1,4 +1,4 @@
-//! What is told of a hand-over. Pure.
+//! Report of a hand-over. Pure.
 
 use std::fmt::Write as _;
 
@@ -8,20 +8,20 @@ use serde::Serialize;
 
 use super::facts::{Facts, Module, ReadManifest as _};
 
-/// One Kyma.
+/// Report of one Kyma.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Report {
     /// Its name.
     pub(super) kyma: String,
-    /// What became of it, or would.
+    /// The result, or the result that would follow.
     pub(super) outcome: &'static str,
     /// Its modules with a Manifest.
     pub(super) modules: Vec<Line>,
-    /// What is in the way.
+    /// Obstacles.
     pub(super) left: Vec<String>,
 }
 
-/// One module.
+/// Report of one module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Line {
@@ -29,13 +29,13 @@ pub(super) struct Line {
     version: String,
     manifest: String,
     component: String,
-    /// Objects that KLM applied and that are there.
+    /// Number of existing objects that KLM applied.
     objects: usize,
-    /// What is worth knowing.
+    /// Remarks.
     notes: Vec<String>,
 }
 
-/// The modules as they are now.
+/// Returns the present state of the modules.
 pub(super) fn lines(facts: &Facts) -> Vec<Line> {
     facts.modules.iter().filter_map(|(name, module)| line(facts, name, module)).collect()
 }
@@ -79,11 +79,11 @@ fn line(facts: &Facts, name: &str, module: &Module) -> Option<Line> {
 }
 
 impl Report {
-    /// For people.
+    /// Formats the report as text.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}: {}\n", self.kyma, self.outcome);
         for line in &self.modules {
-            // Writing to a string does not fail.
+            // Writing to a String does not fail.
             let _ = writeln!(
                 text,
                 "  {} {}: Manifest {}, HelmComponent {}, {} objects on the target",

@@ -1,4 +1,4 @@
-//! One Kyma with one module at any point of a hand-over, for tests.
+//! Test sample: one Kyma with one module at any step of a hand-over.
 
 use kyma_api::{SecretKeyRef, annotations, klm, labels, names};
 use kyma_object_set::Identity;
@@ -11,7 +11,7 @@ use super::{
     note,
 };
 
-/// Everything as JSON, so that a test changes what it is about.
+/// Objects as JSON, so that tests can change single fields.
 #[derive(Clone)]
 pub(super) struct Sample {
     pub(super) kyma: Value,
@@ -22,11 +22,11 @@ pub(super) struct Sample {
     pub(super) mirrors: Vec<(String, String)>,
     pub(super) access: Result<SecretKeyRef, String>,
     pub(super) klm: KlmState,
-    /// Metadata of what is on the target: the Deployment and the default CR.
+    /// Metadata of the objects on the target: the Deployment and the default CR.
     pub(super) target: Vec<(Identity, Value)>,
 }
 
-/// A Kyma, with a status by KLM or without.
+/// Returns a Kyma, with or without a status of KLM.
 pub(super) fn kyma(is_klms: bool) -> Value {
     let fields = json!([{"manager": "lifecycle-manager", "operation": "Apply", "subresource": "status"}]);
     let tracked = json!([{"name": "keda", "state": "Ready", "manifest": {"kind": klm::MANIFEST}}]);
@@ -42,7 +42,7 @@ pub(super) fn kyma(is_klms: bool) -> Value {
 }
 
 impl Sample {
-    /// KLM has installed the module.
+    /// Returns the sample after KLM has installed the module.
     pub(super) fn installed() -> Self {
         let deployment = Identity::new("apps", "Deployment", Some("kyma-system"), "keda");
         let default = Identity::new("operator.kyma-project.io", "Keda", Some("kyma-system"), "default");
@@ -93,7 +93,7 @@ impl Sample {
         (!self.manifest.is_null()).then(|| serde_json::from_value(self.manifest.clone()).unwrap())
     }
 
-    /// Noted and labelled.
+    /// Adds records and labels.
     pub(super) fn mark(&mut self, value: &str) {
         let of_manifest =
             note::text(&note::of_manifest(&self.read_manifest().unwrap(), &self.manifest["status"]));
@@ -109,12 +109,12 @@ impl Sample {
         self.kyma["metadata"]["labels"][labels::HAND_OVER] = json!(value);
     }
 
-    /// What the component would be told.
+    /// Returns the inventory for the component.
     pub(super) fn recorded(&self) -> Value {
         component::record(&self.facts(), &self.read_manifest().unwrap())
     }
 
-    /// There is a component with this status.
+    /// Adds a component with this status.
     pub(super) fn component(&mut self, waits: bool, status: &Value) {
         let mut body = component::body(&self.facts(), "keda", &self.read_manifest().unwrap(), waits).unwrap();
         body["metadata"]["generation"] = json!(1);
@@ -122,7 +122,7 @@ impl Sample {
         self.component = Some(body);
     }
 
-    /// Its reconciler has applied everything.
+    /// Sets the status to applied.
     pub(super) fn applied(&mut self) {
         self.condition("Applied", "True", "Succeeded");
         let status = &mut self.component.as_mut().unwrap()["status"];
@@ -131,7 +131,7 @@ impl Sample {
         first["fingerprint"] = json!("f");
     }
 
-    /// Its reconciler has stopped.
+    /// Sets the status to stopped.
     pub(super) fn stopped(&mut self) {
         self.condition("Ready", "Unknown", "SkipReconciliation");
     }
@@ -143,7 +143,7 @@ impl Sample {
         }]);
     }
 
-    /// The target shows that the objects are ours.
+    /// Sets helm-component's marks on the target's objects.
     pub(super) fn taken_over(&mut self) {
         let owner = names::owner_hash("kcp-system", &names::component_name("sample", "keda"));
         let meta = &mut self.target[0].1;
@@ -152,25 +152,25 @@ impl Sample {
         meta["labels"] = json!({ labels::OWNER: owner });
     }
 
-    /// And that they are KLM's again.
+    /// Restores KLM's marks on the target's objects.
     pub(super) fn given_back(&mut self) {
         self.target = Self::installed().target;
     }
 
-    /// KLM's finalizers are off.
+    /// Removes KLM's finalizers.
     pub(super) fn dropped(&mut self) {
         self.manifest["metadata"]["finalizers"] = json!([]);
         self.manifest["metadata"]["labels"][labels::HAND_OVER] = json!(labels::HAND_OVER_DONE);
     }
 
-    /// kyma-operator has reported.
+    /// Sets a status of kyma-operator.
     pub(super) fn reported(&mut self) {
         let entry = json!({"manager": "kyma-operator", "operation": "Apply", "subresource": "status"});
         self.kyma["metadata"]["managedFields"].as_array_mut().unwrap().push(entry);
         self.kyma["status"]["modules"][0]["manifest"]["kind"] = json!("HelmComponent");
     }
 
-    /// What KLM alone said is gone.
+    /// Removes KLM's part of the status.
     pub(super) fn settled(&mut self) {
         let fields = self.kyma["metadata"]["managedFields"].as_array_mut().unwrap();
         fields.retain(|entry| entry["manager"] != "lifecycle-manager");

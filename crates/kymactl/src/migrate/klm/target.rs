@@ -1,4 +1,4 @@
-//! Giving back what is on a target.
+//! Gives objects on a target back to KLM.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ use super::{
 use crate::error::Error;
 
 impl Look {
-    /// Gives the objects of a module back to KLM: its labels, then the ownership of all fields. No spec is touched.
+    /// Gives the objects of a module back to KLM: its labels, then the ownership of all fields. No spec is changed.
     pub(super) async fn give_back(&self, name: &str) -> Result<(), Error> {
         let (Some(reached), Some(module)) = (&self.target, self.facts.modules.get(name)) else {
             return Ok(());
@@ -48,7 +48,7 @@ impl Look {
         Ok(())
     }
 
-    /// Puts the status of the target's Kyma back, as KLM derives it from the hub's, and whose its fields were.
+    /// Restores the status of the target's Kyma, as KLM derives it from the hub's, and its managedFields.
     pub(super) async fn restore_target_kyma(&self, noted: &KymaNote) -> Result<(), Error> {
         let Some(reached) = &self.target else { return Ok(()) };
         let Identity { namespace, name, .. } = &self.facts.target_kyma;
@@ -72,7 +72,7 @@ impl Look {
 }
 
 impl Look {
-    /// Takes the stamp off: the target is nobody's of us, and a later hand-over begins anew.
+    /// Deletes the stamp: no operator owns the target, and a later hand-over starts anew.
     pub(super) async fn remove_stamp(&self) -> Result<(), Error> {
         let Some(reached) = &self.target else { return Ok(()) };
         let api: Api<ConfigMap> = Api::namespaced(reached.target.client(), STAMP_NAMESPACE);
@@ -91,7 +91,8 @@ impl Look {
     }
 }
 
-/// Whose fields of the target's Kyma are: KLM's as they were, those of users as they are, none of ours.
+/// Returns the managedFields of the target's Kyma: KLM's as recorded, those of users unchanged, none of the
+/// operators.
 fn owners_back(live: &ObjectMeta, noted: &KymaNote) -> Vec<ManagedFieldsEntry> {
     let name = |entry: &ManagedFieldsEntry| entry.manager.clone().unwrap_or_default();
     let theirs: BTreeSet<String> = noted
@@ -108,7 +109,7 @@ fn owners_back(live: &ObjectMeta, noted: &KymaNote) -> Vec<ManagedFieldsEntry> {
     noted.chain(others).cloned().collect()
 }
 
-/// One object on the target.
+/// An object on the target.
 struct Object<'a> {
     reached: &'a Reached,
     version: String,
@@ -128,7 +129,7 @@ impl Object<'_> {
         Failure::target(&format!("give {} back", self.identity), error).into()
     }
 
-    /// KLM's labels and annotations in place of ours.
+    /// Replaces the labels and annotations by KLM's.
     async fn mark(&self, live: &ObjectMeta, module: &Module, owner: &str) -> Result<ObjectMeta, Error> {
         let Some(manifest) = &module.manifest else { return Ok(live.clone()) };
         let body = json!({"metadata": {
@@ -141,7 +142,7 @@ impl Object<'_> {
         Ok(marked.map_err(|error| self.failed(&error))?.metadata)
     }
 
-    /// Our fields become KLM's.
+    /// Transfers the ownership of fields to KLM.
     async fn give(&self, live: &ObjectMeta, owner: &str) -> Result<(), Error> {
         let [alone, with_others] = back::managers(owner);
         let Some(patch) = move_fields(live, &[&alone, &with_others, MANAGER], klm::APPLIER) else {
@@ -157,7 +158,7 @@ fn params(manager: &str) -> PatchParams {
     PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
 }
 
-/// What KLM sets on every object of a module, and `null` for what we set.
+/// Returns the labels that KLM sets on every object of a module, with `null` for those of helm-component.
 fn labels_back(live: &ObjectMeta, manifest: &Manifest, owner: &str) -> Value {
     let mut set = json!({
         klm::OBJECT_COMPONENT: manifest.name_any(),
@@ -188,7 +189,8 @@ fn annotations_back(live: &ObjectMeta, manifest: &Manifest) -> Value {
     set
 }
 
-/// The hub's status as KLM shows it on the target: without Manifests, with the templates where the target has them.
+/// Returns the hub's status as KLM shows it on the target: without Manifests, and with the templates' namespace on
+/// the target.
 fn status_on_target(status: &Value, namespace: &str) -> Value {
     let mut status = if status.is_object() { status.clone() } else { json!({}) };
     let modules = status.get_mut("modules").and_then(Value::as_array_mut).into_iter().flatten();

@@ -1,5 +1,5 @@
-//! Writes of a hand-over on the hub. Each is guarded by uid, or by resourceVersion where it
-//! rests on what was read; API servers take no notice of a uid in the apply of a status.
+//! Writes of a hand-over on the hub. Each tests the uid, or the resourceVersion if it depends on the read state; API
+//! servers ignore the uid in an apply of a status.
 
 use kube::{
     Api, Resource as _, ResourceExt as _,
@@ -49,7 +49,7 @@ impl Look {
         component.ok_or_else(|| Error::input(module, "its component is gone"))
     }
 
-    /// Notes how Manifests and Kyma are, and labels them.
+    /// Adds records and labels to the Manifests and the Kyma.
     pub(super) async fn mark(&self) -> Result<(), Error> {
         for module in self.facts.modules.values() {
             let Some(manifest) = &module.manifest else { continue };
@@ -66,14 +66,14 @@ impl Look {
         }
     }
 
-    /// Makes the component of a module, which waits.
+    /// Creates the component of a module with a stopped reconciler.
     pub(super) async fn make(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let body = component::body(&self.facts, module, manifest, true);
         let body = body.ok_or_else(|| Error::input(module, "its Manifest names no content"))?;
         let component: DynamicObject = serde_json::from_value(body)
             .map_err(|error| Error::input(module, format!("its component cannot be built: {error}")))?;
-        // Never over one that is there: a look may be older than it.
+        // Never overwrites an existing component: the read may be older.
         let kind = ApiResource::erase::<HelmComponent>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.start.hub.clone(), &self.namespace(), &kind);
         match create_new(&api, kyma_operator::FIELD_MANAGER, &component).await {
@@ -88,16 +88,16 @@ impl Look {
         }
     }
 
-    /// Tells the component what is installed.
+    /// Writes the inventory to the component's status.
     pub(super) async fn seed(&self, module: &str) -> Result<(), Error> {
         let component = self.component(module)?;
         let record = component::record(&self.facts, self.manifest(module)?);
-        // Not in its reconciler's name, whose next report would take away what it did not know yet.
+        // Not with the reconciler's field manager: its next report would remove fields that it does not know yet.
         apply_status(&self.components(), MANAGER, &component.metadata, &json!(record)).await?;
         Ok(())
     }
 
-    /// Lets the component's reconciler act, or stops it.
+    /// Stops or starts the component's reconciler.
     pub(super) async fn skip(&self, module: &str, skips: bool) -> Result<(), Error> {
         let component = self.component(module)?;
         let label = if skips { json!("true") } else { Value::Null };
@@ -107,7 +107,7 @@ impl Look {
         Ok(())
     }
 
-    /// Takes KLM's finalizers off a Manifest; one that is being deleted keeps them until its module is gone.
+    /// Removes KLM's finalizers from a Manifest. A terminating one keeps them until its module is removed.
     pub(super) async fn drop_finalizers(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let mut body = guarded(&manifest.metadata);
@@ -118,7 +118,7 @@ impl Look {
         self.patch_manifest(manifest, &body).await
     }
 
-    /// Lets go of a Manifest whose module is gone.
+    /// Removes the finalizers of a Manifest whose module is removed.
     pub(super) async fn close(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let mut body = guarded(&manifest.metadata);
@@ -126,10 +126,10 @@ impl Look {
         self.patch_manifest(manifest, &body).await
     }
 
-    /// Says who acts on the Kyma: our operators, or for now nobody.
+    /// Sets the hand-over label: the operators reconcile the Kyma, or all of them stop.
     pub(super) async fn say(&self, value: &str) -> Result<(), Error> {
         let labels = json!({labels::HAND_OVER: value, labels::SKIP_RECONCILIATION: "true"});
-        // Who stopped before says so again.
+        // Removed, so that an operator that stopped before reports it again.
         let notes: Map<String, Value> = back::OPERATORS
             .into_iter()
             .map(|operator| (annotations::stopped(operator), Value::Null))
@@ -139,7 +139,7 @@ impl Look {
         self.patch_kyma(&body).await
     }
 
-    /// Takes away what only KLM says in the Kyma's status.
+    /// Removes the fields that only KLM writes from the Kyma's status.
     pub(super) async fn settle(&self) -> Result<(), Error> {
         let kyma = &self.facts.kyma;
         let Some(manager) = klm_entry(&kyma.metadata).and_then(|entry| entry.manager.as_deref()) else {
@@ -150,7 +150,7 @@ impl Look {
         Ok(())
     }
 
-    /// Deletes a component so that everything on the target stays, also where its removal was ordered.
+    /// Deletes a component so that everything on the target stays, even if its removal was requested.
     pub(super) async fn delete(&self, module: &str) -> Result<(), Error> {
         let component = self.component(module)?;
         let (name, uid) = (component.name_any(), component.uid().unwrap_or_default());
@@ -176,7 +176,7 @@ impl Look {
         Ok(())
     }
 
-    /// Puts a Manifest's status and finalizers back; the label, by which this is known to be done, last.
+    /// Restores a Manifest's status and finalizers. The label, which marks it as restored, is removed last.
     pub(super) async fn restore(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let noted = note::read::<ManifestNote>(&manifest.metadata);
@@ -189,7 +189,7 @@ impl Look {
         }
         let mut body = guarded(&meta);
         body["metadata"]["labels"] = json!({labels::HAND_OVER: labels::HAND_OVER_PENDING});
-        // Nothing is added to what is being deleted.
+        // Nothing is added to a terminating object.
         if let Some(noted) = noted.filter(|_| manifest.metadata.deletion_timestamp.is_none()) {
             let mut all = manifest.finalizers().to_vec();
             all.extend(noted.finalizers.into_iter().filter(|name| !manifest.finalizers().contains(name)));
@@ -198,7 +198,7 @@ impl Look {
         self.patch_manifest(manifest, &body).await
     }
 
-    /// Deletes what kyma-operator kept as copies of components, which are gone by now.
+    /// Deletes the Manifests that kyma-operator created as copies of deleted components.
     pub(super) async fn drop_mirrors(&self) -> Result<(), Error> {
         for (name, uid) in &self.facts.mirrors {
             let live = self.manifests().get_metadata_opt(name).await?;
@@ -207,13 +207,13 @@ impl Look {
         Ok(())
     }
 
-    /// The delete gate of this command: Pauses of the hub stop it, the brake does not count what a person orders.
+    /// Returns the delete gate of this command: Pauses of the hub stop it; the brake does not count a user's command.
     pub(super) async fn delete_gate(&self) -> Result<DeleteGate, Error> {
         let kyma = &self.facts.kyma;
         Ok(DeleteGate::uncounted(&read_halt(&self.start.hub, &self.namespace(), MANAGER, kyma).await?))
     }
 
-    /// Deletes an object on the hub through the delete gate, if it is still the one of this uid.
+    /// Deletes an object on the hub through the delete gate if it still has this uid.
     async fn delete_live(
         &self,
         resource: &ApiResource,
@@ -230,14 +230,14 @@ impl Look {
         }
     }
 
-    /// Puts the Kyma's status back, as KLM's.
+    /// Restores KLM's status of the Kyma.
     pub(super) async fn restore_status(&self, noted: &KymaNote) -> Result<(), Error> {
         let kyma = &self.facts.kyma;
         let name = kyma.name_any();
         if let Some(manager) = noted.manager.as_deref().filter(|_| noted.status.is_object()) {
             let mut body = kyma_body(kyma);
             body["status"] = noted.status.clone();
-            // What our CRD does not know of it is not refused: KLM wrote it.
+            // Not validated: KLM may have written fields that the CRD does not have.
             let params = PatchParams::apply(manager).force();
             self.kymas().patch_status(&name, &params, &Patch::Apply(&body)).await?;
         }
@@ -245,7 +245,7 @@ impl Look {
         let status = if noted.status.is_object() { noted.status.clone() } else { json!({}) };
         let patch = json_patch([&uid, &json!({"op": "add", "path": "/status", "value": status})])?;
         let put = self.kymas().patch_status(&name, &params(), &patch).await?;
-        // Whose fields they are cannot be said beside a status.
+        // managedFields cannot be set together with the status.
         let owners = managed_fields(&put.metadata, |manager, subresource| {
             !(subresource == "status" && back::STATUS_MANAGERS.contains(&manager))
         });
@@ -254,7 +254,7 @@ impl Look {
         Ok(())
     }
 
-    /// Takes our marks off, so that KLM acts again: off the Manifests first.
+    /// Removes labels and annotations, first from Manifests, so that KLM reconciles again.
     pub(super) async fn leave(&self) -> Result<(), Error> {
         for module in self.facts.modules.values() {
             let Some(manifest) = module.manifest.as_ref().filter(|one| hand_over(&one.metadata).is_some())
@@ -300,7 +300,7 @@ fn params() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// The beginning of a merge patch that means the object as it was read.
+/// Returns the base of a merge patch with uid and resourceVersion of the object that was read.
 fn guarded(meta: &Meta) -> Value {
     json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}})
 }
@@ -313,7 +313,7 @@ fn kyma_body(kyma: &Kyma) -> Value {
     })
 }
 
-/// Labels and note, where they are missing.
+/// Returns a patch that adds missing labels and the record.
 fn mark(meta: &Meta, noted: impl FnOnce() -> String) -> Option<Value> {
     let is_labelled = is_skipped(meta) && hand_over(meta).is_some();
     if is_labelled && is_noted(meta) {
@@ -333,7 +333,7 @@ fn without_klms(manifest: &Manifest) -> Value {
     json!(left.filter(|name| !klm::MANIFEST_FINALIZERS.contains(&name.as_str())).collect::<Vec<_>>())
 }
 
-/// Operations that take labels and note off an object as it was read.
+/// Returns operations that remove labels and record, if the object is as it was read.
 fn unmark(meta: &Meta) -> Vec<Value> {
     let mut operations =
         vec![json!({"op": "test", "path": "/metadata/uid", "value": meta.uid}), version_test(meta)];
@@ -357,7 +357,7 @@ fn version_test(meta: &Meta) -> Value {
     json!({"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version})
 }
 
-/// The operation that keeps of `managedFields` what `keeps` says, by manager and subresource.
+/// Returns the operation that keeps the entries of `managedFields` that `keeps` selects by manager and subresource.
 fn managed_fields(meta: &Meta, keeps: impl Fn(&str, &str) -> bool) -> Value {
     let entries = meta.managed_fields.iter().flatten().filter(|entry| {
         let subresource = entry.subresource.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is to be published, decided from file and flags before anything is sent.
+//! Resolves file and flags to a plan before anything is pushed.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{ConfiguredChart as Chart, Crd, ModuleConfig, Place, Push, sources};
 use crate::error::Error;
 
-/// Where the components of modules are named whose author gives the module's name alone.
+/// Default prefix of component names.
 const COMPONENT_PREFIX: &str = "kyma-project.io/module/";
 
 /// A resolved push.
@@ -23,25 +23,25 @@ pub(super) struct Plan {
     pub(super) version: String,
     pub(super) content: Content,
     pub(super) default_cr: Option<Place>,
-    /// The file with the flags over it.
+    /// The config with flags applied.
     pub(super) config: ModuleConfig,
     directory: PathBuf,
 }
 
-/// What installs the module.
+/// Content that installs the module.
 pub(super) enum Content {
     /// Plain manifests.
     Manifest(Place),
-    /// A chart to be pushed.
+    /// A chart to push.
     Chart(PathBuf),
-    /// A chart that lies somewhere already.
+    /// A published chart.
     PublishedChart(ChartSource),
-    /// Nothing but a reconciler of its own.
+    /// Only the module's own reconciler.
     OwnReconciler,
 }
 
 impl Plan {
-    /// Lays the flags over the file and judges the result.
+    /// Applies the flags to the file and validates the result.
     pub(super) fn resolve(
         (mut config, directory): (ModuleConfig, PathBuf),
         push: &Push,
@@ -66,7 +66,7 @@ impl Plan {
         Ok(Self { name, module, version, content, default_cr, config, directory })
     }
 
-    /// The module's own reconciler for the ModuleTemplate, its CRD read from its file.
+    /// Returns the module's own reconciler for the ModuleTemplate; reads its CRD from the file.
     pub(super) fn component(&self) -> Result<Option<TemplateComponent>, Error> {
         let Some(component) = &self.config.component else {
             return Ok(None);
@@ -87,7 +87,7 @@ impl Plan {
         }))
     }
 
-    /// The component version, labelled as modulectl labels it.
+    /// Returns the component version with modulectl's labels.
     pub(super) fn component_version(
         &self,
         manifest: Bytes,
@@ -142,7 +142,7 @@ fn component_name(given: Option<&String>) -> Result<String, Error> {
     Ok(if given.contains('/') { given.clone() } else { format!("{COMPONENT_PREFIX}{given}") })
 }
 
-/// The last part of the component's name, as modulectl maps it.
+/// Returns the last part of the component's name, as modulectl does.
 fn module_name(component: &str) -> Result<&str, Error> {
     let module = component.rsplit('/').next().unwrap_or(component);
     if patterns::is_module_name(module) {
@@ -168,8 +168,7 @@ fn version(given: Option<&String>) -> Result<&str, Error> {
     ))
 }
 
-/// What to tell the author of a pre-release with a number that is not padded: pre-releases of one part are compared as
-/// text.
+/// Returns a remark about a pre-release with an unpadded number: pre-releases of one part are compared as text.
 pub(super) fn numbering_remark(version: &str) -> Option<String> {
     let (release, pre) = version.split_once('-')?;
     let name = pre.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -205,7 +204,7 @@ fn parse_manager(text: &str) -> Result<Manager, Error> {
     })
 }
 
-/// The objects of a manifest.
+/// Parses the objects of a manifest.
 pub(super) fn objects(yaml: &[u8]) -> Result<Vec<Value>, Error> {
     let invalid = |problem: String| Error::input("manifest", problem);
     let documents: Vec<Value> = serde_saphyr::from_slice_multiple_with_options(yaml, large())
@@ -219,13 +218,13 @@ pub(super) fn objects(yaml: &[u8]) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// Refuses a manifest that no installation would take.
+/// Refuses a manifest that could not be installed.
 pub(super) fn check_manifest(yaml: &[u8]) -> Result<(), Error> {
     let parsed = ObjectSet::parse_bytes(yaml, &Limits::default());
     parsed.map(drop).map_err(|error| Error::input("manifest", error.to_string()))
 }
 
-/// The default CR: one object with a name.
+/// Parses the default CR: one object with a name.
 pub(super) fn default_cr(yaml: &[u8]) -> Result<FreeForm, Error> {
     single("default CR", yaml)
 }
@@ -239,7 +238,7 @@ fn single(what: &str, yaml: &[u8]) -> Result<FreeForm, Error> {
     }
 }
 
-/// A manifest with all CRDs of a large module has many nodes; its author is the caller.
+/// Raised limits for manifests with many CRDs; the author is the caller, so the input is trusted.
 fn large() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

@@ -1,4 +1,4 @@
-//! Progress bars of a push; nothing where standard error is no terminal.
+//! Progress bars of a push; hidden if standard error is not a terminal.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Bars {
         Self { lines: MultiProgress::new(), current: std::sync::Mutex::new(None) }
     }
 
-    /// Leaves what was drawn.
+    /// Leaves the bars on the screen.
     pub(super) fn finish(&self) {
         if let Some(bar) = self.take() {
             bar.finish();
@@ -33,7 +33,7 @@ impl Bars {
 impl Progress for Bars {
     fn sending(&self, name: &str, bytes: u64) {
         let bar = self.lines.add(ProgressBar::new(bytes));
-        // The template is constant; if it ever were wrong, indicatif's own style remains.
+        // If the constant template were invalid, indicatif's default style would be used.
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg:<16} {bar:24} {bytes}/{total_bytes}")
         {
             bar.set_style(style);

@@ -1,4 +1,4 @@
-//! Giving back: what is in the way, and which step is next.
+//! Tests the obstacles and steps of giving a Kyma back.
 
 use serde_json::{Value, json};
 

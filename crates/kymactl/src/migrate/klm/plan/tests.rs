@@ -1,4 +1,4 @@
-//! Which Manifest becomes which component, what is in the way, and which step is next.
+//! Tests the conversion of Manifests, the obstacles, and the order of steps.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::migrate::klm::lease::KlmState;
 use crate::migrate::klm::sample::{Sample, kyma};
 use crate::migrate::klm::{COMPONENT_MANAGER, component};
 
-/// The steps of a whole hand-over, with what each of them leaves behind, as of a run that is broken off after each.
+/// Applies the effect of each step of a hand-over, as if the run was interrupted after it.
 #[test]
 fn each_step_follows_from_what_the_one_before_left() {
     let keda = || "keda".to_owned();
