@@ -7,7 +7,7 @@
 // `core` has the address types without the IO of `std`.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The reason for which a connection to an address is refused.
+/// The reason why a connection to an address is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRefusal {
     /// 127.0.0.0/8 or `::1`.

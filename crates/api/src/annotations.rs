@@ -1,4 +1,4 @@
-//! Annotations that mean something to our operators or to the tools around Kyma.
+//! Annotations that operators or other Kyma tools read.
 
 /// `true` on a ModuleTemplate: its default CR is cluster-scoped and gets no namespace.
 pub const IS_CLUSTER_SCOPED: &str = "operator.kyma-project.io/is-cluster-scoped";
@@ -8,70 +8,73 @@ pub const IS_UNMANAGED: &str = "operator.kyma-project.io/is-unmanaged";
 pub const SKR_DOMAIN: &str = "skr-domain";
 /// `namespace/name` of the hub object that owns an object on a target.
 pub const OWNED_BY: &str = "deprecated-operator.kyma-project.io/owned-by";
-/// Tells people on a target that edits of an object are undone.
+/// Text on objects of a target: edits are reverted.
 pub const DISCLAIMER: &str = "operator.kyma-project.io/managed-by-reconciler-disclaimer";
-/// `true` on a Secret in the manifest of the module `deployer`: it gets the data of the hub's Secret of the same name.
+/// `true` on a Secret in the manifest of the module `deployer`: it gets the data of the hub's Secret of the same
+/// name.
 pub const INJECT_DATA_FROM_KCP: &str = "operator.kyma-project.io/inject-data-from-kcp";
-/// OCM component name of a module, on its Manifest; the older name of [`OCM_COMPONENT_NAME`].
+/// OCM component name of a module on its Manifest; the older name of [`OCM_COMPONENT_NAME`].
 pub const FQDN: &str = "operator.kyma-project.io/fqdn";
-/// OCM component name of a module, on its component.
+/// OCM component name of a module on its component.
 pub const OCM_COMPONENT_NAME: &str = "operator.kyma-project.io/ocm-component-name";
-/// Module version, on the workloads that a component applies: what runs is read from here first.
+/// Module version on the workloads that a component applies; the first source of the running version.
 pub const MODULE_VERSION: &str = "component.kyma-project.io/module-version";
 
-/// On such a Secret on a target: `<uid>/<resourceVersion>` of the hub's Secret whose data it has.
+/// On a Secret with [`INJECT_DATA_FROM_KCP`]: `<uid>/<resourceVersion>` of the hub's Secret that was copied.
 pub const INJECTED_FROM: &str = "component.kyma-project.io/injected-from";
 
-/// Why a component is being removed: a [`crate::component::DeletionReason`]. Part of the order to delete.
+/// Reason of a removal, a [`crate::component::DeletionReason`]. Part of the deletion request.
 pub const DELETION_REASON: &str = "component.kyma-project.io/deletion-reason";
-/// Uid of the Kyma that orders the removal. Part of the order to delete.
+/// Uid of the Kyma that requests the removal. Part of the deletion request.
 pub const DELETION_KYMA_UID: &str = "component.kyma-project.io/deletion-kyma-uid";
-/// Generation of that Kyma when it ordered the removal, in decimal. Part of the order to delete.
+/// Generation of that Kyma at the time of the request, in decimal. Part of the deletion request.
 pub const DELETION_KYMA_GENERATION: &str = "component.kyma-project.io/deletion-kyma-generation";
 
-/// Hash of what kyma-operator last applied to a component, so that an unchanged one is not written again.
+/// Hash of kyma-operator's last apply of a component, so that an unchanged one is not written again.
 pub const APPLIED: &str = "component.kyma-project.io/applied";
-/// Uid of the target's `kube-system` Namespace as first seen, on the component.
+/// Uid of the target's `kube-system` Namespace at first contact, on the component.
 pub const TARGET_UID: &str = "component.kyma-project.io/target-uid";
-/// On a Kyma whose target a person adopted: `<uid of its kube-system Namespace>/<epoch>`. Written last, so that it tells
-/// operators to look again.
+/// On a Kyma whose target was adopted: `<uid of its kube-system Namespace>/<epoch>`. Written last, to requeue the
+/// Kyma.
 pub const TARGET_ADOPTED: &str = "component.kyma-project.io/target-adopted";
-/// `true` on a Kyma whose cluster is known to be gone: its components become Orphan without the waiting time.
+/// `true` on a Kyma whose cluster no longer exists: its components become Orphan without the waiting time.
 pub const CLUSTER_GONE: &str = "component.kyma-project.io/cluster-gone";
-/// Version of the operator that last wrote a CRD of ours or a component CRD; an older one never applies over it.
+/// Version of the operator that last wrote a Kyma CRD or component CRD; an older operator never applies over it.
 pub const CRD_VERSION: &str = "component.kyma-project.io/crd-version";
-/// On a Kyma that Kyma Lifecycle Manager hands over, and on its Manifests: in JSON, what is needed to give them back as
-/// they were: of a Kyma the status, of a Manifest finalizers, status and `managedFields`.
+/// On a Kyma that Kyma Lifecycle Manager hands over, and on its Manifests: a JSON record to restore them: status of a
+/// Kyma; finalizers, status and `managedFields` of a Manifest.
 pub const BEFORE_HAND_OVER: &str = "component.kyma-project.io/before-hand-over";
-/// On a component: a person asks for everything to be looked at anew, now. Any text, a moment in RFC 3339 by custom, that
-/// differs from `status.lastHandledReconcileAt`; as with Flux, whose annotation is `reconcile.fluxcd.io/requestedAt`.
+/// On a component: requests a full reconcile now. Any text, by convention a time in RFC 3339, that differs from
+/// `status.lastHandledReconcileAt`; like Flux's `reconcile.fluxcd.io/requestedAt`.
 pub const RECONCILE_REQUESTED_AT: &str = "component.kyma-project.io/reconcile-requested-at";
-/// On a component: a person asks for the chart's tests to be run. Any text, a moment in RFC 3339 by custom, that differs from
+/// On a component: requests a run of the chart's tests. Any text, by convention a time in RFC 3339, that differs from
 /// `status.lastHandledTestAt`.
 pub const TEST_REQUESTED_AT: &str = "component.kyma-project.io/test-requested-at";
-/// On a component, and on a policy on a target: a JSON object with the uid of each ModuleConfig in force, by name. One
-/// that is missing later stays in force until its deletion is certain.
+/// On a component, and on a policy on a target: a JSON object with the uid of each ModuleConfig in force, by name. A
+/// ModuleConfig that is missing later stays in force until its deletion is proven.
 pub const MODULE_CONFIGS: &str = "component.kyma-project.io/module-configs";
-/// On a policy on a target: the module for which it was made.
+/// On a policy on a target: its module.
 pub const POLICY_OF_MODULE: &str = "component.kyma-project.io/policy-of-module";
-/// On an object with ownerReferences: whether its deletion is meant. `true`: what it stands for is removed from targets;
-/// `false`: everything stays there. Without it the garbage collector may have deleted the object, which removes nothing.
+/// On an object with ownerReferences: whether its deletion is a request. `true`: what it installed is removed from
+/// targets; `false`: everything stays there. Without it the garbage collector may have deleted the object, which
+/// removes nothing.
 pub const DELETION_CONFIRMED: &str = "component.kyma-project.io/deletion-confirmed";
-/// On a component: the ModuleTemplate that it was made from, in JSON: version, uid and digest of its spec.
+/// On a component: the ModuleTemplate that it was made from, as JSON with version, uid and digest of its spec.
 pub const MODULE_TEMPLATE: &str = "component.kyma-project.io/module-template";
-/// `Manual` on a component: its user approves upgrades of the module.
+/// `Manual` on a component: upgrades of the module need the user's approval.
 pub const UPGRADE_MODE: &str = "component.kyma-project.io/upgrade-mode";
-/// `true` on a component: the module's default custom resource was created before, for an earlier component of the module.
-/// If it is gone, its user deleted it, and it is not created again.
+/// `true` on a component: an earlier component of the module created the default custom resource. If it does not
+/// exist, its user deleted it, and it is not created again.
 pub const DEFAULT_RESOURCE_CREATED: &str = "component.kyma-project.io/default-resource-created";
-/// On an object on a target that did not exist before: the hash of the owner who created it. What is only adopted
-/// is never deleted.
+/// On an object that an operator created on a target: hash of the owner that created it. Adopted objects are never
+/// deleted.
 pub const CREATED_BY: &str = "component.kyma-project.io/created-by";
 /// `true` on an object that `kymactl run --once` created: `kymactl run --remove` deletes it.
 pub const CREATED_BY_RUN: &str = "component.kyma-project.io/created-by-run";
 /// On a Secret with Helm's record of a release that helm-component wrote: digest of chart, values, name and namespace.
 pub const RELEASE_CONTENT: &str = "component.kyma-project.io/release-content";
-/// On what a chart's hooks put on a target: which run of which moment made it, so that a new process knows it again.
+/// On objects of a chart's hooks on a target: the hook run that created them, so that a restarted operator recognizes
+/// them.
 pub const HOOK_RUN: &str = "component.kyma-project.io/hook-run";
 
 /// Annotation on a Kyma during a hand-over: the operator of this name has stopped its work on the Kyma. The writer of the

@@ -1,4 +1,4 @@
-//! Conditions: their types, and how one is set.
+//! Condition types and functions that set conditions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -6,27 +6,27 @@ use crate::{Reason, limits};
 
 /// Condition types.
 pub mod types {
-    /// The object as a whole is as wished. On components, ModuleConfigs, Pauses and Kymas.
+    /// The object has its desired state. On components, ModuleConfigs, Pauses and Kymas.
     pub const READY: &str = "Ready";
-    /// Kyma: all modules are as wished. Owner: kyma-operator.
+    /// Kyma: all modules have their desired state. Owner: kyma-operator.
     pub const MODULES: &str = "Modules";
-    /// Kyma: the target holds the catalogue. Owner: release-meta-syncer.
+    /// Kyma: the target has the catalogue. Owner: release-meta-syncer.
     pub const MODULE_CATALOG: &str = "ModuleCatalog";
-    /// Kyma: the target holds our CRDs. Owner: kyma-operator.
+    /// Kyma: the target has the CRDs. Owner: kyma-operator.
     pub const CRDS_SYNC: &str = "CRDsSync";
     /// Kyma: the target reports changes. Absent without the agent.
     pub const SKR_WEBHOOK: &str = "SKRWebhook";
-    /// Kyma: the target holds the pull secret. Absent unless asked for.
+    /// Kyma: the target has the image-pull Secret. Absent unless configured.
     pub const SKR_IMAGE_PULL_SECRET_SYNC: &str = "SKRImagePullSecretSync";
     /// Kyma: the target holds the rules of ModuleConfigs on modules' objects. ModuleConfig: no target refuses its
     /// rules on modules' objects. Absent where there are none. Owner: kyma-operator.
     pub const RESOURCE_RULES: &str = "ResourceRules";
-    /// Kyma: an upgrade waits for a maintenance window (False), or none does because somebody said so (True). Absent
-    /// otherwise. Owner: kyma-operator.
+    /// Kyma: an upgrade waits for a maintenance window (False), or a setting skips windows (True). Otherwise absent.
+    /// Owner: kyma-operator.
     pub const MAINTENANCE_WINDOW: &str = "MaintenanceWindow";
-    /// The target answers and is the one we know. On Kymas and components.
+    /// The target answers and is the recorded cluster. On Kymas and components.
     pub const TARGET_REACHABLE: &str = "TargetReachable";
-    /// Component: all that `dependsOn` names, or an object's kind needs, is there.
+    /// Component: everything in `dependsOn`, and the kinds of its objects, exist.
     pub const DEPENDENCIES_READY: &str = "DependenciesReady";
     /// Component: content is fetched and rendered.
     pub const RENDERED: &str = "Rendered";
@@ -34,25 +34,25 @@ pub mod types {
     pub const APPLIED: &str = "Applied";
     /// Component: the module's workloads are healthy.
     pub const HEALTHY: &str = "Healthy";
-    /// Component: what was Ready last is kept, so that a rollback can bring it back. Absent unless asked for.
+    /// Component: the last Ready release is stored for a rollback. Absent unless configured.
     pub const KEPT: &str = "Kept";
-    /// Component: the chart's tests that were asked for last have succeeded. Absent unless somebody asked.
+    /// Component: the last requested tests of the chart succeeded. Absent without a request.
     pub const TESTED: &str = "Tested";
 }
 
-/// Value of a condition.
+/// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It holds.
+    /// The condition is met.
     True,
-    /// It doesn't.
+    /// The condition is not met.
     False,
-    /// Nobody knows.
+    /// The state is unknown.
     Unknown,
 }
 
 impl Status {
-    /// The word as it stands in an object.
+    /// Returns the value in objects.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -67,18 +67,17 @@ impl Status {
 pub struct DesiredCondition<'a> {
     /// One of [`types`].
     pub type_: &'a str,
-    /// Its value.
+    /// Its status.
     pub status: Status,
     /// The cause.
     pub reason: Reason,
-    /// For people. Cut at [`limits::MESSAGE_BYTES`]. Must not change between passes that found the same, or each
-    /// pass would write.
+    /// Message. Truncated at [`limits::MESSAGE_BYTES`]. Must be equal for equal states, or each pass would write.
     pub message: &'a str,
-    /// The object's generation that this was found for.
+    /// The observed generation.
     pub observed_generation: Option<i64>,
 }
 
-/// Sets one condition among others and says whether anything changed.
+/// Sets a condition and returns whether anything changed.
 ///
 /// The transition time becomes `now` only when the status changes (or the condition is new). Others stay as they
 /// are and in order; of several of the same type, which no apiserver with our schema would store, the first stays.
@@ -102,19 +101,19 @@ pub fn set(conditions: &mut Vec<Condition>, desired: &DesiredCondition<'_>, now:
     changed || conditions.len() != before
 }
 
-/// Removes the condition of this type and says whether there was one.
+/// Removes the condition of this type and returns whether it existed.
 pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|held| held.type_ != type_);
     conditions.len() != before
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|held| held.type_ == type_)
 }
 
-/// Whether the condition of this type is there and True.
+/// Reports whether the condition of this type exists and is True.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     get(conditions, type_).is_some_and(|held| held.status == Status::True.as_str())
 }

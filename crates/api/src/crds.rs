@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions as they go to a cluster.
+//! The CustomResourceDefinitions as they are applied.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
@@ -11,7 +11,7 @@ use crate::{
     HelmComponent, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, Pause, Watcher, annotations,
 };
 
-/// Every CRD of ours, for a hub, with the version that it is of: an older program leaves a newer one as it is.
+/// Returns every CRD for a hub, annotated with its version: an older program does not change a newer CRD.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut all = vec![
         helm_component(),
@@ -64,12 +64,12 @@ pub fn helm_component() -> CustomResourceDefinition {
     tidy(HelmComponent::crd())
 }
 
-/// A CRD as one YAML document, without a leading separator.
+/// Returns a CRD as one YAML document, without a leading separator.
 pub fn to_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser_error::Error> {
     serde_saphyr::to_string(crd)
 }
 
-/// Takes out what the generator adds and Kubernetes or KLM's users wouldn't expect.
+/// Removes what the generator adds and users of Kubernetes or KLM do not expect.
 fn tidy(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
     for version in &mut crd.spec.versions {
@@ -80,7 +80,7 @@ fn tidy(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-/// `nullable` would store an explicit null that KLM's CRDs drop; the title is the Rust type's name.
+/// `nullable` would store an explicit null, which KLM's CRDs drop; the title is the Rust type's name.
 fn tidy_schema(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.title = None;
@@ -97,7 +97,7 @@ fn tidy_schema(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Lists KLM's former version, not served: a cluster that once stored it refuses a CRD that leaves it out.
+/// Lists KLM's former version as not served: a cluster that once stored it refuses a CRD without it.
 fn with_v1beta1(mut crd: CustomResourceDefinition, has_status: bool) -> CustomResourceDefinition {
     let kind = &crd.spec.names.kind;
     let v1beta1 = CustomResourceDefinitionVersion {

@@ -1,4 +1,4 @@
-//! Evidence that operators need to delete objects which contain other objects or data. Pure.
+//! Proofs that operators need to delete objects which contain other objects or data. Pure.
 
 /// The reason that allows a DELETE of a Namespace, CustomResourceDefinition, PersistentVolume or PersistentVolumeClaim.
 ///
@@ -36,7 +36,7 @@ impl DeleteProof {
         }
     }
 
-    /// The resourceVersion that the object must still have, where the proof depends on it.
+    /// Returns the resourceVersion that the object must still have, if the proof depends on it.
     pub fn resource_version(&self) -> Option<&str> {
         match self {
             Self::CreatedAndEmpty { resource_version } => Some(resource_version),

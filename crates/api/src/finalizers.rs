@@ -1,8 +1,8 @@
 //! Finalizers.
 
-/// On Kymas of hub and target, set by kyma-operator. Same name as KLM's.
+/// On Kymas of hub and target, set by kyma-operator. KLM uses the same name.
 pub const KYMA: &str = "operator.kyma-project.io/Kyma";
-/// On every component: the contract's finalizer, set by whoever creates the component, removed by its reconciler.
+/// On every component: the contract's finalizer, set when the component is created, removed by its reconciler.
 pub const COMPONENT: &str = "component.kyma-project.io/finalizer";
 /// On a hub Kyma whose target holds a copy of the catalogue, set by release-meta-syncer.
 pub const CATALOG: &str = "component.kyma-project.io/module-catalog";
@@ -10,5 +10,5 @@ pub const CATALOG: &str = "component.kyma-project.io/module-catalog";
 pub const MANDATORY_MODULE: &str = "operator.kyma-project.io/mandatory-module";
 /// On Watchers, as KLM sets it.
 pub const WATCHER: &str = "operator.kyma-project.io/watcher";
-/// Left over on Kymas by KLM before 1.21, which no longer removes it; ours does.
+/// Left on Kymas by KLM before 1.21, which no longer removes it; kyma-operator does.
 pub const LEGACY_PURGE: &str = "operator.kyma-project.io/purge-finalizer";

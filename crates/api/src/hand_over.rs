@@ -1,38 +1,39 @@
-//! Who acts on a Kyma: our operators, or Kyma Lifecycle Manager (KLM), which may run on the same hub.
+//! Decides which operators act on a Kyma: these, or Kyma Lifecycle Manager (KLM), which may run on the same hub.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
 use crate::{klm, labels};
 
-/// Who acts on a Kyma.
+/// The operators that act on a Kyma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// Our operators.
+    /// The operators of this project.
     We,
-    /// KLM wrote its status, and nobody handed it over: our operators write neither to it nor to its target.
+    /// KLM wrote its status, and it was not handed over: these operators write neither to it nor to its target.
     Klm,
-    /// It is being handed over or given back: neither acts.
+    /// A hand-over in either direction is in progress: no operator acts.
     HandOver,
-    /// The label `skip-reconciliation` says that nobody shall.
+    /// The label `skip-reconciliation` stops all operators.
     Nobody,
 }
 
 impl Actor {
-    /// Whether our operators stay away from the Kyma altogether, its deletion included: it is not theirs.
+    /// Reports whether these operators ignore the Kyma, including its deletion.
     pub const fn keeps_us_away(self) -> bool {
         matches!(self, Self::Klm | Self::HandOver)
     }
 }
 
-/// Who acts on the Kyma with this metadata.
+/// Returns the operators that act on the Kyma with this metadata.
 ///
-/// KLM honours `skip-reconciliation` and knows nothing of our label. So a Kyma that was handed over carries both, and
-/// the first is KLM's alone. Without a hand-over KLM is told by the fields of the status that belong to it.
+/// KLM honours `skip-reconciliation` and does not know the hand-over label. A Kyma that was handed over has both, and
+/// the first one then applies to KLM only. Without a hand-over, fields of the status that KLM owns identify a Kyma of
+/// KLM.
 pub fn actor(kyma: &ObjectMeta) -> Actor {
     let label = |name: &str| kyma.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
     match label(labels::HAND_OVER) {
         Some(labels::HAND_OVER_DONE) => Actor::We,
-        // A value that nobody knows is no leave to act.
+        // An unknown value permits nothing.
         Some(_) => Actor::HandOver,
         None if klm_entry(kyma).is_some() => Actor::Klm,
         None if label(labels::SKIP_RECONCILIATION) == Some("true") => Actor::Nobody,
@@ -40,7 +41,7 @@ pub fn actor(kyma: &ObjectMeta) -> Actor {
     }
 }
 
-/// What KLM owns of a Kyma's status, as `managedFields` say.
+/// Returns KLM's `managedFields` entry of a Kyma's status.
 pub fn klm_entry(kyma: &ObjectMeta) -> Option<&ManagedFieldsEntry> {
     kyma.managed_fields.iter().flatten().find(|entry| {
         let manager = entry.manager.as_deref().unwrap_or_default();
@@ -54,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Labels, whether KLM wrote the status, and who acts.
+    /// Labels, whether KLM wrote the status, and the expected actor.
     type Case<'a> = (&'a [(&'a str, &'a str)], bool, Actor);
 
     #[test]

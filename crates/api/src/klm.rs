@@ -1,4 +1,4 @@
-//! What Kyma Lifecycle Manager (KLM) leaves on hub and targets, as far as we read it.
+//! Objects of Kyma Lifecycle Manager (KLM) on hub and targets, as far as they are read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -7,17 +7,17 @@ use crate::{OPERATOR_GROUP, is_kyma, labels};
 
 /// Lease in the hub's namespace that a running KLM renews.
 pub const LEASE: &str = "893110f7.kyma-project.io";
-/// KLM's component: one module on one target. Of [`crate::OPERATOR_GROUP`], `v1beta2`.
+/// KLM's component: one module on one target. Kind of [`crate::OPERATOR_GROUP`], `v1beta2`.
 pub const MANIFEST: &str = "Manifest";
 /// Plural of [`MANIFEST`].
 pub const MANIFESTS: &str = "manifests";
-/// Finalizers that KLM puts on Manifests: installed objects, labels of unmanaged modules, the default CR.
+/// KLM's finalizers on Manifests, for installed objects, labels of unmanaged modules and the default CR.
 pub const MANIFEST_FINALIZERS: [&str; 3] = [
     "declarative.kyma-project.io/finalizer",
     "label-removal-finalizer",
     "resource.kyma-project.io/finalizer",
 ];
-/// Annotation on a Manifest: digest of the content that was applied last.
+/// Annotation on a Manifest: digest of the last applied content.
 pub const SYNCED_REF: &str = "sync-oci-ref";
 /// Condition of a Manifest: its content was read.
 pub const RESOURCES: &str = "Resources";
@@ -25,7 +25,7 @@ pub const RESOURCES: &str = "Resources";
 pub const INSTALLATION: &str = "Installation";
 /// Condition of a Manifest: the default CR was created, and is not created again.
 pub const MODULE_CR: &str = "ModuleCR";
-/// Longest name of a Manifest.
+/// Maximum length of a Manifest's name.
 const MANIFEST_NAME: usize = 62;
 
 /// Field manager of the modules' objects on targets.
@@ -34,10 +34,10 @@ pub const APPLIER: &str = "declarative.kyma-project.io/applier";
 pub const DEFAULT_CR_MANAGER: &str = "resource.kyma-project.io/finalizer";
 /// Field managers of the status of Kymas; the second since KLM 1.21.
 pub const STATUS_MANAGERS: [&str; 2] = ["lifecycle-manager", "operator.kyma-project.io/lifecycle-manager"];
-/// Field manager of what KLM updates without server-side apply: the name of its program.
+/// Field manager of KLM's updates without server-side apply: the name of its program.
 pub const UPDATER: &str = "manager";
 
-/// Field managers of the target's Kyma: of its labels, and of what is updated without server-side apply.
+/// Field managers of the target's Kyma: for its labels, and for updates without server-side apply.
 pub const TARGET_KYMA_MANAGERS: [&str; 2] = ["kyma-sync-context", UPDATER];
 
 /// Label on every object of a module: the name of its Manifest.
@@ -47,14 +47,14 @@ pub const OBJECT_PART_OF: &str = "app.kubernetes.io/part-of";
 /// Value of [`OBJECT_PART_OF`].
 pub const PART_OF_KYMA: &str = "Kyma";
 
-/// The resource of Manifests.
+/// Returns the resource of Manifests.
 pub fn manifest_resource() -> ApiResource {
     let gvk = GroupVersionKind::gvk(OPERATOR_GROUP, "v1beta2", MANIFEST);
     ApiResource::from_gvk_with_plural(&gvk, MANIFESTS)
 }
 
-/// Whether the Manifest with this metadata is a read-only copy that kyma-operator keeps: it bears our label, or a component
-/// owns it should somebody have taken that off; it was not handed over, and KLM has not made it its own.
+/// Reports whether a Manifest is a read-only copy of kyma-operator: it has the mirror label, or a component owns it
+/// if a user removed the label; it was not handed over, and KLM has not adopted it.
 pub fn is_mirror(manifest: &ObjectMeta) -> bool {
     let label = |name: &str| manifest.labels.as_ref().and_then(|all| all.get(name)).map(String::as_str);
     let mut owners = manifest.owner_references.iter().flatten();
@@ -65,8 +65,9 @@ pub fn is_mirror(manifest: &ObjectMeta) -> bool {
         && !finalizers.any(|name| MANIFEST_FINALIZERS.contains(&name.as_str()))
 }
 
-/// Name of the Manifest of a module: the Kyma, the last part of the OCM component's name, and the FNV-1 hash of that name
-/// and the module's, cut to 62 characters. Of long names that takes the hash away, so two may be equal.
+/// Returns the name of a module's Manifest: the Kyma, the last part of the OCM component's name, and the FNV-1 hash
+/// of that name and the module's, cut to 62 characters. For long names this removes the hash, so two names may be
+/// equal.
 pub fn manifest_name(kyma: &str, ocm_component: &str, module: &str) -> String {
     const BASIS: u32 = 0x811c_9dc5;
     const PRIME: u32 = 0x0100_0193;

@@ -1,44 +1,44 @@
-//! Labels that mean something to our operators or to the tools around Kyma.
+//! Labels that operators or other Kyma tools read.
 //!
-//! The names under `operator.kyma-project.io` and `kyma-project.io` are read by the environment broker, Busola,
-//! the Kyma CLI and module operators, and keep the meaning that KLM gave them.
+//! The environment broker, Busola, the Kyma CLI and module operators read the names under `operator.kyma-project.io`
+//! and `kyma-project.io`, which keep KLM's meaning.
 
 /// Name of the Kyma that an access Secret or a component belongs to.
 pub const KYMA_NAME: &str = "operator.kyma-project.io/kyma-name";
-/// Name of the module that a component or a ModuleTemplate stands for.
+/// Name of the module of a component or a ModuleTemplate.
 pub const MODULE_NAME: &str = "operator.kyma-project.io/module-name";
 /// Channel that a component follows; absent for a pinned or mandatory one.
 pub const CHANNEL: &str = "operator.kyma-project.io/channel";
-/// Value of `spec.modules[].controller`, handed on to the component.
+/// Value of `spec.modules[].controller`, copied to the component.
 pub const CONTROLLER_NAME: &str = "operator.kyma-project.io/controller-name";
-/// Who manages an object: [`MANAGED_BY_LIFECYCLE_MANAGER`] on the hub, [`MANAGED_BY_KYMA`] on targets.
+/// Manager of an object: [`MANAGED_BY_LIFECYCLE_MANAGER`] on the hub, [`MANAGED_BY_KYMA`] on targets.
 pub const MANAGED_BY: &str = "operator.kyma-project.io/managed-by";
 /// Value of [`MANAGED_BY`] on Kymas and components of the hub.
 pub const MANAGED_BY_LIFECYCLE_MANAGER: &str = "lifecycle-manager";
-/// Value of [`MANAGED_BY`] on objects that we put on a target.
+/// Value of [`MANAGED_BY`] on objects that operators create on a target.
 pub const MANAGED_BY_KYMA: &str = "kyma";
 /// `kyma` on the target's Kyma: its edits are reported to the hub.
 pub const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
 /// Value of [`WATCHED_BY`].
 pub const WATCHED_BY_KYMA: &str = "kyma";
-/// `true` on a Kyma or a component: nothing is done with it, except that a deletion goes on.
+/// `true` on a Kyma or a component: it is not reconciled, but its deletion continues.
 pub const SKIP_RECONCILIATION: &str = "operator.kyma-project.io/skip-reconciliation";
-/// On a Kyma, and on KLM's Manifests of it: Kyma Lifecycle Manager (KLM) hands it over to our operators. KLM does not know
-/// this label, so the object also carries [`SKIP_RECONCILIATION`], which keeps KLM away and means nothing to us beside
-/// it. While the value is [`HAND_OVER_PENDING`] neither acts; see [`crate::hand_over`].
+/// On a Kyma and its KLM Manifests: Kyma Lifecycle Manager (KLM) hands it over to these operators. KLM does not know
+/// this label, so the object also has [`SKIP_RECONCILIATION`], which stops KLM and is ignored by these operators.
+/// While the value is [`HAND_OVER_PENDING`], no operator acts; see [`crate::hand_over`].
 pub const HAND_OVER: &str = "component.kyma-project.io/hand-over";
-/// Value of [`HAND_OVER`] from the decision on until everything is handed over, and while it is given back.
+/// Value of [`HAND_OVER`] during a hand-over in either direction.
 pub const HAND_OVER_PENDING: &str = "pending";
-/// Value of [`HAND_OVER`] once our operators act.
+/// Value of [`HAND_OVER`] after the hand-over.
 pub const HAND_OVER_DONE: &str = "done";
-/// `true` on a Manifest that kyma-operator keeps as a read-only copy of a component (`--manifest-mirror`). Nobody acts on
-/// it: it also carries [`SKIP_RECONCILIATION`], which KLM honours, and names no content.
+/// `true` on a Manifest that kyma-operator keeps as a read-only copy of a component (`--manifest-mirror`). No
+/// operator acts on it: it also has [`SKIP_RECONCILIATION`], which KLM honours, and names no content.
 pub const MIRROR: &str = "component.kyma-project.io/mirror";
 /// `true` on a ModuleTemplate hides it from all Kymas that lack the same label.
 pub const BETA: &str = "operator.kyma-project.io/beta";
 /// `true` on a ModuleTemplate hides it from all Kymas that lack the same label.
 pub const INTERNAL: &str = "operator.kyma-project.io/internal";
-/// `true` on what belongs to a mandatory module.
+/// `true` on objects of a mandatory module.
 pub const MANDATORY_MODULE: &str = "operator.kyma-project.io/mandatory-module";
 
 /// Instance id of the environment, set by the broker.
@@ -56,34 +56,34 @@ pub const BROKER_PLAN_NAME: &str = "kyma-project.io/broker-plan-name";
 /// Runtime id, set by the broker; copied to the target's Kyma.
 pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 
-/// On every object that we put on a target: [`crate::names::owner_hash`] of the hub object that owns it.
+/// On every object that operators create on a target: [`crate::names::owner_hash`] of the hub object that owns it.
 pub const OWNER: &str = "component.kyma-project.io/owner";
-/// On what a chart's hooks put on a target, instead of [`OWNER`]: the same hash. Such objects are neither kept as they
-/// are nor removed with the rest.
+/// On objects of a chart's hooks on a target, instead of [`OWNER`]: the same hash. Such objects are neither corrected
+/// nor removed with the others.
 pub const HOOK_OF: &str = "component.kyma-project.io/hook-of";
 /// Shard of a Kyma, component or access Secret: [`crate::names::shard`] in decimal, `0` to `255`.
 pub const SHARD: &str = "component.kyma-project.io/shard";
-/// `true` on a Secret in the hub's namespace: operators may copy its content to targets, which are hostile. Without it
-/// none is copied, and never one with [`KYMA_NAME`] or one that holds a kubeconfig.
+/// `true` on a Secret in the hub's namespace: operators may copy its content to targets, which are untrusted. Secrets
+/// without it are not copied, nor are those with [`KYMA_NAME`] or a kubeconfig.
 pub const COPY_TO_TARGETS: &str = "component.kyma-project.io/copy-to-targets";
 /// `true` on a Secret or ConfigMap in the hub's namespace: every module may read it.
 pub const READABLE_BY_ALL_MODULES: &str = "component.kyma-project.io/readable-by-all-modules";
-/// Prefix of the labels that name the modules that may read a Secret or ConfigMap of the hub's namespace; see
+/// Prefix of labels that name the modules with read access to a Secret or ConfigMap of the hub's namespace; see
 /// [`readable_by`].
 pub const READABLE_BY: &str = "modules.component.kyma-project.io/";
-/// On a Secret of type `kubernetes.io/dockerconfigjson` in the hub's namespace: `true`, or the name of the only module
-/// (cut and hashed beyond 63 characters) whose components may show it to their source.
+/// On a Secret of type `kubernetes.io/dockerconfigjson` in the hub's namespace: `true`, or the name of the only
+/// module (cut and hashed beyond 63 characters) whose components may use it for their source.
 pub const PULL_SECRET: &str = "component.kyma-project.io/pull-secret";
-/// On policies on targets: the ModuleConfig whose rules they are, cut where its name is no label value.
+/// On policies on targets: name of their ModuleConfig, cut if it is no label value.
 pub const MODULE_CONFIG: &str = "component.kyma-project.io/module-config";
-/// `true` on component CRDs that kyma-operator installed; one without it is never adopted.
+/// `true` on component CRDs that kyma-operator installed; a CRD without it is never adopted.
 pub const COMPONENT_CRD: &str = "component.kyma-project.io/managed-crd";
 
-/// Version of the module's operator, as the field's charts and manifests write it.
+/// Version of the module's operator, the common label in charts and manifests.
 pub const APP_VERSION: &str = "app.kubernetes.io/version";
 
-/// Label with the value `true` on a Secret or ConfigMap of the hub's namespace that a module may read:
-/// `modules.component.kyma-project.io/<module>`, cut and hashed where the module's name is longer than 63 characters.
+/// Returns the label with the value `true` on a Secret or ConfigMap of the hub's namespace that a module may read:
+/// `modules.component.kyma-project.io/<module>`, cut and hashed if the module's name is longer than 63 characters.
 pub fn readable_by(module: &str) -> String {
     format!("{READABLE_BY}{}", crate::names::label_value(module))
 }

@@ -1,8 +1,8 @@
 //! The Kubernetes API of the Kyma micro-operators.
 //!
-//! What every other crate agrees on and nothing else: custom resources, the names that mean something on a
-//! cluster (labels, annotations, finalizers, object names), condition types, reasons with their error classes,
-//! and the contract between kyma-operator and whatever installs a module. No IO, no client, no async.
+//! Definitions that all crates share: custom resources, names on clusters (labels, annotations, finalizers, object
+//! names), condition types, reasons with their error classes, and the contract between kyma-operator and component
+//! reconcilers. No IO, no client, no async.
 
 #![warn(missing_docs)]
 #![allow(
@@ -11,7 +11,7 @@
 )]
 #![allow(clippy::duplicated_attributes, reason = "printer columns of one type are no duplicates")]
 
-// The custom resources, one per module.
+// Custom resources, one per module.
 mod helm_component;
 mod kyma;
 mod module_config;
@@ -21,7 +21,7 @@ mod owner;
 mod pause;
 mod watcher;
 
-// What they are made of, and what the operators say about them.
+// Parts of custom resources and their statuses.
 pub mod address;
 pub mod component;
 pub mod condition;
@@ -38,7 +38,7 @@ pub mod values;
 pub mod visibility;
 mod yaml_safe;
 
-// Names with meaning on hub and targets.
+// Names on hub and targets.
 pub mod annotations;
 pub mod finalizers;
 pub mod klm;
@@ -82,8 +82,8 @@ pub use state::State;
 pub use watcher::{Gateway, ResourceToWatch, ServiceInfo, WatchedField, Watcher, WatcherSpec, WatcherStatus};
 pub use yaml_safe::yaml_safe;
 
-/// Group of the kinds that Kyma's users know: Kyma, ModuleTemplate, ModuleReleaseMeta, Watcher, ModuleConfig, Pause.
+/// Group of the kinds for Kyma's users: Kyma, ModuleTemplate, ModuleReleaseMeta, Watcher, ModuleConfig, Pause.
 pub const OPERATOR_GROUP: &str = "operator.kyma-project.io";
 
-/// Group of our own components: HelmComponent.
+/// Group of this project's components: HelmComponent.
 pub const COMPONENT_GROUP: &str = "component.kyma-project.io";

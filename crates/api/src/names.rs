@@ -1,34 +1,35 @@
-//! Names derived from other names. All are stable for ever: objects on hubs and targets carry them.
+//! Derived names. They never change: objects on hubs and targets have them.
 
 use sha2::{Digest, Sha256};
 
-/// Name of the Kyma on a target, in the namespace that its users' Kyma lives in (KLM's constant).
+/// Name of the users' Kyma on a target (KLM's constant).
 pub const TARGET_KYMA: &str = "default";
 
-/// Longest component name; leaves room for what module operators append within 63.
+/// Maximum length of a component's name; leaves room for suffixes of module operators within 63.
 const COMPONENT_NAME: usize = 62;
-/// Longest label value that Kubernetes takes.
+/// Maximum length of a label value.
 const LABEL_VALUE: usize = 63;
-/// Hex digits of the hash at the end of a component name.
+/// Number of hex digits of the hash in a component's name.
 const NAME_HASH: usize = 8;
-/// Hex digits of the hash in labels: 128 bits, since an owner is decided by it.
+/// Number of hex digits of the hash in labels: 128 bits, since it identifies owners.
 const LABEL_HASH: usize = 32;
 
-/// Name of the component for `module` on `kyma`: `<kyma>-<module>-<8 hex>`, at most 62 characters.
+/// Returns the name of the component for `module` on `kyma`: `<kyma>-<module>-<8 hex>`, at most 62 characters.
 ///
-/// The hash covers both whole names, so a cut name stays distinct. The part before it is cut, never the hash.
+/// The hash covers both whole names, so a cut name stays distinct. The part before the hash is cut, never the hash.
 pub fn component_name(kyma: &str, module: &str) -> String {
     let hash = hex_of(&format!("{kyma}/{module}"), NAME_HASH);
     let readable = format!("{kyma}-{module}");
     format!("{}-{hash}", cut(&readable, COMPONENT_NAME - NAME_HASH - 1))
 }
 
-/// Value of the owner label: 32 hex digits of the SHA-256 of `namespace/name`.
+/// Returns the value of the owner label: 32 hex digits of the SHA-256 of `namespace/name`.
 pub fn owner_hash(namespace: &str, name: &str) -> String {
     hex_of(&format!("{namespace}/{name}"), LABEL_HASH)
 }
 
-/// `value` itself where it fits a label (63 characters), otherwise cut, with 32 hex digits of its SHA-256 appended.
+/// Returns `value` itself if it fits a label (63 characters), otherwise cut, with 32 hex digits of its SHA-256
+/// appended.
 pub fn label_value(value: &str) -> String {
     if value.len() <= LABEL_VALUE {
         return value.to_owned();
@@ -36,24 +37,24 @@ pub fn label_value(value: &str) -> String {
     format!("{}-{}", cut(value, LABEL_VALUE - LABEL_HASH - 1), hex_of(value, LABEL_HASH))
 }
 
-/// Label selector for the objects whose label has the value that stands for `value`: [`label_value`].
+/// Returns the label selector for objects whose label has the [`label_value`] of `value`.
 pub fn label_selector(label: &str, value: &str) -> String {
     format!("{label}={}", label_value(value))
 }
 
-/// Shard of an object: the SHA-256 of `namespace/name`, modulo 256.
+/// Returns the shard of an object: the SHA-256 of `namespace/name`, modulo 256.
 pub fn shard(namespace: &str, name: &str) -> u8 {
     let digest = Sha256::digest(format!("{namespace}/{name}"));
     digest.last().copied().unwrap_or_default()
 }
 
-/// Name of the ModuleTemplate for one version of a module: `<module>-<version>`.
+/// Returns the name of the ModuleTemplate for a version of a module: `<module>-<version>`.
 pub fn template_name(module: &str, version: &str) -> String {
     format!("{module}-{version}")
 }
 
-/// Name of the policy on a target with the rules of a ModuleConfig on one resource for a Kyma:
-/// `<config>-<resource>-<8 hex>`, at most 62 characters. The hash covers all names, the group's too.
+/// Returns the name of the policy on a target for a ModuleConfig, a resource and a Kyma: `<config>-<resource>-<8
+/// hex>`, at most 62 characters. The hash covers all names, including the group.
 pub fn policy_name(config: &str, group: &str, resource: &str, kyma: (&str, &str)) -> String {
     let (namespace, name) = kyma;
     let hash = hex_of(&format!("{namespace}/{name}/{config}/{group}/{resource}"), NAME_HASH);
@@ -66,7 +67,7 @@ fn hex_of(text: &str, digits: usize) -> String {
     hash
 }
 
-/// The first `length` bytes, without the separators that a name may not end in before the next dash.
+/// Returns the first `length` bytes, without trailing separators, which must not precede the next dash.
 fn cut(text: &str, length: usize) -> &str {
     let end = (0..=length.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
     text[..end].trim_end_matches(['-', '.', '_'])

@@ -1,55 +1,56 @@
-//! Patterns of KLM's CRDs, and the same rules as functions for what arrives from places that no schema of ours
-//! guards: a target's Kyma, a file.
+//! Patterns of KLM's CRDs, and the same rules as functions for input that no schema of this project validates: a
+//! target's Kyma, a file.
 
 use semver::Version;
 
-/// A channel: lower-case letters. Length 3 to 32 is a rule of its own in the schemas.
+/// A channel: lower-case letters. The schemas have the length of 3 to 32 as a separate rule.
 pub const CHANNEL: &str = "^[a-z]+$";
-/// A ModuleTemplate's own channel: as [`CHANNEL`], or empty.
+/// Channel of a ModuleTemplate: as [`CHANNEL`], or empty.
 pub const TEMPLATE_CHANNEL: &str = "^$|^[a-z]{3,}$";
-/// A module's name: words of three letters or more, joined by dashes; may be empty.
+/// Name of a module: words of three letters or more, joined by dashes; may be empty.
 pub const MODULE_NAME: &str = "^([a-z]{3,}(-[a-z]{3,})*)?$";
 /// Name of the module that a ModuleConfig configures, or [`ALL_MODULES`].
 pub const CONFIGURED_MODULE: &str = "^(\\*|[a-z]{3,}(-[a-z]{3,})*)$";
 /// Value of `spec.module` in a ModuleConfig for all modules.
 pub const ALL_MODULES: &str = "*";
-/// A module's version: semantic, a pre-release of one part that starts with a letter or dash, no build; may be empty.
+/// Version of a module: semantic, a pre-release of one part that starts with a letter or dash, no build; may be
+/// empty.
 pub const VERSION: &str = r"^((0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?)?$";
 /// As [`VERSION`], but not empty.
 pub const PINNED_VERSION: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?$";
-/// A mandatory module's version: any semantic version.
+/// Version of a mandatory module: any semantic version.
 pub const SEMVER: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$";
 /// An OCM component name: a domain, then path segments.
 pub const OCM_COMPONENT: &str =
     "^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$";
 /// Group of a CRD: a domain of two labels or more.
 pub const CRD_GROUP: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$";
-/// Plural of a CRD's kind.
+/// Plural name of a CRD's kind.
 pub const RESOURCE: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 /// A content digest.
 pub const DIGEST: &str = "^sha256:[0-9a-f]{64}$";
 
-/// Key of a label or annotation: a name of at most 63 characters, before which a domain and a slash may stand.
+/// Key of a label or annotation: a name of at most 63 characters, with an optional domain and slash before it.
 pub const METADATA_KEY: &str =
     "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
-/// Keys of labels and annotations that are ours, and Helm's that makes an object a hook.
+/// Reserved keys of labels and annotations: those of this project, and Helm's for hooks.
 pub const RESERVED_METADATA_KEY: &str = "^([^/]*[.])?kyma-project[.]io/|^helm[.]sh/hook$";
-/// Value of a label. Its length, 63 at most, is a rule of its own in the schemas.
+/// Value of a label. The schemas have the length of at most 63 as a separate rule.
 pub const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 
-/// Most characters of a channel or of a ModuleTemplate's version.
+/// Maximum length of a channel or of a ModuleTemplate's version.
 const SHORT: usize = 32;
-/// Most characters of a module's name.
+/// Maximum length of a module's name.
 const NAME: usize = 64;
-/// Most characters of a label's value.
+/// Maximum length of a label's value.
 const LABEL: usize = 63;
 
-/// Whether `text` is a channel that a Kyma may name: [`CHANNEL`], 3 to 32 characters.
+/// Reports whether `text` is a valid channel of a Kyma: [`CHANNEL`], 3 to 32 characters.
 pub fn is_channel(text: &str) -> bool {
     (3..=SHORT).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase())
 }
 
-/// Whether `text` is a version that a Kyma may pin: [`PINNED_VERSION`], at most 32 characters.
+/// Reports whether `text` is a valid pinned version of a Kyma: [`PINNED_VERSION`], at most 32 characters.
 pub fn is_version(text: &str) -> bool {
     text.len() <= SHORT
         && Version::parse(text).is_ok_and(|version| {
@@ -58,13 +59,13 @@ pub fn is_version(text: &str) -> bool {
         })
 }
 
-/// Whether `text` is a module's name: [`MODULE_NAME`], not empty, at most 64 characters.
+/// Reports whether `text` is a module's name: [`MODULE_NAME`], not empty, at most 64 characters.
 pub fn is_module_name(text: &str) -> bool {
     text.len() <= NAME
         && text.split('-').all(|word| word.len() >= 3 && word.bytes().all(|b| b.is_ascii_lowercase()))
 }
 
-/// Whether `text` is the key of a label or annotation: [`METADATA_KEY`].
+/// Reports whether `text` is the key of a label or annotation: [`METADATA_KEY`].
 pub fn is_metadata_key(text: &str) -> bool {
     let is_domain = |domain: &str| {
         domain.len() <= 253
@@ -74,20 +75,20 @@ pub fn is_metadata_key(text: &str) -> bool {
     domain.is_none_or(is_domain) && !name.is_empty() && is_label_value(name)
 }
 
-/// Whether a key is ours or Helm's: [`RESERVED_METADATA_KEY`].
+/// Reports whether a key is reserved: [`RESERVED_METADATA_KEY`].
 pub fn is_reserved_metadata_key(text: &str) -> bool {
     let domain = text.split_once('/').map(|(domain, _)| domain);
     domain.is_some_and(|domain| domain == "kyma-project.io" || domain.ends_with(".kyma-project.io"))
         || text == "helm.sh/hook"
 }
 
-/// Whether `text` is the value of a label: [`LABEL_VALUE`], at most 63 characters.
+/// Reports whether `text` is the value of a label: [`LABEL_VALUE`], at most 63 characters.
 pub fn is_label_value(text: &str) -> bool {
     text.is_empty()
         || text.len() <= LABEL && is_framed(text, |b| b.is_ascii_alphanumeric(), |b| b"-_.".contains(&b))
 }
 
-/// Whether a text begins and ends with such bytes, and has others only in between.
+/// Reports whether a text has `outer` bytes at both ends and `outer` or `inner` bytes in between.
 fn is_framed(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(|b| outer(*b))

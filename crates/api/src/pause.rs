@@ -61,7 +61,7 @@ pub enum PauseScope {
 }
 
 impl PauseScope {
-    /// As the spec says it.
+    /// Returns the value in the spec.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::All => "All",

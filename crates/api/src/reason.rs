@@ -1,5 +1,4 @@
-//! Why something is as it is: one set of words for conditions, events and metrics of all operators, and a way for
-//! other teams to add their own.
+//! Reasons that conditions, events and metrics of all operators share, and reasons that other teams add.
 
 use std::fmt;
 
@@ -9,21 +8,21 @@ mod table;
 pub use own::OwnReason;
 pub use table::Reason;
 
-/// What to do about a failure.
+/// How to handle a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ErrorClass {
-    /// May pass by itself: try again, backing off.
+    /// Temporary: retry with backoff.
     Transient,
-    /// Waits for an event: another object, a person, a dependency.
+    /// Waits for an event: another object, a user's action, a dependency.
     Blocked,
-    /// Can't succeed with this input: stop until the input changes.
+    /// Cannot succeed with this input: stop until the input changes.
     Invalid,
-    /// The target doesn't answer as it should: trip its breaker.
+    /// The target does not answer properly: trip its circuit breaker.
     Unreachable,
 }
 
 impl ErrorClass {
-    /// The word used in metrics and logs.
+    /// Returns the value in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Transient => "Transient",

@@ -21,7 +21,7 @@ pub enum Refusal {
     Unauthorized,
     /// 403 by RBAC.
     Forbidden,
-    /// 403 by a resource quota; its name where the answer has it.
+    /// 403 by a resource quota; its name if the answer has it.
     QuotaExceeded(String),
     /// 403 because the namespace is being deleted.
     NamespaceTerminating,
@@ -49,7 +49,7 @@ pub enum Refusal {
     Other(u16),
     /// The object is too large for the API server or etcd.
     TooLarge,
-    /// 429, with what `Retry-After` says.
+    /// 429, with the value of `Retry-After`.
     Throttled(Option<Duration>),
     /// 429 while the API server initialises its watch cache of one kind. The call rate is not the cause.
     Initializing,

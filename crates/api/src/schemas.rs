@@ -1,4 +1,4 @@
-//! Schemas that several kinds share and that a Rust type cannot say.
+//! Shared schemas that Rust types cannot express.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::patterns;
 
-/// An object whose content is somebody else's. Atomic: managedFields name it once, not by every key.
+/// An object with free-form content. Atomic: managedFields name the whole, not every key.
 pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -17,7 +17,7 @@ pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A whole Kubernetes object inside another: the apiserver wants apiVersion and kind and checks its metadata.
+/// A whole Kubernetes object inside another: the apiserver requires apiVersion and kind and validates its metadata.
 pub(crate) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -27,7 +27,7 @@ pub(crate) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Labels that are put on objects beside ours. Atomic, as [`free_form`].
+/// Labels that are added to objects. Atomic, as [`free_form`].
 pub(crate) fn added_labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -38,7 +38,7 @@ pub(crate) fn added_labels(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Annotations that are put on objects beside ours. Atomic, as [`free_form`].
+/// Annotations that are added to objects. Atomic, as [`free_form`].
 pub(crate) fn added_annotations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -49,7 +49,7 @@ pub(crate) fn added_annotations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// No schema can bound the length of keys; API servers take these rules for cheap enough all the same.
+/// No schema can limit the length of keys; API servers still accept the cost of these rules.
 fn added_keys() -> Value {
     json!([
         {
@@ -63,7 +63,7 @@ fn added_keys() -> Value {
     ])
 }
 
-/// A label selector as everywhere in Kubernetes.
+/// A Kubernetes label selector.
 pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -101,7 +101,7 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Conditions of which others than one operator write some: one per type, each with an owner of its own.
+/// Conditions with several writers: one per type, each with its own owner.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = conditions_of_one(generator);
     schema.insert("x-kubernetes-list-type".to_owned(), "map".into());
@@ -109,9 +109,9 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
-/// Conditions that one operator writes as a whole, with the bounds of `metav1.Condition`, which k8s-openapi's own schema
-/// lacks. As with those of Flux, `managedFields` do not name each field of each, which costs an API server a quarter of
-/// what it does to write a status (ADR 33).
+/// Conditions that one operator writes as a whole, with the limits of `metav1.Condition`, which k8s-openapi's schema
+/// lacks. As in Flux, `managedFields` do not name every field of each, which costs an API server a quarter of its
+/// work to write a status (ADR 33).
 pub(crate) fn conditions_of_one(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -160,17 +160,17 @@ pub(crate) fn conditions_of_one(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A moment that an operator writes.
+/// A time that an operator writes.
 pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
-/// A moment that somebody sets: a date with a time, or a plain date.
+/// A time that a user writes: a date with a time, or a date.
 pub(crate) fn date_or_date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "anyOf": [{ "format": "date-time" }, { "format": "date" }] })
 }
 
-/// An address, as KLM's CRD has it. For people: nobody asks there.
+/// A URI, as in KLM's CRD. Informational only: nothing connects to it.
 pub(crate) fn uri(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "uri" })
 }
@@ -181,9 +181,9 @@ fn start_of_day(text: &str) -> Option<Timestamp> {
     Some(date.to_zoned(k8s_openapi::jiff::tz::TimeZone::UTC).ok()?.timestamp())
 }
 
-/// Reads a moment that somebody set. An API server takes some that we cannot count to, such as the end of the year
-/// 9999, and an empty list: those are the last moment that there is, since an object that cannot be read would not be
-/// heeded at all. A plain date is its beginning in UTC.
+/// Reads a time that a user wrote. API servers accept some values that are out of range here, such as the end of the
+/// year 9999, and an empty list: these become the maximum time, since an unreadable object would be ignored. A date
+/// is its beginning in UTC.
 pub(crate) fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {
     let set: Option<Value> = Deserialize::deserialize(from)?;
     let parsed = |set: &Value| set.as_str().and_then(|text| text.parse().ok().or_else(|| start_of_day(text)));

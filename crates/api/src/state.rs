@@ -29,7 +29,7 @@ pub enum State {
 }
 
 impl State {
-    /// All states, in the order of KLM's enum.
+    /// All states in the order of KLM's enum.
     pub const ALL: [Self; 7] = [
         Self::Processing,
         Self::Deleting,
@@ -40,7 +40,7 @@ impl State {
         Self::Unmanaged,
     ];
 
-    /// The word as it stands in an object.
+    /// Returns the value in objects.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Processing => "Processing",
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// Reads a word from an object whose schema is not ours; anything else is `None`.
+    /// Reads a state from an object with another schema; unknown values are `None`.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// Lays `top` over `base` as Helm merges several `-f` files: maps key by key, lists and scalars whole. `null` stays,
-/// since it tells Helm to drop the chart's default.
+/// Merges `top` over `base` as Helm merges several `-f` files: maps by key, lists and scalars as a whole. `null` is
+/// kept, since it tells Helm to drop the chart's default.
 pub fn lay_over(base: &mut Map<String, Value>, top: &Map<String, Value>) {
     for (key, value) in top {
         match (base.get_mut(key), value) {
@@ -15,7 +15,7 @@ pub fn lay_over(base: &mut Map<String, Value>, top: &Map<String, Value>) {
     }
 }
 
-/// Key paths (`a.b.c`) of everything in the map that is no map itself, sorted; never values.
+/// Returns the key paths (`a.b.c`) of all values that are no maps, sorted; never the values.
 pub fn paths(map: &Map<String, Value>) -> Vec<String> {
     let below = |(key, value): (&String, &Value)| match value {
         Value::Object(inner) if !inner.is_empty() => {

@@ -1,4 +1,4 @@
-//! Who may choose a module, or a version of it: beta, internal, restricted and mandatory, as KLM has it.
+//! Which Kymas may select a module or version: beta, internal, restricted and mandatory, as in KLM.
 //!
 //! The same rule decides which modules may be installed and which a target's catalogue shows.
 
@@ -10,36 +10,36 @@ use kube::core::{Selector, SelectorExt as _};
 
 use crate::{ModuleTemplate, labels};
 
-/// A Kyma, as one that chooses modules.
+/// A Kyma for which visibility is decided.
 #[derive(Clone, Copy, Debug)]
 pub struct Viewer<'a> {
     /// Labels of the Kyma on the hub.
     pub labels: &'a BTreeMap<String, String>,
-    /// Modules that need a `kymaSelector` that matches (flag `restricted-default-modules`).
+    /// Modules that need a matching `kymaSelector` (flag `restricted-default-modules`).
     pub restricted: &'a BTreeSet<String>,
 }
 
-/// What a ModuleTemplate says about who may have it.
+/// Visibility of a ModuleTemplate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Audience {
-    /// Only for Kymas labelled beta.
+    /// Only for Kymas with the beta label.
     pub beta: bool,
-    /// Only for Kymas labelled internal.
+    /// Only for Kymas with the internal label.
     pub internal: bool,
-    /// Every Kyma gets it, so none chooses it.
+    /// Every Kyma gets it, so none selects it.
     pub mandatory: bool,
 }
 
-/// Why a Kyma may not choose something.
+/// Reason why a Kyma may not select a module or version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
-    /// Every Kyma gets it unasked.
+    /// It is mandatory.
     Mandatory,
-    /// It needs a `kymaSelector` that matches.
+    /// It needs a matching `kymaSelector`.
     Restricted,
-    /// It is for beta Kymas.
+    /// It is for Kymas with the beta label.
     Beta,
-    /// It is for internal Kymas.
+    /// It is for Kymas with the internal label.
     Internal,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Hidden {
 }
 
 impl Audience {
-    /// Reads it from a template. Its field `mandatory` is from before release metas had one.
+    /// Reads the visibility of a template. Its field `mandatory` is older than that of release metas.
     pub fn of(template: &ModuleTemplate) -> Self {
         let held = template.metadata.labels.as_ref();
         let has = |label: &str| held.is_some_and(|held| is_true(held, label));
@@ -68,10 +68,10 @@ impl Audience {
 }
 
 impl Viewer<'_> {
-    /// Whether the Kyma may choose a module, by what its release meta says.
+    /// Checks whether the Kyma may select a module, by its release meta.
     ///
-    /// A restricted module needs a selector that matches; an empty selector matches nobody, and a selector on a
-    /// module that is not on the list of restricted ones admits nobody.
+    /// A restricted module needs a matching selector; an empty selector matches no Kyma, and a selector on a module
+    /// that is not restricted admits no Kyma.
     pub fn module(
         &self,
         name: &str,
@@ -89,7 +89,7 @@ impl Viewer<'_> {
         if admits { Ok(()) } else { Err(Hidden::Restricted) }
     }
 
-    /// Whether the Kyma may choose a version, by what its template says.
+    /// Checks whether the Kyma may select a version, by its template.
     pub fn version(&self, audience: Audience) -> Result<(), Hidden> {
         if audience.mandatory {
             return Err(Hidden::Mandatory);

@@ -21,7 +21,8 @@ use crate::target_kyma::{NAME, TargetKyma};
 
 /// Reconciles Kymas until the process shuts down.
 ///
-/// # Errors If the metrics are registered already, by another kyma-operator in the same process.
+/// # Errors
+/// If the metrics are registered already, by another kyma-operator in the same process.
 pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::MetricsError> {
     let metrics = KymaMetrics::new(&runtime.process.metrics, args.per_kyma_metrics)?;
     let access = runtime.access.clone();

@@ -26,7 +26,8 @@ pub(crate) struct Request {
 impl Request {
     /// Sets the annotation.
     ///
-    /// # Errors If the component does not exist or is suspended: the request would not be handled.
+    /// # Errors
+    /// If the component does not exist or is suspended: the request would not be handled.
     pub(crate) async fn make(hub: &GlobalFlags, name: &str, annotation: &str) -> Result<Self, Error> {
         let namespace = hub.namespace().to_owned();
         let components: Api<HelmComponent> = Api::namespaced(hub.client().await?, &namespace);

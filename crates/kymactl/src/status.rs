@@ -93,7 +93,8 @@ impl Status {
 
     /// Checks that all named Kymas exist.
     ///
-    /// # Errors If a named Kyma does not exist.
+    /// # Errors
+    /// If a named Kyma does not exist.
     fn ensure_all_exist(&self, kymas: &Kymas) -> Result<(), Error> {
         let absent = self.absent(kymas);
         if absent.is_empty() {

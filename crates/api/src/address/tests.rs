@@ -58,7 +58,7 @@ fn every_special_address_is_refused_by_default() {
     }
 }
 
-/// The forms in which an IPv6 address carries an IPv4 address.
+/// Returns the forms in which an IPv6 address embeds an IPv4 address.
 fn forms(ip: Ipv4Addr) -> Vec<String> {
     let [a, b, c, d] = ip.octets();
     let [high, low] = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];

@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     match print(&mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to report to when stderr is gone as well.
+            // A closed stderr leaves no way to report the error.
             let _ = writeln!(io::stderr(), "crdgen: {error}");
             ExitCode::FAILURE
         }

@@ -1,4 +1,4 @@
-//! Whether a foreign CRD can hold what the contract writes and reads.
+//! Checks whether a CRD of another team satisfies the component contract.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
 };
 
-/// What a CRD lacks. Its text is for people: what, and where.
+/// A violation of the contract. Its text names the problem and the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The kind is cluster-scoped; components live in their Kyma's namespace.
@@ -15,7 +15,7 @@ pub enum Violation {
     VersionNotServed(String),
     /// The version has no status subresource.
     NoStatusSubresource,
-    /// A field of the contract is missing, so what is written there would be dropped.
+    /// A field of the contract is missing, so its value would be dropped.
     Missing {
         /// Path of the field.
         path: String,
@@ -24,16 +24,16 @@ pub enum Violation {
     WrongType {
         /// Path of the field.
         path: String,
-        /// The type that the contract needs.
+        /// The type in the contract.
         wanted: &'static str,
-        /// The type that the schema has.
+        /// The type in the schema.
         found: String,
     },
-    /// A field accepts some words only, and lacks one that the contract needs.
+    /// An enum of the schema lacks a value of the contract.
     MissingValue {
         /// Path of the field.
         path: String,
-        /// The word.
+        /// The missing value.
         value: &'static str,
     },
 }
@@ -53,11 +53,11 @@ impl fmt::Display for Violation {
     }
 }
 
-/// One field that the contract writes or reads.
+/// A field that the contract writes or reads.
 struct Field {
     path: &'static [&'static str],
     type_: &'static str,
-    /// Words that must be accepted where the schema lists words.
+    /// Values that an enum in the schema must have.
     values: &'static [&'static str],
 }
 
@@ -84,7 +84,7 @@ const FIELDS: &[Field] = &[
     field(&["status", "version"], "string"),
 ];
 
-/// Everything in which one version of a CRD falls short of the contract; empty if it can be used.
+/// Returns all violations of the contract by one version of a CRD; empty if it can be used.
 pub fn check(crd: &CustomResourceDefinition, version: &str) -> Vec<Violation> {
     let mut found = vec![];
     if crd.spec.scope != "Namespaced" {
@@ -114,7 +114,7 @@ fn check_version(version: &CustomResourceDefinitionVersion) -> Vec<Violation> {
     found
 }
 
-/// Walks down to a field. Where the schema keeps unknown fields, whatever follows is accepted.
+/// Checks a field. Below a schema that preserves unknown fields, everything is accepted.
 fn check_field(root: &JSONSchemaProps, field: &Field) -> Option<Violation> {
     let mut schema = root;
     for (depth, name) in field.path.iter().enumerate() {
@@ -141,7 +141,7 @@ fn check_field(root: &JSONSchemaProps, field: &Field) -> Option<Violation> {
     Some(Violation::MissingValue { path: path(), value: missing })
 }
 
-/// Whether free-form content survives under this schema.
+/// Reports whether this schema preserves free-form content.
 fn keeps_content(schema: &JSONSchemaProps) -> bool {
     schema.x_kubernetes_preserve_unknown_fields == Some(true)
         || schema.additional_properties.is_some()

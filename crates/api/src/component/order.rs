@@ -1,24 +1,24 @@
-//! The order to remove a module. A deletionTimestamp alone is not one.
+//! The request to remove a module. A deletionTimestamp alone is not a request.
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::annotations;
 
-/// Why a module is to be removed.
+/// Reason of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeletionReason {
     /// The user removed it from the Kyma.
     Disabled,
     /// The Kyma itself is being deleted.
     KymaDeleted,
-    /// The catalogue withdrew it, by an explicit field.
+    /// The catalogue withdrew it by an explicit field.
     Withdrawn,
 }
 
 impl DeletionReason {
     const ALL: [Self; 3] = [Self::Disabled, Self::KymaDeleted, Self::Withdrawn];
 
-    /// The word in the annotation.
+    /// Returns the annotation's value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Disabled => "Disabled",
@@ -34,19 +34,20 @@ impl fmt::Display for DeletionReason {
     }
 }
 
-/// Who ordered the removal, and why. kyma-operator writes it in the same apply that sets `deletionPolicy: Delete`.
+/// A deletion request: its author and reason. kyma-operator writes it in the same apply that sets `deletionPolicy:
+/// Delete`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletionOrder {
-    /// Why.
+    /// The reason.
     pub reason: DeletionReason,
     /// Uid of the Kyma.
     pub kyma_uid: String,
-    /// Generation of that Kyma at the time.
+    /// Generation of that Kyma at the time of the request.
     pub kyma_generation: i64,
 }
 
 impl DeletionOrder {
-    /// The annotations that carry the order.
+    /// Returns the annotations of the request.
     pub fn to_annotations(&self) -> BTreeMap<String, String> {
         BTreeMap::from([
             (annotations::DELETION_REASON.to_owned(), self.reason.as_str().to_owned()),
@@ -55,7 +56,7 @@ impl DeletionOrder {
         ])
     }
 
-    /// Reads an order. One that is incomplete or unreadable is none.
+    /// Reads a deletion request. Returns `None` if it is incomplete or invalid.
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
         let word = annotations.get(annotations::DELETION_REASON)?;
         Some(Self {

@@ -1,4 +1,4 @@
-//! A component of any kind, reduced to what kyma-operator decides by.
+//! A component of any kind, reduced to the fields that kyma-operator reads.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{DynamicObject, GroupVersionKind};
@@ -8,12 +8,12 @@ use crate::{State, annotations, condition::types, labels};
 
 use super::{DeletionOrder, DeletionPolicy};
 
-/// What is kept of a component when it arrives from a watch: identity, labels of the contract, and its report.
+/// The fields of a component that kyma-operator reads: identity, labels of the contract, and status.
 ///
-/// The status comes from reconcilers of other teams, so what has the wrong type counts as not reported.
+/// The status comes from reconcilers of other teams, so fields of a wrong type count as absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComponentView {
-    /// Kind, as the object itself says; empty parts where it does not.
+    /// Kind in the object itself; empty parts if it has none.
     pub gvk: GroupVersionKind,
     /// Namespace.
     pub namespace: String,
@@ -21,13 +21,13 @@ pub struct ComponentView {
     pub name: String,
     /// Uid; empty if the object was never stored.
     pub uid: String,
-    /// resourceVersion, for guarded writes.
+    /// resourceVersion, for conditional writes.
     pub resource_version: Option<String>,
     /// Generation of the spec.
     pub generation: i64,
-    /// When its deletion was asked for.
+    /// Time of its deletion.
     pub deletion_timestamp: Option<Time>,
-    /// When it was created; `NoReconciler` counts from here.
+    /// Creation time; the deadline of `NoReconciler` begins here.
     pub creation_timestamp: Option<Time>,
     /// Finalizers.
     pub finalizers: Vec<String>,
@@ -37,19 +37,19 @@ pub struct ComponentView {
     pub module: Option<String>,
     /// Value of the label `channel`.
     pub channel: Option<String>,
-    /// `spec.module.version`: what was asked for.
+    /// `spec.module.version`: the requested version.
     pub wanted_version: Option<String>,
-    /// `spec.deletionPolicy`; Orphan where it is absent or unknown.
+    /// `spec.deletionPolicy`; Orphan if absent or unknown.
     pub deletion_policy: DeletionPolicy,
-    /// The order to delete that it carries.
+    /// The deletion request in its annotations.
     pub deletion_order: Option<DeletionOrder>,
-    /// Hash of what was last applied.
+    /// Hash of the last apply.
     pub applied: Option<String>,
     /// `status.observedGeneration`.
     pub observed_generation: Option<i64>,
-    /// `status.state`; `None` where absent or no state of Kyma's.
+    /// `status.state`; `None` if absent or not a state of Kyma.
     pub state: Option<State>,
-    /// `status.version`: what runs.
+    /// `status.version`: the running version.
     pub version: Option<String>,
     /// The condition Ready.
     pub ready: Option<ReadyView>,
@@ -60,11 +60,11 @@ pub struct ComponentView {
 pub struct ReadyView {
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Reason; the reconciler's own word.
+    /// Reason, as the reconciler defines it.
     pub reason: String,
-    /// For people.
+    /// Message.
     pub message: String,
-    /// The generation that it was found for.
+    /// Generation that the condition applies to.
     pub observed_generation: Option<i64>,
 }
 
@@ -106,12 +106,12 @@ impl ComponentView {
         }
     }
 
-    /// Whether its reconciler has seen the current spec.
+    /// Reports whether its reconciler has observed the current spec.
     pub fn is_observed(&self) -> bool {
         self.observed_generation.is_some_and(|observed| observed >= self.generation)
     }
 
-    /// Whether its deletion was asked for.
+    /// Reports whether it has a deletionTimestamp.
     pub fn is_deleting(&self) -> bool {
         self.deletion_timestamp.is_some()
     }

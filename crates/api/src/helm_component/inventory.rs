@@ -1,4 +1,4 @@
-//! What a HelmComponent has on its target: the form in which its status holds it.
+//! The inventory of a HelmComponent as its status stores it.
 
 use std::collections::BTreeSet;
 
@@ -50,8 +50,8 @@ pub struct InventoryItem {
 }
 
 impl InventoryGroup {
-    /// The same objects by kind and namespace. Entries of one group have to stand beside each other, or it is there more
-    /// than once.
+    /// Groups objects by kind and namespace. Entries of one group have to be adjacent, or the result has duplicate
+    /// groups.
     pub fn of(entries: impl IntoIterator<Item = InventoryEntry>) -> Vec<Self> {
         let mut groups: Vec<Self> = vec![];
         for entry in entries {
@@ -90,12 +90,12 @@ impl InventoryGroup {
 }
 
 impl HelmComponentStatus {
-    /// Every object on the target that belongs to the component, in whichever form the status holds it. Where it holds
-    /// both plain forms, the earlier one is what somebody else wrote before. Beside a packed record a plain one is of a
-    /// version that does not know packed ones: it counts for what it names, and the packed one for all else.
+    /// Returns every object on the target that belongs to the component, from any form in the status. If both plain
+    /// forms exist, `objects` takes precedence over the older `inventory`. A plain form beside a packed one comes
+    /// from a version that cannot read packed ones: it takes precedence for the objects that it names.
     ///
     /// # Errors
-    /// The packed record cannot be read. What belongs to the component is not known then; it is not nothing.
+    /// If the packed inventory cannot be read. The objects are then unknown, not absent.
     pub fn entries(&self) -> Result<Vec<InventoryEntry>, PackedError> {
         let plain: Vec<InventoryEntry> = match &self.objects {
             Some(groups) => groups.iter().flat_map(InventoryGroup::entries).collect(),
@@ -110,13 +110,13 @@ impl HelmComponentStatus {
         Ok(entries)
     }
 
-    /// Whether it says what belongs to the component, be it nothing.
+    /// Reports whether the status has an inventory, even an empty one.
     pub fn has_entries(&self) -> bool {
         self.inventory.is_some() || self.objects.is_some() || self.packed_objects.is_some()
     }
 }
 
-/// Which object it is, whatever the version of its API.
+/// Returns the identity of an object, independent of its API version.
 fn place(entry: &InventoryEntry) -> (&str, &str, Option<&str>, &str) {
     (&entry.group, &entry.kind, entry.namespace.as_deref(), &entry.name)
 }

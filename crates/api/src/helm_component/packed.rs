@@ -1,4 +1,4 @@
-//! The record of a component's objects where it is too large to stand in a status as it is.
+//! Compressed form of an inventory that is too large for the status.
 
 use std::io::{self, Read as _, Write as _};
 
@@ -11,27 +11,27 @@ use thiserror::Error;
 
 use super::InventoryGroup;
 
-/// Bytes of a packed record that is read at most: etcd takes less for a whole object.
+/// Maximum size of a packed inventory in bytes: etcd accepts less for a whole object.
 const PACKED: usize = 2 << 20;
-/// Bytes of a record without its compression at most.
+/// Maximum size of an unpacked inventory in bytes.
 const PLAIN: u64 = 16 << 20;
 
-/// Why a packed record cannot be read. Nothing of it is in a message.
+/// Reason why a packed inventory cannot be read. Messages contain nothing of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PackedError {
-    /// Larger than a record may be, packed or unpacked.
+    /// Too large, packed or unpacked.
     #[error("status.packedObjects is larger than {limit} bytes")]
     TooLarge {
         /// The limit.
         limit: u64,
     },
-    /// Its text is not base64.
+    /// Not base64.
     #[error("status.packedObjects is not base64")]
     Base64,
-    /// It is not what gzip makes, or not all of it.
+    /// Not gzip, or incomplete.
     #[error("status.packedObjects cannot be decompressed")]
     Gzip,
-    /// It is not the JSON of groups.
+    /// Not the JSON of an inventory.
     #[error("status.packedObjects is not a list of objects in JSON (line {line}, column {column})")]
     Json {
         /// Line, from 1.
@@ -42,22 +42,22 @@ pub enum PackedError {
 }
 
 impl InventoryGroup {
-    /// The groups as `status.packedObjects` holds them: JSON, compressed by gzip, in base64, as Helm stores its releases.
-    /// The same groups give the same text.
+    /// Returns `status.packedObjects`: JSON, compressed by gzip, in base64, as Helm stores releases. Equal groups
+    /// give equal text.
     ///
     /// # Errors
-    /// None in practice: memory takes everything.
+    /// None in practice: writing to memory does not fail.
     pub fn pack(groups: &[Self]) -> io::Result<String> {
-        // Without name and time: the header is the same each time.
+        // No name and time, so that the header is constant.
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
         gzip.write_all(&serde_json::to_vec(groups)?)?;
         Ok(BASE64_STANDARD.encode(gzip.finish()?))
     }
 
-    /// Reads what [`pack`](Self::pack) wrote.
+    /// Reads the result of [`pack`](Self::pack).
     ///
     /// # Errors
-    /// Somebody changed it, or it claims to be larger than any record gets.
+    /// If the text was changed, or its unpacked size exceeds the limit.
     pub fn unpack(text: &str) -> Result<Vec<Self>, PackedError> {
         if text.len() > PACKED {
             return Err(PackedError::TooLarge { limit: PACKED as u64 });
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::InventoryItem;
 
-    /// As many ConfigMaps of one namespace, with uids and hashes in which there is no order.
+    /// Returns this many ConfigMaps of one namespace, with random uids and hashes.
     fn groups(objects: usize) -> Vec<InventoryGroup> {
         let item = |number: usize| {
             let chance = hex::encode(Sha256::digest(number.to_le_bytes()));

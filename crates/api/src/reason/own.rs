@@ -1,13 +1,13 @@
-//! Reasons that only one reconciler gives.
+//! Reasons of single reconcilers.
 
 use super::{ErrorClass, Reason};
 
-/// Fewest and most characters of a reason, as conditions and alerts take it.
+/// Minimum and maximum length of a reason in conditions and alerts.
 const LENGTH: (usize, usize) = (3, 41);
 
-/// A reason that is not in the common list: another team's, for what only its kind of component knows.
+/// A reason beside the common list, which another team defines for its component kind.
 ///
-/// Made by [`Reason::own`], and used like any other.
+/// Created by [`Reason::own`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnReason {
     pub(super) word: &'static str,

@@ -1,39 +1,39 @@
-//! The table of reasons. Each has a page of the same name in the runbook.
+//! The table of reasons. The runbook has a page for each.
 
 use super::{ErrorClass, OwnReason};
 
 macro_rules! reasons {
     ($( $(#[$section:meta])* $name:ident $(: $class:ident)? => $summary:literal; )+) => {
-        /// One stable word for a cause, the same in condition, event and metric.
+        /// The stable reason of a state, the same in condition, event and metric.
         ///
-        /// Words are API: alerts and tools match them. They are added, never renamed.
+        /// Reasons are API: alerts and tools match them. They are added, never renamed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Reason {
             $( #[doc = $summary] $name, )+
-            /// One that only a certain reconciler gives; see [`Reason::own`].
+            /// A reason of a single reconciler; see [`Reason::own`].
             Own(OwnReason),
         }
 
         impl Reason {
             const ALL: &'static [Self] = &[ $( Self::$name, )+ ];
 
-            /// Every common reason, grouped by subject.
+            /// Returns every common reason, grouped by subject.
             pub const fn all() -> &'static [Self] {
                 Self::ALL
             }
 
-            /// The word itself.
+            /// Returns the reason as in conditions.
             pub const fn as_str(self) -> &'static str {
                 match self { $( Self::$name => stringify!($name), )+ Self::Own(own) => own.word }
             }
 
-            /// One line for people: what it means and what to do.
+            /// Returns one line: the meaning and what to do.
             pub const fn summary(self) -> &'static str {
                 match self { $( Self::$name => $summary, )+ Self::Own(own) => own.summary }
             }
 
-            /// What to do about it, or `None` where nothing is wrong.
+            /// Returns how to handle the failure, or `None` without a failure.
             pub const fn class(self) -> Option<ErrorClass> {
                 match self {
                     $( Self::$name => reasons!(@class $($class)?), )+
@@ -41,7 +41,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// Reads a word from a stored condition; a word of another system is `None`.
+            /// Reads a reason from a stored condition; `None` for one of another system.
             pub fn from_word(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|reason| reason.as_str() == word)
             }
@@ -52,7 +52,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    // Nothing is wrong.
+    // No failure.
     Ready => "Everything is as wished.";
     Succeeded => "This step is done for the current generation.";
     Progressing => "Work is under way or an object is not ready yet; wait, or look at the objects that the message names.";
@@ -69,14 +69,14 @@ reasons! {
     CatalogSynced => "The target holds the catalogue that this Kyma may see.";
     ClusterGone => "The access Secret is gone for good and the Kyma is being deleted; what was on the cluster is left alone.";
 
-    // A Kyma's birth and end, in the words of Kyma Lifecycle Manager.
+    // Creation and deletion of a Kyma, in the words of Kyma Lifecycle Manager.
     RemoteInstallation => "The target got a Kyma of its own, in which its users choose modules.";
     SetKcpKymaStateDeleting => "The deletion of the Kyma has begun; its status says what it waits for.";
     DeleteManifests => "The deletion of the Kyma goes on: its components have their orders.";
     DeleteSkrKyma => "The deletion of the Kyma goes on: the target's own Kyma is gone, and what else was ours there.";
     DropKymaFinalizer => "The deletion of the Kyma is done: our finalizer is off.";
 
-    // The way to the target.
+    // Connection to the target.
     AwaitingAccess: Blocked => "No access Secret for the target yet; create it and work starts by itself.";
     AccessAmbiguous: Blocked => "More than one access Secret carries this Kyma's name; name one in kubeconfigSecretRef or delete the others.";
     AccessInvalid: Invalid => "The access Secret holds no usable kubeconfig; put in one with https server, inline CA and inline credentials.";
@@ -96,12 +96,12 @@ reasons! {
     TargetIsHub: Blocked => "The access Secret leads back to the hub; use another cluster, or --local-kyma or single-cluster mode if that is meant.";
     StampMismatch: Blocked => "The target was last managed by another hub or a later state of this one; confirm with kymactl target adopt.";
 
-    // What people stopped.
+    // Stopped by users.
     Paused: Blocked => "A Pause holds for the object; it goes on when the Pause that the message names is deleted or ends.";
     DeletionUnconfirmed: Blocked => "An object with ownerReferences was deleted, maybe by the garbage collector, so nothing is removed from the target; confirm the deletion as the message says.";
     MassDeletion: Blocked => "Deletions on too many targets within ten minutes were stopped; find out why, and delete the Pause that the message names if they are meant.";
 
-    // The hub itself.
+    // The hub.
     HubUnavailable: Transient => "The hub's apiserver didn't answer as it should; work goes on when it does.";
     HubForbidden: Blocked => "This operator's role on the hub doesn't allow a call; install the role of its own version.";
     HubRefused: Invalid => "The hub's apiserver refuses an object as invalid; correct the field that the message names.";
@@ -112,7 +112,7 @@ reasons! {
     ServiceAccountMissing: Invalid => "The component names no ServiceAccount to act as on its target, and helm-component demands one; set spec.serviceAccountName.";
     Internal: Transient => "A fault of the operator itself; please report it with its log.";
 
-    // What the user chose, and what the catalogue offers.
+    // The user's selection and the catalogue.
     ModuleReleaseMetaMissing: Blocked => "No ModuleReleaseMeta has the module's name; correct the name or publish the module. What is installed stays.";
     ModuleTemplateMissing: Blocked => "No ModuleTemplate for the wanted version exists; publish it. What is installed stays.";
     ModuleTemplateChanged: Blocked => "A ModuleTemplate was deleted and created again with other content than its version was installed with; give it its former content and publish a new version. What runs stays.";
@@ -130,7 +130,7 @@ reasons! {
     TooManyModules: Invalid => "The Kyma lists more modules than allowed; remove some.";
     NotYetSupported: Invalid => "The object uses a field that this version accepts but doesn't act on yet; remove it or wait for the version that does.";
 
-    // Secrets of the hub whose content targets get.
+    // Secrets of the hub that are copied to targets.
     CopiedSecretMissing: Invalid => "The hub has no Secret of the name that is to be copied to the target; create it. What the target has stays.";
     CopyNotAllowed: Invalid => "A Secret of the hub isn't allowed to be copied to targets; label it as the message says, if that is meant.";
     CopyRefused: Invalid => "A Secret of the hub is never copied to targets: it leads to one of them, or isn't of a type that may be; take another one.";
@@ -149,7 +149,7 @@ reasons! {
     CrdConflict: Blocked => "A CRD of this name exists and isn't ours, or is newer; it is left as it is.";
     ComponentFailed: Blocked => "The component reports an error; look at its Ready condition.";
 
-    // Where the module's content comes from.
+    // Source of the module's content.
     SourceNotFound: Transient => "The registry has no such artefact; check name and version, or publish it.";
     SourceUnauthorized: Transient => "The registry refuses access; check the pull secret.";
     SourceUnreachable: Transient => "The registry can't be reached or answers with errors; check its address and the network.";
@@ -161,7 +161,7 @@ reasons! {
     VerificationInvalid: Invalid => "Signatures can't be verified: the keys are none or missing, or such content carries no signature; correct source.verify.";
     SourceTooLarge: Transient => "The artefact is larger than allowed; split the module.";
 
-    // From content to objects.
+    // Rendering.
     RenderFailed: Invalid => "The chart doesn't render; the message has the template's own error.";
     ValuesInvalid: Invalid => "The values are too large, can't be merged, or break the chart's schema; correct the keys that the message names.";
     PatchInvalid: Invalid => "A patch is none, or doesn't fit an object that it selects; correct the one that the message names. What runs stays.";
@@ -172,7 +172,7 @@ reasons! {
     InventoryTooLarge: Invalid => "The component has more objects than its status can hold; split it into several components.";
     ManifestInvalid: Invalid => "The manifest isn't a list of Kubernetes objects; correct the document that the message names.";
 
-    // From objects to the target.
+    // Applying objects to the target.
     ApplyRefused: Blocked => "The target refuses a request or an object; correct the field that the message names. It is tried again after 5 s to 10 min.";
     ReleaseRecordInvalid: Blocked => "Helm's record of the release that is to be taken over can't be read, and nothing is changed; repair or delete the Secret that the message names.";
     ApplyConflict: Transient => "Somebody else changed the object meanwhile; it is tried again.";

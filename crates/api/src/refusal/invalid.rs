@@ -1,4 +1,4 @@
-//! What is wrong with an object, from an answer that refuses it. Pure.
+//! Reads the problems of a refused object from the answer. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use kube::core::Status;
 
 use super::Refusal;
 
-/// How many paths of one answer are kept, and how long each may be.
+/// Maximum number of paths of one answer, and their maximum length.
 const MAX_PATHS: usize = 10;
 const MAX_PATH: usize = 200;
 
-/// Words that API servers use for fields that cannot change.
+/// Phrases of API servers about fields that cannot change.
 const IMMUTABLE: &[&str] = &[
     "immutable",
     "may not be changed",
@@ -19,7 +19,7 @@ const IMMUTABLE: &[&str] = &[
     "updates to statefulset spec",
     "pod updates may not change",
     "field cannot be changed",
-    // Of a StorageClass.
+    // For a StorageClass.
     "updates to parameters are forbidden",
     "updates to provisioner are forbidden",
     "updates to reclaimPolicy are forbidden",
@@ -31,11 +31,11 @@ const ALLOCATED: &str = "already allocated";
 /// Messages before the duplicate key of a list.
 const DUPLICATE_KEY: &str = "duplicate entries for key ";
 
-/// What refuses an object as it is: that fields cannot change, or anything else. With a part of both it is the latter: a
-/// new object would be refused as well.
+/// Returns whether only immutable fields are the reason, or anything else. A mix counts as the latter: a recreated
+/// object would be refused as well.
 pub(super) fn invalid(status: &Status) -> Refusal {
     let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
-    // Sorted: of custom resources each answer names them in another order.
+    // Sorted: for custom resources their order differs between answers.
     let paths = |with_reason: bool| -> Vec<String> {
         let named = causes.iter().filter(|cause| is_path(&cause.field));
         let paths: BTreeSet<String> = named
@@ -51,18 +51,18 @@ pub(super) fn invalid(status: &Status) -> Refusal {
             .collect();
         paths.into_iter().take(MAX_PATHS).collect()
     };
-    // An answer without causes may quote values anywhere, so nothing of its text is kept.
+    // Without causes the text may quote values anywhere, so none of it is kept.
     let all = !causes.is_empty() && causes.iter().all(|cause| is_immutable(&cause.message));
     if all { Refusal::Immutable(paths(false)) } else { Refusal::Invalid(paths(true)) }
 }
 
-/// Whether a cause says that a field cannot change. Only its own words count: the value that it quotes may hold any.
+/// Reports whether a cause is about an immutable field. The quoted value is skipped: it may contain any text.
 fn is_immutable(message: &str) -> bool {
     IMMUTABLE.iter().any(|words| detail(message).contains(words))
 }
 
-/// What follows the value in a cause of one of the types that fields which cannot change have.
-/// Source: `ErrorBody` in `staging/src/k8s.io/apimachinery/pkg/util/validation/field/errors.go` of Kubernetes.
+/// Returns the text after the value in a cause of the types that immutable fields have. Source: `ErrorBody` in
+/// `staging/src/k8s.io/apimachinery/pkg/util/validation/field/errors.go` of Kubernetes.
 fn detail(message: &str) -> &str {
     if let Some(detail) = message.strip_prefix("Forbidden: ") {
         return detail;
@@ -71,12 +71,12 @@ fn detail(message: &str) -> &str {
     if let Some(text) = rest.strip_prefix('"') {
         return after_quoted(text);
     }
-    // A value that is no text is JSON, or left out.
+    // A value that is no text is JSON, or omitted.
     let detail = rest.rsplit_once(": ").map_or(rest, |(_, detail)| detail);
     if detail.contains('"') { "" } else { detail }
 }
 
-/// What follows a text that ends with the first quotation mark that is not escaped.
+/// Returns the text after the first unescaped quotation mark.
 fn after_quoted(text: &str) -> &str {
     let mut escaped = false;
     let end = text.find(|c: char| {
@@ -87,7 +87,7 @@ fn after_quoted(text: &str) -> &str {
     end.and_then(|end| text.get(end..)?.strip_prefix("\": ")).unwrap_or_default()
 }
 
-/// The paths in answers to requests that do not decode: `unknown field "spec.x"`, `.spec.x: ...`.
+/// Returns the paths in answers to requests that cannot be decoded: `unknown field "spec.x"`, `.spec.x: ...`.
 pub(super) fn unknown_fields(text: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for kind in ["unknown field", "duplicate field"] {
@@ -124,7 +124,7 @@ fn decoded_path(text: &str) -> Option<String> {
     is_path(path).then(|| path.to_owned())
 }
 
-/// Only what looks like a path or a word is quoted from an answer.
+/// Reports whether a text looks like a path or a word; only such text of an answer is quoted.
 pub(super) fn is_path(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/[]()=$~*,".contains(c);
     !text.is_empty() && text.len() <= MAX_PATH && text.chars().all(allowed)

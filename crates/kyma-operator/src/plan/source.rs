@@ -27,7 +27,8 @@ pub(crate) fn lay_over_component(below: &mut Map<String, Value>, above: &Map<Str
 /// Merges the source in the spec over the default. Content of another kind, or a chart with its own address, replaces
 /// the default's content.
 ///
-/// # Errors If the spec names no content and there is no default.
+/// # Errors
+/// If the spec names no content and there is no default.
 pub(super) fn complete(
     spec: &mut Map<String, Value>,
     default: impl FnOnce() -> Result<Value, ModuleProblem>,

@@ -97,7 +97,8 @@ struct Assignment {
 impl Assignment {
     /// Returns the patch.
     ///
-    /// # Errors If the module is mandatory or being deleted, the channel or version is malformed, or the version has
+    /// # Errors
+    /// If the module is mandatory or being deleted, the channel or version is malformed, or the version has
     /// no ModuleTemplate.
     fn plan(
         release: &ModuleReleaseMeta,
