@@ -1,4 +1,4 @@
-//! Measurements on real control planes. Each prints a table, and writes it as JSON where asked to.
+//! Benchmarks on real control planes. Each prints a table and optionally writes it as JSON.
 
 mod catalogue;
 mod current;
@@ -28,7 +28,7 @@ pub use react::react;
 pub use releases::{releases, upgrade};
 pub use sequences::sequences;
 
-/// What one bench found.
+/// Result of a benchmark.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     bench: &'static str,
@@ -36,7 +36,7 @@ pub struct Outcome {
     rows: Vec<Row>,
 }
 
-/// One figure, beside a peer's and a goal where there are such.
+/// A measured value, with a peer's value and a goal if there are any.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
@@ -49,23 +49,23 @@ struct Row {
 }
 
 impl Row {
-    /// A figure that shall be at most `goal`.
+    /// Returns a row whose value should be at most `goal`.
     fn at_most(name: impl Into<String>, value: f64, unit: &'static str, goal: f64) -> Self {
         Self { goal: Some(goal), ok: Some(value <= goal), ..Self::plain(name, value, unit) }
     }
 
-    /// A figure that shall be at least `goal`.
+    /// Returns a row whose value should be at least `goal`.
     fn at_least(name: impl Into<String>, value: f64, unit: &'static str, goal: f64) -> Self {
         Self { goal: Some(goal), ok: Some(value >= goal), ..Self::plain(name, value, unit) }
     }
 
-    /// A figure beside the peer's, which it shall undercut.
+    /// Returns a row whose value should be below the peer's.
     fn beside(name: impl Into<String>, value: f64, unit: &'static str, peer: f64) -> Self {
         let ratio = (value > 0.0).then_some(peer / value);
         Self { peer: Some(peer), ratio, ok: Some(value < peer), ..Self::plain(name, value, unit) }
     }
 
-    /// A figure by itself.
+    /// Returns a row without goal or peer.
     fn plain(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Self { name: name.into(), value, unit, peer: None, ratio: None, goal: None, ok: None }
     }
@@ -78,7 +78,7 @@ impl Outcome {
         Self { bench, setup, rows }
     }
 
-    /// The table for people.
+    /// Returns the result as a text table.
     pub fn table(&self) -> String {
         let mut text = format!("{}  {}\n\n", self.bench, self.setup);
         text.push_str(&format!(
@@ -101,10 +101,10 @@ impl Outcome {
         text
     }
 
-    /// Writes it as JSON.
+    /// Writes the result as JSON.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_vec_pretty(self)?;
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))

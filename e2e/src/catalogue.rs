@@ -1,4 +1,4 @@
-//! Publishing: content into the registry, ModuleTemplates and ModuleReleaseMetas onto the hub.
+//! Publishes modules: content to the registry, ModuleTemplates and ModuleReleaseMetas to the hub.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::landscape::{HUB_NAMESPACE, Landscape};
 
-/// Who writes the catalogue here.
+/// Field manager of the catalogue.
 const WRITER: &str = "demo";
 
-/// Our own modules, below `e2e/modules`.
+/// Returns the directory of a module below `e2e/modules`.
 pub fn module_directory(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("modules").join(path)
 }

@@ -1,4 +1,4 @@
-//! The main job, shown: from a push to a registry to running modules on two clusters, and back.
+//! The demo: from a push to a registry to running modules on two clusters, and back.
 
 mod screen;
 mod steps;
@@ -17,13 +17,13 @@ use screen::Screen;
 pub use steps::Story;
 use table::Table;
 
-/// For a person who has seen it and wants more.
+/// Commands that the demo suggests at its end.
 const NEXT: &str = "What to type next:
   cargo xtask demo --keep   the same, left running to look around
   cargo xtask up            the landscape in the background, to develop against
   cargo xtask test          every test";
 
-/// What a person asks of the demo.
+/// Options of the demo.
 #[derive(Debug, Default)]
 pub struct Request {
     /// Leave everything running at the end.
@@ -34,7 +34,7 @@ pub struct Request {
     pub directory: Option<PathBuf>,
 }
 
-/// What happened, in order.
+/// Results of the steps, in order.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     steps: Vec<StepReport>,
@@ -68,7 +68,7 @@ pub async fn run(request: Request) -> Result<()> {
     landscape.stop().await
 }
 
-/// The story, step by step.
+/// Runs all steps.
 async fn tell(request: &Request, screen: &Arc<Screen>, report: &mut Report) -> Result<Landscape> {
     let options =
         Options { targets: 2, directory: request.directory.clone(), audit: false, ..Options::default() };

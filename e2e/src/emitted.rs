@@ -1,4 +1,4 @@
-//! Everything that operators emit, to be searched.
+//! Collects all output of operators for a search.
 
 use anyhow::{Context, Result};
 use kube::api::{ApiResource, ListParams};
@@ -9,35 +9,35 @@ use testbed::Cluster;
 use crate::landscape::Landscape;
 use crate::snapshot;
 
-/// Where secrets belong: people put them there, or a module installs them there.
+/// Fields in which secrets are expected: users or modules put them there.
 const HOLDERS: [(&str, &str, &str); 9] = [
     ("", "Secret", "/data"),
     ("batch", "Job", "/spec/template"),
     ("component.kyma-project.io", "HelmComponent", "/spec"),
     ("operator.kyma-project.io", "Kyma", "/spec/modules"),
-    // From which a Kyma that vanished from its target is made anew.
+    // The record from which a deleted Kyma of a target is recreated.
     ("operator.kyma-project.io", "Kyma", "/status/selection"),
-    // Default custom resources, and what components are made of.
+    // Default custom resources and the templates of components.
     ("operator.kyma-project.io", "ModuleTemplate", "/spec/data"),
     ("operator.kyma-project.io", "ModuleTemplate", "/spec/defaultCR"),
     ("operator.kyma-project.io", "ModuleTemplate", "/spec/component/spec"),
     ("demo.kyma-project.io", "Greeting", "/spec"),
 ];
 
-/// One thing that was emitted.
+/// One output.
 pub struct Output {
-    /// Which it is, for people.
+    /// Name of the output for messages.
     pub place: String,
-    /// What it is one of, such as `log of kyma-operator`.
+    /// Kind of the output, such as `log of kyma-operator`.
     pub kind: String,
-    /// What is said.
+    /// Text of the output.
     pub text: String,
 }
 
-/// Logs, metrics, and all that is stored on the hub and these targets.
+/// Returns logs, metrics, and all objects on the hub and these targets.
 ///
 /// # Errors
-/// A log cannot be read, or somebody does not answer.
+/// If a log cannot be read or a server does not answer.
 pub async fn everywhere(landscape: &Landscape, targets: &[&Cluster]) -> Result<Vec<Output>> {
     let mut all = Vec::new();
     for operator in landscape.operators() {
@@ -58,7 +58,7 @@ pub async fn everywhere(landscape: &Landscape, targets: &[&Cluster]) -> Result<V
     Ok(all)
 }
 
-/// Events whole; of everything else all that is not a secret's own place.
+/// Returns whole Events, and all other objects without the expected fields of secrets.
 async fn stored(cluster: &Cluster) -> Result<Vec<Output>> {
     let client = cluster.client()?;
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;

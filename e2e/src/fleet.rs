@@ -1,4 +1,4 @@
-//! A small fleet of our own modules, for demo and benches: two Kymas, three modules each.
+//! A small fleet for demo and benchmarks: two Kymas with three modules each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use testbed::Cluster;
 use crate::landscape::{HUB_NAMESPACE, Landscape};
 use crate::{catalogue, wait};
 
-/// The Kymas, one for each target.
+/// Names of the Kymas, one for each target.
 pub const KYMAS: [&str; 2] = ["harbour-town", "lake-village"];
-/// Modules, with the version that the channel has first.
+/// Modules with the first version of their channel.
 const MODULES: [(&str, &str); 3] = [("greeting", "1.0.0"), ("harbour", "2.0.0"), (LANTERN, "1.0.0")];
 /// The module that is upgraded, edited and disabled.
 pub const LANTERN: &str = "lantern";
 
-/// The fleet on its landscape.
+/// The fleet in its landscape.
 pub struct Fleet<'a> {
     landscape: &'a Landscape,
     hub: Client,

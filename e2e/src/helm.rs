@@ -1,4 +1,4 @@
-//! The `helm` program: peer of benches, judge of tests.
+//! The `helm` program: reference for benchmarks and tests.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use tokio::process::Command;
 
 use crate::inputs::charts::Chart;
 
-/// Longest that helm may wait for a chart.
+/// Timeout of helm for a chart.
 const PATIENCE: &str = "60s";
-/// What helm says after the reason of a failure.
+/// Text that helm prints after the reason of a failure.
 const HINT: &str = "Use --debug flag";
 
-/// `helm` against one target.
+/// Runs `helm` against one target.
 pub struct Helm {
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -24,7 +24,7 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// Keeps its files below `home`.
+    /// Creates a runner whose files are below `home`.
     pub fn new(target: &Cluster, home: &Path) -> Result<Self> {
         std::fs::create_dir_all(home)?;
         let kubeconfig = home.join("target.kubeconfig");
@@ -32,7 +32,7 @@ impl Helm {
         Ok(Self { program: Program::Helm.path()?, kubeconfig, home: home.to_owned() })
     }
 
-    /// `helm install --wait --no-hooks`, and how long it took.
+    /// Runs `helm install --wait --no-hooks` and returns its duration.
     pub async fn install(&self, chart: &Chart, namespace: &str) -> Result<Duration> {
         let values = self.values(chart)?;
         let start = Instant::now();
@@ -54,7 +54,7 @@ impl Helm {
         Ok(start.elapsed())
     }
 
-    /// `helm install` under this release name, waiting for nothing.
+    /// Runs `helm install` with this release name, without waiting.
     pub async fn install_as(&self, chart: &Chart, release: &str, namespace: &str) -> Result<()> {
         let words = ["install", release, "--namespace", namespace, "--no-hooks"];
         let mut words: Vec<OsString> = words.map(OsString::from).into();
@@ -81,7 +81,7 @@ impl Helm {
         Ok((!output.status.success()).then_some(said))
     }
 
-    /// `helm uninstall --no-hooks`, not waiting: it would wait for what the chart says to keep, too.
+    /// Runs `helm uninstall --no-hooks` without waiting: it would also wait for objects that the chart keeps.
     pub async fn uninstall(&self, namespace: &str) -> Result<()> {
         let words = ["uninstall", "bench", "--namespace", namespace, "--no-hooks", "--ignore-not-found"];
         self.run(words.map(AsRef::as_ref)).await
@@ -100,7 +100,7 @@ impl Helm {
         Ok(repository)
     }
 
-    /// `helm template` with the CRDs and without hooks, for a cluster of this version that serves these APIs.
+    /// Runs `helm template` with CRDs and without hooks, for a cluster of this version with these APIs.
     pub async fn template(
         &self,
         chart: &Chart,
@@ -121,7 +121,7 @@ impl Helm {
     fn values(&self, chart: &Chart) -> Result<PathBuf> {
         let path = self.home.join(format!("{}.values.json", chart.name));
         let values = serde_json::to_vec(&chart.values)?;
-        // Another run may be reading it: what is right is not written once more.
+        // Another run may be reading the file: an unchanged one is not written.
         if std::fs::read(&path).ok().as_ref() != Some(&values) {
             std::fs::write(&path, values)?;
         }
@@ -150,7 +150,7 @@ impl Helm {
     }
 }
 
-/// The last line that says why.
+/// Returns the last line with a reason.
 fn reason(said: &str) -> Option<&str> {
     said.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with(HINT))
 }

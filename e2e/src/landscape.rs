@@ -28,24 +28,24 @@ pub use state::env_file;
 pub const HUB_NAMESPACE: &str = "kcp-system";
 /// Namespace of the user's Kyma and of the modules on a target.
 pub const TARGET_NAMESPACE: &str = "kyma-system";
-/// Where the ServiceAccount lives through which the hub reaches a target.
+/// Namespace of the ServiceAccount with which the hub accesses a target.
 const ACCESS_NAMESPACE: &str = "hub-access";
-/// That ServiceAccount.
+/// Name of that ServiceAccount.
 const ACCESS_ACCOUNT: &str = "hub";
 
-/// The user that the operators are on targets.
+/// User name of the operators on targets.
 pub const ACCESS_USER: &str = "system:serviceaccount:hub-access:hub";
 
-/// Time that an operator has to end by itself.
+/// Grace period for an operator to stop.
 const CLEAN_STOP: Duration = Duration::from_secs(10);
 
-/// Silence that counts as rest.
+/// Duration without requests that counts as idle.
 const REST: Duration = Duration::from_secs(2);
 
-/// Time that operators get to finish what they are at.
+/// Deadline for operators to become idle.
 const COMES_TO_REST: Duration = Duration::from_secs(90);
 
-/// How large the landscape is.
+/// Options of a landscape.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Number of targets.
@@ -68,13 +68,13 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
 }
 
-/// Whether an operator of the landscape sent it.
+/// Reports whether an operator of the landscape sent the request.
 pub fn is_of_an_operator(event: &AuditEvent) -> bool {
     let hub_account = format!("system:serviceaccount:{HUB_NAMESPACE}:");
     event.user.starts_with(&hub_account) || event.user == ACCESS_USER
 }
 
-/// Whether an operator of the landscape asked for something, routine apart.
+/// Reports whether an operator of the landscape sent a request that is not routine.
 pub fn asks(event: &AuditEvent) -> bool {
     is_of_an_operator(event) && !event.is_routine()
 }

@@ -1,4 +1,4 @@
-//! The operators as they are deployed, at work on real control planes.
+//! End-to-end tests and benchmarks of the deployed operators on real control planes.
 
 pub mod bench;
 pub mod catalogue;

@@ -1,7 +1,7 @@
-//! Targets beside each other, of which some are bad: what that costs the others, and the operator.
+//! Effect of unhealthy targets on healthy ones and on the operator.
 //!
-//! All of them lead to one kube-apiserver: to an operator each access Secret is a target of its own, with connections, a
-//! budget and a breaker of its own. Before a target that may be bad stands something that can misbehave.
+//! All targets lead to one kube-apiserver: for an operator each access Secret is a separate target, with its own
+//! connections, budget and circuit breaker. Targets that may be unhealthy have a proxy with faults.
 
 mod held;
 
@@ -24,27 +24,27 @@ use crate::net::{Door, Shelf};
 
 pub use held::Held;
 
-/// The operator whose targets these are.
+/// The tested operator.
 pub const OPERATOR: &str = "helm-component";
 /// Label of the components and Secrets of one round.
 const ROUND: &str = "neighbourhood.example.org/round";
-/// Writes at the same time.
+/// Maximum number of concurrent writes.
 const IN_FLIGHT: usize = 8;
-/// How long all of a round may take.
+/// Timeout of a round.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// How a target is bad.
+/// Fault of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It takes connections and requests, and answers nothing.
+    /// Accepts connections and requests but does not answer.
     Silent,
     /// It refuses connections.
     Refusing,
-    /// Each answer takes ten seconds: long, and shorter than any deadline.
+    /// Answers after ten seconds: long, but within every deadline.
     Slow,
-    /// Each answer is without end.
+    /// Never ends an answer.
     Oversized,
-    /// Each answer is a server error.
+    /// Answers with a server error.
     Failing,
 }
 
@@ -52,7 +52,7 @@ impl Fault {
     const ALL: [Self; 5] = [Self::Silent, Self::Refusing, Self::Slow, Self::Oversized, Self::Failing];
 }
 
-/// What stands before a target that may be bad.
+/// Proxy of a target that may be unhealthy.
 enum Front {
     Scripted(Box<Scripted>, Box<Answer>),
     Door(Door),
@@ -65,20 +65,20 @@ struct Neighbour {
     front: Option<Front>,
 }
 
-/// Times from the wish to Ready of the targets that are never bad, and what the operator held at most meanwhile.
+/// Times from request to Ready on healthy targets, and the operator's peak resources.
 #[derive(Debug)]
 pub struct Round {
-    /// Until a new component is Ready.
+    /// Until new components were Ready.
     pub installed: Vec<Duration>,
-    /// Until a change of its content is.
+    /// Until changes of their content were Ready.
     pub changed: Vec<Duration>,
-    /// What the operator held at most.
+    /// Peak resources of the operator.
     pub held: Held,
-    /// Why those that were bad are not Ready, by reason.
+    /// Number of unhealthy components by reason.
     pub bad: BTreeMap<String, usize>,
 }
 
-/// All of them, with an operator at work.
+/// All targets, with a running operator.
 pub struct Neighbourhood {
     landscape: Landscape,
     hub: Client,
@@ -178,7 +178,7 @@ impl Neighbourhood {
         Ok(())
     }
 
-    /// Where content with this value is.
+    /// Returns the address of content with this value.
     fn content(&self, value: &str) -> String {
         let maps = ["a", "b", "c", "d", "e"].map(|name| {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}})
@@ -189,7 +189,7 @@ impl Neighbourhood {
         self.shelf.put(&format!("{value}.yaml"), format!("{}\n---\n{service}\n", maps.join("\n---\n")))
     }
 
-    /// Each target has an access Secret of this round, so that nothing is known of it.
+    /// Creates an access Secret of this round for each target, so that nothing is cached.
     async fn grant(&self, round: &str) -> Result<()> {
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         let secrets = &secrets;
@@ -206,7 +206,8 @@ impl Neighbourhood {
         Ok(())
     }
 
-    /// Gives when each component was asked for. Those that may be bad come first: they have the operator to themselves.
+    /// Creates the components and returns the times of the requests. Components on targets that may be unhealthy come
+    /// first, so that they have the operator to themselves.
     async fn install(&self, round: &str, url: &str) -> Result<BTreeMap<String, Instant>> {
         let components = &self.components();
         let asked = stream::iter(&self.all).map(|neighbour| async move {
@@ -243,7 +244,7 @@ impl Neighbourhood {
         asked.buffered(IN_FLIGHT).try_collect().await
     }
 
-    /// How long each component that is never bad took until this generation was Ready, from when it was asked for.
+    /// Returns the time from request to Ready in this generation, for each component on a healthy target.
     async fn until_ready(
         &self,
         round: &str,
@@ -278,7 +279,7 @@ impl Neighbourhood {
         wanted.iter().map(took).collect()
     }
 
-    /// What the components on bad targets say, by reason.
+    /// Returns the number of components on unhealthy targets by reason.
     async fn reasons(&self, round: &str) -> Result<BTreeMap<String, usize>> {
         let mut reasons = BTreeMap::new();
         for neighbour in self.all.iter().filter(|neighbour| neighbour.front.is_some()) {
@@ -316,7 +317,7 @@ impl Neighbourhood {
     }
 }
 
-/// What a target with this fault answers; one that refuses connections answers nothing.
+/// Returns the answer of a target with this fault; `None` if it refuses connections.
 fn answer(fault: Fault) -> Option<Answer> {
     match fault {
         Fault::Silent => Some(Answer::silence()),
@@ -327,7 +328,7 @@ fn answer(fault: Fault) -> Option<Answer> {
     }
 }
 
-/// Whether the spec as it is was reported Ready.
+/// Reports whether the current generation is Ready.
 fn is_ready(component: &HelmComponent) -> bool {
     let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
     let ready = condition::get(conditions.unwrap_or_default(), condition::types::READY);

@@ -1,4 +1,4 @@
-//! Things between an operator and what it reaches: a server of plain files, and a door that can be shut.
+//! Test servers: a server of plain files, and a TCP proxy that can be closed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -67,7 +67,7 @@ async fn serve(mut stream: TcpStream, files: Arc<Mutex<BTreeMap<String, String>>
     Ok(())
 }
 
-/// A TCP door at an address that stays: open it passes bytes on, shut it refuses connections.
+/// A TCP proxy with a fixed address: it forwards bytes while open and refuses connections while closed.
 pub struct Door {
     address: SocketAddr,
     upstream: String,
@@ -75,17 +75,17 @@ pub struct Door {
 }
 
 impl Door {
-    /// A shut door.
+    /// Creates a closed proxy.
     pub fn before(upstream: &str, address: SocketAddr) -> Self {
         Self { address, upstream: upstream.to_owned(), open: Mutex::default() }
     }
 
-    /// Its `HOST:PORT`, open or shut.
+    /// Returns its `HOST:PORT`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// The `HOST:PORT` that it leads to.
+    /// Returns the `HOST:PORT` of the upstream server.
     pub fn upstream(&self) -> &str {
         &self.upstream
     }
@@ -98,7 +98,7 @@ impl Door {
         let listener = TcpListener::bind(self.address).await?;
         let upstream = self.upstream.clone();
         let task = tokio::spawn(async move {
-            // Dropped with the task, so that a shut door also cuts what is under way.
+            // Dropped with the task, so that closing also cuts open connections.
             let mut passing = tokio::task::JoinSet::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 let upstream = upstream.clone();
@@ -112,7 +112,7 @@ impl Door {
         Ok(())
     }
 
-    /// Refuses connections and cuts those that are open.
+    /// Closes the proxy: refuses connections and cuts open ones.
     pub fn shut(&self) {
         if let Some(task) = self.open.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();

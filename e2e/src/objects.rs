@@ -1,6 +1,6 @@
-//! Objects of all our kinds, made up from their schemas: valid ones, such as lie on a limit, and such as lie beyond.
-//! Acto's way (Gu and others, SOSP 2023): an operator has to have an answer to everything that its API lets pass. So most
-//! of them keep to what the API demands in all places but one or two.
+//! Generates objects of all kinds from their schemas: valid ones, ones at a limit, and ones beyond a limit. As in
+//! Acto (Gu and others, SOSP 2023), an operator must handle every object that its API accepts, so most objects are
+//! valid except for one or two fields.
 
 mod agree;
 mod crowd;

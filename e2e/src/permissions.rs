@@ -1,5 +1,5 @@
-//! Whether roles grant what is used and nothing else: rules taken apart into single rights, and held against the
-//! requests of audit logs. Pure.
+//! Compares roles with used permissions: splits rules into single rights and compares them with the requests of audit
+//! logs. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use testbed::AuditEvent;
 pub struct Right {
     /// Name of the role that grants it.
     pub role: String,
-    /// Where it holds; none: everywhere.
+    /// Its namespace; `None` for all.
     pub namespace: Option<String>,
     /// The verb.
     pub verb: String,
@@ -20,11 +20,11 @@ pub struct Right {
     pub group: String,
     /// Resource in plural, with subresource.
     pub resource: String,
-    /// The only object that it is for; none: all.
+    /// The only object that it applies to; `None` for all.
     pub name: Option<String>,
 }
 
-/// One thing that somebody did and was allowed to do.
+/// A permitted request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
     /// The verb.
@@ -35,21 +35,21 @@ pub struct Use {
     pub resource: String,
     /// Namespace; empty for cluster-scoped.
     pub namespace: String,
-    /// Name of the object; empty where authorization knows none.
+    /// Name of the object; empty if authorization does not see it.
     pub name: String,
 }
 
-/// A right that is granted although no request of a log shows that it is needed.
+/// A right that is granted although no request in a log needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Exception {
-    /// The right in words, as [`Right`] displays itself.
+    /// The right as [`Right`] is displayed.
     pub right: &'static str,
-    /// Why it stays.
+    /// Reason why it is granted.
     pub why: &'static str,
 }
 
-/// The single rights of a role's rules. Paths outside of the resources are left out: Kubernetes opens those that we
-/// know of to everybody.
+/// Returns the single rights of a role's rules. Non-resource paths are left out: Kubernetes grants the known ones to
+/// all users.
 pub fn rights(role: &str, namespace: Option<&str>, rules: &[PolicyRule]) -> Vec<Right> {
     let mut all = Vec::new();
     for rule in rules {
@@ -77,9 +77,9 @@ pub fn rights(role: &str, namespace: Option<&str>, rules: &[PolicyRule]) -> Vec<
     all
 }
 
-/// What a request asked for; nothing if it was refused, was never answered, or was for no resource.
+/// Returns the permissions that a request needed; empty if it was refused, not answered, or for no resource.
 ///
-/// A server-side apply that makes an object is logged as `patch`, and asks to create it by its name besides.
+/// A server-side apply that creates an object is logged as `patch`, and also needs `create` on its name.
 pub fn uses(event: &AuditEvent) -> Vec<Use> {
     if matches!(event.code, 0 | 401 | 403) {
         return Vec::new();
@@ -98,14 +98,14 @@ pub fn uses(event: &AuditEvent) -> Vec<Use> {
         name: name.to_owned(),
     };
     match event.verb.as_str() {
-        // The name is in the body, which authorization does not read; that of an apply is in its path.
+        // Authorization does not read the name in a body, but that of an apply is in its path.
         "create" => vec![of("create", "")],
         "patch" if event.code == 201 => vec![of("patch", &event.name), of("create", &event.name)],
         verb => vec![of(verb, &event.name)],
     }
 }
 
-/// All that a request in another one's name asks of whoever sent it; what it does is the other one's to be allowed.
+/// Returns the impersonation permission that the sender needed; the impersonated user needs the others.
 fn impersonation(user: &str) -> Option<Use> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     Some(Use {
@@ -117,8 +117,8 @@ fn impersonation(user: &str) -> Option<Use> {
     })
 }
 
-/// What is wrong, in lines for people: rights that could go without anybody noticing, uses that no right allows, and
-/// exceptions that are none. Empty if each right is the only one that allows something that was done.
+/// Returns findings as lines: unneeded rights, uses that no right permits, and invalid exceptions. Empty if each
+/// right is the only one that permits some use.
 pub fn findings(rights: &[Right], uses: &BTreeSet<Use>, exceptions: &[Exception]) -> Vec<String> {
     let mut found = Vec::new();
     let mut needed = vec![false; rights.len()];
@@ -155,7 +155,7 @@ pub fn findings(rights: &[Right], uses: &BTreeSet<Use>, exceptions: &[Exception]
     found
 }
 
-/// Rights with which one gets more rights, or reads what is secret everywhere.
+/// Returns rights that can be used to gain more rights or to read all secrets.
 pub fn powers(rights: &[Right]) -> Vec<String> {
     let is_power = |right: &&Right| {
         let is_any = [&right.verb, &right.group, &right.resource].into_iter().any(|word| word == "*");

@@ -1,4 +1,4 @@
-//! What a removal leaves on a target, and that there is nothing else.
+//! Checks what a removal leaves on a target.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use testbed::until_or_why;
 use crate::landscape::TARGET_NAMESPACE;
 use crate::snapshot::{self, Difference, Key, Snapshot};
 
-/// Time that a target gets to be as before: its controllers collect what lost its owner.
+/// Deadline for garbage collection on the target.
 const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Waits until the target is as before but for what a removal leaves; returns that, but for roles that Kubernetes brought
@@ -47,7 +47,7 @@ async fn until_only(
         if !wrong.is_empty() {
             return Ok(Err(listed(&wrong)));
         }
-        // Sometimes it is there, sometimes not.
+        // May be present or absent.
         let came_back = |difference: &Difference| match difference {
             Difference::Added(key) => is_a_role(key) && is_back(key, &after) && !stays(key, &after),
             Difference::Removed(_) | Difference::Changed(..) => false,
@@ -82,7 +82,7 @@ pub async fn clear(target: &Client, before: &Snapshot) -> Result<()> {
 async fn delete(target: &Client, discovery: &Discovery, key: &Key) -> Result<()> {
     let mut kinds = discovery.groups().filter(|group| group.name() == key.group);
     let kind = kinds.find_map(|group| group.recommended_kind(&key.kind));
-    // Its CRD has gone, and it with that.
+    // Deleted with its CRD.
     let Some((resource, _)) = kind else { return Ok(()) };
     let api: Api<DynamicObject> = match &key.namespace {
         Some(namespace) => Api::namespaced_with(target.clone(), namespace, &resource),
@@ -90,7 +90,7 @@ async fn delete(target: &Client, discovery: &Discovery, key: &Key) -> Result<()>
     };
     match api.delete(&key.name, &DeleteParams::default()).await {
         Ok(_) => Ok(()),
-        // Gone meanwhile, or on its way with its namespace.
+        // Already deleted, or being deleted with its namespace.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405 | 409) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -108,20 +108,20 @@ pub async fn has_kyma(target: Client) -> Result<bool> {
     let kymas: Api<Kyma> = Api::namespaced(target, TARGET_NAMESPACE);
     match kymas.get_opt("default").await {
         Ok(found) => Ok(found.is_some()),
-        // Its CRD went with it.
+        // Deleted with its CRD.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Whether Kubernetes itself puts this object into every namespace.
+/// Reports whether Kubernetes creates this object in every namespace.
 pub fn is_in_every_namespace(key: &Key) -> bool {
     key.is("", "ServiceAccount") && key.name == "default"
         || key.is("", "ConfigMap") && key.name == "kube-root-ca.crt"
 }
 
-/// Namespaces with what Kubernetes puts into every one, claims with their volumes, CRDs that have objects, what its own
-/// annotation says to keep, and hooks that Helm too leaves.
+/// Reports whether an object may stay: namespaces with their default objects, claims with their volumes, CRDs with
+/// objects, objects that Helm's annotation keeps, and hooks that Helm leaves too.
 fn may_stay(key: &Key, after: &Snapshot) -> bool {
     match (key.group.as_str(), key.kind.as_str()) {
         ("", "Namespace" | "PersistentVolumeClaim" | "PersistentVolume") => true,
@@ -140,8 +140,8 @@ fn may_stay(key: &Key, after: &Snapshot) -> bool {
     }
 }
 
-/// Whether Kubernetes brought an aggregated role back: its controller writes the rules by server-side apply, which makes
-/// one anew that was deleted meanwhile, with nothing but rules.
+/// Reports whether Kubernetes recreated an aggregated role: its controller applies the rules of a role that was
+/// deleted meanwhile.
 fn is_back(role: &Key, after: &Snapshot) -> bool {
     after.get(role).is_some_and(|found| {
         let metadata = &found["metadata"];
@@ -161,14 +161,14 @@ fn stays(key: &Key, after: &Snapshot) -> bool {
     keeps(key, after) || after.get(key).is_some_and(is_left_hook)
 }
 
-/// Helm deletes a hook after it succeeded only where the hook says so.
+/// Reports whether a hook has no policy to be deleted after success.
 fn is_left_hook(object: &Value) -> bool {
     let annotations = &object["metadata"]["annotations"];
     let policy = annotations["helm.sh/hook-delete-policy"].as_str().unwrap_or_default();
     annotations["helm.sh/hook"].is_string() && !policy.contains("hook-succeeded")
 }
 
-/// Whether the Pod is of a Job that is a hook that stays.
+/// Reports whether the Pod belongs to a Job of a hook that stays.
 fn is_of_hook(pod: &Key, after: &Snapshot) -> bool {
     let owners = after.get(pod).and_then(|found| found["metadata"]["ownerReferences"].as_array());
     owners.into_iter().flatten().any(|owner| {
@@ -176,7 +176,7 @@ fn is_of_hook(pod: &Key, after: &Snapshot) -> bool {
     })
 }
 
-/// Whether it is a hook, or of one.
+/// Reports whether the object is a hook or belongs to one.
 fn is_of_any_hook(key: &Key, after: &Snapshot) -> bool {
     let is_hook = |object: &Value| object["metadata"]["annotations"]["helm.sh/hook"].is_string();
     let Some(object) = after.get(key) else { return false };
@@ -186,7 +186,7 @@ fn is_of_any_hook(key: &Key, after: &Snapshot) -> bool {
         || owners.any(|uid| after.values().any(|found| is_hook(found) && found["metadata"]["uid"] == *uid))
 }
 
-/// Whether this APIService is named after the CRD's group.
+/// Reports whether this APIService has the CRD's group.
 fn serves(crd: &Value, service: &Key) -> bool {
     crd["spec"]["group"].as_str().is_some_and(|group| service.name.ends_with(&format!(".{group}")))
 }

@@ -1,4 +1,4 @@
-//! How much memory a process holds, as the kernel counts it.
+//! Resident memory of a process.
 
 use std::fs;
 
@@ -8,16 +8,16 @@ use testbed::Process;
 /// Memory of a process that is in RAM, in KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
-    /// Now.
+    /// Present value.
     pub now: u64,
-    /// At most, since the process began or [`forget_peak`] was called.
+    /// Peak since the process began or [`forget_peak`] was called.
     pub peak: u64,
 }
 
-/// What a process holds.
+/// Returns the resident memory of a process.
 ///
 /// # Errors
-/// It has ended.
+/// If the process has ended.
 pub fn resident(process: &Process) -> Result<Resident> {
     let path = format!("/proc/{}/status", process.id());
     let status = fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -29,10 +29,10 @@ pub fn resident(process: &Process) -> Result<Resident> {
     Ok(Resident { now: field("VmRSS")?, peak: field("VmHWM")? })
 }
 
-/// From now on the peak is that of what follows.
+/// Resets the peak.
 ///
 /// # Errors
-/// It has ended.
+/// If the process has ended.
 pub fn forget_peak(process: &Process) -> Result<()> {
     let path = format!("/proc/{}/clear_refs", process.id());
     fs::write(&path, "5").context(path)

@@ -1,4 +1,4 @@
-//! Every object of a cluster, to be compared with how it was before.
+//! Snapshots of all objects of a cluster, and their differences.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,19 +12,19 @@ use kube::{Api, Client};
 use serde_json::Value;
 use testbed::until;
 
-/// Kinds that come and go by themselves.
+/// Kinds whose objects change by themselves.
 const RESTLESS: [(&str, &str); 4] =
     [("", "Event"), ("events.k8s.io", "Event"), ("coordination.k8s.io", "Lease"), ("", "ComponentStatus")];
-/// Fields of `metadata` that count writes instead of saying what was written.
+/// Fields of `metadata` that change with each write.
 const COUNTERS: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
-/// The stamp of a target, whose turn counts orders.
+/// The stamp of a target, whose turn counts changes.
 const STAMP: &str = "kyma-target-stamp";
-/// Time that the apiserver gets to serve a new kind.
+/// Deadline for the apiserver to serve a new kind.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Lists at a time.
+/// Maximum number of concurrent lists.
 const PARALLEL: usize = 4;
 
-/// What names one object.
+/// Identifies an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// API group, empty for the core group.
@@ -38,7 +38,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of an object as the apiserver gives it.
+    /// Returns the key of an object from the apiserver.
     pub fn of(group: &str, kind: &str, metadata: &Value) -> Self {
         let text = |field: &str| metadata[field].as_str().map(str::to_owned);
         Self {
@@ -49,7 +49,7 @@ impl Key {
         }
     }
 
-    /// Whether it is of this group and kind.
+    /// Reports whether it has this group and kind.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }
@@ -94,7 +94,7 @@ pub async fn labelled(client: &Client, label: &str, value: &str) -> Result<Snaps
     Ok(without_noise(list(client, &wanted, |_, _| true).await?))
 }
 
-/// Without status and counters.
+/// Removes status and counters.
 fn without_noise(mut snapshot: Snapshot) -> Snapshot {
     for (key, object) in &mut snapshot {
         if key.is("", "ConfigMap")
@@ -113,14 +113,14 @@ fn without_noise(mut snapshot: Snapshot) -> Snapshot {
     snapshot
 }
 
-/// One thing that is not as it was.
+/// A difference between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// It is new.
+    /// The object was created.
     Added(Key),
-    /// It is gone.
+    /// The object was deleted.
     Removed(Key),
-    /// It is another one, or has another content; the paths say where.
+    /// The object was replaced or changed, at these paths.
     Changed(Key, Vec<String>),
 }
 
@@ -134,7 +134,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What differs, in order.
+/// Returns all differences in order.
 pub fn differences(before: &Snapshot, after: &Snapshot) -> Vec<Difference> {
     let gone = before.keys().filter(|key| !after.contains_key(key)).cloned().map(Difference::Removed);
     let others = after.iter().filter_map(|(key, object)| {
@@ -145,7 +145,7 @@ pub fn differences(before: &Snapshot, after: &Snapshot) -> Vec<Difference> {
     gone.chain(others).collect()
 }
 
-/// JSON pointers of the smallest parts that differ.
+/// Returns JSON pointers of the smallest parts that differ.
 pub fn paths(one: &Value, other: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect("", one, other, &mut found);
@@ -171,7 +171,7 @@ fn collect(path: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Every kind in the version that the server prefers.
+/// Returns every kind in the server's preferred version.
 async fn kinds(client: &Client) -> Result<Vec<(ApiResource, ApiCapabilities)>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     let all = discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
@@ -215,9 +215,9 @@ pub async fn objects(
     until(&format!("{} can be listed", resource.plural), DEADLINE, || async {
         match api.list(wanted).await {
             Ok(list) => Ok(Some(list.items)),
-            // Its CRD went, or its aggregated API did, between discovery and now.
+            // Its CRD or aggregated API was removed since discovery.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => Ok(Some(Vec::new())),
-            // Its CRD has just come.
+            // Its CRD was just installed.
             Err(kube::Error::Api(status)) if status.code == 429 => Ok(None),
             Err(error) => Err(error).with_context(|| format!("cannot list {}", resource.plural)),
         }

@@ -1,4 +1,4 @@
-//! Waiting for what a watch shows, with a deadline.
+//! Waits for objects in a watch, with a deadline.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use kyma_api::Reason;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Time that one change may take to reach its target.
+/// Deadline for one change to reach its target.
 const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Waits until the object, absent or present, is as `wanted` says.
@@ -28,7 +28,7 @@ where
     }
 }
 
-/// Whether a condition has this status and reason.
+/// Reports whether a condition has this status and reason.
 pub fn has_condition(object: &Value, type_: &str, status: &str, reason: Reason) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions

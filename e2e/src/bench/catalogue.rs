@@ -1,5 +1,5 @@
-//! How long a new Kyma takes to be Ready: with a module that is one object, with a small catalogue and with a large one
-//! that release-meta-syncer copies to the target at the same time; and with a module as they usually are.
+//! Time until a new Kyma is Ready: with a module of one object and a small catalogue; with a large one that
+//! release-meta-syncer copies to the target at the same time; and with a typical module.
 
 use std::time::Instant;
 
@@ -18,13 +18,13 @@ use crate::landscape::{HUB_NAMESPACE, Landscape, Options};
 use crate::{catalogue, wait};
 
 const KYMA: &str = "measured";
-/// The module that is one object.
+/// The module with one object.
 const MODULE: &str = "anchor";
-/// A module with a workload, a kind of its own and a default custom resource.
+/// A typical module with a workload, a CRD and a default custom resource.
 const USUAL: &str = "lantern";
-/// Writes to the hub at a time.
+/// Maximum number of concurrent writes to the hub.
 const PARALLEL: usize = 8;
-/// What is within noise: the median with the large catalogue stays below what this share of tries took without.
+/// Noise limit: the median with the large catalogue stays below this share of the tries without it.
 const NOISE: f64 = 0.9;
 
 /// Measures `tries` Kymas with one module each, one after the other; then again with `objects` more objects in the
@@ -43,7 +43,7 @@ pub async fn catalogue_size(objects: usize, tries: u32) -> Result<Outcome> {
     catalogue::push_files(&landscape, MODULE, &config, &[("manifest.yaml", manifest.to_string())]).await?;
     catalogue::assign(hub.clone(), MODULE, "1.0.0").await?;
     let bare = Tried::on(&landscape, KYMA, target, MODULE).await?;
-    // The first one finds caches empty.
+    // The first try is not measured: caches are empty.
     bare.measure(1).await?;
     let without = bare.measure(tries).await?;
     let usual = usual(&landscape, tries).await?;
@@ -62,7 +62,7 @@ pub async fn catalogue_size(objects: usize, tries: u32) -> Result<Outcome> {
     Ok(Outcome::new("catalogue", &json!({"tries": tries, "objects": objects}), rows))
 }
 
-/// Kymas with a usual module, on a target that runs workloads.
+/// Measures Kymas with a typical module, on a target that runs workloads.
 async fn usual(landscape: &Landscape, tries: u32) -> Result<Vec<f64>> {
     catalogue::push(landscape, &catalogue::module_directory("lantern/1.0.0")).await?;
     catalogue::assign(landscape.hub().client()?, USUAL, "1.0.0").await?;
@@ -72,7 +72,7 @@ async fn usual(landscape: &Landscape, tries: u32) -> Result<Vec<f64>> {
     bench.measure(tries).await
 }
 
-/// A Kyma that comes and goes, one after the other on one target.
+/// A target on which Kymas are created and deleted one by one.
 struct Tried {
     hub: Client,
     name: &'static str,
@@ -93,7 +93,7 @@ impl Tried {
         Ok(Self { hub, name, target, module })
     }
 
-    /// From the creation of the Kyma with the module to its being Ready, in milliseconds; it is deleted again.
+    /// Returns the milliseconds from creating the Kyma with the module to Ready; deletes the Kyma afterwards.
     async fn measure(&self, tries: u32) -> Result<Vec<f64>> {
         let kymas: Api<Kyma> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         let kyma = serde_json::from_value(json!({
@@ -121,7 +121,7 @@ fn is_ready(kyma: Option<&Kyma>) -> bool {
     status.is_some_and(|status| status.state == Some(State::Ready)) && !modules.is_empty()
 }
 
-/// Half of them ModuleTemplates, half their ModuleReleaseMetas.
+/// Publishes ModuleTemplates and their ModuleReleaseMetas, each half of the objects.
 async fn publish(hub: &Client, objects: usize) -> Result<()> {
     let modules = (0..objects / 2).map(|number| format!("module-{}", letters(number)));
     let publishing = modules.map(|module| publish_one(hub.clone(), module));
@@ -134,7 +134,7 @@ async fn publish_one(hub: Client, module: String) -> Result<()> {
     catalogue::assign(hub, &module, "1.0.0").await
 }
 
-/// As large as those of usual modules, some kilobytes.
+/// Returns a template of typical size, some kilobytes.
 fn template(module: &str) -> Value {
     let icons: Vec<Value> = (0..10)
         .map(|number| {
@@ -154,7 +154,7 @@ fn template(module: &str) -> Value {
     })
 }
 
-/// A number in letters, since names of modules have no digits.
+/// Returns a number in letters: module names contain no digits.
 fn letters(number: usize) -> String {
     let digit = |place: usize| char::from(b'a' + u8::try_from(number / place % 26).unwrap_or_default());
     [26 * 26, 26, 1].map(digit).iter().collect()

@@ -1,11 +1,11 @@
-//! Whether an object has become what its spec asks for: kstatus's rules, by which `helm --wait` judges, written down
-//! anew here so that our own judge of health is not asked about itself.
+//! Reports whether an object is current by kstatus's rules, which `helm --wait` uses. Implemented here again, so that
+//! the operator's health check is not compared with itself.
 //!
 //! Source: <https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus>.
 
 use serde_json::Value;
 
-/// Whether `helm --wait` would go on waiting for it no longer.
+/// Reports whether `helm --wait` would stop waiting for the object.
 pub(super) fn is_current(object: &Value) -> bool {
     let status = &object["status"];
     let generation = object["metadata"]["generation"].as_i64();
@@ -56,7 +56,7 @@ fn number(value: &Value) -> Option<i64> {
     value.as_i64()
 }
 
-/// Whether the condition is True, if the object has it.
+/// Returns whether the condition is True; `None` if the object does not have it.
 fn condition(status: &Value, type_: &str) -> Option<bool> {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.find(|one| one["type"] == type_).map(|one| one["status"] == "True")

@@ -1,4 +1,4 @@
-//! What expressions in CEL cost at the limit of their evaluation.
+//! Processor time of CEL expressions at their cost limit.
 
 use std::env;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use super::{Outcome, Row};
 
-/// Processor time that one evaluation may take.
+/// Maximum processor time of one evaluation.
 const MAX_MILLISECONDS: f64 = 20.0;
 
 /// Runs the sdk's measurement in a release build: the slowest of five evaluations of each expression.

@@ -1,5 +1,5 @@
-//! What the operators ask of the API servers while nothing happens: nothing but Lease renewals, and watches that are
-//! opened anew when the server ends them.
+//! Requests of the operators while nothing changes: only Lease renewals, and watches that are reopened when the
+//! server ends them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Outcome, Row};
 use crate::fleet::Fleet;
 use crate::landscape::{self, Landscape, Options, is_of_an_operator};
 
-/// A watch lives at least so long: kube's own ask for 290 s, our streams on targets for more.
+/// Minimum duration of a watch: kube requests 290 s, watches of targets more.
 const WATCH_LASTS: Duration = Duration::from_mins(4);
 
 /// Watches the audit logs of hub and targets for `seconds` after all is Ready.
@@ -46,7 +46,7 @@ pub async fn idle(seconds: u64) -> Result<Outcome> {
     Ok(Outcome::new("idle", &setup, rows))
 }
 
-/// Watches of the operators that ended before they had to.
+/// Returns the watches of the operators that ended too early.
 fn short_watches(cluster: &str, ended: &[AuditEvent]) -> Row {
     let lasted = |event: &AuditEvent| event.recorded.duration_since(event.received);
     let own = ended.iter().filter(|event| is_of_an_operator(event));

@@ -1,4 +1,4 @@
-//! One chart at a time, by helm and by a HelmComponent in turn, each uninstalled before the next.
+//! Installs one chart at a time with helm and with a HelmComponent in turn, each uninstalled before the next.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -27,23 +27,23 @@ const NAMESPACE: &str = "bench";
 /// Name of the access Secret.
 const ACCESS: &str = "bench";
 
-/// Charts that there shall be at least.
+/// Minimum number of charts.
 const CHARTS: f64 = 14.0;
 
-/// As long as helm gets.
+/// Timeout of the HelmComponent, equal to helm's.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How the sides did on a chart.
+/// Result for a chart.
 enum Measured {
-    /// Mean seconds of each.
+    /// Mean seconds of both.
     Both { our: f64, peer: f64 },
-    /// Why helm cannot install it, so that it does not count.
+    /// Helm's error: the chart does not count.
     NotByHelm(String),
-    /// What we wait for, where helm looks away.
+    /// The object that is not current although helm does not wait for it.
     NotByUs(String),
 }
 
-/// What both sides work on.
+/// State shared by both sides.
 struct Bench {
     landscape: Landscape,
     hub: Client,
@@ -106,16 +106,16 @@ impl Bench {
         Ok(Self { landscape, hub, target, helm, before, number: Cell::new(0) })
     }
 
-    /// Each side in turn.
+    /// Measures both sides in turn.
     async fn measure(&self, chart: &Chart, rounds: u32) -> Result<Measured> {
         let repository = self.helm.push(chart, self.landscape.registry().address()).await?;
         let (mut ours, mut peers) = (0.0, 0.0);
-        // Helm decides whether the chart counts, and that unmeasured run warms the apiserver for both.
+        // Helm decides whether the chart counts, and this unmeasured run warms the apiserver for both.
         if let Err(reason) = self.by_helm(chart).await? {
             return Ok(Measured::NotByHelm(reason));
         }
         for round in 0..rounds {
-            // Who goes second finds warmer caches, so they take turns.
+            // The second side finds warmer caches, so the order alternates.
             let ours_first = (round + self.number.get()).is_multiple_of(2);
             for turn in [ours_first, !ours_first] {
                 if turn {
@@ -135,7 +135,7 @@ impl Bench {
         Ok(Measured::Both { our: ours / f64::from(rounds), peer: peers / f64::from(rounds) })
     }
 
-    /// Seconds that helm takes, or why it cannot; uninstalled again.
+    /// Returns helm's seconds or its error; uninstalls the chart again.
     async fn by_helm(&self, chart: &Chart) -> Result<Result<f64, String>> {
         let took = self.helm.install(chart, NAMESPACE).await;
         self.helm.uninstall(NAMESPACE).await?;
@@ -143,7 +143,7 @@ impl Bench {
         Ok(took.map(|took| took.as_secs_f64()).map_err(|reason| reason.to_string()))
     }
 
-    /// Seconds that we take, or what we wait for in vain; uninstalled again.
+    /// Returns the component's seconds or what it waits for; uninstalls the chart again.
     async fn by_us(&self, chart: &Chart, repository: &str) -> Result<Result<f64, String>> {
         let took = Box::pin(self.install(chart, repository)).await?;
         Box::pin(self.uninstall()).await?;
@@ -151,7 +151,7 @@ impl Bench {
         Ok(took.map(|took| took.as_secs_f64()))
     }
 
-    /// From the component's creation until it is Ready, and until everything of it is what `helm --wait` waits for.
+    /// Measures from the component's creation until it is Ready and all objects are current for `helm --wait`.
     async fn install(&self, chart: &Chart, repository: &str) -> Result<Result<Duration, String>> {
         let (name, version) = chart.identity()?;
         let component: HelmComponent = serde_json::from_value(json!({
@@ -186,7 +186,7 @@ impl Bench {
         Ok(Ok(start.elapsed()))
     }
 
-    /// What the component's condition Ready says.
+    /// Returns the component's Ready condition.
     async fn last_words(&self) -> Result<String> {
         let status = self.components().get("bench").await?.status.unwrap_or_default();
         let mut conditions = status.conditions.into_iter().flatten();
@@ -194,7 +194,7 @@ impl Bench {
         Ok(ready.map(|ready| ready.message).unwrap_or_default())
     }
 
-    /// Something if every object of the inventory is current.
+    /// Returns `Some` if every object of the inventory is current.
     async fn current(&self, inventory: &[InventoryEntry]) -> Result<Option<()>> {
         for entry in inventory {
             let kind = GroupVersionKind::gvk(&entry.group, &entry.version, &entry.kind);

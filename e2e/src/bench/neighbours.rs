@@ -1,4 +1,5 @@
-//! What bad targets cost the good ones: many targets, all well and a part of them bad, in turn.
+//! Effect of unhealthy targets on healthy ones: rounds in which all targets are healthy, and rounds with unhealthy
+//! ones, in turn.
 
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use super::quantile::quantile;
 use super::{Outcome, Row};
 use crate::neighbourhood::{Held, Neighbourhood, Round};
 
-/// Bad ones of ten.
+/// Number of unhealthy targets in ten.
 const BAD: usize = 3;
-/// By how much a figure of the good ones may grow.
+/// Maximum growth of a value of the healthy targets.
 const GOAL: f64 = 1.05;
 
-/// All rounds of one sort.
+/// All rounds of one kind.
 #[derive(Default)]
 struct Rounds {
     installed: Vec<f64>,
@@ -39,7 +40,7 @@ pub async fn neighbours(targets: usize, rounds: u32) -> Result<Outcome> {
     ensure!(targets >= 2 && rounds > 0, "at least two targets and one round");
     let bad = (targets * BAD).div_ceil(10);
     let neighbourhood = Neighbourhood::start(targets - bad, bad).await?;
-    // Content is fetched, and the target's stamp written, before anything is measured.
+    // Not measured: this round fetches content and writes the targets' stamps.
     neighbourhood.round("first", false).await?;
     let (mut well, mut sick, mut said) = (Rounds::default(), Rounds::default(), Vec::new());
     for number in 0..rounds {
@@ -79,7 +80,7 @@ pub async fn neighbours(targets: usize, rounds: u32) -> Result<Outcome> {
     Ok(Outcome::new("neighbours", &setup, rows))
 }
 
-/// A figure with bad neighbours beside the same without.
+/// Returns a value with unhealthy neighbours beside the value without.
 fn moved(name: String, well: f64, sick: f64) -> Row {
     let ratio = (well > 0.0).then(|| sick / well);
     Row { peer: Some(well), ratio, ..Row::at_most(name, sick, "s", well * GOAL) }

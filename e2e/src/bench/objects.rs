@@ -1,4 +1,4 @@
-//! Made-up objects of all our kinds, in chunks, each of which is taken away before the next.
+//! Sends generated objects of all kinds in chunks; each chunk is deleted before the next.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use crate::landscape::{Landscape, Options};
 use crate::objects::{Crowd, LEAST_STORED, kinds};
 use crate::resident::resident;
 
-/// Objects of one kind that are on the hub at a time.
+/// Maximum number of objects of one kind on the hub.
 const CHUNK: usize = 500;
-/// The longest time, in seconds, until operators hear of an object as anybody makes it.
+/// Maximum time in seconds until operators report on a regular object.
 const HEARD: f64 = 5.0;
 
 /// Sends `count` objects from `seed`, as many of each kind. It fails where one ends with neither a condition nor a

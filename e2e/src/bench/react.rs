@@ -1,4 +1,4 @@
-//! From the sending of a write to the first write that it causes, seen from outside: by watching what it changes.
+//! Time from sending a write to the first write that it causes, measured by watches.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -20,11 +20,11 @@ use crate::catalogue;
 use crate::fleet::{Fleet, KYMAS, LANTERN};
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE};
 
-/// What 99 of 100 reactions shall stay below, in milliseconds.
+/// Goal for the 99th percentile in milliseconds.
 const GOAL: f64 = 300.0;
-/// So rare that no reaction is a resync's.
+/// Long enough that no reaction comes from a resync.
 const RESYNC: &str = "24h";
-/// One reaction that takes longer counts as lost.
+/// Timeout of one reaction.
 const LOST: Duration = Duration::from_secs(30);
 
 /// Measures `tries` reactions of each sort, one after the other.
@@ -45,14 +45,14 @@ pub async fn react(tries: u32) -> Result<Outcome> {
     Ok(Outcome::new("react", &json!({"tries": tries, "kymas": 2, "modules": 3, "resync": RESYNC}), rows))
 }
 
-/// A user changes a value in the target's Kyma; the module's component on the hub gets it.
+/// A user changes a value in the target's Kyma; the module's component on the hub receives it.
 async fn kyma_edits(hub: &Client, target: &Client, tries: u32) -> Result<Vec<f64>> {
     let kymas: Api<Kyma> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
     let components: Api<HelmComponent> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
     let mut seen = pin!(changes(components));
     let mut times = Vec::new();
     for number in 0..tries {
-        // Pods that are rolled out by it would compete with the next try.
+        // Pods of a rollout would compete with the next try.
         let notice = format!("number {number}");
         let modules = json!([
             {"name": LANTERN},
@@ -73,7 +73,7 @@ async fn kyma_edits(hub: &Client, target: &Client, tries: u32) -> Result<Vec<f64
     Ok(times)
 }
 
-/// Somebody edits an object of a module; it is put right.
+/// An object of a module is edited; the operator corrects it.
 async fn drift(target: &Client, tries: u32) -> Result<Vec<f64>> {
     let settings: Api<ConfigMap> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
     let brightness = |found: &ConfigMap| found.data.as_ref().and_then(|data| data.get("brightness").cloned());
@@ -92,7 +92,7 @@ async fn drift(target: &Client, tries: u32) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// A release manager moves a channel back and forth; the downgrade is refused and taken back in the Kyma's status.
+/// A channel moves forward and back; the status of the Kyma reports and clears the refused downgrade.
 async fn assignments(hub: &Client, tries: u32) -> Result<Vec<f64>> {
     catalogue::assign(hub.clone(), LANTERN, "1.1.0").await?;
     let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
@@ -126,7 +126,7 @@ where
     watcher(api, watcher::Config::default()).default_backoff().applied_objects()
 }
 
-/// Waits for the first change that is as wanted.
+/// Waits until the object matches.
 async fn first<K>(
     seen: &mut (impl Stream<Item = Result<K, watcher::Error>> + Unpin),
     wanted: impl Fn(&K) -> bool,

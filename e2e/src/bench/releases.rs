@@ -35,24 +35,24 @@ pub use upgrade::upgrade;
 const CHART: &str = "podinfo";
 /// Name of the access Secret.
 const ACCESS: &str = "bench";
-/// The operator that is measured.
+/// The measured operator.
 const OPERATOR: &str = "helm-component";
 const OTHERS: [&str; 3] = ["kyma-operator", "release-meta-syncer", "greeting-component"];
-/// Requests in flight of the bare loop: as many as helm-component has for one target.
+/// Concurrent requests of the bare loop: helm-component's limit for one target.
 const IN_FLIGHT: usize = 8;
-/// What we may take of the time of the bare loop, besides rendering.
+/// Maximum time relative to the bare loop, without rendering.
 const GOAL: f64 = 1.0 / 0.7;
-/// Most memory that the operator may hold, child processes among it, in MiB.
+/// Maximum memory of the operator and its child processes, in MiB.
 const MEMORY: f64 = 200.0;
-/// Releases that the second row and the bare loop are measured over, at least: API servers have bursts of work of their own,
-/// such as collecting garbage, which decide over fewer.
+/// Minimum number of releases for the second row and the bare loop: API servers have bursts of own work, such as
+/// garbage collection, which dominate smaller samples.
 const MEASURED: usize = 500;
 /// Seconds that the removal of a hundred releases may take.
 const MAX_REMOVAL_SECONDS: f64 = 3.0;
 /// As long as one release may take on average.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What all sides work on.
+/// State shared by all sides.
 struct Bench {
     landscape: Landscape,
     hub: Client,
@@ -74,7 +74,7 @@ pub async fn releases(count: usize) -> Result<Outcome> {
     let rounds = MEASURED.div_ceil(count.max(1));
     let (mut apart, mut removed, mut bare) = (0.0, 0.0, 0.0);
     for first in (0..rounds).map(|round| round * count) {
-        // In halves, since what is there already makes each release dearer: API servers look through all Services for a new one.
+        // In halves, since existing objects make each release slower: API servers check all Services for a new one.
         let half = first + count / 2;
         bare += bare::write(&bench, first..half).await?;
         let measured = apart::measure(&mut bench, count).await?;
@@ -117,7 +117,7 @@ impl Bench {
         let repository = helm.push(&chart, landscape.registry().address()).await?;
         let secret = landscape.access_secret(ACCESS, &landscape.targets()[0]).await?;
         Api::namespaced(hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
-        // They would look at each component as well.
+        // Stopped: they also watch components.
         for other in OTHERS {
             landscape.kill(other)?;
         }
@@ -129,9 +129,9 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Rows: seconds until all are Ready, seconds of all cores that rendering took, and memory.
+    /// Returns rows with the seconds until all are Ready, processor seconds of rendering, and memory.
     async fn by_us(&self, count: usize) -> Result<Vec<Row>> {
-        // The chart is pulled, and the target known, as on the sides that it is compared with.
+        // Not measured: this release pulls the chart and opens the target, as the compared sides have done.
         self.create(&component(&self.source()?, "first", self.values(), "ours")?).await?;
         self.until_ready("first", 1, Duration::from_mins(1)).await?;
         let operator = self.landscape.operator(OPERATOR)?;
@@ -154,7 +154,7 @@ impl Bench {
         Ok(rows)
     }
 
-    /// As many releases in a namespace, a few at a time.
+    /// Creates this many releases in a namespace, a few at a time.
     async fn create_all(&self, namespace: &str, count: usize) -> Result<()> {
         let source = self.source()?;
         let names = stream::iter((0..count).map(|number| format!("{namespace}-{number:05}")));
@@ -165,7 +165,7 @@ impl Bench {
         created.buffer_unordered(IN_FLIGHT).try_collect::<Vec<()>>().await.map(drop)
     }
 
-    /// Removes the components of a side, a few at a time, and waits until they are gone.
+    /// Removes the components of a side, a few at a time, and waits until they are deleted.
     async fn remove_all(&self, side: &str, patience: Duration) -> Result<()> {
         let components = self.components();
         let named = || async {
@@ -184,7 +184,7 @@ impl Bench {
         .await
     }
 
-    /// What the operators asked of each cluster for one release.
+    /// Returns the operator's requests to each cluster per release.
     fn requests(&self, marks: &[AuditMark], count: usize) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for (cluster, mark) in self.landscape.clusters().into_iter().zip(marks) {
@@ -219,7 +219,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until so many components of a side are Ready.
+    /// Waits until this many components of a side are Ready.
     async fn until_ready(&self, side: &str, count: usize, patience: Duration) -> Result<()> {
         let mut ready = BTreeSet::new();
         let changes = watcher(self.components(), watcher::Config::default()).default_backoff();
@@ -239,7 +239,7 @@ impl Bench {
         ended.with_context(|| format!("{} of {count} are Ready after {patience:?}", ready.len()))?
     }
 
-    /// Where the chart is, as a component names it.
+    /// Returns the chart's source for a component.
     fn source(&self) -> Result<Value> {
         let (name, version) = self.chart.identity()?;
         Ok(json!({"chart": {"url": format!("{}/{name}", self.repository), "version": version}}))
@@ -254,7 +254,7 @@ impl Bench {
     }
 }
 
-/// Copies a chart but for its tests: podinfo's have names by chance, so no render of them could serve again.
+/// Copies a chart without its tests: podinfo's have random names, so their renders could not be reused.
 fn copy_without_tests(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -269,7 +269,7 @@ fn copy_without_tests(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// One release.
+/// Returns one release.
 fn component(source: &Value, name: &str, values: &Value, namespace: &str) -> Result<HelmComponent> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "component.kyma-project.io/v1alpha1",
@@ -285,7 +285,7 @@ fn component(source: &Value, name: &str, values: &Value, namespace: &str) -> Res
     }))?)
 }
 
-/// As long as so many releases may take.
+/// Returns the timeout for this many releases.
 fn patience(count: usize) -> Result<Duration> {
     Ok(PATIENCE.saturating_mul(u32::try_from(count)?).max(Duration::from_mins(1)))
 }

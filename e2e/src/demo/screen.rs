@@ -1,4 +1,5 @@
-//! What a person sees: steps with bars, and a table that fills by itself. Plain lines without a terminal.
+//! Terminal output of the demo: steps with progress bars, and a table that is updated. Plain lines without a
+//! terminal.
 
 use std::time::Duration;
 
@@ -6,10 +7,10 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::Report;
 
-/// The steps that the demo has; the bar of the whole counts them.
+/// Number of steps in the progress bar.
 const STEPS: u64 = 8;
 
-/// The terminal, or what stands for it.
+/// The terminal, or plain output.
 pub(super) struct Screen {
     bars: MultiProgress,
     whole: ProgressBar,
@@ -17,7 +18,7 @@ pub(super) struct Screen {
     plain: bool,
 }
 
-/// A step at work.
+/// Progress bar of a running step.
 pub(super) struct StepBar<'a> {
     screen: &'a Screen,
     bar: ProgressBar,
@@ -35,23 +36,23 @@ impl Screen {
         Self { bars, whole, table, plain }
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub(super) fn say(&self, line: &str) {
         if self.plain {
             eprintln_line(line);
         } else {
-            // A closed terminal is no reason to stop.
+            // Ignore a closed terminal.
             let _ = self.bars.println(line);
         }
     }
 
-    /// The table of the fleet, in place of the one shown before.
+    /// Replaces the table of the fleet.
     pub(super) fn table(&self, table: &str) {
         self.table.set_message(table.to_owned());
         self.table.tick();
     }
 
-    /// A line of the table that changed; shown only where the table itself cannot be.
+    /// Prints a changed line of the table if the table itself cannot be shown.
     pub(super) fn change(&self, line: &str) {
         if self.plain {
             eprintln_line(&format!("      {line}"));
@@ -69,7 +70,7 @@ impl Screen {
         StepBar { screen: self, bar, number, name }
     }
 
-    /// What happened, and how long each step took.
+    /// Prints the results and durations of the steps.
     pub(super) fn summary(&self, report: &Report) {
         self.whole.finish_and_clear();
         self.table.finish_and_clear();

@@ -1,4 +1,4 @@
-//! The steps of the story. Each does what a person would do, and waits for what the operators make of it.
+//! Steps of the demo. Each acts as a user would, and waits for the operators' result.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -20,10 +20,10 @@ use crate::{catalogue, wait};
 
 /// The Deployment of its operator.
 const OPERATOR: &str = "lantern-operator";
-/// The object on the target that somebody edits.
+/// The object on the target that is edited.
 const SETTINGS: &str = "lantern-settings";
 
-/// What all steps need.
+/// State shared by all steps.
 pub struct Story<'a> {
     fleet: Fleet<'a>,
     say: &'a (dyn Fn(&str) + Sync),
@@ -115,10 +115,10 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// An edit on a target is put right.
+    /// Edits an object on a target and waits until the operator corrects it.
     ///
     /// # Errors
-    /// It is not so within the deadline.
+    /// If it is not corrected within the deadline.
     pub async fn correct_drift(&self) -> Result<()> {
         let settings: Api<ConfigMap> = Api::namespaced(self.targets[0].clone(), TARGET_NAMESPACE);
         let edit = Patch::Merge(json!({"data": {"brightness": "5"}}));
@@ -205,7 +205,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// What a user of the target does: choose modules in its Kyma.
+    /// Selects modules in the target's Kyma, as its user.
     async fn select(&self, target: &Client, modules: &[&str]) -> Result<()> {
         let kymas: Api<Kyma> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
         let modules: Vec<_> = modules.iter().map(|name| json!({"name": name})).collect();

@@ -1,4 +1,4 @@
-//! Cluster × module × version × state, as the hub's Kymas tell it.
+//! Table of cluster, module, version and state, read from the hub's Kymas.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Table {
     }
 }
 
-/// Takes an event in; returns the rows that changed.
+/// Applies an event and returns the changed rows.
 fn take(rows: &mut Rows, event: watcher::Event<Kyma>) -> Vec<String> {
     match event {
         watcher::Event::Apply(kyma) | watcher::Event::InitApply(kyma) => update(rows, &kyma),

@@ -1,22 +1,22 @@
-//! Third-party charts to measure with. They are read from outside the repository.
+//! Third-party charts for measurements, read from outside the repository.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// A chart, and the values it is installed with.
+/// A chart and its values.
 #[derive(Clone, Debug)]
 pub struct Chart {
     /// Name and version: the name of its directory.
     pub name: String,
     /// Where it is.
     pub path: PathBuf,
-    /// The namespace that it asks to be installed into.
+    /// Namespace that the chart requires.
     pub namespace: Option<&'static str>,
-    /// Name of its release, where the chart's own name is too long for that.
+    /// Name of the release if the chart's name is too long.
     pub release: Option<&'static str>,
-    /// Values over its own.
+    /// Values that override the chart's.
     pub values: Value,
 }
 
@@ -67,7 +67,7 @@ pub fn all(inputs: &Path) -> Result<Vec<Chart>> {
         if path.join("Chart.yaml").is_file() {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let namespace = (stem(&name) == "istiod").then_some("istio-system");
-            // The Job of its pre-delete hook is the release's name and forty characters, and may have 63.
+            // The Job of its pre-delete hook has the release's name plus forty characters, of at most 63.
             let release = (stem(&name) == "victoria-metrics-k8s-stack").then_some("vmks");
             charts.push(Chart { values: values(&name, &path)?, namespace, release, name, path });
         }
@@ -76,12 +76,12 @@ pub fn all(inputs: &Path) -> Result<Vec<Chart>> {
     Ok(charts)
 }
 
-/// A directory's name without the version.
+/// Returns a directory's name without the version.
 fn stem(name: &str) -> &str {
     name.rsplit_once('-').map_or(name, |(stem, _)| stem)
 }
 
-/// What a chart cannot be rendered without.
+/// Returns the values that a chart requires.
 fn values(name: &str, path: &Path) -> Result<Value> {
     let file = |name: &str| -> Result<Value> {
         let text = std::fs::read_to_string(path.join("ci").join(name))?;
@@ -100,7 +100,7 @@ fn values(name: &str, path: &Path) -> Result<Value> {
     })
 }
 
-/// The first values file that the chart's own project tests it with.
+/// Returns the first values file in the chart's own tests.
 fn first_file(path: &Path, read: &dyn Fn(&str) -> Result<Value>) -> Result<Value> {
     let mut names: Vec<String> = std::fs::read_dir(path.join("ci"))?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))

@@ -21,7 +21,7 @@ pub struct Module {
 pub struct Release {
     /// Version, from the index.
     pub version: String,
-    /// Where its files are.
+    /// Location of its files.
     pub directory: PathBuf,
 }
 
@@ -31,20 +31,20 @@ impl Module {
         format!("{PREFIX}{}", self.name)
     }
 
-    /// The release to begin with.
+    /// Returns the oldest release.
     pub fn first(&self) -> &Release {
         self.previous.as_ref().unwrap_or(&self.current)
     }
 }
 
 impl Release {
-    /// The config file that comes with it.
+    /// Returns its config file.
     pub fn config(&self) -> Option<PathBuf> {
         Some(self.directory.join("module-config.yaml")).filter(|path| path.is_file())
     }
 }
 
-/// What names of OCM components of modules begin with.
+/// Prefix of the OCM component names of modules.
 const PREFIX: &str = "kyma-project.io/module/";
 
 /// All modules of the test inputs, by name.
@@ -83,14 +83,14 @@ fn read(path: &Path, index: &str) -> Result<Module> {
     Ok(Module { name, current, previous })
 }
 
-/// The module's own name, which need not be its directory's.
+/// Returns the module's name, which may differ from its directory.
 fn named(config: &Path) -> Result<String> {
     let yaml: Value = serde_saphyr::from_str(&std::fs::read_to_string(config)?)?;
     let name = yaml["name"].as_str().with_context(|| format!("{} names no module", config.display()))?;
     Ok(name.strip_prefix(PREFIX).unwrap_or(name).to_owned())
 }
 
-/// The second column of the index's first row with this title.
+/// Returns the second column of the index's first row with this title.
 fn version(index: &str, title: &str) -> Option<String> {
     let mut rows = index.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
     let row = rows.find(|row| row.get(1) == Some(&title))?;

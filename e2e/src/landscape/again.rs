@@ -1,4 +1,4 @@
-//! Operators that end and come back.
+//! Kills and restarts operators.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What stands on the ways of the operators to the clusters.
+//! Proxies between operators and clusters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use testbed::{Access, Between, Cluster, Scripted};
 
-/// A way on which something may stand.
+/// A connection that may have a proxy.
 #[derive(Clone, Copy, Debug)]
 pub enum Way<'a> {
     /// From the operator of this name to the hub.
@@ -15,10 +15,10 @@ pub enum Way<'a> {
     ToTarget(&'a str),
 }
 
-/// Gives what stands on a way, if something does.
+/// Returns the proxy of a connection, if there is one.
 pub type Doors<'a> = &'a (dyn Fn(Way<'_>) -> Option<Arc<dyn Between>> + Sync);
 
-/// What stands on the ways of one landscape.
+/// The proxies of one landscape.
 #[derive(Default)]
 pub(super) struct Standing {
     /// By operator.
@@ -49,12 +49,12 @@ impl Standing {
         Ok(standing)
     }
 
-    /// The operator's own way into the hub.
+    /// Returns the operator's own access to the hub.
     pub(super) fn to_hub(&self, operator: &str, access: Access) -> Access {
         through(self.to_hub.get(operator), access)
     }
 
-    /// The operators' way into a target.
+    /// Returns the operators' access to a target.
     pub(super) fn to_target(&self, target: &Cluster, access: Access) -> Access {
         through(self.to_targets.get(target.name()), access)
     }

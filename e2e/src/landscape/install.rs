@@ -1,4 +1,4 @@
-//! What a platform team applies before the operators start: CRDs, policies, roles.
+//! Objects that a platform team applies before the operators start: CRDs, policies, roles.
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,10 @@ use tokio::process::Command;
 use super::operator::{OPERATORS, bin};
 use super::{ACCESS_ACCOUNT, ACCESS_NAMESPACE, HUB_NAMESPACE};
 
-/// Field manager of what is applied here.
+/// Field manager of these objects.
 const PLATFORM: &str = "platform-team";
 
-/// The hub: CRDs, admission policies, the hub role of each operator.
+/// Applies CRDs, admission policies and each operator's hub role.
 pub(super) async fn hub(hub: &Cluster) -> Result<()> {
     let client = hub.client()?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB_NAMESPACE}});
@@ -40,7 +40,7 @@ pub(super) async fn hub(hub: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A target: the union of the operators' target roles, bound to the one account that all of them use.
+/// Applies the union of the operators' target roles, bound to their common account.
 pub(super) async fn target(target: &Cluster) -> Result<()> {
     let client = target.client()?;
     target.service_account(ACCESS_NAMESPACE, ACCESS_ACCOUNT).await?;
@@ -85,7 +85,7 @@ async fn apply(client: &Client, manager: &str, object: &DynamicObject) -> Result
     Ok(())
 }
 
-/// What a binary of the workspace prints.
+/// Returns the output of a binary of the workspace.
 async fn printed(name: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(bin(name)).args(arguments).output().await;
     let output = output.with_context(|| format!("cannot start {name}; is it built?"))?;

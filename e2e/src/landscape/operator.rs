@@ -1,4 +1,4 @@
-//! The operators as processes.
+//! Runs operators as processes.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,16 @@ use tokio::net::TcpStream;
 use super::doors::Standing;
 use super::{HUB_NAMESPACE, state};
 
-/// One operator and the flags that only it has.
+/// An operator and its own flags.
 pub(super) struct Operator {
     pub(super) name: &'static str,
-    /// Its CRD is installed before it starts; else it comes with a module, and it is ready only then.
+    /// Whether its CRD is installed before it starts. Otherwise a module brings the CRD, and the operator is ready
+    /// after that.
     crd_first: bool,
     flags: fn(&Setting<'_>) -> Vec<String>,
 }
 
-/// What whoever starts the landscape wants of the operators.
+/// Options of the operators.
 pub(super) struct Given {
     /// Host and port of the registry of module content.
     pub(super) registry: String,
@@ -33,13 +34,13 @@ pub(super) struct Given {
     pub(super) flags: Vec<String>,
     /// Further environment variables of each.
     pub(super) environment: Vec<(String, String)>,
-    /// Added to the names of their files, where several of one name run.
+    /// Suffix of file names if several operators have one name.
     pub(super) label: &'static str,
-    /// What stands between them and the clusters.
+    /// Proxies between operators and clusters.
     pub(super) doors: Standing,
 }
 
-/// What flags are made of.
+/// Inputs of the flags.
 pub(super) struct Setting<'a> {
     registry: &'a str,
     plain_http: String,
@@ -48,7 +49,7 @@ pub(super) struct Setting<'a> {
     given: &'a Given,
 }
 
-/// Every operator of the landscape; the last one is what another team would write.
+/// All operators of the landscape; the last one represents another team's.
 pub(super) const OPERATORS: [Operator; 4] = [
     Operator {
         name: "kyma-operator",
@@ -66,21 +67,21 @@ fn helm_component(setting: &Setting<'_>) -> Vec<String> {
         format!("--oci-insecure-hosts={}", setting.plain_http),
         format!("--artifact-cache-dir={}", setting.directory.join("cache").display()),
         format!("--helm={}", setting.helm.display()),
-        // The bench of reactions edits one object a thousand times.
+        // The benchmark of reactions edits one object a thousand times.
         "--drift-repairs=100000".to_owned(),
     ]
 }
 
-/// An operator that was started.
+/// A running operator.
 pub(super) struct Running {
     pub(super) process: Process,
     admin: SocketAddr,
-    /// Its CRD comes with a module.
+    /// Whether a module brings its CRD.
     waits_for_crd: bool,
 }
 
 impl Running {
-    /// Waits until it is ready, where it can be before a module brings its CRD.
+    /// Waits until it is ready, unless a module brings its CRD.
     pub(super) async fn until_ready(&self) -> Result<()> {
         until(&format!("{} is ready", self.process.name()), Duration::from_mins(1), || async {
             self.process.check()?;
@@ -91,7 +92,7 @@ impl Running {
         .await
     }
 
-    /// What its admin server answers, head and body.
+    /// Returns head and body of its admin server's answer.
     pub(super) async fn answer(&self, path: &str) -> Result<String> {
         answer(self.admin, path).await
     }
@@ -110,7 +111,7 @@ pub(super) async fn start_all(bed: &Bed, hub: &Cluster, given: &Given) -> Result
     Ok(started)
 }
 
-/// Waits until an apiserver that came up over stored roles goes by them.
+/// Waits until a restarted apiserver applies the stored roles.
 pub(super) async fn until_roles_count(hub: &Cluster) -> Result<()> {
     for operator in &OPERATORS {
         let account = hub.service_account(HUB_NAMESPACE, operator.name).await?;
@@ -122,7 +123,7 @@ pub(super) async fn until_roles_count(hub: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Starts one of them again, as this program, and waits for nothing.
+/// Starts one of them again with this program, without waiting.
 pub(super) async fn start_one(
     name: &str,
     program: &Path,
@@ -168,7 +169,7 @@ async fn start(
     arguments.extend((operator.flags)(setting));
     arguments.extend_from_slice(&setting.given.flags);
     let log = bed.logs().join(format!("{files}.log"));
-    // What an operator that is killed leaves there goes with the bed.
+    // A killed operator leaves its files here; they are removed with the test bed.
     let scratch = bed.directory().join("tmp");
     std::fs::create_dir_all(&scratch)?;
     let environment = [("TMPDIR".to_owned(), scratch.display().to_string())];
@@ -177,7 +178,7 @@ async fn start(
     Ok(Running { process, admin, waits_for_crd: !operator.crd_first })
 }
 
-/// A binary of the workspace: beside this one, or one directory up for tests.
+/// Returns a binary of the workspace: beside this one, or one directory up for tests.
 pub(super) fn bin(name: &str) -> PathBuf {
     let running = std::env::current_exe().unwrap_or_default();
     let mut places = running.ancestors().skip(1).take(2).map(|place| place.join(name));

@@ -1,4 +1,4 @@
-//! What an empty landscape has for whoever installs a chart there by hand: the chart, and a shell's variables.
+//! Objects of an empty landscape for installing a chart by hand: the chart, and shell variables.
 
 use std::path::Path;
 
@@ -30,8 +30,8 @@ async fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Lines of a shell file: the hub is the current cluster, our programs are on PATH, and helm-component takes clusters
-/// and a registry of this machine.
+/// Returns lines of a shell file: the hub is the current cluster, the binaries are on PATH, and helm-component may
+/// use clusters and a registry of this machine.
 pub(super) fn variables(landscape: &Landscape) -> Result<Vec<String>> {
     let (name, version) = CHART;
     let registry = landscape.registry().address();

@@ -1,4 +1,4 @@
-//! What `up` leaves for people and scripts: kubeconfigs and a shell file that says where they are.
+//! Files that `up` writes: kubeconfigs, and a shell file with their paths.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -20,14 +20,14 @@ pub(super) fn write(landscape: &Landscape, more: &[String]) -> Result<()> {
     private(&directory.join("env"), &(env_file(landscape) + &more))
 }
 
-/// Writes a file that only its owner may read: kubeconfigs are keys.
+/// Writes a file with owner-only permissions: kubeconfigs contain credentials.
 pub(super) fn private(path: &Path, content: &str) -> Result<()> {
     let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let written = opened.and_then(|mut file| file.write_all(content.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A shell file: `HUB_KUBECONFIG`, `TARGET_1_KUBECONFIG` …, `REGISTRY`, `LOGS`, `KYMACTL`.
+/// Returns a shell file with `HUB_KUBECONFIG`, `TARGET_1_KUBECONFIG` …, `REGISTRY`, `LOGS`, `KYMACTL`.
 pub fn env_file(landscape: &Landscape) -> String {
     let file = |name: &str| quoted(&landscape.directory().join(name).display().to_string());
     let mut lines = vec![
@@ -42,7 +42,7 @@ pub fn env_file(landscape: &Landscape) -> String {
     lines.join("\n") + "\n"
 }
 
-/// As a shell takes it for one word, whatever is in it.
+/// Quotes any text as one word for a shell.
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! What an operator holds of its system.
+//! System resources of an operator.
 
 use std::convert::Infallible;
 use std::fs;
@@ -11,22 +11,22 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::OPERATOR;
 use crate::landscape::Landscape;
 
-/// From one look to the next.
+/// Sampling interval.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// The most of each.
+/// Peak values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Sockets, those to the hub included.
+    /// Sockets, including those to the hub.
     pub sockets: usize,
     /// Threads.
     pub threads: usize,
-    /// Tasks of its runtime.
+    /// Tasks of its async runtime.
     pub tasks: usize,
 }
 
 impl Held {
-    /// The most of both.
+    /// Returns the maximum of both.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Held {
     }
 }
 
-/// Does some work, and looks at the operator meanwhile.
+/// Samples the operator's resources during a task.
 pub(super) async fn during<T>(
     landscape: &Landscape,
     work: impl Future<Output = Result<T>>,
@@ -64,7 +64,7 @@ fn never_ends<T>(never: Infallible) -> T {
     match never {}
 }
 
-/// What it holds now.
+/// Returns the present resources.
 pub(super) async fn look(landscape: &Landscape) -> Result<Held> {
     let process = landscape.operator(OPERATOR)?.id();
     let open = fs::read_dir(format!("/proc/{process}/fd")).context("the operator has ended")?;

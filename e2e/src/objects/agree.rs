@@ -1,12 +1,11 @@
-//! What the API demands of an object besides the limits of each field: the rules (CEL) in the schemas of our kinds, and
-//! what makes an embedded object one.
+//! Makes generated objects satisfy the CEL rules of the schemas and the requirements of embedded objects.
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::draw::Drawer;
 
-/// Kinds of embedded objects, some of which mean something to operators.
+/// Kinds of embedded objects, some with a meaning for operators.
 const EMBEDDED: [(&str, &str); 5] = [
     ("v1", "ConfigMap"),
     ("apps/v1", "Deployment"),
@@ -21,7 +20,7 @@ const ONE_DEPENDENCY: &str =
 const NAMESPACES: [&str; 3] = ["default", "kyma-system", "kube-system"];
 
 impl Drawer {
-    /// Brings drawn fields into agreement.
+    /// Makes generated fields satisfy the rules.
     pub(super) fn agree(&mut self, schema: &Value, held: &mut Map<String, Value>, depth: usize) {
         for rule in rules(schema) {
             self.keep(rule, &mut Fields { schema, held, depth });
@@ -31,7 +30,7 @@ impl Drawer {
         }
     }
 
-    /// Keeps a rule, if it is known.
+    /// Makes fields satisfy a known rule.
     fn keep(&mut self, rule: &str, fields: &mut Fields<'_>) -> bool {
         match rule {
             ONE_DEPENDENCY => self.exactly_one(&["api", "module", "component"], fields),
@@ -118,7 +117,7 @@ impl Drawer {
     }
 }
 
-/// Keeps a rule of a map's keys: all match a pattern, or none does.
+/// Satisfies a rule of a map's keys: all match a pattern, or none does.
 fn keep_keys(rule: &str, fields: &mut Fields<'_>) -> bool {
     let condition = rule.strip_prefix("self.all(key, ").and_then(|rest| rest.strip_suffix("'))"));
     let Some((negation, pattern)) = condition.and_then(|rest| rest.split_once("key.matches('")) else {
@@ -152,7 +151,7 @@ impl Fields<'_> {
     }
 }
 
-/// The rules of a schema, without those of schemas in it.
+/// Returns the rules of a schema, without those of nested schemas.
 fn rules(schema: &Value) -> impl Iterator<Item = &str> {
     let all = schema["x-kubernetes-validations"].as_array();
     all.into_iter().flatten().filter_map(|validation| validation["rule"].as_str())
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
     use crate::objects::{draw, kinds};
 
-    /// All schemas within one.
+    /// Returns all nested schemas.
     fn within(schema: &Value) -> Vec<Value> {
         let below = match schema {
             Value::Object(fields) => fields.values().flat_map(within).collect(),
@@ -173,7 +172,7 @@ mod tests {
         [vec![schema.clone()], below].concat()
     }
 
-    /// A new one has to be known here, or most objects of its kind are refused.
+    /// An unknown rule would have most objects of its kind refused.
     #[test]
     fn every_rule_of_our_kinds_is_known() {
         let mut drawer = Drawer::new(1);

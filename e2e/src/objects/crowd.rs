@@ -1,4 +1,4 @@
-//! Many made-up objects at a time, sent to the hub of running operators.
+//! Sends many generated objects to the hub of running operators.
 
 use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
@@ -18,18 +18,17 @@ use super::schema::Kind;
 use super::sentinel;
 use crate::landscape::{HUB_NAMESPACE, Landscape};
 
-/// Requests at a time.
+/// Maximum number of concurrent requests.
 const PARALLEL: usize = 16;
-/// Time in which operators have to say something of every object, however many there are.
+/// Deadline for the operators to report on all objects.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// Failures that no object may cause: those that nobody foresaw, and passes that did not end.
+/// Reasons that no object may cause: unexpected failures and passes without an end.
 const NEVER: [&str; 2] = ["Internal", "DeadlineExceeded"];
 
-/// Share of each kind that the API has to take, or the objects are not made well: of one that it refuses no operator
-/// hears.
+/// Minimum share of objects of each kind that the API accepts: operators never see refused ones.
 pub const LEAST_STORED: f64 = 0.5;
 
-/// What became of the objects of one kind.
+/// Results for the objects of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Taken by the API.
@@ -41,7 +40,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Share of those that the API took.
+    /// Returns the share of accepted objects.
     pub fn share(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "counts")]
         let [stored, sent] = [self.stored, self.stored + self.refused].map(|count| count as f64);
@@ -55,9 +54,9 @@ pub struct Crowd<'a> {
     hub: Client,
     drawer: Drawer,
     sent: usize,
-    /// What became of them, by kind.
+    /// Results by kind.
     pub told: BTreeMap<String, Told>,
-    /// The longest time until an object as anybody makes it was heard.
+    /// The longest time until operators reported on a regular object.
     pub slowest: Duration,
 }
 
@@ -95,7 +94,7 @@ impl<'a> Crowd<'a> {
             all_have(&api, condition, stored).await?;
         }
         if name == "Pause" {
-            // Each holds up others: how they end is part of it.
+            // Deleted before the next chunk, which also tests their deletion.
             self.sweep(kind).await?;
         }
         let heard = sentinel::heard(&self.hub, self.sent).await.with_context(|| format!("after {name}s"))?;
@@ -137,7 +136,7 @@ impl<'a> Crowd<'a> {
     }
 }
 
-/// Its name if it is stored, none if the API refuses it.
+/// Returns the name if the object is stored; `None` if the API refuses it.
 async fn create(api: &Api<DynamicObject>, drawn: &Drawn) -> Result<Option<String>> {
     let object: DynamicObject = serde_json::from_value(drawn.object.clone())?;
     match api.create(&PostParams::default(), &object).await {
@@ -150,7 +149,7 @@ async fn create(api: &Api<DynamicObject>, drawn: &Drawn) -> Result<Option<String
     }
 }
 
-/// Fails if our own types cannot read what an API server with our CRDs has stored: no operator would ever hear of it.
+/// Fails if the Rust types cannot read an object that the API server stored: operators would never see it.
 fn readable(stored: &Value) -> Result<()> {
     fn through<K: DeserializeOwned>(stored: &Value) -> serde_json::Result<()> {
         K::deserialize(stored).map(drop)
@@ -189,7 +188,7 @@ async fn all_have(api: &Api<DynamicObject>, condition: &str, mut missing: HashSe
     bail!("{} objects have no condition {condition}, such as {one}", missing.len())
 }
 
-/// Whether it says something of the object as it is now.
+/// Reports whether the condition is about the current generation.
 fn has(object: &DynamicObject, condition: &str) -> bool {
     let conditions = object.data["status"]["conditions"].as_array();
     let held = conditions.into_iter().flatten().find(|held| held["type"] == condition);

@@ -1,4 +1,4 @@
-//! Values from a schema: drawn at random, the same from the same seed.
+//! Generates random values from a schema; equal seeds give equal values.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,60 +9,60 @@ use serde_json::{Map, Value, json};
 use super::schema::Kind;
 use super::words::{LABELS, TEXTS, TIMES, VALID_TIMES};
 
-/// How deep a free-form value goes.
+/// Maximum depth of a free-form value.
 const DEEPEST: usize = 6;
-/// Entries of a map that is made for the sake of its size, as far as there are words for them.
+/// Maximum number of entries in a map generated for its size.
 const LARGEST_MAP: usize = 40;
 
-/// One object, made up.
+/// A generated object.
 #[derive(Clone, Debug)]
 pub struct Drawn {
-    /// Its name; none that an API server takes, where it lies beyond the limits.
+    /// Its name; an invalid one if the name is beyond a limit.
     pub name: String,
     /// All of it.
     pub object: Value,
 }
 
-/// Which of an object's fields are drawn.
+/// Which fields of an object are generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fields {
-    /// Those that there have to be, and some of the others.
+    /// Required and some optional fields.
     Some,
-    /// Those that there have to be.
+    /// Required fields only.
     Required,
-    /// All, as far as they do not exclude each other.
+    /// All fields that do not exclude each other.
     All,
-    /// Any, whatever the schema demands.
+    /// Any fields, independent of the schema.
     Careless,
 }
 
-/// Makes objects up.
+/// Generates objects.
 pub struct Drawer {
     pub(super) rng: Rng,
     patterns: HashMap<String, Option<Regex>>,
 }
 
-/// A name of letters alone, as modules have.
+/// Returns a name of letters only, as modules have.
 fn module_name(number: usize) -> String {
     let letters = [number / 676, number / 26, number].map(|digit| b"abcdefghijklmnopqrstuvwxyz"[digit % 26]);
     format!("drawn-{}", letters.map(char::from).iter().collect::<String>())
 }
 
 impl Drawer {
-    /// The same seed makes the same objects.
+    /// Creates a generator; equal seeds give equal objects.
     pub fn new(seed: u64) -> Self {
         Self { rng: Rng::with_seed(seed), patterns: HashMap::new() }
     }
 
-    /// The next object of a kind. Nearly all keep to the schema but for one or two places, which are put to a limit or
-    /// beyond; a few are wild.
+    /// Generates the next object of a kind. Most satisfy the schema except for one or two fields at or beyond a
+    /// limit; a few ignore it.
     pub fn object(&mut self, kind: &Kind, number: usize) -> Drawn {
         let is_module = kind.resource.kind == "ModuleReleaseMeta" && !number.is_multiple_of(16);
         let name = if is_module { module_name(number) } else { self.name(number) };
         let mut spec = self.value(&kind.spec, 0);
         let strained = *self.one_of(&[0, 1, 1, 1, 2, 2, 2, 12]);
         (0..strained).for_each(|_| self.strain(&kind.spec, &mut spec));
-        // An admission policy refuses others.
+        // An admission policy refuses other names.
         if is_module && let Some(spec) = spec.as_object_mut() {
             spec.insert("moduleName".to_owned(), json!(name));
         }
@@ -93,7 +93,7 @@ impl Drawer {
         Value::Object(held)
     }
 
-    /// One that keeps to the schema.
+    /// Generates a value that satisfies the schema.
     pub(super) fn value(&mut self, schema: &Value, depth: usize) -> Value {
         if let Some(values) = schema["enum"].as_array() {
             return self.one_of(values).clone();
@@ -147,7 +147,7 @@ impl Drawer {
         Value::Object(held)
     }
 
-    /// At most so many items: those that may not stand beside others are left out.
+    /// Generates at most this many items, without those that exclude each other.
     pub(super) fn list(&mut self, schema: &Value, length: u64, depth: usize) -> Value {
         let mut items: Vec<Value> = (0..length).map(|_| self.value(&schema["items"], depth + 1)).collect();
         let keys = schema["x-kubernetes-list-map-keys"].as_array();
@@ -169,7 +169,7 @@ impl Drawer {
         if usable.is_empty() { String::new() } else { (*self.one_of(&usable)).to_owned() }
     }
 
-    /// Whether a text keeps to its schema.
+    /// Reports whether a text satisfies its schema.
     pub(super) fn fits(&mut self, schema: &Value, text: &str) -> bool {
         let count = text.chars().count() as u64;
         let pattern = schema["pattern"].as_str().unwrap_or_default();
@@ -189,7 +189,7 @@ impl Drawer {
         json!(self.rng.i64(least..=most))
     }
 
-    /// Anything that is JSON.
+    /// Generates any JSON.
     pub(super) fn free_form(&mut self, depth: usize) -> Value {
         let leaf = depth >= DEEPEST;
         match self.rng.u8(..if leaf { 5 } else { 8 }) {
@@ -215,14 +215,14 @@ impl Drawer {
 fn is_of_format(schema: &Value, text: &str) -> bool {
     match schema["format"].as_str() {
         Some("date-time") => TIMES[..VALID_TIMES].contains(&text),
-        // A plain date stands only beside a date with a time, which is drawn.
+        // A date is only valid as an alternative to a date with time, which is generated.
         Some("date") => false,
         Some("uri") => text.contains("://"),
         _ => true,
     }
 }
 
-/// The least and the greatest number that a schema admits.
+/// Returns the minimum and maximum of a number's schema.
 pub(super) fn bounds(schema: &Value) -> (Option<i64>, Option<i64>) {
     #[expect(clippy::cast_possible_truncation, reason = "generated schemas write whole numbers as 1.0")]
     let bound = |name: &str| schema[name].as_f64().map(|bound| bound as i64);
@@ -248,7 +248,7 @@ mod tests {
         assert!(made(7).into_iter().collect::<BTreeSet<_>>().len() > 40, "they differ among themselves");
     }
 
-    /// Or all objects that have such a field would be refused.
+    /// Otherwise all objects with such a field would be refused.
     #[test]
     fn for_each_text_of_our_kinds_there_is_a_word_that_fits() {
         let mut drawer = Drawer::new(1);

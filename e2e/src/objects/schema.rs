@@ -1,4 +1,4 @@
-//! The kinds that there are, with their schemas.
+//! All kinds with their schemas.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 /// One kind, in the version that is stored.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// How its objects are reached.
+    /// The resource of its objects.
     pub resource: ApiResource,
     /// Schema of `spec`.
     pub spec: Value,
-    /// The condition that an operator gives each object, where one does.
+    /// The condition that an operator sets on each object, if one does.
     pub condition: Option<&'static str>,
 }
 

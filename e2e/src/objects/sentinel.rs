@@ -1,4 +1,4 @@
-//! Objects as anybody makes them, among those that are made up: whether operators still have an ear for them.
+//! Regular objects among generated ones, which show whether operators still work.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use testbed::until_or_why;
 
 use crate::landscape::HUB_NAMESPACE;
 
-/// Longest time until somebody says something of them.
+/// Deadline for operators to report on them.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Creates a Kyma and a component without access; gives how long it took until all operators said so.
+/// Creates a Kyma and a component without access. Returns the time until all operators reported on them.
 pub(super) async fn heard(hub: &Client, number: usize) -> Result<Duration> {
     let name = format!("sentinel-{number}");
     let kyma = json!({
@@ -57,7 +57,7 @@ fn awaits(object: &Value, type_: &str) -> bool {
     conditions.into_iter().flatten().any(|held| held["type"] == type_ && held["reason"] == "AwaitingAccess")
 }
 
-/// Takes objects away, whatever their finalizers want first.
+/// Deletes objects and their finalizers.
 pub(super) async fn sweep(api: &Api<DynamicObject>, objects: &[DynamicObject]) -> Result<()> {
     for object in objects {
         let name = object.name_any();

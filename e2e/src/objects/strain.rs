@@ -1,18 +1,18 @@
-//! One place of a drawn value, put to a limit of its schema or beyond.
+//! Changes one field of a generated value to a limit of its schema or beyond.
 
 use serde_json::{Value, json};
 
 use super::draw::{Drawer, Fields, bounds};
 use super::words::TEXTS;
 
-/// Of eight places, so many are put beyond their limits.
+/// Number of fields of eight that are set beyond their limits.
 const BROKEN: u8 = 2;
-/// Longest text that is made for the sake of its length.
+/// Maximum length of a text generated for its length.
 const LONGEST_TEXT: u64 = 70_000;
-/// Longest list that is made for the sake of its length.
+/// Maximum length of a list generated for its length.
 const LONGEST_LIST: u64 = 300;
 
-/// A value within another one, with what its schema says.
+/// A nested value with its schema.
 struct Place<'a> {
     pointer: String,
     schema: &'a Value,
@@ -20,7 +20,7 @@ struct Place<'a> {
 }
 
 impl Drawer {
-    /// Puts one place of a value that keeps to `schema` to a limit, or beyond.
+    /// Changes one field of a valid value to a limit of `schema` or beyond.
     pub(super) fn strain(&mut self, schema: &Value, value: &mut Value) {
         let root = Place { pointer: String::new(), schema, depth: 0 };
         let places = root.and_within(value);
@@ -33,7 +33,7 @@ impl Drawer {
         };
     }
 
-    /// A value that the schema barely admits.
+    /// Returns a value at a limit of the schema.
     fn at_a_limit(&mut self, schema: &Value, depth: usize) -> Value {
         let is_most = self.rng.bool();
         match schema["type"].as_str() {
@@ -55,7 +55,7 @@ impl Drawer {
         }
     }
 
-    /// A value that the schema does not admit, if it refuses anything.
+    /// Returns an invalid value, if the schema refuses any.
     fn beyond(&mut self, schema: &Value, depth: usize) -> Value {
         if self.rng.u8(..3) == 0 {
             return self.free_form(depth);
@@ -93,7 +93,7 @@ impl Drawer {
         }
     }
 
-    /// A word that fits, brought to a length.
+    /// Returns a valid text of this length.
     fn padded(&mut self, schema: &Value, length: u64) -> String {
         let letter = *self.one_of(&['a', '7', 'é']);
         let word = self.text(schema);
@@ -103,7 +103,7 @@ impl Drawer {
 }
 
 impl<'a> Place<'a> {
-    /// It and all places of its value that have a schema.
+    /// Returns this value and all nested values that have a schema.
     fn and_within(self, value: &Value) -> Vec<Self> {
         let below = |key: &str, schema| Place {
             pointer: format!("{}/{}", self.pointer, key.replace('~', "~0").replace('/', "~1")),

@@ -1,8 +1,8 @@
-//! What drawn values are made of.
+//! Texts for generated values.
 
 use kyma_api::labels;
 
-/// Texts that mean something somewhere, or that somebody may choke on.
+/// Texts with a special meaning, or that parsers may fail on.
 pub(super) const TEXTS: [&str; 52] = [
     "",
     "a",
@@ -58,7 +58,7 @@ pub(super) const TEXTS: [&str; 52] = [
     "'\"`$(x)",
 ];
 
-/// Times: first such as an API server takes, then such as it may take or not.
+/// Times: first valid ones, then ones that an API server may refuse.
 pub(super) const TIMES: [&str; 11] = [
     "2026-01-01T00:00:00Z",
     "2099-01-01T00:00:00Z",
@@ -72,10 +72,10 @@ pub(super) const TIMES: [&str; 11] = [
     "2026-01-01 00:00:00Z",
     "tomorrow",
 ];
-/// How many of them it takes.
+/// Number of valid times.
 pub(super) const VALID_TIMES: usize = 5;
 
-/// Labels by which operators decide.
+/// Labels that operators read.
 pub(super) const LABELS: [&str; 8] = [
     labels::BETA,
     labels::INTERNAL,

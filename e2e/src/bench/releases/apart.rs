@@ -1,6 +1,5 @@
-//! helm-component without the time that rendering takes: it installs releases whose renders it has, of an installation
-//! that was removed. Taking the time of the `helm` processes off would not do, since they also slow down whatever runs
-//! beside them.
+//! helm-component without rendering: it installs releases whose renders are stored from a removed installation.
+//! Subtracting the time of the `helm` processes would not suffice, since they also slow down other processes.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use testbed::until;
 use super::footprint::Footprint;
 use super::{Bench, OPERATOR, patience};
 
-/// Namespace of the releases, and how their names begin.
+/// Namespace of the releases and prefix of their names.
 pub(super) const SIDE: &str = "apart";
 
 /// Seconds that one round took.
@@ -31,7 +30,7 @@ pub(super) struct Measured {
 pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<Measured> {
     bench.landscape.start_again(OPERATOR).await?;
     bench.landscape.until_at_rest().await?;
-    // Those of a round before.
+    // Releases of an earlier round.
     bench.remove_all(SIDE, patience(count)?).await?;
     bench.create_all(SIDE, count).await?;
     bench.until_ready(SIDE, count, patience(count)?).await?;
@@ -53,7 +52,7 @@ pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<Measured>
     Ok(Measured { installed, removed })
 }
 
-/// Waits until nothing is left of the releases, nor of what controllers made of them.
+/// Waits until the releases and all objects that controllers created for them are deleted.
 async fn collected(target: &Client, patience: Duration) -> Result<()> {
     until("what was removed is collected", patience, || async {
         let left = count::<Deployment>(target).await?

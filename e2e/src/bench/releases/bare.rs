@@ -1,5 +1,5 @@
-//! The least that can be done: the same objects by server-side apply, one component and one status for each release, as
-//! large as that of a release of ours.
+//! Lower bound: writes the same objects by server-side apply, with one component and one status of equal size for
+//! each release.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 
 use super::{Bench, IN_FLIGHT, component};
 
-/// Who writes.
+/// Field manager of the loop.
 const MANAGER: &str = "bare-loop";
-/// Name of the release that is rendered; of the others only the name differs.
+/// Name of the rendered release; others differ only in the name.
 const FIRST: &str = "bare-00000";
 /// A component that helm-component made Ready.
 const OURS: &str = "ours-00000";
 
-/// Seconds that it takes to write the releases of these numbers, rendered before.
+/// Returns the seconds for writing the rendered releases of these numbers.
 pub(super) async fn write(bench: &Bench, numbers: Range<usize>) -> Result<f64> {
     let version = bench.target.apiserver_version().await?.git_version;
     let text = bench.helm.template(&bench.chart, FIRST, "bare", &version, &[]).await?;

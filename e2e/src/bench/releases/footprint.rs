@@ -1,4 +1,4 @@
-//! Memory of a process and its children while something happens, and the time that the children computed.
+//! Memory of a process and its children during a task, and the children's processor time.
 
 use std::fs;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// From one look to the next. A child lives for tens of milliseconds, so of some hundreds of looks many see as many as
-/// there are at once; looking more often would take part in what is measured.
+/// Sampling interval. Children live for tens of milliseconds, so hundreds of samples include many with the maximum
+/// number of children; shorter intervals would affect the measurement.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// A measurement that goes on.
+/// A running measurement.
 pub(super) struct Footprint {
     process: u32,
     before: Seconds,
@@ -20,32 +20,31 @@ pub(super) struct Footprint {
     most: JoinHandle<u64>,
 }
 
-/// What was found.
+/// Result of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Used {
-    /// Most memory in RAM of the process and its children at one moment, in MiB; what children share of their program's
-    /// file counts once.
+    /// Peak memory in RAM of the process and its children, in MiB; the shared program file counts once.
     pub(super) most_mib: f64,
     /// Memory in RAM of the process alone at the end, in MiB.
     pub(super) own_mib: f64,
-    /// Processor time meanwhile.
+    /// Processor time during the measurement.
     pub(super) seconds: Seconds,
 }
 
 /// Processor time, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seconds {
-    /// Of the process itself.
+    /// Of the process.
     pub(super) own: f64,
-    /// Of children that have ended.
+    /// Of its terminated children.
     pub(super) children: f64,
 }
 
 impl Footprint {
-    /// Begins to look at a process.
+    /// Begins to measure a process.
     ///
     /// # Errors
-    /// There is none of that number.
+    /// If the process does not exist.
     pub(super) fn begin(process: u32) -> Result<Self> {
         let (stop, mut stopped) = oneshot::channel();
         let most = tokio::spawn(async move {
@@ -62,10 +61,10 @@ impl Footprint {
         Ok(Self { process, before: seconds(process)?, stop, most })
     }
 
-    /// What there was until now.
+    /// Ends the measurement.
     ///
     /// # Errors
-    /// The process has ended.
+    /// If the process has ended.
     pub(super) async fn end(self) -> Result<Used> {
         let Self { process, before, stop, most } = self;
         drop(stop);
@@ -77,9 +76,8 @@ impl Footprint {
     }
 }
 
-/// Pages in RAM of a process and its children, which run one program: what they share with its file counts once. Of the
-/// children no more is read than this one file, or the kernel would have more to tidy up at the end of each. Those that
-/// end meanwhile count for nothing.
+/// Returns the pages in RAM of a process and its children, which run one program: shared file pages count once. Only
+/// this file is read of each child, since more would slow down its exit. Children that end meanwhile are not counted.
 fn with_children(process: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -95,13 +93,13 @@ fn with_children(process: u32) -> u64 {
 
 /// Memory in RAM, in pages.
 struct Pages {
-    /// All of it.
+    /// All pages.
     resident: u64,
-    /// Of files, which others may have too.
+    /// Pages of files, which may be shared.
     shared: u64,
 }
 
-/// As proc_pid_statm(5) says.
+/// Parses proc_pid_statm(5).
 fn pages(process: u32) -> Option<Pages> {
     let statm = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let mut fields = statm.split_whitespace().skip(1).map(str::parse);
@@ -109,11 +107,11 @@ fn pages(process: u32) -> Option<Pages> {
     Some(Pages { resident, shared: u64::min(shared, resident) })
 }
 
-/// `utime`, `stime`, `cutime` and `cstime` of proc_pid_stat(5).
+/// Parses `utime`, `stime`, `cutime` and `cstime` of proc_pid_stat(5).
 fn seconds(process: u32) -> Result<Seconds> {
     let path = format!("/proc/{process}/stat");
     let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
-    // The program's name, in brackets, may hold anything.
+    // The program's name in brackets may contain any character.
     let (_, fields) = stat.rsplit_once(')').with_context(|| path.clone())?;
     let ticks: Vec<f64> =
         fields.split_whitespace().skip(11).take(4).filter_map(|field| field.parse().ok()).collect();

@@ -1,5 +1,5 @@
-//! helm-component starts again over releases that are installed: first with nothing to do, then with objects that
-//! somebody changed while it was down.
+//! Restarts helm-component with installed releases: first without changes, then with objects edited while it was
+//! stopped.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use super::super::Row;
 use super::{Bench, OPERATOR};
 use crate::landscape::asks;
 
-/// Objects that somebody changes.
+/// Number of edited objects.
 const DRIFTED: usize = 20;
-/// A label of the chart, and what somebody makes of it.
+/// The edited label.
 const LABEL: &str = "app.kubernetes.io/version";
 const CHANGED: &str = "changed";
-/// Seconds after which it shall be at rest.
+/// Maximum seconds until no requests are made.
 const AT_REST: f64 = 10.0;
-/// Seconds after which what was changed shall be put right.
+/// Maximum seconds until all edits are corrected.
 const REPAIRED: f64 = 60.0;
 
-/// Rows of both starts.
+/// Returns the rows of both restarts.
 pub(super) async fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
     bench.landscape.until_at_rest().await?;
     bench.landscape.kill(OPERATOR)?;
@@ -76,7 +76,7 @@ async fn repaired(bench: &mut Bench) -> Result<Row> {
     Ok(Row::at_most(format!("restart: {} changed objects put right after", names.len()), took, "s", REPAIRED))
 }
 
-/// What operators asked since then, of the hub and of each target.
+/// Returns the operators' requests to the hub and each target since these marks.
 pub(super) fn asked(bench: &Bench, marks: &[AuditMark]) -> Result<Vec<Vec<AuditEvent>>> {
     let clusters = bench.landscape.clusters().into_iter().zip(marks);
     clusters

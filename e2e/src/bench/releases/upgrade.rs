@@ -1,4 +1,4 @@
-//! helm-component is replaced by another version of itself, and back, over releases that the other one installed.
+//! Replaces helm-component by another version, and back, with releases that the other version installed.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub async fn upgrade(from: &Path, releases: usize) -> Result<Outcome> {
     Ok(Outcome::new("upgrade", &setup, rows))
 }
 
-/// Rows of one step.
+/// Returns the rows of one step.
 async fn replaced(bench: &mut Bench, step: &str, program: &Path) -> Result<Vec<Row>> {
     bench.landscape.until_at_rest().await?;
     bench.landscape.kill(OPERATOR)?;
@@ -55,7 +55,7 @@ async fn replaced(bench: &mut Bench, step: &str, program: &Path) -> Result<Vec<R
         last = events.iter().map(|event| event.recorded).max().unwrap_or(start).max(last);
         let writes = count(events.iter().filter(|event| event.is_write()));
         let row = format!("{step}: writes on {name}");
-        // What the other version reports differently belongs on the hub.
+        // Only status may change with the version.
         rows.push(match name.as_str() {
             "hub" => Row::plain(row, writes, "requests"),
             _ => Row::at_most(row, writes, "requests", 0.0),
