@@ -1,4 +1,4 @@
-//! The way to a target: missing, late, wrong, taken.
+//! Access to a target: missing, late, wrong, owned by another Kyma.
 
 use std::io;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ async fn rotated() -> Result<()> {
 
     landscape.secret("sample", &revoked).await?;
     landscape.kyma("sample", "[]").await?;
-    // A target that refused us long enough to be suspended is asked again at once, with what is new.
+    // A suspended target is asked again at once after its access changes.
     let rows = [
         (None, "False TargetUnauthorized"),
         (Some(&kubeconfig), "True Ready"),
@@ -140,7 +140,7 @@ async fn rotated() -> Result<()> {
     landscape.stop().await
 }
 
-/// From `start` to the end of its line.
+/// Returns the text from `start` to the end of its line.
 fn line<'a>(text: &'a str, start: &str) -> &'a str {
     let found = text.find(start).map_or("", |at| &text[at..]);
     found.lines().next().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What users choose on the target: unmanaged, Ignore, a change of mind, a lost Kyma.
+//! Choices of users on the target: unmanaged modules, Ignore, a module that is selected again, a lost Kyma.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use testbed::{Body, Cluster, Fate, Passing, Scripted, disordered, rounds};
 use crate::landscape::{Landscape, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
 
-/// How late watches are: later than any answer to a write.
+/// Delay of watches, longer than any answer to a write.
 const LATE: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,7 +85,7 @@ async fn other_choices() -> Result<()> {
     landscape.stop().await
 }
 
-/// The user disables the module; while its component is there it follows its channel.
+/// The user disables the module; it follows its channel while its component exists.
 async fn is_upgraded_until_it_can_go(landscape: &Landscape, target: &Cluster) -> Result<HelmComponent> {
     choose(target, json!([])).await?;
     let ordered = landscape
@@ -146,7 +146,7 @@ async fn managed_and_not() -> Result<()> {
     landscape.stop().await
 }
 
-/// The user takes the module out of management; its component goes and leaves everything on the target.
+/// The user sets the module to unmanaged; its component is deleted and everything stays on the target.
 async fn is_unmanaged(landscape: &Landscape) -> Result<()> {
     landscape.choose("sample", json!([{ "name": "keda", "managed": false }])).await?;
     let gone = landscape
@@ -186,7 +186,7 @@ async fn born_again() -> Result<()> {
     landscape.stop().await
 }
 
-/// Deletes the target's Kyma once the hub remembers that it chose the module. Gives it as it was and as it is born again.
+/// Deletes the target's Kyma once the hub has recorded the module. Returns the deleted and the recreated Kyma.
 async fn is_lost_once_chosen(landscape: &Landscape, target: &Cluster, module: &str) -> Result<(Kyma, Kyma)> {
     let is_chosen = |kyma: &Kyma| {
         let selection = kyma.status.as_ref().and_then(|status| status.selection.as_ref());

@@ -1,4 +1,4 @@
-//! Central configuration: what a ModuleConfig decides, and what users read of it.
+//! ModuleConfigs: their effect on components and status.
 
 use anyhow::{Context, Result};
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -57,7 +57,7 @@ fn spec(component: &HelmComponent) -> Value {
     json!(component.spec)
 }
 
-/// What breaks a rule is told, and the component stays as it is.
+/// A broken rule is reported, and the component stays unchanged.
 async fn what_breaks_a_rule_changes_nothing(
     landscape: &Landscape,
     target: &Cluster,

@@ -1,4 +1,4 @@
-//! Targets that are silent or gone.
+//! Targets that do not answer or no longer exist.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use testbed::{Body, Cluster, Passing, Scripted, rounds};
 use crate::landscape::{Landscape, SOON, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
 
-/// A finalizer of somebody else.
+/// A finalizer of another controller.
 const THEIRS: &str = "example.com/theirs";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,7 +94,7 @@ async fn gone_while_it_is_deleted() -> Result<()> {
     landscape.stop().await
 }
 
-/// A module with a default resource, and `nats` without one. Gives the latter's component.
+/// Installs a module with a default resource, and `nats` without one. Returns the component of `nats`.
 async fn is_installed_without_default_resource(landscape: &Landscape) -> Result<String> {
     landscape
         .apply(
@@ -118,7 +118,7 @@ async fn is_installed_without_default_resource(landscape: &Landscape) -> Result<
     Ok(component.name_any())
 }
 
-/// The user disables `keda`, and an object of theirs holds it up. Gives its component.
+/// The user disables `keda`, and a custom resource of the user blocks the removal. Returns its component.
 async fn is_blocked(landscape: &Landscape, target: &Cluster) -> Result<String> {
     choose(target, json!([{ "name": "nats" }])).await?;
     let ordered = landscape
@@ -143,7 +143,7 @@ async fn is_blocked(landscape: &Landscape, target: &Cluster) -> Result<String> {
     Ok(ordered.name_any())
 }
 
-/// The reconciler lets the component go, and somebody else's finalizer keeps it, and with it the Kyma.
+/// The reconciler removes its finalizer, and another controller's finalizer keeps the component and the Kyma.
 async fn is_held_by_another(landscape: &Landscape, component: &str) -> Result<()> {
     let held = json!({ "metadata": { "finalizers": [THEIRS] } });
     landscape.components()?.patch(component, &PatchParams::default(), &Patch::Merge(&held)).await?;
@@ -156,7 +156,7 @@ async fn is_held_by_another(landscape: &Landscape, component: &str) -> Result<()
     landscape.until_kyma_is_gone("sample").await
 }
 
-/// A hub that is its own target, with keda installed. Gives keda's component.
+/// Starts a hub that is its own target with keda installed. Returns keda's component.
 async fn is_installed(landscape: &Landscape) -> Result<HelmComponent> {
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
     landscape.kyma("sample", "[{name: keda}]").await?;
@@ -165,7 +165,8 @@ async fn is_installed(landscape: &Landscape) -> Result<HelmComponent> {
     landscape.until_component("its component", "keda", |_| true).await
 }
 
-/// Somebody else's finalizer goes from a component that went without an order; another one comes to remove the module.
+/// The other finalizer is removed from a component that was deleted without a request; a new component removes the
+/// module.
 async fn is_made_anew(landscape: &Landscape, first: &HelmComponent) -> Result<HelmComponent> {
     landscape.let_component_go(&first.name_any()).await?;
     let is_anew = |it: &HelmComponent| it.uid() != first.uid() && it.metadata.deletion_timestamp.is_some();
@@ -174,7 +175,7 @@ async fn is_made_anew(landscape: &Landscape, first: &HelmComponent) -> Result<He
     Ok(anew)
 }
 
-/// The module is taken out, although no component has the order yet; then it is removed all the same.
+/// The module is disabled although no component has the deletion request yet; it is still removed.
 async fn is_removed_all_the_same(landscape: &Landscape, first: &HelmComponent) -> Result<()> {
     let line =
         |kyma: &Kyma| kyma.status.iter().flat_map(|status| status.modules.iter().flatten()).next().cloned();
@@ -230,8 +231,8 @@ async fn an_order_for_a_component_that_was_let_go_meanwhile_is_given_to_one_made
     landscape.stop().await
 }
 
-/// A way to the hub on which the first order to remove a module comes when garbage collection has deleted the component
-/// and its reconciler has let it go.
+/// Returns a proxy to the hub that delays the first deletion request until garbage collection has deleted the
+/// component and its reconciler has removed its finalizer.
 async fn late_orders(landscape: &Landscape) -> Result<Scripted> {
     let (components, is_first) = (landscape.components()?, Arc::new(AtomicBool::new(true)));
     let between = move |passing: Passing| {
@@ -250,7 +251,7 @@ async fn late_orders(landscape: &Landscape) -> Result<Scripted> {
     Scripted::with(Arc::new(between), &landscape.hub).await
 }
 
-/// Somebody deletes a component, its reconciler lets it go, and somebody else's finalizer keeps it.
+/// A component is deleted, its reconciler removes its finalizer, and another controller's finalizer keeps it.
 async fn goes_without_an_order(components: &Api<HelmComponent>, name: &str) -> Result<()> {
     let params = PatchParams::default();
     let held = json!({ "metadata": { "finalizers": [finalizers::COMPONENT, THEIRS] } });
@@ -272,7 +273,7 @@ async fn a_deleted_kyma_waits_for_a_component_whose_crd_is_going() -> Result<()>
     crds.delete("helmcomponents.component.kyma-project.io", &DeleteParams::default()).await?;
     landscape.stop().await?;
     landscape.run().await?;
-    // What is released now was released without the component.
+    // A finalizer removed from here on was removed without the component.
     landscape.apply("{apiVersion: operator.kyma-project.io/v1beta2, kind: Kyma, metadata: {name: other}, spec: {channel: regular}}").await?;
     landscape.until_kyma("another one is looked at", "other", |kyma| kyma.status.is_some()).await?;
     assert!(landscape.kymas()?.get_opt("sample").await?.is_some(), "its component is still there");

@@ -1,4 +1,4 @@
-//! A hub that also manages itself: nothing is copied onto it, and nothing of ours there is ever deleted.
+//! A hub that also manages itself: nothing is copied onto it, and none of its own objects is deleted.
 
 use std::collections::BTreeSet;
 
@@ -98,7 +98,7 @@ async fn one_beside_another() -> Result<()> {
     landscape.stop().await
 }
 
-/// Two Kymas, one module each. Gives what has to be there at the end.
+/// Creates two Kymas with one module each. Returns the objects that must exist at the end.
 async fn start(landscape: &Landscape) -> Result<BTreeSet<String>> {
     for module in ["keda", "nats", "serverless"] {
         landscape.module(module, &[("regular", "1.0.0")]).await?;
@@ -124,7 +124,7 @@ async fn start(landscape: &Landscape) -> Result<BTreeSet<String>> {
     Ok(ours(landscape).await?.into_iter().filter(|name| name != "Kyma itself").collect())
 }
 
-/// The hub's own Kyma is where its user chooses.
+/// The user selects modules in the hub's own Kyma.
 async fn changes_its_modules(landscape: &Landscape) -> Result<()> {
     landscape.choose("itself", json!([{ "name": "serverless" }])).await?;
     end_of_component(landscape, "keda", DeletionReason::Disabled).await?;
@@ -144,7 +144,7 @@ async fn ends(landscape: &Landscape) -> Result<()> {
     landscape.until_kyma_is_gone("itself").await
 }
 
-/// Its reconciler finds a valid order, and lets it go.
+/// The reconciler finds a valid deletion request and removes its finalizer.
 async fn end_of_component(landscape: &Landscape, module: &str, why: DeletionReason) -> Result<()> {
     let ordered = landscape
         .until_component("its removal is ordered", module, |component| {
@@ -159,7 +159,7 @@ async fn end_of_component(landscape: &Landscape, module: &str, why: DeletionReas
     landscape.let_component_go(&ordered.name_any()).await
 }
 
-/// Everything on the hub that no Kyma's end may take along, by kind and name; for CRDs the uid too.
+/// Returns all objects on the hub that a Kyma's deletion must keep, by kind and name; for CRDs with the uid.
 async fn ours(landscape: &Landscape) -> Result<BTreeSet<String>> {
     let client = landscape.hub.client()?;
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -182,7 +182,7 @@ async fn ours(landscape: &Landscape) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// What the operator has written on the hub so far are its Kymas and components, events, and the brake's record.
+/// The operator may write only its Kymas and components, events, and the brake's record on the hub.
 fn assert_only_its_own_writes(landscape: &Landscape) -> Result<()> {
     let ours = landscape.asked()?.into_iter().filter(testbed::AuditEvent::is_write);
     let wrote: BTreeSet<String> = ours

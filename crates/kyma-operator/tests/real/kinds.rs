@@ -1,4 +1,4 @@
-//! Components of a kind that a module brings along.
+//! Components of a kind whose CRD a module brings.
 
 use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -35,7 +35,7 @@ fn template(module: &str, component: &str) -> String {
 async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allowed() -> Result<()> {
     let landscape =
         Landscape::start(&["--component-groups=widgets.example.com", "--mode=single-cluster"]).await?;
-    // What the component's chart ships: a role that reaches kyma-operator.
+    // The chart of the component's reconciler contains a role that aggregates into kyma-operator's.
     landscape.allow("widgets.example.com", "widgets").await?;
     let whole = format!(
         "{{apiVersion: widgets.example.com/v1, kind: Widget, spec: {{colour: red, target: mine}}, crd: {CRD}}}"
@@ -77,7 +77,7 @@ async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allow
     assert!(messages[0].contains("--component-groups"), "{messages:?}");
     assert!(messages[1].contains("no CRD"), "{messages:?}");
 
-    // A Kyma that is deleted orders the removal; a component deleted by hand is no order.
+    // Deleting the Kyma requests the removal; deleting a component by hand does not.
     landscape.kymas()?.delete("local", &DeleteParams::default()).await?;
     let ordered = until("the removal is ordered", SOON, || async {
         Ok(api.get_opt(&one.name_any()).await?.filter(|widget| widget.metadata.deletion_timestamp.is_some()))
@@ -95,7 +95,7 @@ async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allow
     landscape.until_kyma_is_gone("local").await
 }
 
-/// The index of CRDs leaves out one whose names another CRD has.
+/// The index omits a CRD whose names another CRD has.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crd_of_others_that_is_not_established_is_left_alone() -> Result<()> {
     let landscape =
@@ -104,7 +104,7 @@ async fn a_crd_of_others_that_is_not_established_is_left_alone() -> Result<()> {
     let widgets = CRD
         .replace("widgets.widgets.example.com", "widgets.clash.example.com")
         .replace("widgets.example.com", "clash.example.com");
-    // Its singular is taken, so the other one is never established.
+    // Its singular is taken, so the other CRD is never established.
     let gadgets = widgets
         .replace("widgets.clash.example.com", "gadgets.clash.example.com")
         .replace("plural: widgets", "plural: gadgets")
@@ -164,7 +164,7 @@ async fn a_pause_says_whether_it_holds() -> Result<()> {
     Ok(())
 }
 
-/// API servers take an empty list for a moment, and refuse to apply anything to such an object ever after.
+/// API servers accept an empty list, but then refuse every apply to that object.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_that_ends_after_the_last_known_date_says_that_it_holds() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;

@@ -1,4 +1,4 @@
-//! Labels on templates and Kymas that decide what a Kyma gets.
+//! Labels on templates and Kymas that decide about visibility.
 
 use anyhow::Result;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -26,7 +26,7 @@ fn version(component: &HelmComponent) -> &str {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn e26_a_module_is_refused_while_its_template_is_beta_or_internal() -> Result<()> {
-    // What is installed stays otherwise.
+    // Without this flag, installed modules would stay.
     let landscape = Landscape::start(&["--mode=single-cluster", "--visibility-loss=uninstall"]).await?;
     landscape.template("keda", "1.0.0").await?;
     label_template(&landscape, labels::BETA, Some("true")).await?;

@@ -1,4 +1,4 @@
-//! A hub namespace of its own with an operator in it, and targets.
+//! A hub namespace with a running operator, and targets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,13 +34,13 @@ struct Line {
     flags: KymaArgs,
 }
 
-/// One test's part of the hub.
+/// The part of the hub that one test uses.
 pub(crate) struct Landscape {
     pub(crate) hub: Cluster,
     pub(crate) namespace: String,
     user: Access,
     flags: Vec<String>,
-    /// Where the hub's record of this test begins.
+    /// Beginning of this test in the hub's audit log.
     began: AuditMark,
     running: Option<(Process, JoinHandle<Result<(), StartError>>)>,
 }
@@ -50,12 +50,12 @@ impl Landscape {
         Self::start_on("hub", flags).await
     }
 
-    /// On a hub that no other test shares, for what concerns all of it.
+    /// Starts on a hub that no other test shares, for cluster-wide tests.
     pub(crate) async fn start_on(hub: &str, flags: &[&str]) -> Result<Self> {
         Self::on(BED.cluster(hub, |cluster| cluster.with_controllers().with_audit()).await?, flags).await
     }
 
-    /// On this hub.
+    /// Starts on this hub.
     pub(crate) async fn on(hub: Cluster, flags: &[&str]) -> Result<Self> {
         rustls::crypto::ring::default_provider().install_default().ok();
         install_crds(&hub.client()?, kyma_api::crds::all()).await?;
@@ -71,14 +71,14 @@ impl Landscape {
         Ok(landscape)
     }
 
-    /// Starts the operator as a process would, as its own `ServiceAccount`.
+    /// Starts the operator with its own `ServiceAccount`.
     pub(crate) async fn run(&mut self) -> Result<()> {
         let namespace = format!("--hub-namespace={}", self.namespace);
         let common =
             ["operator", &namespace, "--allow-loopback-targets", "--admin-address=", "--log-format=text"];
         let line = Line::try_parse_from(common.into_iter().chain(self.flags.iter().map(String::as_str)))?;
         let settings = Settings::resolve(line.args)?;
-        // The first test's wins: one process has one log.
+        // Only the first call has an effect: a process has one log.
         kyma_sdk::init_telemetry(&settings).ok();
         let process = Process::new()?;
         let (config, started) = (self.user.config()?, process.clone());
@@ -94,7 +94,7 @@ impl Landscape {
         Ok(())
     }
 
-    /// Starts the operator anew, with this door on its way to the hub.
+    /// Restarts the operator with this proxy to the hub.
     pub(crate) async fn run_behind(&mut self, door: &Scripted) -> Result<()> {
         self.stop().await?;
         self.user = door.access_of(&self.user);
@@ -109,20 +109,20 @@ impl Landscape {
         Ok(())
     }
 
-    /// What the operator's /metrics shows.
+    /// Returns the operator's metrics.
     pub(crate) fn metrics(&self) -> Result<String> {
         let (process, _) = self.running.as_ref().context("the operator runs")?;
         Ok(process.metrics.render()?)
     }
 
-    /// What the hub was asked by the operator so far.
+    /// Returns the operator's requests to the hub so far.
     pub(crate) fn asked(&self) -> Result<Vec<AuditEvent>> {
         let mut events = self.hub.audit()?.since(self.began)?;
         events.retain(|event| event.user == self.user());
         Ok(events)
     }
 
-    /// The operator's name in audit logs.
+    /// Returns the operator's user name in audit logs.
     pub(crate) fn user(&self) -> String {
         format!("system:serviceaccount:{}:kyma-operator", self.namespace)
     }
@@ -144,13 +144,13 @@ impl Landscape {
         Ok(())
     }
 
-    /// A target of its own, and the kubeconfig of a user with exactly the target role.
+    /// Starts a target and returns it with a kubeconfig of a user with exactly the target role.
     pub(crate) async fn target(&self, name: &str) -> Result<(Cluster, String)> {
         let (target, user) = self.target_and_user(name).await?;
         Ok((target, user.kubeconfig()))
     }
 
-    /// The same, with the user's way in.
+    /// Starts a target and returns it with the user's access.
     pub(crate) async fn target_and_user(&self, name: &str) -> Result<(Cluster, Access)> {
         let target = BED.cluster(name, testbed::ClusterBuilder::with_audit).await?;
         leftovers::clear(&target).await?;
@@ -169,7 +169,7 @@ impl Landscape {
         Ok(())
     }
 
-    /// Other content for an access Secret, in place.
+    /// Replaces the content of an access Secret.
     pub(crate) async fn rotate(&self, kyma: &str, kubeconfig: &str) -> Result<()> {
         let api: Api<Secret> = Api::namespaced(self.hub.client()?, &self.namespace);
         let content = json!({ "stringData": { "config": kubeconfig } });
@@ -177,7 +177,7 @@ impl Landscape {
         Ok(())
     }
 
-    /// Applies an object on the hub, as a person would.
+    /// Applies an object on the hub as a user.
     pub(crate) async fn apply(&self, yaml: &str) -> Result<DynamicObject> {
         let object: Value = serde_saphyr::from_str(yaml)?;
         let api = dynamic(self.hub.client()?, &object, &self.namespace)?;
@@ -185,7 +185,7 @@ impl Landscape {
         Ok(api.patch(name, &PatchParams::apply("person").force(), &Patch::Apply(&object)).await?)
     }
 
-    /// A module with one template per version, and one channel.
+    /// Publishes a module with a template for each version, and its channels.
     pub(crate) async fn module(&self, name: &str, channels: &[(&str, &str)]) -> Result<()> {
         let mut list = String::new();
         for (channel, version) in channels {
@@ -195,13 +195,13 @@ impl Landscape {
         self.release(name, &format!("channels: [{list}]")).await
     }
 
-    /// A module that every Kyma gets.
+    /// Publishes a mandatory module.
     pub(crate) async fn mandatory_module(&self, name: &str, version: &str) -> Result<()> {
         self.template(name, version).await?;
         self.release(name, &format!("mandatory: {{version: {version}}}")).await
     }
 
-    /// A version of a module.
+    /// Publishes a version of a module.
     pub(crate) async fn template(&self, name: &str, version: &str) -> Result<()> {
         self.apply(&format!(
             "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleTemplate, metadata: {{name: {name}-{version}}}, \
@@ -212,7 +212,7 @@ impl Landscape {
         Ok(())
     }
 
-    /// A release meta with what it offers.
+    /// Publishes a release meta with this spec.
     pub(crate) async fn release(&self, name: &str, offer: &str) -> Result<()> {
         self.apply(&format!(
             "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleReleaseMeta, metadata: {{name: {name}}}, \
@@ -230,7 +230,7 @@ impl Landscape {
         .await
     }
 
-    /// Other modules for a Kyma, as its user chooses them where the hub is the target.
+    /// Changes the modules of a Kyma whose target is the hub.
     pub(crate) async fn choose(&self, kyma: &str, modules: Value) -> Result<()> {
         let spec = json!({ "spec": { "modules": modules } });
         self.kymas()?.patch(kyma, &PatchParams::default(), &Patch::Merge(&spec)).await?;
@@ -245,7 +245,7 @@ impl Landscape {
         Ok(Api::namespaced(self.hub.client()?, &self.namespace))
     }
 
-    /// Waits until the hub's Kyma is as `is` says.
+    /// Waits until `is` returns true for the hub's Kyma.
     pub(crate) async fn until_kyma(
         &self,
         what: &str,
@@ -261,7 +261,7 @@ impl Landscape {
         .await
     }
 
-    /// Waits until the hub has no such Kyma any more.
+    /// Waits until the hub's Kyma is deleted.
     pub(crate) async fn until_kyma_is_gone(&self, name: &str) -> Result<()> {
         let kymas = self.kymas()?;
         testbed::until("the Kyma is gone", SOON, || async {
@@ -270,7 +270,7 @@ impl Landscape {
         .await
     }
 
-    /// Waits until a module's component is as `is` says.
+    /// Waits until `is` returns true for a module's component.
     pub(crate) async fn until_component(
         &self,
         what: &str,
@@ -283,7 +283,7 @@ impl Landscape {
             .await
     }
 
-    /// What a component's reconciler reports once the module runs in the ordered version.
+    /// Reports the requested version as Ready, as a component's reconciler does.
     pub(crate) async fn report_ready(&self, module: &str) -> Result<()> {
         let component = self.until_component("a component to report on", module, |_| true).await?;
         let version = component.spec.module.as_ref().map(|module| module.version.clone());
@@ -303,7 +303,7 @@ impl Landscape {
         Ok(())
     }
 
-    /// What a component's reconciler does at the end.
+    /// Removes the finalizer, as a component's reconciler does at the end.
     pub(crate) async fn let_component_go(&self, name: &str) -> Result<()> {
         let kept = json!({ "metadata": { "finalizers": null } });
         self.components()?.patch(name, &PatchParams::default(), &Patch::Merge(&kept)).await?;
@@ -311,7 +311,7 @@ impl Landscape {
     }
 }
 
-/// The target's own Kyma.
+/// Returns the API of the target's own Kyma.
 pub(crate) fn remote(target: &Cluster) -> Result<Api<Kyma>> {
     Ok(Api::namespaced(target.client()?, "kyma-system"))
 }
@@ -322,7 +322,7 @@ pub(crate) async fn until_remote(target: &Cluster, what: &str, is: impl Fn(&Kyma
         .await
 }
 
-/// The modules of a Kyma's status as `name state version channel`.
+/// Returns the modules of a Kyma's status as `name state version channel`.
 pub(crate) fn modules(kyma: &Kyma) -> Vec<String> {
     let status = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
@@ -337,7 +337,7 @@ pub(crate) fn is_ready(kyma: &Kyma) -> bool {
     kyma.status.as_ref().and_then(|status| status.state) == Some(State::Ready)
 }
 
-/// Whether the label that says so is obeyed.
+/// Reports whether the status shows that the Kyma is skipped.
 pub(crate) fn is_left_alone(kyma: &Kyma) -> bool {
     let conditions = kyma.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|held| held.type_ == "Ready" && held.reason == "SkipReconciliation")
@@ -347,7 +347,7 @@ pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {
     kyma.finalizers().iter().any(|name| name == finalizers::KYMA)
 }
 
-/// A user of a target with exactly the target role, with a new token each time.
+/// Returns a user of a target with exactly the target role, with a new token each time.
 pub(crate) async fn target_user(target: &Cluster) -> Result<Access> {
     let user = target.service_account("default", "kyma-operator").await?;
     grant(&target.client()?, &rbac_table().render("default", Side::Target), "default").await?;

@@ -1,4 +1,4 @@
-//! What the last round of a test left on its target.
+//! Objects that an earlier round of a test left on its target.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -13,7 +13,7 @@ use crate::landscape::{SOON, remote};
 
 const KYMAS: &str = "kymas.operator.kyma-project.io";
 
-/// Takes away the stamp and the target's Kyma, so that the next one to come finds a target that nobody has.
+/// Deletes the stamp and the target's Kyma, so that the next Kyma finds a target without owner.
 pub(crate) async fn clear(target: &Cluster) -> Result<()> {
     let stamps: Api<ConfigMap> = Api::namespaced(target.client()?, STAMP_NAMESPACE);
     if stamps.get_opt(STAMP_NAME).await?.is_some() {

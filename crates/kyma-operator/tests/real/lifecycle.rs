@@ -1,4 +1,4 @@
-//! The main job, from a Kyma's first contact with its target to its end.
+//! The life of a Kyma, from the first contact with its target to its deletion.
 
 use std::iter;
 
@@ -34,7 +34,7 @@ async fn one_life() -> Result<()> {
     landscape.stop().await
 }
 
-/// Birth: the target's Kyma starts from the hub's selection, the component from the target's.
+/// Creation: the target's Kyma starts from the hub's selection, the component from the target's.
 async fn is_born(landscape: &Landscape, target: &Cluster) -> Result<()> {
     let born = until_remote(target, "the target's Kyma is born", |kyma| {
         kyma.labels().contains_key(labels::WATCHED_BY)
@@ -77,7 +77,7 @@ async fn is_born(landscape: &Landscape, target: &Cluster) -> Result<()> {
     is_reset(landscape, &component).await
 }
 
-/// Somebody edits the component: it is put right at once.
+/// An edited component is corrected at once.
 async fn is_reset(landscape: &Landscape, component: &HelmComponent) -> Result<()> {
     let edit = Patch::Merge(json!({ "spec": { "module": { "version": "6.6.6" } } }));
     landscape.components()?.patch(&component.name_any(), &PatchParams::default(), &edit).await?;
@@ -104,7 +104,7 @@ async fn is_upgraded_and_not_downgraded(landscape: &Landscape, target: &Cluster)
     assert_eq!(own.len(), 1);
     assert_eq!(own[0].channel, None, "what the target's user chose is not written into the hub's spec");
 
-    // And back: refused.
+    // The downgrade is refused.
     choose(target, json!([{ "name": "keda", "channel": "regular" }])).await?;
     let refused = landscape
         .until_kyma("the downgrade is refused", "sample", |kyma| modules(kyma) == ["keda Warning 1.1.0 fast"])
@@ -121,7 +121,7 @@ async fn is_upgraded_and_not_downgraded(landscape: &Landscape, target: &Cluster)
     Ok(())
 }
 
-/// Disable: an order, then the entry goes with the component.
+/// Disabling: a deletion request, then the status entry is removed with the component.
 async fn is_disabled(landscape: &Landscape, target: &Cluster) -> Result<()> {
     choose(target, json!([])).await?;
     let ordered = landscape
@@ -139,7 +139,7 @@ async fn is_disabled(landscape: &Landscape, target: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The end: components first, then the target's own objects, the finalizer last.
+/// Deletion: components first, then the objects on the target, the finalizer last.
 async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
     choose(target, json!([{ "name": "keda", "channel": "fast" }])).await?;
     let again = landscape
@@ -174,7 +174,7 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
     .await
 }
 
-/// Whoever followed a Kyma of KLM by its events finds the same ones.
+/// The events of a Kyma are those of KLM.
 async fn is_told_as_by_klm(landscape: &Landscape) -> Result<()> {
     let born = ("RemoteInstallation", "Kyma was installed to SKR");
     let steps = ["SetKcpKymaStateDeleting", "DeleteManifests", "DeleteSkrKyma", "DropKymaFinalizer"];
@@ -218,7 +218,7 @@ fn version_of(component: &HelmComponent) -> Option<&str> {
     component.spec.module.as_ref().map(|module| module.version.as_str())
 }
 
-/// The garbage collector deletes what an owner that is gone owned, as after a restore of the hub.
+/// The garbage collector deletes objects of a missing owner, as after a restore of the hub.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kyma_deleted_by_the_garbage_collector_removes_nothing() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;

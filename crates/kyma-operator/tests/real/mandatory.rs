@@ -1,4 +1,4 @@
-//! Modules that every Kyma gets, and how they go.
+//! Installation and removal of mandatory modules.
 
 use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -45,7 +45,7 @@ async fn e19_e20_i110_to_i116_a_mandatory_module_comes_upgrades_and_goes_with_it
     .await
 }
 
-/// A Kyma that nothing is done with, and that says so.
+/// Creates a Kyma that is skipped and reports that.
 async fn left_alone(landscape: &Landscape, name: &str) -> Result<()> {
     let labels = format!("{{{}: 'true'}}", labels::SKIP_RECONCILIATION);
     landscape
@@ -57,7 +57,7 @@ async fn left_alone(landscape: &Landscape, name: &str) -> Result<()> {
     landscape.until_kyma("it is left alone", name, is_left_alone).await.map(drop)
 }
 
-/// The release meta is deleted: the module goes, and the release meta after it.
+/// The release meta is deleted: the module is removed first, then the release meta.
 async fn is_withdrawn(landscape: &Landscape) -> Result<()> {
     let releases = releases(landscape)?;
     until("the release meta is held", SOON, || async {
@@ -121,7 +121,7 @@ async fn a_mandatory_module_whose_release_meta_vanished_or_changed_stays() -> Re
     }
     let releases = releases(&landscape)?;
     let mut landscape = landscape;
-    // Nobody sees the deletion: the operator is away, and the finalizer is taken off by hand.
+    // The operator does not see the deletion: it is stopped, and the finalizer is removed by hand.
     landscape.stop().await?;
     let bare = json!({ "metadata": { "finalizers": null } });
     releases.patch("vanished", &PatchParams::default(), &Patch::Merge(&bare)).await?;
@@ -219,7 +219,7 @@ async fn a_mandatory_module_that_lost_its_component_is_removed_with_its_release_
     landscape.stop().await
 }
 
-/// A mandatory module is on record as installed; while kyma-operator is away its component goes without an order.
+/// A recorded mandatory module loses its component without a request while kyma-operator is stopped.
 async fn loses_its_component(landscape: &mut Landscape) -> Result<HelmComponent> {
     landscape.mandatory_module("warden", "1.0.0").await?;
     landscape.kyma("sample", "[]").await?;

@@ -81,7 +81,7 @@ async fn until_shown(landscape: &Landscape, what: &str, name: &str, state: &str)
     .await
 }
 
-/// Also after it was deleted.
+/// Also a deletion is reverted.
 async fn edits_are_undone(landscape: &Landscape, name: &str) -> Result<()> {
     let api = manifests(landscape)?;
     let before = api.get(name).await?;
@@ -101,7 +101,7 @@ async fn edits_are_undone(landscape: &Landscape, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A way to the hub on which somebody edits the status of a Manifest just before the first write of the operator to it.
+/// Returns a proxy to the hub that edits the status of a Manifest just before the operator's first write to it.
 async fn late_edit(landscape: &Landscape, name: &str) -> Result<Scripted> {
     let (manifests, is_first) = (manifests(landscape)?, Arc::new(AtomicBool::new(true)));
     let (path, name) = (format!("/{}/{name}", klm::MANIFESTS), name.to_owned());
@@ -135,7 +135,7 @@ async fn an_edit_that_was_not_seen_is_undone(landscape: &Landscape, name: &str) 
     .await
 }
 
-/// One that KLM holds, and one that it handed over, of which only the status is written.
+/// One Manifest of KLM, and one that KLM handed over, of which only the status is written.
 async fn klms_own_are_left_alone(landscape: &Landscape, kyma: String) -> Result<()> {
     let api = manifests(landscape)?;
     let (held, over) = (name("sample", "nats"), "sample-other-1");
@@ -201,7 +201,7 @@ async fn an_upgrade_shows(landscape: &Landscape, name: &str) -> Result<()> {
     .await
 }
 
-/// The shipped policy refuses edits, and the operator goes on.
+/// The shipped policy refuses edits by other users, but not by the operator.
 async fn nobody_else_may_write(landscape: &Landscape, name: &str) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/policies/manifest-mirror.yaml");
     for object in serde_saphyr::from_multiple::<Value>(&std::fs::read_to_string(path)?)? {
@@ -236,7 +236,7 @@ async fn nobody_else_may_write(landscape: &Landscape, name: &str) -> Result<()> 
     until_shown(landscape, "the operator still writes", name, "Warning").await.map(drop)
 }
 
-/// Everything is compared anew, what is as it should be first: keda's.
+/// Everything is compared again, up-to-date Manifests first: keda's.
 async fn a_restart_writes_only_what_differs(landscape: &mut Landscape) -> Result<()> {
     landscape.stop().await?;
     let audit = landscape.hub.audit()?;
@@ -247,7 +247,7 @@ async fn a_restart_writes_only_what_differs(landscape: &mut Landscape) -> Result
     landscape.components()?.patch_status(&component.name_any(), &by_hand, &Patch::Merge(&status)).await?;
     landscape.run().await?;
     until_shown(landscape, "what changed is shown", &name("sample", "nats"), "Warning").await?;
-    // An answer is logged once it is given, which may be after others see what came of the request.
+    // Requests are logged after the answer, so the log may lag behind their effect.
     let written = until("the log tells of what is shown", SOON, || async {
         let events = audit.since(mark)?.into_iter();
         let writes = events

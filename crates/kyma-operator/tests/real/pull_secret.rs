@@ -18,7 +18,7 @@ fn docker_config(password: &str) -> String {
     json!({"auths": {"registry.example": {"username": "u", "password": password}}}).to_string()
 }
 
-/// Status and reason of the condition.
+/// Returns status and reason of the condition.
 fn told(kyma: &Kyma) -> Option<(String, String)> {
     let conditions = kyma.status.as_ref()?.conditions.as_deref()?;
     let told = condition::get(conditions, types::SKR_IMAGE_PULL_SECRET_SYNC)?;
@@ -96,7 +96,7 @@ async fn the_pull_secret_is_copied_where_it_may_be_and_kept_in_step() -> Result<
     is_told_nowhere(&landscape, "hush").await
 }
 
-/// Neither in Kymas nor in events.
+/// The content is neither in Kymas nor in events.
 async fn is_told_nowhere(landscape: &Landscape, secret: &str) -> Result<()> {
     let events: Api<Event> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
     let events = serde_json::to_string(&events.list(&ListParams::default()).await?.items)?;

@@ -17,7 +17,7 @@ use crate::lifecycle::choose;
 
 const GROUP: &str = "lantern.example.org";
 
-/// Lanterns and the policies on one cluster.
+/// A cluster with Lanterns and policies.
 struct Ground {
     lanterns: Api<DynamicObject>,
     policies: Api<ValidatingAdmissionPolicy>,
@@ -47,7 +47,7 @@ impl Ground {
         self.lanterns.create(&params, &lantern(name, watts)).await
     }
 
-    /// An apiserver heeds a policy a moment after it has it.
+    /// An apiserver enforces a policy shortly after storing it.
     async fn until_refused(&self, watts: u32, message: &str) -> Result<()> {
         until(&format!("{watts} W are refused: {message}"), SOON, || async {
             match self.create("tried", watts, true).await {
@@ -66,7 +66,7 @@ impl Ground {
         .await
     }
 
-    /// How many policies and bindings of ours there are.
+    /// Returns the number of the operator's policies and bindings.
     async fn count(&self) -> Result<(usize, usize)> {
         let ours = ListParams::default().labels(labels::MODULE_CONFIG);
         Ok((self.policies.list(&ours).await?.items.len(), self.bindings.list(&ours).await?.items.len()))
@@ -87,7 +87,7 @@ fn rules(expression: &str) -> Value {
         "expression": expression, "message": "lanterns of this fleet stay dim" }] })
 }
 
-/// Status and reason of the condition, and its message.
+/// Returns status, reason and message of the condition.
 fn told(kyma: &Kyma) -> Option<(String, String, String)> {
     let conditions = kyma.status.as_ref()?.conditions.as_deref()?;
     let told = condition::get(conditions, types::RESOURCE_RULES)?;
@@ -240,7 +240,7 @@ async fn rules_go_with_the_module_and_with_the_kyma() -> Result<()> {
     Ok(())
 }
 
-/// Nothing shows whether the last ModuleConfig was deleted on purpose while no operator ran.
+/// Nothing proves that the last ModuleConfig was deleted on request while no operator ran.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_config_that_vanished_while_no_operator_ran_stays_in_force() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;

@@ -1,4 +1,4 @@
-//! Nothing is kept that a restart cannot rebuild, and nothing is written that is there already.
+//! A restart loses nothing, and writes nothing that is up to date.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -29,7 +29,7 @@ async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
 
     let (on_hub, on_target) = (landscape.hub.audit()?.mark()?, target.audit()?.mark()?);
     landscape.run().await?;
-    // An upgrade is the sign that the new process works; what it wrote before that it need not have written.
+    // The upgrade shows that the new process works.
     landscape.module("keda", &[("regular", "1.1.0")]).await?;
     landscape
         .until_component("the upgrade after the restart", "keda", |component| {
@@ -44,14 +44,14 @@ async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
             .map(|event| format!("{} {} {}", event.verb, event.resource, event.name))
             .collect()
     };
-    // A write is in the record once it is answered, which is later than others see it.
+    // Writes are logged after the answer, which is later than their effect.
     let hub = until("the hub's record of two writes", SOON, || async {
         let events = landscape.hub.audit()?.since(on_hub)?.into_iter();
         let written = writes(events.filter(|event| event.user == user).collect());
         Ok((written.len() > 1).then_some(written))
     })
     .await?;
-    // That it is the hub's turn is on record before anything is ordered.
+    // The turn is recorded before the first request.
     assert!(hub[0] == "patch kymas/status sample" && hub[1].starts_with("patch helmcomponents"), "{hub:?}");
     let target_writes = writes(target.audit()?.since(on_target)?);
     let mut told = target_writes.iter().filter(|write| *write != "patch configmaps kyma-target-stamp");
@@ -77,7 +77,7 @@ async fn a_removal_that_goes_on_after_a_restart_brings_nothing_to_the_target() -
     landscape.stop().await?;
 
     landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
-    // What the clean-up has to do is done already, but for the finalizer on the hub.
+    // Everything is already removed except the hub's finalizer.
     let gone = DeleteParams::default();
     let finalizers = json!({ "metadata": { "finalizers": null } });
     remote(&target)?.patch("default", &PatchParams::default(), &Patch::Merge(&finalizers)).await?;

@@ -1,5 +1,5 @@
-//! The model's random sequences, done to the operator at work: many Kymas at once, each with modules of its own on a hub
-//! that is their target.
+//! Runs the model's random sequences against the operator: many Kymas at once, each with its own modules on a hub
+//! that is the target.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::landscape::{Landscape, SOON};
 use crate::stories::model::{Action, World, draw::action};
 use crate::stories::{Names, Objects, SENTINEL, asked};
 
-/// Kymas at a time.
+/// Maximum number of concurrent Kymas.
 const KYMAS: usize = 50;
-/// The longest sequence.
+/// Maximum length of a sequence.
 const STEPS: usize = 16;
-/// How long a shortened sequence is given to agree, and how many are tried.
+/// Deadline for a shortened sequence, and maximum number of attempts.
 const SHORT: Duration = Duration::from_secs(10);
 const TRIES: usize = 40;
-/// Steps before which the operator is started anew.
+/// Steps before which the operator is restarted.
 const RESTARTS: [usize; 2] = [5, 11];
-/// Calls at a time.
+/// Maximum number of concurrent calls.
 const PARALLEL: usize = 16;
 
-/// One Kyma and what is to become of it.
+/// A Kyma and its sequence.
 struct Story {
     names: Names,
     actions: Vec<Action>,
@@ -42,14 +42,14 @@ impl Story {
         self.names.objects(&self.world, &self.world.chosen)
     }
 
-    /// How the hub differs from the model.
+    /// Returns the difference between hub and model.
     fn differs(&self, components: &[kyma_api::HelmComponent]) -> Option<String> {
         let why = self.names.differs(&self.world, components)?;
         Some(format!("{:?}: {why}", self.actions))
     }
 }
 
-/// Waits until the hub is as all worlds say.
+/// Waits until the hub agrees with all models.
 async fn agrees(landscape: &Landscape, stories: &[Story], deadline: Duration) -> Result<()> {
     let used =
         stories.iter().flat_map(|story| story.world.used.iter().map(|module| story.names.module(module)));
@@ -63,7 +63,7 @@ async fn agrees(landscape: &Landscape, stories: &[Story], deadline: Duration) ->
     .await
 }
 
-/// One story's action, on the model and on the hub.
+/// Applies one action to the model and the hub.
 async fn act(landscape: &Landscape, story: &mut Story, step: usize) -> Result<()> {
     let before = story.objects();
     let Some(action) = story.actions.get(step).copied() else { return Ok(()) };
@@ -74,7 +74,7 @@ async fn act(landscape: &Landscape, story: &mut Story, step: usize) -> Result<()
     landscape.change(&before, &story.objects()).await
 }
 
-/// Acts all stories out, side by side and step by step.
+/// Applies all sequences side by side and step by step.
 async fn act_out(landscape: &mut Landscape, stories: &mut [Story], deadline: Duration) -> Result<()> {
     let none = Objects::new();
     let (shared, nothing) = (&*landscape, &none);
@@ -95,7 +95,7 @@ async fn act_out(landscape: &mut Landscape, stories: &mut [Story], deadline: Dur
     Ok(())
 }
 
-/// The shortest sequence that still goes wrong.
+/// Returns the shortest sequence that still fails.
 async fn shrink<T>(landscape: &mut Landscape, mut tree: T, first: usize) -> Result<Vec<Action>>
 where
     T: ValueTree<Value = Vec<Action>>,
@@ -115,7 +115,7 @@ where
     Ok(shortest)
 }
 
-/// So many sequences from a seed; the first that goes wrong is shortened.
+/// Runs this many sequences from a seed and shortens the first failing one.
 async fn sequences(count: usize, seed: u64) -> Result<()> {
     let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(seed), ..Config::default() });
     let actions = proptest::collection::vec(action(), 1..=STEPS);

@@ -1,5 +1,5 @@
-//! The model's random sequences, done to Kymas with targets of their own: some that users and admins do, and some that
-//! befall hub, targets and what is between them.
+//! Runs the model's random sequences against Kymas with their own targets: actions of users and administrators, and
+//! faults of hub, targets and network.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -23,32 +23,32 @@ use crate::stories::model::{Action, MODULES, draw::deed};
 use crate::stories::{Names, Objects, SENTINEL, asked, module_of};
 use crate::way::{SAVED, Way};
 
-/// Targets, each with a Kyma at a time.
+/// Number of targets, each with one Kyma at a time.
 const TARGETS: usize = 4;
-/// Sequences where nobody names another number.
+/// Default number of sequences.
 const COUNT: usize = 12;
-/// The longest sequence.
+/// Maximum length of a sequence.
 const STEPS: usize = 18;
-/// The steps before which the hub is saved, the operator is started anew, and the hub goes back.
+/// Steps before which the hub is saved, the operator is restarted, and the hub is restored.
 const SAVES: usize = 4;
 const RESTARTS: usize = 8;
 const GOES_BACK: usize = 12;
-/// How long everything is given to agree: a target that was silent is probed only now and then.
+/// Deadline for agreement: a target that did not answer is probed rarely.
 const LONG: Duration = Duration::from_secs(100);
-/// How long that is for a shortened sequence, and how many are tried.
+/// Deadline for a shortened sequence, and maximum number of attempts.
 const SHORT: Duration = Duration::from_secs(45);
 const TRIES: usize = 20;
 
-/// One Kyma and what is to become of it.
+/// A Kyma and its sequence.
 struct Story<'a> {
     names: Names,
     deeds: Vec<Deed>,
     pair: Pair,
     way: &'a Way,
-    /// One at a time asks how far the operator has come.
+    /// Lock: only one sequence at a time waits for the operator to catch up.
     turn: &'a Mutex<()>,
     deadline: Duration,
-    /// Where the present deed begins in the target's audit log.
+    /// Beginning of the present event in the target's audit log.
     mark: AuditMark,
     is_wrong: bool,
 }
@@ -77,7 +77,7 @@ impl<'a> Story<'a> {
         self.rests(landscape).await
     }
 
-    /// Acts out some of the sequence. The network is whole in the end: a target that stays silent is asked less and
+    /// Applies a part of the sequence. The network works at the end: a target that does not answer is asked less and
     /// less often.
     async fn goes_on(&mut self, landscape: &Landscape, steps: Range<usize>) -> Result<()> {
         for step in steps {
@@ -99,7 +99,7 @@ impl<'a> Story<'a> {
         self.settles(landscape).await
     }
 
-    /// Waits until all is as the model says, a person's word included where that is needed.
+    /// Waits until everything agrees with the model; adopts the target if that is needed.
     async fn settles(&mut self, landscape: &Landscape) -> Result<()> {
         self.rests(landscape).await?;
         if self.pair.contact() == Contact::Refused {
@@ -112,7 +112,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// What is done on either side beside the hub's objects.
+    /// Applies the parts of an event that do not change the hub's catalogue.
     async fn happens(&self, landscape: &Landscape, deed: Deed, was: &Pair) -> Result<()> {
         let component = |module| self.component(landscape, module);
         match deed {
@@ -153,7 +153,7 @@ impl<'a> Story<'a> {
         Ok(components.iter().find(of_module).context("a component")?.name_any())
     }
 
-    /// The operator has heard of everything, and everything is as the model says.
+    /// Waits until the operator has caught up and everything agrees with the model.
     async fn rests(&self, landscape: &Landscape) -> Result<()> {
         let noticed = || self.is_noticed(landscape);
         until_or_why("what is between hub and target is noticed", self.deadline, noticed).await?;
@@ -164,7 +164,7 @@ impl<'a> Story<'a> {
         until_or_why("hub and target agree", self.deadline, noticed).await
     }
 
-    /// Whether the Kyma says what it should of its target, and each side knows the other's word.
+    /// Reports whether the Kyma shows the expected state of its target, and both sides agree.
     async fn is_noticed(&self, landscape: &Landscape) -> Result<Result<(), String>> {
         let kyma = landscape.kymas()?.get(&self.names.kyma()).await?;
         let (told, selection) =
@@ -191,7 +191,7 @@ impl<'a> Story<'a> {
         let all = landscape.all_components().await?;
         let own: Vec<HelmComponent> = self.names.own(&all).cloned().collect();
         let is_open = self.pair.contact() == Contact::Open;
-        // Who removes modules does not get there either.
+        // Reconcilers of components cannot reach the target either.
         let used = MODULES.into_iter().filter(|module| !is_open || self.pair.target.used.contains(module));
         let used: BTreeSet<String> = used.map(|module| self.names.module(module)).collect();
         landscape.let_go(&own, &used).await?;
@@ -204,7 +204,7 @@ impl<'a> Story<'a> {
         Ok(self.names.differs(&self.pair.hub.world, &own).map_or(Ok(()), Err))
     }
 
-    /// The Kyma ends, and leaves nothing on its target.
+    /// Deletes the Kyma and checks that nothing is left on its target.
     async fn ends(&mut self, landscape: &Landscape) -> Result<()> {
         self.does(landscape, Deed::Access(Access::First)).await.context("in the end")?;
         let (kymas, name) = (landscape.kymas()?, self.names.kyma());
@@ -226,7 +226,7 @@ fn reachable(kyma: &Kyma) -> String {
     held.map(|held| format!("{} {}", held.status, held.reason)).unwrap_or_default()
 }
 
-/// Goes on with all stories, side by side.
+/// Continues all sequences side by side.
 async fn each(stories: &mut [Story<'_>], go_on: impl AsyncFn(&mut Story<'_>) -> Result<()>) -> Result<()> {
     let go_on = &go_on;
     let all = stories.iter_mut().map(async |story| {
@@ -237,7 +237,7 @@ async fn each(stories: &mut [Story<'_>], go_on: impl AsyncFn(&mut Story<'_>) -> 
     try_join_all(all).await.map(drop)
 }
 
-/// The hub goes back to its backup, which concerns all stories.
+/// Restores the hub, which affects all sequences.
 async fn goes_back(landscape: &Landscape, stories: &mut [Story<'_>]) -> Result<()> {
     for story in &mut *stories {
         story.mark = story.way.target.audit()?.mark()?;
@@ -251,7 +251,7 @@ async fn goes_back(landscape: &Landscape, stories: &mut [Story<'_>]) -> Result<(
     .await
 }
 
-/// Acts all stories out, from the Kymas' births to their ends.
+/// Runs all sequences from the creation of the Kymas to their deletion.
 async fn act_out(landscape: &mut Landscape, stories: &mut [Story<'_>]) -> Result<()> {
     let hub = &*landscape;
     each(stories, async |story| story.is_born(hub).await).await?;
@@ -271,7 +271,7 @@ async fn act_out(landscape: &mut Landscape, stories: &mut [Story<'_>]) -> Result
     each(stories, async |story| story.ends(hub).await).await
 }
 
-/// Takes away whatever stories left on the hub and on their targets.
+/// Deletes everything that sequences left on the hub and the targets.
 async fn clear(landscape: &mut Landscape, ways: &[Way]) -> Result<()> {
     landscape.stop().await?;
     let (kymas, components) = (landscape.kymas()?, landscape.components()?);
@@ -294,7 +294,7 @@ async fn clear(landscape: &mut Landscape, ways: &[Way]) -> Result<()> {
     landscape.run().await
 }
 
-/// The shortest sequence that still goes wrong on this target.
+/// Returns the shortest sequence that still fails on this target.
 async fn shrink<T>(
     landscape: &mut Landscape,
     mut tree: T,

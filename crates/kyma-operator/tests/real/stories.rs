@@ -1,4 +1,5 @@
-//! What the random sequences on real hubs share: the model's world as objects, and how far the operator has come.
+//! Shared by the random sequences on real hubs: the model's state as objects, and a check that the operator has
+//! caught up.
 
 #[path = "../../src/resolve/model.rs"]
 pub(crate) mod model;
@@ -18,20 +19,20 @@ use crate::landscape::{Landscape, SOON, dynamic};
 
 /// Label by which a Pause finds its Kyma.
 const STORY: &str = "example.com/story";
-/// The Kyma and module that show how far the operator has come in each of its watches.
+/// The Kyma and module that show how far each watch of the operator has come.
 pub(crate) const SENTINEL: &str = "sentinel";
 
 /// Objects by kind and name.
 pub(crate) type Objects = BTreeMap<(&'static str, String), Value>;
 
-/// How many sequences this variable asks for, if it is set, and from which seed.
+/// Returns the number of sequences in this variable, if set, and the seed.
 pub(crate) fn asked(count: &str) -> (Option<usize>, u64) {
     let asked = |name: &str| std::env::var(name).ok().and_then(|word| word.parse::<u64>().ok());
     let count = asked(count).and_then(|count| usize::try_from(count).ok());
     (count, asked("SEQUENCES_SEED").unwrap_or(1))
 }
 
-/// What the objects of one story are called.
+/// Names of the objects of one sequence.
 pub(crate) struct Names {
     /// Names of modules have letters only.
     suffix: String,
@@ -85,7 +86,7 @@ impl Names {
         objects
     }
 
-    /// Of those who run the fleet.
+    /// Returns the objects of administrators.
     fn decisions(&self, world: &World) -> Objects {
         let config = |(module, channel): (&&str, &&str)| {
             let name = self.module(module);
@@ -98,7 +99,7 @@ impl Names {
         world.governed.iter().map(config).chain(world.paused.then_some(pause)).collect()
     }
 
-    /// The components that there should be.
+    /// Returns the expected components.
     pub(crate) fn expected(&self, world: &World) -> BTreeSet<String> {
         let line = |(module, held): (&&str, &model::Installed)| {
             written(&self.module(module), held.ordered, held.channel, held.leaving)
@@ -106,7 +107,7 @@ impl Names {
         world.installed.iter().map(line).collect()
     }
 
-    /// Those of the story among all.
+    /// Returns the components of this sequence.
     pub(crate) fn own<'a>(
         &self,
         components: &'a [HelmComponent],
@@ -115,7 +116,7 @@ impl Names {
         components.iter().filter(move |component| module_of(component).ends_with(&end))
     }
 
-    /// How the hub differs from the model.
+    /// Returns the difference between hub and model.
     pub(crate) fn differs(&self, world: &World, components: &[HelmComponent]) -> Option<String> {
         let found: BTreeSet<String> = self.own(components).map(line_of).collect();
         let expected = self.expected(world);
@@ -155,7 +156,7 @@ fn line_of(component: &HelmComponent) -> String {
 }
 
 impl Landscape {
-    /// Makes the hub's objects what they are now.
+    /// Applies the difference between two sets of objects to the hub.
     pub(crate) async fn change(&self, before: &Objects, now: &Objects) -> Result<()> {
         for (id, object) in now {
             if before.get(id) != Some(object) {
@@ -169,7 +170,7 @@ impl Landscape {
         Ok(())
     }
 
-    /// Waits until the hub serves all our kinds, after it was restored.
+    /// Waits until the restored hub serves all kinds.
     pub(crate) async fn is_served(&self) -> Result<()> {
         for crd in kyma_api::crds::all() {
             let (group, names) = (crd.spec.group, crd.spec.names);
@@ -188,7 +189,7 @@ impl Landscape {
         Ok(self.components()?.list(&ListParams::default()).await?.items)
     }
 
-    /// Each watch of the operator has delivered what was written before: what comes last in it has had its effect.
+    /// Waits until each watch of the operator has delivered all earlier writes: the last write in it had its effect.
     pub(crate) async fn has_caught_up(&self) -> Result<()> {
         static STEP: AtomicUsize = AtomicUsize::new(0);
         let version = format!("1.0.{}", STEP.fetch_add(1, Ordering::Relaxed));
@@ -221,7 +222,7 @@ impl Landscape {
         Ok(())
     }
 
-    /// What components' reconcilers do at the end: one that is ordered away waits for its module's users.
+    /// Removes finalizers as reconcilers do; a component to be removed waits for objects of the module's users.
     pub(crate) async fn let_go(&self, components: &[HelmComponent], used: &BTreeSet<String>) -> Result<()> {
         let is_free = |component: &&HelmComponent| {
             let module = component.spec.module.clone().unwrap_or_default().name;
@@ -234,7 +235,7 @@ impl Landscape {
         Ok(())
     }
 
-    /// What a component's reconciler reports once the ordered version runs.
+    /// Reports the requested version as running, as a component's reconciler does.
     pub(crate) async fn report(&self, names: &Names, module: &str) -> Result<()> {
         let name = names.module(module);
         let components = self.all_components().await?;

@@ -1,4 +1,4 @@
-//! Versions: the way back to an older one, and the end of support, which comes by the clock.
+//! Versions: downgrades, and deprecation at a date.
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -35,7 +35,7 @@ async fn a_version_is_supported_until_its_date_comes() -> Result<()> {
     landscape.report_ready("keda").await?;
     landscape.until_kyma("the version is like any other", "sample", is_ready).await?;
 
-    // Nothing but the clock tells that it has come.
+    // No event reports that the date has passed.
     landscape.release("keda", &offer(Timestamp::now() + SignedDuration::from_secs(3))).await?;
     let told = landscape
         .until_kyma("it stays with a warning", "sample", |kyma| modules(kyma) == ["keda Warning 1.0.0 -"])
@@ -86,7 +86,7 @@ async fn a_manual_upgrade_comes_when_it_is_approved() -> Result<()> {
     Ok(())
 }
 
-/// The way back that the user's documentation describes.
+/// The downgrade that the user documentation describes.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_version_comes_by_removal_and_a_pin() -> Result<()> {
     let landscape = Landscape::start(&["--mode=single-cluster"]).await?;

@@ -1,4 +1,4 @@
-//! A target of a Kyma's own, and the way from the hub to it.
+//! A target of one Kyma, and the connection from the hub to it.
 
 use std::io;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use tokio::sync::watch;
 use crate::landscape::{BED, Landscape, SOON, modules, remote, target_user};
 use crate::stories::model::pair::Access;
 
-/// Under these names a cluster's state is kept: a backup, and how it was before all Kymas.
+/// Name of a saved state of a cluster.
 pub(crate) const SAVED: &str = "saved";
 const NEW: &str = "new";
 
-/// A target and the way to it.
+/// A target and the connection to it.
 pub(crate) struct Way {
     pub(crate) target: Cluster,
-    /// What stands on the way.
+    /// Proxy on the connection.
     _door: Scripted,
-    /// Whether it is open.
+    /// Whether the connection works.
     open: watch::Sender<bool>,
     kubeconfigs: [String; 2],
     wrong: String,
 }
 
 impl Way {
-    /// To a target of this name, which can be taken back.
+    /// Starts a target of this name, which can be restored.
     pub(crate) async fn to(name: String) -> Result<Self> {
         let target = BED.cluster(&name, |cluster| cluster.with_audit().with_own_etcd()).await?;
         let open = watch::Sender::new(true);
@@ -50,12 +50,12 @@ impl Way {
         Ok(Self { target, _door: door, open, kubeconfigs: [first, second], wrong })
     }
 
-    /// The network is whole, or broken: open watches break with it.
+    /// Connects or disconnects the network; open watches break too.
     pub(crate) fn connect(&self, is: bool) {
         self.open.send_replace(is);
     }
 
-    /// What the access Secret holds.
+    /// Returns the kubeconfig for this kind of access Secret.
     fn kubeconfig(&self, access: Access) -> Option<&str> {
         let [first, second] = &self.kubeconfigs;
         match access {
@@ -66,7 +66,7 @@ impl Way {
         }
     }
 
-    /// Puts the access Secret of a Kyma in the place of what there is.
+    /// Replaces the access Secret of a Kyma.
     pub(crate) async fn give_access(&self, landscape: &Landscape, kyma: &str, access: Access) -> Result<()> {
         let secrets: Api<Secret> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
         let name = format!("{kyma}-access");
@@ -92,7 +92,7 @@ impl Way {
         Ok(())
     }
 
-    /// Makes the target what it was before all Kymas.
+    /// Restores the target to its state before all Kymas.
     pub(crate) async fn start_over(&self) -> Result<()> {
         self.connect(true);
         self.target.restore(NEW).await
@@ -102,7 +102,7 @@ impl Way {
         Ok(Api::namespaced(self.target.client()?, STAMP_NAMESPACE))
     }
 
-    /// What a person does with `kymactl target adopt`.
+    /// Adopts the target, as `kymactl target adopt` does.
     pub(crate) async fn adopt(&self, landscape: &Landscape, kyma: &str) -> Result<()> {
         let data = self.stamps()?.get(STAMP_NAME).await?.data.unwrap_or_default();
         let on_hub = landscape.kymas()?.get(kyma).await?;
@@ -120,13 +120,13 @@ impl Way {
         Ok(())
     }
 
-    /// Changes the target's Kyma, as somebody there would.
+    /// Edits the target's Kyma.
     pub(crate) async fn edit(&self, change: &Value) -> Result<()> {
         let (kymas, params) = (remote(&self.target)?, PatchParams::default());
         none_is_fine(kymas.patch("default", &params, &Patch::Merge(change)).await.map(drop))
     }
 
-    /// Takes off what marks the target's Kyma as the operator's.
+    /// Removes the operator's labels and annotations from the target's Kyma.
     pub(crate) async fn unmark(&self) -> Result<()> {
         let labels = json!({ labels::WATCHED_BY: null, labels::MANAGED_BY: "somebody" });
         self.edit(
@@ -135,7 +135,7 @@ impl Way {
         .await
     }
 
-    /// Gives the target's Kyma another status.
+    /// Writes a wrong status to the target's Kyma.
     pub(crate) async fn tell_lies(&self) -> Result<()> {
         let lie = json!({ "status": { "state": "Error", "modules": [{ "name": "lie", "state": "Ready" }] } });
         let (kymas, params) = (remote(&self.target)?, PatchParams::default());
@@ -147,7 +147,7 @@ impl Way {
         none_is_fine(remote(&self.target)?.delete("default", &DeleteParams::default()).await.map(drop))
     }
 
-    /// Whether the target's Kyma is what the hub's makes of it, with this choice in it.
+    /// Reports whether the target's Kyma matches the hub's and has this choice.
     pub(crate) async fn shows(&self, hub: &Kyma, choice: &Selection) -> Result<Result<(), String>> {
         let Some(kyma) = remote(&self.target)?.get_opt("default").await? else {
             return Ok(Err("the target has no Kyma".to_owned()));
@@ -165,7 +165,7 @@ impl Way {
         })
     }
 
-    /// Fails if anything of ours is left on the target.
+    /// Fails if objects of the operators are left on the target.
     pub(crate) async fn is_clean(&self) -> Result<()> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.target.client()?);
         ensure!(self.stamps()?.get_opt(STAMP_NAME).await?.is_none(), "the stamp is left");
@@ -175,7 +175,7 @@ impl Way {
         .await
     }
 
-    /// What the operator wrote there since.
+    /// Returns the operator's writes on the target since the mark.
     pub(crate) fn writes(&self, since: AuditMark) -> Result<Vec<String>> {
         let events = self.target.audit()?.since(since)?.into_iter();
         let writes = events.filter(|event| event.is_write() && event.user.ends_with(":kyma-operator"));

@@ -33,7 +33,7 @@ impl Policy {
         format!("--maintenance-policy={}", self.path().display())
     }
 
-    /// At once, as a mounted ConfigMap changes.
+    /// Replaces the file atomically, as a mounted ConfigMap.
     fn write(&self, content: &str) -> Result<()> {
         let new = self.directory.path().join("new");
         std::fs::write(&new, content)?;
@@ -41,7 +41,7 @@ impl Policy {
     }
 }
 
-/// A window from so many seconds to so many hours from now.
+/// Returns a window, in seconds and hours from now.
 fn window(from_seconds: i64, to_hours: i64) -> Value {
     let (begin, end) = (SignedDuration::from_secs(from_seconds), SignedDuration::from_hours(to_hours));
     let now = Timestamp::now();
@@ -58,7 +58,7 @@ async fn release_with_downtime(landscape: &Landscape) -> Result<()> {
     landscape.release("keda", "channels: [{channel: regular, version: 1.1.0}]").await
 }
 
-/// A Kyma whose module is Ready in 1.0.0.
+/// Creates a Kyma whose module is Ready in 1.0.0.
 async fn installed(landscape: &Landscape, name: &str) -> Result<Cluster> {
     let (target, kubeconfig) = landscape.target(name).await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
@@ -69,7 +69,7 @@ async fn installed(landscape: &Landscape, name: &str) -> Result<Cluster> {
     Ok(target)
 }
 
-/// Waits until the condition has this reason; gives its message.
+/// Waits until the condition has this reason; returns its message.
 async fn until_told(landscape: &Landscape, what: &str, reason: &str) -> Result<String> {
     let kyma =
         landscape.until_kyma(what, "sample", |kyma| told(kyma).is_some_and(|told| told.0 == reason)).await?;
