@@ -1,5 +1,5 @@
-//! Targets that are silent, refuse connections, are slow, answer without end or with errors: those beside them become
-//! Ready, and what the operator holds stays bounded. How long it takes is measured by `cargo xtask bench neighbours`.
+//! Targets that do not answer, refuse connections, are slow, or answer endlessly or with errors: their neighbours
+//! become Ready, and the operator's resources stay bounded. `cargo xtask bench neighbours` measures the times.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use anyhow::{Result, ensure};
 use e2e::neighbourhood::{Held, Neighbourhood};
 use testbed::until_or_why;
 
-/// Of each fault one.
+/// One target with each fault.
 const BAD: usize = 5;
 const GOOD: usize = 6;
-/// Rounds in which they are bad.
+/// Number of rounds with faults.
 const ROUNDS: usize = 3;
-/// Of one target: calls in flight, a probe, and streams; those that take turns on a connection count once.
+/// Sockets for one target: calls in flight, a probe, and streams; multiplexed ones count once.
 const SOCKETS_EACH: usize = 24;
-/// Of the hub, the admin server, and what a runtime needs for itself.
+/// Sockets for the hub, the admin server and the runtime.
 const SOCKETS_ELSE: usize = 40;
-/// Of one target: its calls, connections and streams with their wake-ups, and its component.
+/// Tasks for one target: its calls, connections and streams with their wake-ups, and its component.
 const TASKS_EACH: usize = 60;
 const TASKS_ELSE: usize = 150;
-/// A connection without work is closed after a minute.
+/// Idle connections are closed after a minute.
 const GIVEN_BACK: Duration = Duration::from_mins(4);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +39,7 @@ async fn story() -> Result<()> {
         is_bounded(round.held)?;
         most = most.or(round.held);
     }
-    // Each round had targets of its own: what was opened for them is closed.
+    // Each round has its own targets; their connections must be closed.
     until_or_why("what the rounds took is given back", GIVEN_BACK, || async {
         let now = neighbourhood.held().await?;
         let is_back = now.sockets <= SOCKETS_ELSE && now.tasks <= most.tasks;

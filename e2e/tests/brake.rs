@@ -1,5 +1,5 @@
-//! The brake: a deletion on too many targets stops, says so, survives a restart, and goes on once a person says that
-//! it is meant.
+//! The brake: deletions on too many targets stop, are reported, stay stopped after a restart, and continue after a
+//! user confirms them.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, Pause, PauseScope, labels};
 use testbed::until_or_why;
 
-/// The Pause that kyma-operator makes for itself.
+/// Name of the Pause that kyma-operator creates.
 const PAUSE: &str = "brake-kyma-operator";
 /// Modules of each Kyma that helm-component installs.
 const HELM_MODULES: usize = 2;
@@ -79,8 +79,8 @@ async fn story(size: Size) -> Result<()> {
     landscape.stop().await
 }
 
-/// Waits until the Kymas that are left say that they stand still; gives how many of them have lost nothing, which are
-/// at least `least`: those that began may have been stopped in the middle.
+/// Waits until the remaining Kymas report that they are halted. Returns how many of them are complete, at least
+/// `least`: others may have been halted in the middle.
 async fn until_stopped(hub: &Client, least: usize) -> Result<usize> {
     let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
     let components: Api<HelmComponent> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
@@ -106,8 +106,7 @@ async fn until_stopped(hub: &Client, least: usize) -> Result<usize> {
     .await
 }
 
-/// A person says of each operator's brake that the deletion is meant, until all that was wished away is gone. Gives the
-/// Pauses that asked, by uid.
+/// Confirms each operator's brake until all deletions are done. Returns the uids of the brake's Pauses.
 async fn mean_it(hub: &Client) -> Result<BTreeMap<String, Option<String>>> {
     let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
     let pauses: Api<Pause> = Api::namespaced(hub.clone(), HUB_NAMESPACE);

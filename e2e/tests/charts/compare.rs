@@ -17,33 +17,34 @@ use serde_json::Value;
 
 use crate::oracle::Printed;
 
-/// Who applies in the dry run: the component's own field manager, so that what only it owns counts too.
+/// Field manager of the dry run: that of the component, so that fields which only the component owns count too.
 const MANAGER: &str = "helm-component";
 
-/// What names of our labels and annotations begin with.
+/// Prefix of helm-component's labels and annotations.
 const OURS: &str = "component.kyma-project.io/";
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Objects that are equal.
     pub(crate) equal: usize,
-    /// Paths that were left out, since two runs of helm differ there.
+    /// Paths that were skipped because two runs of helm differ there.
     pub(crate) varying: usize,
     /// Kinds that the target does not serve.
     pub(crate) missing: BTreeSet<String>,
-    /// Objects that the target refuses, helm's own text too, and why.
+    /// Objects that the target refuses, also from helm, with the reasons.
     pub(crate) refused: BTreeMap<String, String>,
-    /// Objects that could be there and are not.
+    /// Missing objects that could exist.
     pub(crate) absent: Vec<String>,
-    /// Objects with our label that helm does not print.
+    /// Objects with the component's label that helm does not print.
     pub(crate) surplus: Vec<String>,
-    /// What is not as it should be.
+    /// Differences.
     pub(crate) wrong: Vec<String>,
 }
 
 impl Findings {
-    /// What is absent without a reason: what is of one kind is sent at once, other kinds may wait for one that is refused.
+    /// Returns objects that are missing without a reason: objects of one kind are sent together, later kinds may wait
+    /// for a refused one.
     pub(crate) fn lost(&self) -> Vec<&String> {
         let kind = |object: &str| object.split(' ').next().map(str::to_owned);
         let refused: BTreeSet<_> = self.refused.keys().map(|object| kind(object)).collect();
@@ -81,7 +82,7 @@ pub(crate) async fn release(
     }
     let labelled = snapshot::labelled(target, labels::OWNER, owner).await?;
     for (key, object) in &labelled {
-        // Controllers copy labels of a Service or claim to what they make for it.
+        // Controllers copy labels of a Service or claim to the objects that they create for it.
         let derived = object["metadata"]["ownerReferences"].is_array() || key.is("", "Endpoints");
         if !derived && !expected.contains(key) {
             findings.surplus.push(format!("{key} is not in helm's output"));
@@ -120,7 +121,7 @@ async fn one(
         findings.absent.push(format!("{key} is not on the target"));
         return Ok(());
     };
-    // A namespace is ensured, not owned.
+    // A namespace is created if missing, but not owned.
     if !ours && !key.is("", "Namespace") {
         findings.wrong.push(format!("{key} does not carry our label"));
     }
@@ -138,7 +139,7 @@ async fn one(
     Ok(())
 }
 
-/// What helm fills from the clock; two runs within a minute agree on it, so that whether it varies goes by chance.
+/// Reports whether helm fills the field from the clock: two runs within a minute agree, so it may or may not vary.
 fn of_the_clock(key: &Key, path: &str) -> bool {
     key.is("batch", "CronJob") && key.name == "linkerd-heartbeat" && path == "/spec/schedule"
 }
@@ -155,7 +156,7 @@ fn varies(path: &str, varying: &BTreeSet<String>) -> bool {
     })
 }
 
-/// The object without what only counts writes, status, and our own marks.
+/// Removes counters, status, and helm-component's labels and annotations.
 fn comparable(object: DynamicObject) -> Result<Value> {
     let mut value = serde_json::to_value(object)?;
     if let Some(fields) = value.as_object_mut() {
@@ -175,7 +176,7 @@ fn comparable(object: DynamicObject) -> Result<Value> {
     Ok(value)
 }
 
-/// What the target would hold, had helm's text been applied; or why it refuses it.
+/// Returns the object that an apply of helm's text would give, or the reason of a refusal.
 async fn dry_run(
     target: &Client,
     resource: &ApiResource,

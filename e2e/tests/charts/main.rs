@@ -138,12 +138,12 @@ async fn work(
     all
 }
 
-/// Installed, changed, removed; and what did not come to be, by helm itself.
+/// Installs, changes and removes the chart, and compares failures with helm.
 async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::Result<Row> {
     let Run { name, chart, then } = run;
     let mut story = Story::new(landscape, target, &chart).await?;
     let outcome = Box::pin(course(&mut story, then.as_ref())).await;
-    // Also after a failure, or the next chart would find what this one left.
+    // Also after a failure, so that the next chart finds a clean target.
     let removed = Box::pin(story.remove()).await;
     let (installed, changed) = outcome?;
     let installed = Outcome { kept: removed?, ..installed };
@@ -160,7 +160,7 @@ async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::R
     Ok(row)
 }
 
-/// How the chart gets on with its values, and with those that they are changed to.
+/// Returns the results with the chart's values and with changed values.
 async fn course(
     story: &mut Story,
     then: Option<&(String, Value)>,
@@ -169,7 +169,7 @@ async fn course(
         return Ok((Outcome::refused(reason), None));
     }
     let installed = Box::pin(story.install()).await?;
-    // Values that the chart cannot be rendered with are a run of their own.
+    // Values that cannot be rendered are a separate run.
     let changed = match then {
         Some((_, values)) if story.renders(values).await? => Some(Box::pin(story.change(values)).await?),
         _ => None,

@@ -1,4 +1,4 @@
-//! How a chart got on, and whether helm gets on the same way.
+//! Result of a chart, and whether helm has the same result.
 
 use std::fmt;
 
@@ -7,42 +7,43 @@ use crate::compare::Findings;
 /// What ends the name of a workload in the message of Healthy while no node takes its Pods.
 pub(crate) const UNSCHEDULABLE: &str = ": Unschedulable)";
 
-/// How a chart got on.
+/// Result of a chart.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) findings: Findings,
-    /// Workloads that do not become ready, as the component says.
+    /// Workloads that do not become ready, as in the component's status.
     pub(crate) unhealthy: Option<String>,
-    /// The hook that the target refuses, as the component says; nothing is installed then if it comes first.
+    /// The hook that the target refuses, as in the component's status; if it comes first, nothing is installed.
     pub(crate) hook: Option<String>,
-    /// How much less there is than before, where that had to be confirmed.
+    /// Reduction of objects that had to be confirmed.
     pub(crate) confirmed: Option<String>,
-    /// Whether hooks were given up, since no node takes the Pod of one.
+    /// Whether hooks were skipped because the Pod of one cannot be scheduled.
     pub(crate) skips: bool,
-    /// What stays after the removal.
+    /// Objects that stay after the removal.
     pub(crate) kept: Vec<String>,
-    /// Why neither helm nor we can render it.
+    /// Reason why neither helm nor helm-component can render it.
     pub(crate) refused: Option<String>,
 }
 
 impl Outcome {
-    /// Of a chart that is not installed.
+    /// Returns the result of a chart that is not installed.
     pub(crate) fn refused(reason: String) -> Self {
         Self { refused: Some(reason), ..Self::default() }
     }
 
-    /// How many objects are equal.
+    /// Returns the number of equal objects.
     pub(crate) fn equal(&self) -> String {
         self.findings.equal.to_string()
     }
 
-    /// Whether something is missing that only helm's failure explains.
+    /// Reports whether something is missing that only a failure of helm would justify.
     pub(crate) fn needs_proof(&self) -> bool {
         let Findings { missing, refused, .. } = &self.findings;
         !missing.is_empty() || !refused.is_empty() || self.hook.is_some() || !self.unscheduled().is_empty()
     }
 
-    /// Helm's failure is for what the component names. It stops at the first cause, in this order.
+    /// Checks that helm's failure has the cause that the component reports. Helm stops at the first cause, in this
+    /// order.
     pub(crate) fn is_explained_by(&self, said: &str) -> Result<(), String> {
         let Findings { missing, refused, .. } = &self.findings;
         let is_told =
@@ -61,13 +62,13 @@ impl Outcome {
         if explained { Ok(()) } else { Err(format!("helm fails for another reason: {said}")) }
     }
 
-    /// Workloads of which no node takes the Pods.
+    /// Returns workloads whose Pods cannot be scheduled.
     fn unscheduled(&self) -> Vec<&str> {
         let named = self.unhealthy.iter().flat_map(|named| named.split(", "));
         named.filter_map(|name| name.strip_suffix(UNSCHEDULABLE)?.split(" (").next()).collect()
     }
 
-    /// What else people should know.
+    /// Returns remarks for the report.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let Findings { varying, missing, refused, absent, surplus, .. } = &self.findings;
         let mut remarks: Vec<String> =
@@ -129,7 +130,7 @@ fn fields(refusal: &str) -> impl Iterator<Item = &str> {
     listed.split(", ").filter_map(|field| field.split(" (").next()).filter(|field| !field.is_empty())
 }
 
-/// Without names of Pods, which are others in each run.
+/// Removes random names of Pods.
 pub(crate) fn fixed(unhealthy: &str) -> String {
     let each = unhealthy.split(", ").map(|name| match name.strip_suffix(UNSCHEDULABLE) {
         Some(start) => {

@@ -1,4 +1,4 @@
-//! What a component says of itself, and whether that is so.
+//! Checks what a component reports about itself.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{HelmComponent, Reason, State};
@@ -6,9 +6,9 @@ use kyma_api::{HelmComponent, Reason, State};
 use crate::compare::Findings;
 use crate::outcome::Outcome;
 
-/// Faults that a repetition seldom mends.
+/// Reasons that a retry rarely resolves.
 const LASTING: [Reason; 3] = [Reason::HookFailed, Reason::ApplyRefused, Reason::RenderFailed];
-/// Faults of a chart or its values, for which helm too prints nothing.
+/// Reasons of a chart or its values with which helm prints nothing either.
 const UNPRINTABLE: [Reason; 2] = [Reason::RenderFailed, Reason::ValuesInvalid];
 /// How the component says that the target does not take an object.
 const INVALID: &str = ": refused as invalid: ";
@@ -18,14 +18,14 @@ pub(crate) fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Optio
     conditions.find(|condition| condition.type_ == aspect)
 }
 
-/// Whether the chart gives nothing with its values, which is not the same as not being there to be asked.
+/// Reports whether the chart cannot be rendered with its values, as opposed to a missing chart.
 pub(crate) fn is_not_printed(component: &HelmComponent) -> bool {
     condition(component, "Rendered").is_some_and(|rendered| {
         rendered.status == "False" && UNPRINTABLE.iter().any(|reason| rendered.reason == reason.as_str())
     })
 }
 
-/// What a repetition seldom mends.
+/// Returns the failure if a retry rarely resolves it.
 pub(crate) fn lasting(component: &HelmComponent) -> Option<String> {
     condition(component, "Ready")
         .filter(|ready| LASTING.iter().any(|reason| ready.reason == reason.as_str()))
@@ -37,17 +37,17 @@ pub(crate) fn failed_hook(said: &str) -> Option<&str> {
     said.strip_prefix("HookFailed: ")
 }
 
-/// Whether the target does not take the hook, for which helm fails too.
+/// Reports whether the target refuses the hook, which fails in helm too.
 pub(crate) fn is_invalid(hook: &str) -> bool {
     hook.contains(INVALID)
 }
 
-/// Whether nothing of the chart is applied before the hook has run.
+/// Reports whether nothing of the chart is applied before the hook has run.
 pub(crate) fn comes_first(hook: &str) -> bool {
     hook.starts_with("pre-")
 }
 
-/// What is not Ready is so for a reason that holds on the target, and the component names it.
+/// Checks that everything not Ready has a reason on the target that the component names.
 pub(crate) fn explained(
     component: &HelmComponent,
     findings: Findings,

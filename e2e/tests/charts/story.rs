@@ -27,11 +27,11 @@ use crate::outcome::{Outcome, UNSCHEDULABLE, fixed};
 use crate::remains;
 use crate::said::{self, condition};
 
-/// Time that a chart gets to be installed, or removed.
+/// Deadline for an installation or a removal of a chart.
 const DEADLINE: Duration = Duration::from_mins(3);
-/// Time for which a fault that a repetition seldom mends, or a Pod without a node, stands before it counts.
+/// Time after which a failure that a retry rarely resolves, or an unschedulable Pod, counts.
 const STANDS: Duration = Duration::from_mins(1);
-/// Who applies in these tests.
+/// Field manager of these tests.
 const WRITER: &str = "tests";
 
 pub(crate) struct Story {
@@ -45,14 +45,14 @@ pub(crate) struct Story {
     hub: Client,
     target: Client,
     helm: Helm,
-    /// Helm's output, and for which target it is.
+    /// Helm's output with the target's capabilities.
     printed: Mutex<Option<(Capabilities, Vec<Printed>)>>,
     before: Snapshot,
-    /// How much less there is than before, where that had to be confirmed.
+    /// Reduction of objects that had to be confirmed.
     confirmed: Mutex<Option<String>>,
-    /// Workloads whose Pods no node takes, and since when.
+    /// Workloads with unschedulable Pods, and since when.
     nodeless: Mutex<Option<(String, Instant)>>,
-    /// Whether hooks were given up, since one does not end here.
+    /// Whether hooks were skipped, since one does not end here.
     skips: AtomicBool,
     source: (String, String, String),
     access: String,
@@ -93,7 +93,7 @@ impl Story {
         })
     }
 
-    /// Installs the chart and waits until everything that can be there is, as helm would have it.
+    /// Installs the chart and waits until everything that can exist does, as helm prints it.
     pub(crate) async fn install(&self) -> Result<Outcome> {
         let component = self.component()?;
         self.components().create(&PostParams::default(), &component).await?;
@@ -105,7 +105,7 @@ impl Story {
         self.chart.values = values.clone();
         *self.printed.get_mut() = None;
         let component = self.component()?;
-        // As a whole: what the new values do not name is no more.
+        // Replaces the whole spec: old values are removed.
         let replaced = json!([{"op": "replace", "path": "/spec", "value": component.spec}]);
         let patch: Patch<()> = Patch::Json(serde_json::from_value(replaced)?);
         self.components().patch(&self.word, &PatchParams::default(), &patch).await?;
@@ -138,8 +138,8 @@ impl Story {
         Chart { values: values.clone(), ..self.chart.clone() }
     }
 
-    /// What the component did not get installed or ready, helm itself does not either on this target, which is as it was
-    /// before, and for the same reason.
+    /// Checks that helm fails for the same reason on this clean target for everything that the component did not
+    /// install or make ready.
     pub(crate) async fn beside_helm(&self, outcome: &Outcome, values: &Value) -> Result<()> {
         if !outcome.needs_proof() {
             return Ok(());
@@ -183,7 +183,7 @@ impl Story {
         Ok(())
     }
 
-    /// Whether the component is where it can get, or what is still to come.
+    /// Returns the result if the component can make no more progress, or else what is pending.
     async fn judge(&self, component: &HelmComponent) -> Result<Result<Outcome, String>> {
         let status = component.status.clone().unwrap_or_default();
         let ready = condition(component, "Ready");
@@ -256,7 +256,7 @@ impl Story {
         Ok(printed)
     }
 
-    /// One of the named objects that has what it needs after all, or cannot be told.
+    /// Returns a named object that is in fact healthy or cannot be checked.
     async fn fine(&self, named: &str) -> Result<Option<String>> {
         for name in named.split(", ") {
             // Only helm, beside it, can tell whether that ends.

@@ -1,6 +1,6 @@
-//! What goes wrong every day, one row each, on real control planes with the operators as they are deployed: the
-//! right object says why, in words that help; nobody else is disturbed; work goes on by itself once the cause is
-//! gone; nothing is lost on the target; no secret is told.
+//! Common failures, one per row, on real control planes with the deployed operators: the right object reports a
+//! helpful reason, other objects are not affected, work continues after the cause is removed, nothing is lost on the
+//! target, and no secret is shown.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

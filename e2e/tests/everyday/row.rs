@@ -1,4 +1,4 @@
-//! One row: a component on the shared target, what goes wrong with it, and what it says about that.
+//! A row: a component on the shared target, a failure, and the reported reason.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use testbed::Access;
 
 use crate::world::{PERSON, PULLER, World, config_map};
 
-/// Time that everything may take, backing off included.
+/// Deadline of every wait, including backoff.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 
 /// A component of its own, without a Kyma.
 pub(crate) struct Row {
     pub(crate) world: &'static World,
     pub(crate) name: String,
-    /// The way to the target that works.
+    /// Working access to the target.
     pub(crate) access: Access,
 }
 
@@ -35,7 +35,7 @@ impl Row {
         Ok(Self { world, name: name.to_owned(), access })
     }
 
-    /// A word in the user's values that nobody may repeat.
+    /// A word in the user's values that must not appear in any output.
     pub(crate) fn canary(&self) -> String {
         format!("canary-value-{}", self.name)
     }
@@ -61,7 +61,7 @@ impl Row {
         Ok(())
     }
 
-    /// Wishes content on the target; the canary is among the user's values.
+    /// Creates the component with this source; the canary is among the user's values.
     pub(crate) async fn wish(&self, source: Value) -> Result<()> {
         self.wish_with(source, json!({"token": self.canary()})).await
     }
@@ -83,13 +83,13 @@ impl Row {
         Ok(())
     }
 
-    /// A source of one ConfigMap `content` that says its version.
+    /// Returns a source of one ConfigMap `content` with this version.
     pub(crate) fn content(&self, version: &str) -> Value {
         let manifest = config_map("content", &self.name, version).to_string();
         json!({"manifests": {"url": self.world.shelf.put(&format!("{}-{version}.yaml", self.name), manifest)}})
     }
 
-    /// A component that works, before something goes wrong.
+    /// Installs a working component before the failure.
     pub(crate) async fn install(&self) -> Result<()> {
         self.grant(&self.access.kubeconfig()).await?;
         self.wish(self.content("1")).await?;
@@ -111,7 +111,7 @@ impl Row {
         Ok(())
     }
 
-    /// Waits until the component is Ready in its present form.
+    /// Waits until the component is Ready in its current generation.
     pub(crate) async fn is_ready(&self) -> Result<()> {
         let what = format!("{} is Ready", self.name);
         until(&what, self.world.components(), &self.name, |component| {
@@ -123,8 +123,8 @@ impl Row {
         Ok(())
     }
 
-    /// After a fault, people were told of its reason once, and then that the component is Ready again. Events come in
-    /// the order in which they were told, so with the last one all are there.
+    /// Checks that the failure and the recovery were reported by one event each. Events arrive in order, so the last
+    /// one completes them.
     pub(crate) async fn was_told_once(&self, reason: Reason) -> Result<()> {
         let what = format!("people are told again that {} is Ready", self.name);
         testbed::until(&what, DEADLINE, || async { Ok((self.told(Reason::Ready).await? > 1).then_some(())) })
@@ -134,7 +134,7 @@ impl Row {
         Ok(())
     }
 
-    /// How often people were told of this reason.
+    /// Returns the number of events with this reason.
     async fn told(&self, reason: Reason) -> Result<u64> {
         let events = self.world.list("events.k8s.io/v1", "Event").await?;
         let events = events.iter().map(|event| &event.data);
@@ -165,7 +165,7 @@ impl Row {
         Ok(found.iter().map(trace).collect())
     }
 
-    /// Bystanders are untouched, and nothing that was secret was told.
+    /// Checks that other components are unchanged and no secret was shown.
     pub(crate) async fn close(&self) -> Result<()> {
         self.world.bystanders_are_untouched().await?;
         let kubeconfig: Value = serde_saphyr::from_str(&self.access.kubeconfig())?;

@@ -1,4 +1,4 @@
-//! The landscape that all rows share, and the bystanders that no row may disturb.
+//! The landscape that all rows share, with components that no row may affect.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -18,11 +18,11 @@ use tokio::sync::{Mutex, OnceCell, RwLock};
 use crate::row::{Row, until};
 use e2e::net::{Door, Shelf};
 
-/// Everything belongs to one runtime, which outlives each test.
+/// One runtime for all tests, since the landscape outlives each test.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static WORLD: OnceCell<World> = OnceCell::const_new();
 
-/// Who writes on hub and targets here.
+/// Field manager of the user.
 pub(crate) const PERSON: &str = "person";
 /// User and password of the registry's second door.
 pub(crate) const PULLER: (&str, &str) = ("puller", "canary-registry-password");
@@ -31,7 +31,7 @@ pub(crate) const PULLER: (&str, &str) = ("puller", "canary-registry-password");
 pub(crate) struct World {
     pub(crate) landscape: Landscape,
     pub(crate) hub: Client,
-    /// Target of the Kyma that no row concerns.
+    /// Target of the unaffected Kyma.
     harbour: Cluster,
     /// Target of components that belong to no Kyma.
     pub(crate) quay: Cluster,
@@ -44,7 +44,7 @@ pub(crate) struct World {
     pub(crate) door: Door,
     /// In front of the registry's second door, which asks for a password.
     pub(crate) locked: Door,
-    /// Rows hold it shared; a row that measures time holds it alone.
+    /// Rows hold it shared; a row that measures time holds it exclusively.
     pub(crate) quiet: RwLock<()>,
     bystanders: BTreeMap<String, String>,
     _gate: Gate,
@@ -57,7 +57,7 @@ pub(crate) struct Town {
     pub(crate) turn: Mutex<()>,
 }
 
-/// Tells one row: on its own it must leave the bystanders alone and no secret in any log.
+/// Runs a row, which must not affect other components or show a secret in a log.
 pub(crate) fn row(name: &'static str, story: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
     RUNTIME.block_on(async {
         let world = WORLD.get_or_try_init(World::start).await?;
@@ -66,7 +66,7 @@ pub(crate) fn row(name: &'static str, story: impl AsyncFnOnce(&Row) -> Result<()
     })
 }
 
-/// As [`row`], while no other row is told.
+/// As [`row`], while no other row runs.
 pub(crate) fn row_alone(name: &'static str, story: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
     RUNTIME.block_on(async {
         let world = WORLD.get_or_try_init(World::start).await?;
@@ -151,7 +151,8 @@ impl World {
         catalogue::offer(self.hub.clone(), module, &versions).await
     }
 
-    /// What the bystanders are: another Kyma, its content, and the modules of both Kymas, with their resourceVersions.
+    /// Returns the unaffected objects with their resourceVersions: another Kyma, its content, and the modules of both
+    /// Kymas.
     pub(crate) async fn census(&self) -> Result<BTreeMap<String, String>> {
         let mut seen = BTreeMap::new();
         let harbour = self.kymas().get("harbour").await?;
@@ -167,15 +168,15 @@ impl World {
         Ok(seen)
     }
 
-    /// Fails if a bystander was written to.
+    /// Fails if an unaffected object was written.
     pub(crate) async fn bystanders_are_untouched(&self) -> Result<()> {
         let now = self.census().await?;
         ensure!(now == self.bystanders, "bystanders were disturbed: {now:?} after {:?}", self.bystanders);
         Ok(())
     }
 
-    /// Fails if a word that must stay secret is in a log of an operator, or in an object of the hub's namespace
-    /// other than where people put it.
+    /// Fails if a secret is in an operator's log, or in an object of the hub's namespace other than where the user
+    /// put it.
     pub(crate) async fn nobody_told(&self, secrets: &[String]) -> Result<()> {
         for operator in self.landscape.operators() {
             let log = std::fs::read_to_string(operator.log())?;

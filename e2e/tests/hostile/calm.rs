@@ -1,4 +1,4 @@
-//! The target that is well: how long operators take there, each for what is its work.
+//! Reaction times of operators on the healthy target.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use testbed::until;
 
 use crate::world::{ANCHOR, CALM, World};
 
-/// One reaction that takes longer counts as lost.
+/// Timeout of one reaction.
 const LOST: Duration = Duration::from_secs(30);
 
 /// How long each operator took: an edit of the target's Kyma until the hub's component has it, drift until it is put
@@ -35,7 +35,7 @@ impl Reactions {
         }
     }
 
-    /// Of each, what half of the tries did not exceed.
+    /// Returns the median of each.
     pub(crate) fn median(tries: &[Self]) -> Self {
         Self::each(tries, |mut times| {
             times.sort();
@@ -49,7 +49,7 @@ impl Reactions {
         edit.max(drift).max(copy)
     }
 
-    /// Whether each lies within what `bound` says of that before.
+    /// Reports whether each is within `bound` of the time before.
     pub(crate) fn within(self, before: Self, bound: impl Fn(Duration) -> Duration) -> bool {
         self.edit <= bound(before.edit)
             && self.drift <= bound(before.drift)
@@ -57,7 +57,7 @@ impl Reactions {
     }
 }
 
-/// Has each operator do its work once.
+/// Measures one reaction of each operator.
 pub(crate) async fn react(world: &World) -> Result<Reactions> {
     let number = world.turn();
     Ok(Reactions {

@@ -1,4 +1,4 @@
-//! A catalogue that reaches for what is not its own, and names at and over every limit.
+//! A catalogue that refers to objects of others, and names at and beyond limits.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::world::{ANCHOR, CALM, World, kyma, reason_of};
 const DEADLINE: Duration = Duration::from_mins(1);
 /// The longest module name that there may be.
 const LONGEST: &str = "catalogue-module-with-the-longest-name-that-any-template-carries";
-/// What a shop may sell, and nobody should buy.
+/// A kind that templates may not install.
 pub(crate) const HELM: (&str, &str) = ("component.kyma-project.io/v1alpha1", "HelmComponent");
 
 /// A Kyma whose name is as long as a name can be.
@@ -70,7 +70,7 @@ pub(crate) async fn choose(world: &World, entry: &Value) -> Result<()> {
     Ok(())
 }
 
-/// It is refused for this reason, and the neighbour does not care.
+/// Waits until the module is refused for this reason; its neighbour stays Ready.
 async fn is_refused(world: &World, module: &str, reason: &str) -> Result<()> {
     until_or_why(&format!("{module} is refused for {reason}"), DEADLINE, || async {
         let status = serde_json::to_value(world.kymas().get(&shop()).await?)?["status"].clone();
@@ -186,7 +186,7 @@ async fn specs(crds: &Api<CustomResourceDefinition>) -> Result<Value> {
     Ok(listed.iter().map(|crd| json!({"name": crd.metadata.name, "spec": crd.spec})).collect())
 }
 
-/// The API refuses them.
+/// The API refuses such names.
 async fn names_over_limits(world: &World) -> Result<()> {
     let over = [
         format!("{LONGEST}s"),

@@ -1,4 +1,4 @@
-//! What a hostile target does.
+//! Faults of a hostile target.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,18 +7,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testbed::{Answer, Matching};
 
-/// Begins every text of the hostile target that nobody may repeat.
+/// Prefix of every text of the hostile target, which must not appear in any output.
 pub(crate) const PLANTED: &str = "planted-by-the-target";
 const MIB: usize = 1024 * 1024;
-/// A little less than operators read of one answer.
+/// A little less than the limit for one answer.
 const NEARLY_ALL: usize = 15 * MIB;
 
-/// One way to be hostile.
+/// A fault.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
     pub(crate) rules: Vec<(Matching, Answer)>,
-    /// What the Kyma says of it; of several where it depends on which call meets it first. None: nothing is wrong
-    /// that anybody could see.
+    /// Reasons of the Kyma; several if they depend on the first affected call. Empty if the fault has no visible
+    /// effect.
     pub(crate) reasons: &'static [&'static str],
     /// Pieces that have to be sent until it counts, and how many were.
     pub(crate) sent: Option<(u64, Arc<AtomicU64>)>,
@@ -85,7 +85,7 @@ fn gibibyte(announced: bool) -> Answer {
     if announced { answer.header("content-length", &(1024 * MIB).to_string()) } else { answer }
 }
 
-/// Few bytes that become large in memory.
+/// Few bytes that need much memory after decoding.
 fn dense() -> Answer {
     let items = "{},".repeat(NEARLY_ALL / 3);
     Answer::raw(format!(

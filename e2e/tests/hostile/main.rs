@@ -1,8 +1,8 @@
-//! Hostile input through real operators: a target that does what no apiserver does, kubeconfigs that want more than
-//! a way in, a catalogue that reaches for what is not its own.
+//! Hostile input to real operators: a target that violates the API, kubeconfigs that request more than access to a
+//! cluster, and a catalogue that refers to objects of others.
 //!
-//! A hostile target may break what is its own. It gets no memory beyond a bound, moves no other target, and its words
-//! appear nowhere.
+//! A hostile target may break its own modules. It gets only bounded memory, affects no other target, and its texts
+//! appear in no output.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 #![allow(clippy::print_stdout, reason = "what was measured, for whoever asks with --nocapture")]
@@ -27,7 +27,7 @@ async fn hostile_input_harms_nobody_else() {
 
 async fn story() -> Result<()> {
     let world = World::start().await?;
-    // By itself, so that nothing else is at work while reactions are compared.
+    // Runs alone, so that nothing else affects the reaction times.
     Box::pin(target::story(&world)).await?;
     let kubeconfig = Box::pin(kubeconfig::story(&world));
     let catalogue = Box::pin(catalogue::story(&world));

@@ -1,4 +1,4 @@
-//! One fault of the hostile target after the other.
+//! Runs the faults of the hostile target one by one.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::world::{HOSTILE, World};
 
 /// Operators that talk to targets of Kymas.
 const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-syncer"];
-/// What each of them may hold at most, in KiB: up to 80 MiB without any fault, one large answer (16 MiB, which the
-/// client copies twice more) and what is made of it (96 MiB by estimate).
+/// Maximum memory of each operator in KiB: up to 80 MiB without faults, one large answer (16 MiB, copied twice by the
+/// client) and its decoded form (96 MiB estimated).
 const MEMORY: u64 = 256 * 1024;
-/// Of so many tries, half may be slow for another reason.
+/// Number of tries; half of them may be slow for another reason.
 const TRIES: usize = 9;
-/// How often a fault is met until nobody is moved by it.
+/// Maximum number of rounds until a fault does not slow down others.
 const ROUNDS: usize = 3;
 /// By how much the slowest of the calm target's reactions may grow beyond twice: a call that hangs takes 15 s, and this
 /// machine may be busy.
@@ -33,7 +33,7 @@ pub(crate) async fn story(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Where the calm target was slower, once more: the machine may have been busy, but who is moved is so each time.
+/// Repeats a fault that slowed down the healthy target: if the machine was busy, the next round passes.
 async fn moves_nobody(world: &World, fault: &Fault) -> Result<()> {
     let mut moved = Vec::new();
     for _ in 0..ROUNDS {
@@ -54,13 +54,13 @@ async fn moves_nobody(world: &World, fault: &Fault) -> Result<()> {
     bail!("the calm target was moved each time: {moved:?}")
 }
 
-/// The longest median of a reaction that was this one before.
+/// Returns the maximum median for a reaction with this median before.
 fn bearable(before: Duration) -> Duration {
     before * 3 / 2 + Duration::from_millis(100)
 }
 
-/// The target is hostile until every operator has met it and the Kyma says so; then it is as any other. Gives how the
-/// calm one fared meanwhile.
+/// Enables the fault until every operator has met it and the Kyma reports it. Returns the reaction times of the
+/// healthy target meanwhile.
 async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
     let start = Instant::now();
     for name in OPERATORS {
@@ -106,7 +106,7 @@ async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
     Ok(during)
 }
 
-/// The words of a hostile target are nowhere.
+/// Checks that no output contains texts of the hostile target.
 pub(crate) async fn nobody_repeats(world: &World) -> Result<()> {
     let clusters = [&world.calm, &world.behind, &world.shop];
     let emitted = emitted::everywhere(&world.landscape, &clusters).await?;
@@ -118,7 +118,7 @@ pub(crate) async fn nobody_repeats(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// What operators hold.
+/// Resident memory of the operators.
 struct Held(Vec<(&'static str, Resident)>);
 
 fn held(world: &World) -> Result<Held> {
