@@ -1,4 +1,4 @@
-//! Pauses: every operator obeys within five seconds, also after a restart, and takes everything up again afterwards.
+//! Pauses: every operator stops within five seconds, also after a restart, and continues afterwards.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 const EAST: &str = "east";
 const WEST: &str = "west";
-/// Time in which every operator has to obey.
+/// Deadline for every operator to stop.
 const OBEYED: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_mins(2);
 
@@ -134,7 +134,7 @@ impl World {
         landscape.until_at_rest().await
     }
 
-    /// Every Kyma and every component says why it stands still.
+    /// Waits until every Kyma and component reports this reason.
     async fn until_all_say(&self, reason: &str) -> Result<()> {
         let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         until_or_why(&format!("all say {reason}"), DEADLINE, || async {

@@ -1,5 +1,5 @@
-//! The right cluster: whatever an access Secret or an address leads to by now, nothing is written there before it is
-//! proven to be the Kyma's target, people see why, and there is a way out.
+//! Target identity: nothing is written to a cluster before it is verified as the Kyma's target, the reason is
+//! reported, and a user can resolve it.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -125,7 +125,7 @@ async fn old_copy(world: &mut World) -> Result<()> {
     for kyma in ["east", "west"] {
         world.is_refused(kyma, Reason::StampMismatch).await?;
     }
-    // A wish that the live hub does not have.
+    // A change that the live hub does not have.
     world.assign("1.2.0").await?;
     world.rests_with(copy.hub()).await?;
     world.nothing_was_written(&[1, 2, 3], &marks)?;

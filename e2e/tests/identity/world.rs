@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use testbed::{AuditMark, Cluster, Validity, free_address, until, until_or_why, until_quiet};
 
 const DEADLINE: Duration = Duration::from_mins(1);
-/// Silence that counts as rest.
+/// Duration without requests that counts as idle.
 const REST: Duration = Duration::from_secs(2);
 /// The module that every Kyma has.
 const MODULE: &str = "anchor";
@@ -201,7 +201,7 @@ impl World {
         self.runs(kyma, version).await
     }
 
-    /// Waits until the Kyma's component says so.
+    /// Waits until the Kyma's component has this reason.
     pub(crate) async fn says(&self, kyma: &str, reason: Reason) -> Result<()> {
         until_or_why(&format!("the component of {kyma} says {reason}"), DEADLINE, || async {
             let component = self.components().get(&names::component_name(kyma, MODULE)).await?;

@@ -1,4 +1,4 @@
-//! What a stage left behind, in a form in which that of one Kyma can be compared with that of another.
+//! Comparable state of a Kyma after a stage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ const MADE: [&str; 5] = ["hash", "resourceVersion", "clusterIP", "clusterIPs", l
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Picture {
     objects: BTreeMap<String, Value>,
-    /// uids of the same.
+    /// uids of these objects.
     uids: BTreeMap<String, String>,
 }
 
@@ -90,7 +90,7 @@ fn is_compared(group: &str, kind: &str) -> bool {
     !FOREIGN.contains(&(group, kind)) && !SETTINGS.contains(&group)
 }
 
-/// What was deleted, by whom.
+/// Returns the deleted objects with the operator.
 pub(crate) fn deletions(writes: &[Write]) -> BTreeSet<String> {
     writes.iter().filter(|write| write.line.contains(" DELETE ")).map(|write| write.line.clone()).collect()
 }

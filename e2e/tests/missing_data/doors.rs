@@ -1,4 +1,4 @@
-//! What stands between operators and clusters: it alters lists, and ends watches so that all is listed anew.
+//! Proxies between operators and clusters: they alter lists, and end watches so that everything is listed again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,14 +17,14 @@ use crate::world::DEADLINE;
 /// Lists that failed for an operator at a cluster, so many that one was asked for again or several were met.
 const TRIES: usize = 2;
 
-/// Whose lists.
+/// The cluster of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Side {
     Hub,
     Targets,
 }
 
-/// What becomes of what the operators ask for.
+/// A fault of requests.
 #[derive(Clone, Copy)]
 pub(crate) enum Fault {
     /// Lists of these resources have no items.
@@ -71,13 +71,13 @@ impl Fault {
         stream.side == Side::Targets && self.empties(Side::Hub, leads)
     }
 
-    /// Whether those who asked take the answer and ask no more.
+    /// Reports whether operators accept the altered answer and do not retry.
     pub(crate) fn is_believed(self) -> bool {
         matches!(self, Self::Empty(_) | Self::EmptyOf(..))
     }
 }
 
-/// What somebody lists, and then watches.
+/// A list followed by a watch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stream {
     pub(crate) side: Side,
@@ -91,7 +91,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Whether the same operator asks the same cluster.
+    /// Reports whether the same operator asks the same cluster.
     fn asks_the_same(&self, other: &Self) -> bool {
         (&self.place, &self.agent) == (&other.place, &other.agent)
     }
@@ -103,7 +103,7 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// All doors' common knowledge.
+/// State shared by all proxies.
 pub(crate) struct Doors {
     known: Mutex<Known>,
     /// Changes when all watches end.

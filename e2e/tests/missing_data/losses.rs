@@ -1,4 +1,4 @@
-//! What vanishes from the hub, one sort after the other, and how it comes back.
+//! Objects that disappear from the hub, one kind after another, and their recovery.
 
 use anyhow::{Context, Result};
 use e2e::landscape::{HUB_NAMESPACE, TARGET_NAMESPACE};

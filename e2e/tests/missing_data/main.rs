@@ -1,5 +1,6 @@
-//! Missing data never orders a deletion: whatever vanishes from the hub or goes back in time, everything on the targets
-//! stays, the frozen state is told, and what comes back is taken up again. What is wished is done all the same.
+//! Missing data never causes a deletion: whatever disappears from the hub or is restored from a backup, everything on
+//! the targets stays, the halted state is reported, and work continues when the data is back. Requested deletions are
+//! still done.
 
 mod doors;
 mod lists;

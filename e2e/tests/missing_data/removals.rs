@@ -1,4 +1,4 @@
-//! Removals that are wished while something vanishes.
+//! Requested removals while other objects disappear.
 
 use anyhow::{Context, Result};
 use e2e::fleet::LANTERN;

@@ -37,7 +37,7 @@ fn forced() -> Value {
     json!({"replicas": 2})
 }
 
-/// It comes back by itself.
+/// Does nothing: the object comes back by itself.
 pub(crate) fn nothing(_: &World) -> Ready<Result<()>> {
     ready(Ok(()))
 }
@@ -126,7 +126,7 @@ impl World {
         Ok(&self.before[Self::position(kyma)?])
     }
 
-    /// One row: the cause, what it freezes, the end of the cause; and no deletion on any target.
+    /// Runs a row: the cause, its effect, the end of the cause; checks that nothing is deleted on any target.
     pub(crate) async fn loses(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! What is planted, and how it is found again. Pure.
+//! Planted secrets and the search for them. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
@@ -20,7 +20,7 @@ pub(crate) fn secret_in_url(name: &str) -> String {
     format!("{STEM}{name}%2B%2F1")
 }
 
-/// Texts of which none may be emitted.
+/// Texts that must not be in any output.
 pub(crate) struct Needles(Vec<String>);
 
 impl Needles {
