@@ -215,7 +215,7 @@ async fn listed(
     loop {
         let page = match api.list_metadata(&params).await {
             Ok(page) => page,
-            // No event tells that a storage is ready.
+            // No event announces that the API server serves a kind whose CRD was just established.
             Err(error) if is_getting_ready(&error) => match pauses.next() {
                 Some(pause) => {
                     tokio::time::sleep(pause).await;

@@ -35,14 +35,14 @@ pub(crate) const PART: &str = "access secrets";
 /// One state of a Secret, without anything of its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Revision {
-    /// Which Secret.
+    /// uid of the Secret.
     pub uid: String,
-    /// In which state.
+    /// resourceVersion of the Secret.
     pub resource_version: String,
 }
 
 impl Revision {
-    /// The state that this metadata is of.
+    /// Returns the revision that this metadata belongs to.
     pub fn of(meta: &ObjectMeta) -> Self {
         Self {
             uid: meta.uid.clone().unwrap_or_default(),
@@ -57,7 +57,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// Access to targets. Cheap to clone; one for each process.
+/// Access to targets through access Secrets. Cheap to clone; each process has one.
 #[derive(Clone)]
 pub struct Access {
     inner: Arc<Inner>,
@@ -71,7 +71,7 @@ struct Inner {
     known: Mutex<Secrets>,
     /// Whether `known` is complete.
     listed: watch::Sender<bool>,
-    /// What was taken from the Secrets as they are.
+    /// Grants of the current content of each access Secret.
     grants: Grants,
     /// Reads under way.
     reads: Reads<SecretKey, Result<Target, Failure>>,
@@ -101,21 +101,21 @@ impl Secrets {
 
 type Listener = Box<dyn Fn(&AccessChange) + Send + Sync>;
 
-/// Something about the way to targets changed: whoever depends on it should reconcile.
+/// A change of the access to targets. Objects that use this access should be reconciled.
 #[derive(Clone, Debug)]
 pub enum AccessChange {
     /// A Secret in the hub namespace came or changed. Metadata only.
     Applied(Box<ObjectMeta>),
-    /// A Secret in the hub namespace is gone. No order for anything.
+    /// A Secret in the hub namespace is gone. This never requests a deletion.
     Gone(Box<ObjectMeta>),
     /// The target behind the Secret of this name answers again.
     Recovered(String),
-    /// Notices were lost: any target may have recovered.
+    /// Recovery notices were lost: any target may have recovered.
     AnyRecovered,
 }
 
 impl AccessChange {
-    /// Name of the Secret; `None` if it may be any.
+    /// Returns the name of the Secret, or `None` if the change may concern any Secret.
     pub fn secret(&self) -> Option<&str> {
         match self {
             Self::Applied(meta) | Self::Gone(meta) => meta.name.as_deref(),
@@ -124,8 +124,8 @@ impl AccessChange {
         }
     }
 
-    /// Value of the Secret's label `kyma-name`, where the change tells it. [`LongNames`](crate::LongNames) has the name of
-    /// the Kyma.
+    /// Returns the value of the Secret's label `kyma-name`, if the change has it. [`LongNames`](crate::LongNames)
+    /// maps it to the name of the Kyma.
     pub fn kyma(&self) -> Option<&str> {
         match self {
             Self::Applied(meta) | Self::Gone(meta) => {
@@ -153,26 +153,25 @@ impl Access {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Calls `listener` on every change from now on. It must return at once: it runs inside of the watch.
+    /// Calls `listener` on every later change. The listener runs inside of the watch, so it must not block.
     pub fn on_change(&self, listener: impl Fn(&AccessChange) + Send + Sync + 'static) {
         let mut listeners = self.inner.listeners.write().unwrap_or_else(PoisonError::into_inner);
         listeners.push(Box::new(listener));
     }
 
-    /// The target behind a Secret in the hub namespace: the one in use, as long as the watch shows the Secret
-    /// unchanged, else by a live read, which those who ask at the same time share. It is withdrawn by the next change of
-    /// the Secret that the watch shows, before [`Access::on_change`] tells of it.
+    /// Returns the target behind a Secret in the hub namespace: the cached one while the watch shows the Secret
+    /// unchanged, otherwise one from a live read, which concurrent callers share. The next change of the Secret
+    /// withdraws the target before the listeners of [`Access::on_change`] are called.
     ///
     /// # Errors
-    /// `AwaitingAccess` where there is no such Secret, which its arrival ends; what is wrong with its content;
-    /// `HubUnavailable`.
+    /// `AwaitingAccess` until the Secret exists; `AccessInvalid` or the like for its content; `HubUnavailable`.
     pub async fn target(&self, reference: &SecretKeyRef) -> Result<Target, Failure> {
         let SecretKeyRef { name, key } = reference;
         if !is_object_name(name) {
             let message = "the reference to the access Secret holds no name that a Secret can have";
             return Err(Failure::new(Reason::AccessInvalid, message));
         }
-        // Before the look: what changes after it withdraws what is made of it.
+        // Taken before the read, so that a change during the read withdraws the new target.
         let grant = self.inner.grants.of(name);
         let target = match self.held(reference) {
             Some(target) => target,
@@ -194,22 +193,22 @@ impl Access {
         Ok(self.inner.targets.from_secret(&secret, key)?)
     }
 
-    /// The target in use behind this reference, as long as the watch shows the Secret unchanged.
+    /// Returns the cached target for this reference while the watch shows the Secret unchanged.
     pub(crate) fn held(&self, SecretKeyRef { name, key }: &SecretKeyRef) -> Option<Target> {
         let known = self.known();
         let ObjectMeta { uid, resource_version, .. } = known.by_name.get(name)?;
         self.inner.targets.held(&self.place(name, key), uid.as_deref()?, resource_version.as_deref()?)
     }
 
-    /// The hub itself as a target.
+    /// Returns the hub itself as a target.
     pub fn local(&self) -> Target {
         self.inner.local.clone()
     }
 
-    /// Whether a live read, not the watch, says that the Secret does not exist.
+    /// Reports whether a live read, not the watch, returns NotFound for the Secret.
     ///
     /// # Errors
-    /// `HubUnavailable` and the like: no answer is not an answer.
+    /// `HubUnavailable` and similar: a failed read does not prove that the Secret is gone.
     pub async fn is_gone(&self, name: &str) -> Result<bool, Failure> {
         if !is_object_name(name) {
             return Ok(true);
@@ -219,7 +218,7 @@ impl Access {
         Ok(read.is_none())
     }
 
-    /// Names of the Secrets that the watch has seen with the label `kyma-name` of this Kyma, sorted.
+    /// Returns the sorted names of the Secrets whose label `kyma-name` names this Kyma, as the watch shows them.
     pub fn labelled(&self, kyma: &str) -> Vec<String> {
         let known = self.known();
         let mut names: Vec<String> = known.by_kyma.dependents(&names::label_value(kyma)).cloned().collect();
@@ -227,12 +226,12 @@ impl Access {
         names
     }
 
-    /// The state in which the watch has seen the Secret of this name, whatever it is for.
+    /// Returns the last watched revision of the Secret of this name, with or without the label `kyma-name`.
     pub fn revision(&self, name: &str) -> Option<Revision> {
         self.known().by_name.get(name).map(Revision::of)
     }
 
-    /// Names and states of the Secrets that the watch has seen with such labels.
+    /// Returns the names and revisions of the watched Secrets with matching labels.
     pub fn revisions(
         &self,
         select: impl Fn(Option<&BTreeMap<String, String>>) -> bool,
@@ -242,9 +241,9 @@ impl Access {
         selected.map(|(name, meta)| (name.clone(), Revision::of(meta))).collect()
     }
 
-    /// Returns once all Secrets of the hub namespace are known: before that, a label seems to be on none.
+    /// Waits until all Secrets of the hub namespace are listed. Before that, a search by label finds none.
     pub async fn listed(&self) {
-        // The sender lives as long as `self`, so this ends only with what is waited for.
+        // The sender lives as long as `self`, so the wait ends only when the list is complete.
         self.inner.listed.subscribe().wait_for(|listed| *listed).await.ok();
     }
 
@@ -315,7 +314,7 @@ impl Access {
                 Ok(TargetEvent::Recovered(place)) => self.tell(&AccessChange::Recovered(place.name)),
                 Ok(TargetEvent::Suspended(_)) => {}
                 Err(RecvError::Lagged(_)) => self.tell(&AccessChange::AnyRecovered),
-                // The sender lives in `targets`, so this is never reached while somebody could still be told.
+                // The sender lives in `targets`, so the channel is not closed while a target can still recover.
                 Err(RecvError::Closed) => return,
             }
         }
@@ -339,7 +338,7 @@ impl Access {
     }
 }
 
-/// Whether an object can have this name. Another one would be a part of the path that is asked for, and lead elsewhere.
+/// Reports whether Kubernetes allows this object name. Any other text could change the path of the request.
 pub fn is_object_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let ends = [name.bytes().next(), name.bytes().next_back()];
@@ -348,10 +347,10 @@ pub fn is_object_name(name: &str) -> bool {
         && ends.into_iter().all(|byte| byte.is_some_and(|byte| byte.is_ascii_alphanumeric()))
 }
 
-/// A flag's value that names an object, or nothing.
+/// Parses the value of a flag that names an object, or is empty.
 ///
 /// # Errors
-/// No object can have this name.
+/// Kubernetes allows no object of this name.
 pub fn object_name(text: &str) -> Result<String, String> {
     if text.is_empty() || is_object_name(text) {
         Ok(text.to_owned())

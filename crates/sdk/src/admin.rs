@@ -1,7 +1,7 @@
 //! The admin server: /livez, /readyz, /metrics, and /diagnosis/NAMESPACE/NAME.
 //!
-//! A diagnosis names objects of the hub and their failures, and the server asks nobody who they are, so it answers on
-//! loopback only. A port-forward ends there.
+//! A diagnosis names hub objects and their failures, and the server does not authenticate callers, so it answers on
+//! loopback only, where a port-forward ends.
 
 use std::{
     collections::BTreeMap,
@@ -25,12 +25,12 @@ use crate::Process;
 #[derive(Clone, Copy, Debug)]
 struct ConnectionAddresses {
     peer: SocketAddr,
-    /// None where the system does not say.
+    /// `None` if the system does not report it.
     local: Option<SocketAddr>,
 }
 
 impl ConnectionAddresses {
-    /// Whether both ends are on loopback. A proxy beside the process may connect from loopback to the Pod's address.
+    /// Reports whether both ends are on loopback. A sidecar proxy may connect from loopback to the Pod's address.
     fn are_loopback(self) -> bool {
         let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
         is_loopback(self.peer) && self.local.is_some_and(is_loopback)
@@ -43,24 +43,24 @@ impl Connected<IncomingStream<'_, tokio::net::TcpListener>> for ConnectionAddres
     }
 }
 
-/// What /readyz asks: whether everything that has to come up is up. Cheap to clone.
+/// Readiness of the parts of a process, as /readyz reports it. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     parts: Arc<Mutex<BTreeMap<String, bool>>>,
 }
 
 impl Health {
-    /// Registers a part that is not ready yet; [`Health::ready`] says when it is.
+    /// Registers a part that is not ready until [`Health::ready`] is called for it.
     pub fn expect(&self, part: &str) {
         self.set(part, false);
     }
 
-    /// The part is up.
+    /// Marks a part as ready.
     pub fn ready(&self, part: &str) {
         self.set(part, true);
     }
 
-    /// The parts that are not up. Empty: ready.
+    /// Returns the parts that are not ready. The process is ready if there are none.
     pub fn missing(&self) -> Vec<String> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.iter().filter(|(_, ready)| !**ready).map(|(part, _)| part.clone()).collect()
@@ -71,23 +71,23 @@ impl Health {
     }
 }
 
-/// Why the admin server could not be started or ended.
+/// Error of the admin server at its start or while it serves.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The address is taken or not ours.
+    /// The address is in use, or this machine does not have it.
     #[error("--admin-address {address}: {error}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// Serving ended.
+    /// The server stopped with an error.
     #[error("admin server: {0}")]
     Serve(std::io::Error),
 }
 
-/// A server that is bound and not yet serving.
+/// An admin server that is bound to its address and does not serve yet.
 #[derive(Debug)]
 pub struct AdminServer {
     listener: tokio::net::TcpListener,
@@ -98,7 +98,7 @@ impl AdminServer {
     /// Binds `address`; port 0 takes a free one.
     ///
     /// # Errors
-    /// The address is taken or not ours.
+    /// The address is in use, or this machine does not have it.
     pub async fn bind(address: SocketAddr, process: &Process) -> Result<Self, AdminError> {
         let Process { health, metrics, diagnoses, .. } = process.clone();
         let bound = tokio::net::TcpListener::bind(address).await;
@@ -133,10 +133,10 @@ impl AdminServer {
         Ok(Self { listener, router })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The operating system does not report the address.
     pub fn address(&self) -> Result<SocketAddr, AdminError> {
         self.listener.local_addr().map_err(AdminError::Serve)
     }
@@ -144,7 +144,7 @@ impl AdminServer {
     /// Serves until `shutdown`.
     ///
     /// # Errors
-    /// The listener broke.
+    /// The listener failed.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), AdminError> {
         axum::serve(self.listener, self.router.into_make_service_with_connect_info::<ConnectionAddresses>())
             .with_graceful_shutdown(shutdown.cancelled_owned())
@@ -200,7 +200,7 @@ mod tests {
         text
     }
 
-    /// The address of this machine on a network, if it has one; nothing is sent.
+    /// Returns an address of this machine other than loopback, if it has one. Sends no packet.
     fn outer_address() -> Option<std::net::IpAddr> {
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
         socket.connect("192.0.2.1:9").ok()?;

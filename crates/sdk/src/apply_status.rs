@@ -1,4 +1,4 @@
-//! A status for the object that was read, and for no other of its name.
+//! Applies the status of the object that was read, never to a successor of the same name.
 
 use std::fmt::Debug;
 
@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 
 use crate::{hub_apply, is_conflict, live_metadata};
 
-/// How often it is tried while others write the same object.
+/// Maximum number of tries when other writers change the object.
 const TRIES: usize = 5;
 
-/// Applies `status` as [`hub_apply`] does to the object that has the metadata `seen`; what else changed of it meanwhile
-/// does not matter.
+/// Applies `status` with [`hub_apply`] to the object with the metadata `seen`, also if other fields of it changed
+/// since.
 ///
-/// In the status of a custom resource an API server takes no notice of `metadata.uid`, so one that comes late would be
-/// that of a successor of the same name. It does heed `metadata.resourceVersion`.
+/// An API server ignores `metadata.uid` in an apply to a status, so a late apply would reach a successor of the same
+/// name. The API server checks `metadata.resourceVersion`, which this function sends.
 ///
 /// # Errors
-/// 404: the object is gone, whether or not another one has its name by now. 409: it was changed during each of five
-/// tries. Else as an apply.
+/// 404: the object is gone, or another object has its name. 409: the object was changed during each of five tries.
+/// Otherwise as for an apply.
 pub async fn apply_status<K>(
     api: &Api<K>,
     manager: &str,

@@ -1,4 +1,4 @@
-//! When a failed reconcile is tried again.
+//! Delays before a failed reconcile is retried.
 
 use std::time::Duration;
 
@@ -8,24 +8,25 @@ use crate::Failure;
 
 /// Delay after the first failure in a row.
 const FIRST: Duration = Duration::from_millis(500);
-/// Longest delay between tries of what may pass by itself.
+/// Longest delay between retries of transient failures.
 const LONGEST: Duration = Duration::from_mins(1);
 /// Longest delay that a server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_mins(10);
-/// Share of a delay that is left to chance, so that what failed together does not return together.
+/// Random share of a delay, so that reconciles that failed together are not retried together.
 const SHARE: f64 = 0.5;
 
-/// Delays after a refusal by a target. No event tells that it is over: a person puts roles, policies, quotas and proxies
-/// right on a target unseen, mostly soon after it was reported, or not for long. Each try costs the target something.
+/// Delays after a refusal by a target. No event announces that roles, policies, quotas or proxies on the target were
+/// repaired, and each retry costs the target a call. Users repair them soon after the report or much later, so the
+/// delays grow.
 struct Slow {
-    /// The shortest one.
+    /// Shortest delay.
     least: Duration,
-    /// The longest one.
+    /// Longest delay.
     longest: Duration,
 }
 
 impl Slow {
-    /// What is left to chance of a delay of minutes.
+    /// Random share of a delay of minutes.
     const SHARE: f64 = 0.1;
 
     fn of(reason: Reason) -> Option<Self> {
@@ -48,7 +49,7 @@ impl Slow {
         }
     }
 
-    /// The delays of a failure; `None` where its class decides. With an input that cannot succeed there are none.
+    /// Returns the delays for a failure, or `None` if its class decides. Invalid input has no delays.
     fn of_failure(failure: &Failure) -> Option<Self> {
         Self::of(failure.reason).filter(|_| failure.class != ErrorClass::Invalid)
     }
@@ -59,8 +60,8 @@ impl Slow {
     }
 }
 
-/// `first` after one failure in a row, doubled for each further one up to `longest`. `jitter` in 0..1 spreads the
-/// delay over its upper half, so that what failed together does not return together.
+/// Returns `first` after one failure in a row, doubled for each further one up to `longest`. `jitter` in 0..1 spreads
+/// the delay over its upper half, so that reconciles that failed together are not retried together.
 pub(crate) fn doubled(first: Duration, longest: Duration, failures: u32, jitter: f64) -> Duration {
     growing(first, longest, SHARE, failures, jitter)
 }
@@ -74,13 +75,14 @@ fn spread(share: f64, jitter: f64) -> f64 {
     1.0 - share * (1.0 - jitter.clamp(0.0, 1.0))
 }
 
-/// Whether the delays after one failure go on from those after another: of what lasts each reason has its own, the rest
-/// shares one.
+/// Reports whether failures of both reasons count as failures in a row. Each lasting reason has its own count; all
+/// others share one.
 pub(crate) fn shares_delays(one: Reason, other: Reason) -> bool {
     one == other || Slow::of(one).is_none() && Slow::of(other).is_none()
 }
 
-/// The longest delay of a component between two tries of what failed so, if no event comes; `None`: it waits for one.
+/// Returns the longest delay between two retries of this failure without an event; `None`: only an event causes a
+/// retry.
 pub fn longest_delay(failure: &Failure) -> Option<Duration> {
     let beside = beside(failure).and_then(|beside| longest_alone(&beside));
     let latest = failure.at_latest.map(|latest| latest.min(LONGEST_ASKED));
@@ -96,13 +98,13 @@ fn longest_alone(failure: &Failure) -> Option<Duration> {
     named.or_else(|| Slow::of_failure(failure).map(|slow| slow.longest)).or_else(own)
 }
 
-/// How long to wait after the `failures`-th failure in a row (from 1) of those that share their delays; `None`: until an event.
+/// Returns the delay after the `failures`-th failure in a row (from 1), or `None` to wait for an event.
 ///
 /// Transient and Unreachable double from 0.5 s to 60 s; calls to an unreachable target are refused by its breaker
-/// meanwhile, so a try costs nothing. Every refusal by a target is tried again after 5 s, doubled to 10 min; an unusable
-/// answer of a source after 5 s, doubled to 1 h. Other Blocked and Invalid wait for an event unless the failure names a
-/// moment.
-/// What failed beside it, or is due at a known moment, makes it come sooner, never later. `jitter` lies in 0..1.
+/// meanwhile, so a try costs nothing. Every refusal by a target is tried again after 5 s, doubled to 10 min; an
+/// unusable answer of a source after 5 s, doubled to 1 h. Other Blocked and Invalid wait for an event unless the
+/// failure names a moment. A second failure of the same reconcile, or a timer, shortens the delay and never extends
+/// it. `jitter` lies in 0..1.
 pub fn delay_after(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
     let beside = beside(failure).and_then(|beside| delay_alone(&beside, failures, jitter));
     let latest = failure.at_latest.map(|latest| named(latest, jitter));
@@ -113,7 +115,7 @@ fn beside(failure: &Failure) -> Option<Failure> {
     failure.beside.as_deref().map(|reason| Failure::new(*reason, ""))
 }
 
-/// A moment that was named, with a little left to chance.
+/// Adds jitter to a delay that the failure names.
 fn named(moment: Duration, jitter: f64) -> Duration {
     moment.min(LONGEST_ASKED) + FIRST.mul_f64(spread(SHARE, jitter))
 }
@@ -135,7 +137,7 @@ fn delay_alone(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration
 mod tests {
     use super::*;
 
-    /// Delays of a reason after 1, 2, … failures in a row, in tenths of a second.
+    /// Returns the delays after 1, 2, … failures in a row, in tenths of a second.
     fn delays(reason: Reason, jitter: f64) -> Vec<u128> {
         let failure = Failure::new(reason, "");
         let delay = |failures| delay_after(&failure, failures, jitter).unwrap() + Duration::from_micros(1);
@@ -177,14 +179,14 @@ mod tests {
             let reason = refused(code, message);
             assert_eq!(delays(reason, 0.0), [50, 100, 200, 400, 800, 1600, 3200, 5400], "{message} {reason}");
         }
-        // What may pass at once is tried sooner.
+        // Transient failures are retried sooner.
         for code in [401, 409, 410, 429, 500, 502, 503, 504] {
             let failure = Failure::new(refused(code, "text"), "");
             assert!(longest_delay(&failure).is_some_and(|delay| delay <= LONGEST), "{code}");
         }
     }
 
-    /// The reason of a status of a target.
+    /// Returns the reason for a `Status` of a target.
     fn refused(code: u16, message: &str) -> Reason {
         let status = kube::core::Status::failure(message, "").with_code(code);
         kyma_api::Refusal::of(&status).reason()

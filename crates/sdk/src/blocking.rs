@@ -1,4 +1,4 @@
-//! Which objects of users hold up a removal. No answer is not an answer: whatever cannot be listed holds it up too.
+//! Finds users' objects that block a removal. A kind that cannot be listed blocks the removal too.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -15,25 +15,25 @@ use crate::{Blocking, Failure};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// Objects that are named.
+/// Maximum number of objects that a message names.
 const NAMED: usize = 20;
-/// Objects after which counting stops.
+/// Number of objects at which counting stops.
 const COUNTED: usize = 10_000;
-/// Longest name or finalizer that is shown.
+/// Maximum length of a displayed name or finalizer, in bytes.
 const LONGEST: usize = 253;
 
-/// What holds up a removal.
+/// Objects that block a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blockers {
-    /// How many there are; counting stops at 10,000.
+    /// Number of objects; counting stops at 10,000.
     pub count: usize,
     /// The first 20 by kind, namespace and name.
     pub first: Vec<Blocker>,
-    /// The kinds that were looked at, as the target serves them: what to watch meanwhile.
+    /// The listed kinds, as the target serves them. The caller watches them until the removal continues.
     pub resources: Vec<ApiResource>,
 }
 
-/// One object that holds up a removal.
+/// One object that blocks a removal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Blocker {
     /// Its kind.
@@ -42,14 +42,14 @@ pub struct Blocker {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its finalizers: who has to finish if it is being deleted.
+    /// Its finalizers, whose controllers have to finish if the object is being deleted.
     pub finalizers: Vec<String>,
-    /// Whether its deletion was asked for.
+    /// Whether it has a deletionTimestamp.
     pub deleting: bool,
 }
 
 impl Blockers {
-    /// One line for people: what exists, and what to do.
+    /// Returns a message of one line for users: the blocking objects, and what to do.
     pub fn describe(&self) -> String {
         let named: Vec<String> = self.first.iter().map(Blocker::describe).collect();
         let more = match self.count.saturating_sub(self.first.len()) {
@@ -71,11 +71,11 @@ impl Blocker {
     }
 }
 
-/// Looks for objects of the blocking kinds: in all namespaces, in the version that the kind names if the target serves it
+/// Lists objects of the blocking kinds in all namespaces, in the version that the kind names if the target serves it
 /// and otherwise in all served versions. A kind that the target does not serve has none.
 ///
 /// # Errors
-/// Anything that keeps from a complete answer.
+/// Any failure that leaves the answer incomplete.
 pub async fn find_blockers(target: &Client, blocking: &Blocking) -> Result<Blockers, Failure> {
     let own: HashSet<&str> = blocking.own.iter().map(String::as_str).collect();
     let mut found = BTreeMap::new();
@@ -133,11 +133,11 @@ pub(crate) async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<A
     Ok(resources)
 }
 
-/// Versions that are named for a kind; none: one entry names no version, so all count.
+/// Versions that entries name for a kind; `None` if an entry names no version, so that all served versions count.
 type Versions<'a> = Option<BTreeSet<&'a str>>;
 
-/// Keeps the named versions of a kind where the target serves each of them; otherwise the named ones tell nothing
-/// certain, and all served versions stay.
+/// Keeps only the named versions of a kind if the target serves each of them; otherwise keeps all served versions,
+/// since the named ones may not show all objects.
 fn looked_at(kinds: &BTreeMap<&str, Versions<'_>>, served: &[ApiResource]) -> Vec<ApiResource> {
     let is_served = |kind: &str, version: &str| {
         served.iter().any(|resource| resource.kind == kind && resource.version == version)
@@ -178,7 +178,7 @@ async fn list(
     Ok(())
 }
 
-/// Whether the target says that it does not serve what was asked for.
+/// Reports whether the target answered that it does not serve the resource.
 fn gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
@@ -193,7 +193,7 @@ fn blocker(resource: &ApiResource, object: &PartialObjectMeta<DynamicObject>) ->
     }
 }
 
-/// A name from a target, reduced to what names consist of: whoever controls the target controls it.
+/// Sanitizes a name from an untrusted target: keeps only characters that object names consist of.
 fn shown(name: &str) -> String {
     let allowed = |c: &char| c.is_ascii_alphanumeric() || "-._:/".contains(*c);
     name.chars().filter(allowed).take(LONGEST).collect()

@@ -1,9 +1,9 @@
-//! The brake: a deletion on suspiciously many targets stops until a person says that it is meant.
+//! The brake: stops deletions on suspiciously many targets until a user confirms them.
 //!
-//! It is a [`Pause`] that the operator makes for itself. Deleting the brake's Pause of any operator says that the deletion
-//! is meant, for all operators; that a list lacks one says nothing. The counted targets are recorded in a `ConfigMap`, so
-//! that a restart does not free them. A second `ConfigMap`, the mark, says that the operator deleted something before: a
-//! record that is missing while the mark exists was lost, and counts as full.
+//! The brake is a [`Pause`] that the operator creates for itself. Deleting the brake's Pause of any operator confirms
+//! the deletions of all operators; a list without that Pause confirms nothing. The counted targets are recorded in a
+//! `ConfigMap`, so that a restart does not free them. A second `ConfigMap`, the mark, records that the operator
+//! deleted something before: if the record is missing while the mark exists, the record was lost and counts as full.
 
 mod window;
 
@@ -34,24 +34,26 @@ const COUNTED: &str = "targets";
 /// Key of the number of targets when the window began.
 const ALL: &str = "all";
 
-/// Name of the Pause that an operator makes for itself, and of the `ConfigMap` with what it counted.
+/// Returns the name of the Pause that an operator creates for itself, and of the `ConfigMap` with its counted
+/// targets.
 pub(crate) fn brake_name(operator: &str) -> String {
     format!("brake-{operator}")
 }
 
-/// Name of the `ConfigMap` that says that the operator deleted something before.
+/// Returns the name of the `ConfigMap` that records that the operator deleted something before.
 fn mark_name(operator: &str) -> String {
     format!("brake-{operator}-mark")
 }
 
-/// The operator whose brake made a Pause of this name and content.
+/// Returns the operator whose brake created a Pause of this name and content.
 pub(crate) fn braked_operator<'a>(name: &'a str, spec: &PauseSpec) -> Option<&'a str> {
     let operator = name.strip_prefix("brake-")?;
     let is_of_brake = spec.scope == PauseScope::Deletes && spec.operators == [operator];
     is_of_brake.then_some(operator)
 }
 
-/// Asked before anything is removed from a target. Cheap to clone; one for each operator.
+/// Limits the number of targets with deletions. Checked before every removal from a target. Cheap to clone; each
+/// operator has one.
 #[derive(Clone)]
 pub struct Brake {
     inner: Arc<Inner>,
@@ -72,13 +74,13 @@ struct Inner {
 /// What the brake remembers between two questions.
 struct BrakeState {
     window: Window,
-    /// The Pause was made, and nobody has taken it away since.
+    /// The brake's Pause was created, and no user has deleted it since.
     is_on: bool,
-    /// How many of [`Pauses::released`] were taken for a person's word.
+    /// Count of [`Pauses::released`] that was already processed as confirmations.
     heard: u64,
-    /// How many of [`Pauses::lost`] were taken notice of.
+    /// Count of [`Pauses::lost`] that was already processed.
     missed: u64,
-    /// The record holds all that was counted.
+    /// The record holds all counted targets.
     is_recorded: bool,
     /// The mark exists.
     is_marked: bool,
@@ -119,18 +121,18 @@ impl Brake {
         Self { inner: Arc::new(inner) }
     }
 
-    /// How many targets there are, asked again for each decision. Said once; until then the share of them counts
-    /// for nothing.
+    /// Sets the function that counts all targets; each decision calls it. Later calls change nothing. Without it, the
+    /// percentage of the limit has no effect.
     pub fn of_all(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
-        // Said before: that stands.
+        // The first function stays in force.
         _ = self.inner.all.set(Box::new(count));
     }
 
-    /// Asks to remove something from a target; `target` is any name that stands for it alone.
+    /// Requests permission to remove objects from a target; `target` is any name that is unique to it.
     ///
     /// # Errors
-    /// `MassDeletion`: too many other targets lost something within ten minutes. What the hub says where it cannot be
-    /// recorded: nothing may be removed then.
+    /// `MassDeletion`: too many other targets had deletions within ten minutes. The failure of the hub if the count
+    /// cannot be recorded: nothing may be removed then.
     pub async fn permit(&self, target: &str) -> Result<(), Failure> {
         // What is remembered stays where it is: a pass may be cut off at every await.
         let mut guard = self.inner.state.lock().await;
@@ -163,7 +165,7 @@ impl Brake {
         Ok(())
     }
 
-    /// Reads the record before the first deletion is asked for, so that the first start leaves an empty one.
+    /// Reads the record before the first deletion is requested, so that the first start writes an empty record.
     pub(crate) async fn prepare(&self) -> Result<(), Failure> {
         let mut guard = self.inner.state.lock().await;
         if guard.is_none() {
@@ -230,20 +232,20 @@ impl Brake {
     }
 }
 
-/// The present on both clocks.
+/// Returns the current time on both clocks.
 fn moment() -> ClockReading {
     ClockReading { monotonic: Instant::now(), wall: Timestamp::now() }
 }
 
-/// Why the brake stops without a count.
+/// Message of the brake after its record was lost.
 const RECORD_LOST: &str = "cannot tell on how many targets it deleted lately, since its record was lost";
 
 fn over(limit: usize, all: usize) -> String {
     format!("would delete on more than {limit} of {all} targets within 10 minutes")
 }
 
-/// The window of an earlier process; `None` if its record was lost or cannot be read. An operator that never deleted
-/// anything loses nothing with its record.
+/// Returns the window of an earlier process, or `None` if its record was lost or cannot be read. Without the mark,
+/// the operator never deleted anything and the window is empty.
 fn restored(record: Option<ConfigMap>, is_marked: bool, now: ClockReading) -> Option<Window> {
     let Some(record) = record else {
         return (!is_marked).then(Window::default);

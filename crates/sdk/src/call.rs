@@ -1,4 +1,4 @@
-//! Answers that are no failure, and objects that are made only where there is none.
+//! Answers of the API server that are no failures, and creation of objects that do not exist yet.
 
 use std::fmt::Debug;
 
@@ -6,10 +6,10 @@ use kube::api::{ListParams, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A resourceVersion that no object has: etcd's first state, in which there are none.
+/// A resourceVersion that no object has: etcd's first revision, which contains no objects.
 const BEFORE_ALL: &str = "1";
 
-/// What is gone need not be removed.
+/// Turns 404 into success, for removals.
 ///
 /// # Errors
 /// Everything but 404.
@@ -20,16 +20,16 @@ pub fn gone_is_fine(result: kube::Result<()>) -> kube::Result<()> {
     }
 }
 
-/// Whether somebody wrote between a look and a write; the next look tells.
+/// Reports whether another writer changed the object between read and write. The next reconcile reads it again.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// The metadata of the object of this name as the API server has it now, by a list of one: who may watch a kind need
-/// not be allowed to get as well.
+/// Returns the live metadata of the object of this name by a list with a field selector, since a role that allows
+/// list and watch need not allow get.
 ///
 /// # Errors
-/// As a list.
+/// As for a list.
 pub async fn live_metadata<K>(api: &Api<K>, name: &str) -> kube::Result<Option<PartialObjectMeta<K>>>
 where
     K: Clone + Debug + DeserializeOwned,
@@ -38,13 +38,13 @@ where
     Ok(api.list_metadata(&only).await?.items.pop())
 }
 
-/// Makes an object where there is none of its name; where there is one it stays as it is.
+/// Creates an object if none of its name exists; otherwise changes nothing.
 ///
-/// A plain create is held up for two seconds by an API server that has just got the CRD of the kind. An apply is not:
-/// with a resourceVersion that no object has it creates, or it is a conflict.
+/// An API server delays a POST for two seconds after the CRD of the kind arrived, but not an apply. With a
+/// resourceVersion that no object has, an apply creates the object or returns a conflict.
 ///
 /// # Errors
-/// [`is_conflict`]: there is one, or somebody was faster in something else that counts. Else as a create.
+/// [`is_conflict`]: the object exists, or a concurrent writer changed it. Otherwise as for a create.
 pub async fn create_new<K>(api: &Api<K>, manager: &str, object: &K) -> kube::Result<K>
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
@@ -52,7 +52,7 @@ where
     let mut body = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
     body["metadata"]["resourceVersion"] = BEFORE_ALL.into();
     match api.patch(&object.name_any(), &PatchParams::apply(manager), &Patch::Apply(&body)).await {
-        // Not all that can be created can be merged: an apply minds the keys of lists, for one.
+        // Some objects can be created but not applied: an apply checks the keys of lists, for example.
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 415 | 422 | 500) => {
             let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
             api.create(&params, object).await

@@ -1,4 +1,5 @@
-//! What a team writes to bring its own component: two steps and two tables. Everything else is the driver's.
+//! The traits that a team implements for its own component: two steps and two RBAC tables. The driver does everything
+//! else.
 
 use std::{future::Future, time::Duration};
 
@@ -32,76 +33,75 @@ pub trait Component: Send + Sync + 'static {
     /// Its version, semver: `env!("CARGO_PKG_VERSION")`.
     const VERSION: &'static str;
 
-    /// What both steps do on targets. Kinds that they read or write through [`Context`] need `get`, `list` and
+    /// RBAC rules for both steps on targets. Kinds that they read or write through [`Context`] need `get`, `list` and
     /// `watch` besides; kinds that [`blocking`](Self::blocking) names need `list` and `watch`.
     const TARGET_RULES: &'static [Rule];
 
-    /// What both steps do on the hub, in the hub namespace, beyond what the driver itself needs. Default: nothing.
+    /// RBAC rules for both steps on the hub, in the hub namespace, besides the rules of the driver. Default: none.
     const HUB_RULES: &'static [Rule] = &[];
 
     /// Reasons of its own, made with [`Reason::own`]; `reasons` prints them beside the common ones. Default: none.
     const REASONS: &'static [Reason] = &[];
 
-    /// Brings the target to what the resource wishes. Called again until nothing is left to do, and then must
+    /// Brings the target to the state that the resource requests. Called again until nothing is left to do; must then
     /// write nothing.
     fn install(
         &self,
         context: &Context<Self::Resource>,
     ) -> impl Future<Output = Result<Progress, Failure>> + Send;
 
-    /// Takes away what install created; called only when that was ordered and nothing of [`blocking`](Self::blocking)
-    /// is left. Must tolerate that install never ran.
+    /// Removes the objects that install created. Called only if the deletion was requested and no object of
+    /// [`blocking`](Self::blocking) is left. Must tolerate that install never ran.
     fn remove(
         &self,
         context: &Context<Self::Resource>,
     ) -> impl Future<Output = Result<Removal, Failure>> + Send;
 
-    /// Kinds whose objects on the target belong to users and hold up the removal while any exists. Default: none.
+    /// Returns the kinds whose objects belong to users and block the removal while any exists. Default: none.
     fn blocking(&self, _resource: &Self::Resource) -> Blocking {
         Blocking::default()
     }
 
-    /// The ServiceAccount on the target in whose name both steps act; [`Context::target`] has no other client. The role
-    /// on targets needs `impersonate` on `serviceaccounts` for it. Default: the kubeconfig's user.
+    /// Returns the `ServiceAccount` on the target that both steps impersonate; [`Context::target`] has no other
+    /// client. The role on targets needs `impersonate` on `serviceaccounts` for it. Default: the kubeconfig's user.
     ///
     /// # Errors
-    /// There is none, and there has to be one: nothing is sent.
+    /// A policy requires a `ServiceAccount` and the resource names none. Then no call is sent.
     fn account(&self, _resource: &Self::Resource) -> Result<Option<ServiceAccount>, Failure> {
         Ok(None)
     }
 
-    /// The resource is gone from the hub, or was released: forget what is remembered for it. Default: nothing.
+    /// Drops cached state of a resource that is gone from the hub or was released. Default: does nothing.
     fn forget(&self, _namespace: &str, _name: &str) {}
 }
 
-/// Which objects hold up a removal.
+/// Kinds whose objects block a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocking {
-    /// The kinds; without version, every served one is looked at.
+    /// The kinds; without a version, every served version is listed.
     pub kinds: Vec<GroupKind>,
     /// uids of objects that do not count: the component's own inventory and the default CR.
     pub own: Vec<String>,
 }
 
-/// How far [`Component::install`] got. Start with [`Progress::ready`], [`Progress::working`] or
-/// [`Progress::stopped`].
+/// Result of [`Component::install`]. Start with [`Progress::ready`], [`Progress::working`] or [`Progress::stopped`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     /// State of the module.
     pub state: State,
-    /// `status.version`: the version whose objects are on the target; `None` keeps what is reported.
+    /// `status.version`: the version whose objects are on the target; `None` keeps the reported one.
     pub version: Option<String>,
     /// Reason of the condition Ready.
     pub reason: Reason,
     /// Message of the condition Ready. Must be the same as long as nothing changes.
     pub message: String,
-    /// Conditions beyond Ready and `TargetReachable`, which are the driver's. One that is not given stays.
+    /// Conditions beyond Ready and `TargetReachable`, which the driver sets. Conditions that are not listed stay.
     pub conditions: Vec<Step>,
-    /// Further fields of the status, by top-level name; `null` removes one. What is not named stays.
+    /// Further fields of the status, by top-level name; `null` removes a field. Fields that are not named stay.
     pub status: FreeForm,
-    /// When to come back without an event.
+    /// When to reconcile again without an event.
     pub wait: Wait,
-    /// What kept it from going on; its class decides when the driver comes back.
+    /// The failure that stopped the step; its class decides when the driver reconciles again.
     pub failure: Option<Failure>,
 }
 
@@ -118,20 +118,21 @@ pub struct Step {
     pub message: String,
 }
 
-/// When to come back without an event.
+/// When to reconcile again without an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Not before the resync: everything that matters is watched.
+    /// Not before the resync: all inputs are watched.
     #[default]
     Event,
     /// After this time: something is due at a known moment.
     Timer(Duration),
-    /// For a first answer, this long at most. Nothing was tried yet: failures in a row are counted on.
+    /// For the first answer of a dependency, at most for this time. The step did nothing yet, so the count of
+    /// failures in a row stays.
     Answer(Duration),
 }
 
 impl Wait {
-    /// The same, but after this time at the latest.
+    /// Returns the same wait, limited to this time.
     pub(crate) fn at_most(self, delay: Duration) -> Self {
         match self {
             Self::Event => Self::Timer(delay),
@@ -142,23 +143,23 @@ impl Wait {
 }
 
 impl Progress {
-    /// Everything is as wished and `version` runs.
+    /// Reports that the target matches the resource and `version` runs.
     pub fn ready(version: impl Into<String>) -> Self {
         Self { version: Some(version.into()), ..Self::new(State::Ready, Reason::Ready, "") }
     }
 
-    /// Not yet; `message` says what is awaited.
+    /// Reports that work is in progress; `message` names the awaited event.
     pub fn working(message: impl Into<String>) -> Self {
         Self::new(State::Processing, Reason::Progressing, message)
     }
 
-    /// Works, but a person should look.
+    /// Reports that the module works but needs attention of a user.
     pub fn warning(reason: Reason, message: impl Into<String>) -> Self {
         Self::new(State::Warning, reason, message)
     }
 
-    /// Something keeps it from going on. The same as returning the failure as an error, but with room for
-    /// conditions and status.
+    /// Reports that a failure stopped the step. Unlike returning the failure as an error, this allows for conditions
+    /// and status.
     pub fn stopped(failure: Failure) -> Self {
         let state = failure_state(&failure);
         Self { failure: Some(failure.clone()), ..Self::new(state, failure.reason, failure.message) }
@@ -176,13 +177,13 @@ impl Progress {
         self
     }
 
-    /// Comes back after this time at the latest.
+    /// Requests a reconcile after this time at the latest.
     pub fn again_after(mut self, delay: Duration) -> Self {
         self.wait = Wait::Timer(delay);
         self
     }
 
-    /// Comes back after this time at the latest, or earlier where that was said already.
+    /// Requests a reconcile after this time at the latest, or earlier if that was requested before.
     pub fn again_within(mut self, delay: Duration) -> Self {
         self.wait = self.wait.at_most(delay);
         self
@@ -202,11 +203,11 @@ impl Progress {
     }
 }
 
-/// The state that a failure puts a component into.
+/// Returns the state of a component with this failure.
 pub fn failure_state(failure: &Failure) -> State {
     use kyma_api::ErrorClass as Class;
     match (failure.class, failure.reason) {
-        // Tried again, since a source's answer may change, and an error until then.
+        // Retried, since a source's answer may change; state Error until then.
         (
             _,
             Reason::SourceInvalid
@@ -230,18 +231,18 @@ pub fn failure_state(failure: &Failure) -> State {
     }
 }
 
-/// How far [`Component::remove`] got.
+/// Result of [`Component::remove`].
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one is made for each pass, and consumed at once")]
 pub enum Removal {
-    /// Nothing of ours is left on the target; the finalizer goes.
+    /// No object of the component is left on the target; the driver removes the finalizer.
     Done,
-    /// Something is still there.
+    /// Objects are still there.
     Waiting(Progress),
 }
 
 impl Removal {
-    /// Something is still there; `message` names it.
+    /// Reports that objects are still there; `message` names them.
     pub fn waiting(message: impl Into<String>) -> Self {
         Self::Waiting(Progress::new(State::Deleting, Reason::Deleting, message))
     }

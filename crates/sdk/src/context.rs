@@ -1,4 +1,4 @@
-//! What a step of a component is given: the resource, the right target, and safe ways to read and write there.
+//! The context of a component's step: the resource, the verified target, and safe methods to read and write there.
 
 use std::{
     collections::HashSet,
@@ -29,18 +29,18 @@ use crate::{
 
 /// One reconcile's view of a component and its target.
 ///
-/// What is read or written on the target through it is watched from then on, so that a change there brings the
-/// component back.
+/// Objects that are read or written through it on the target are watched from then on, so a change causes a
+/// reconcile.
 pub struct Context<R: ComponentResource> {
-    /// The component as last seen.
+    /// The component as the watch last showed it.
     pub resource: Arc<R>,
     /// Its part of the component contract.
     pub contract: Contract,
-    /// The target, proven to be the one that it was before, as whom the component acts there.
+    /// The target, after its identity was verified, with the client of the identity that the component uses there.
     pub target: Acting,
     /// Client for the hub.
     pub hub: Client,
-    /// What the operator runs with.
+    /// Settings of the operator.
     pub settings: Arc<Settings>,
     /// Kubernetes events on the hub.
     pub events: Events,
@@ -51,18 +51,18 @@ pub struct Context<R: ComponentResource> {
     pub(crate) pass: Pass,
     pub(crate) brake: Brake,
     pub(crate) interests: Mutex<HashSet<Interest>>,
-    /// Whether nothing may be written, to hub or target.
+    /// Whether this is a rehearsal: nothing is written to hub or target.
     pub(crate) rehearses: bool,
 }
 
-/// Brings one component back to its reconciler. Cheap to clone, may outlive the reconcile.
+/// Requests reconciles of one component. Cheap to clone; may outlive the reconcile.
 pub struct Waker<R: ComponentResource> {
     key: ObjectRef<R>,
     trigger: Trigger<ObjectRef<R>>,
 }
 
 impl<R: ComponentResource> Waker<R> {
-    /// Asks for a reconcile, soon and once.
+    /// Requests one reconcile as soon as possible.
     pub fn wake(&self) {
         self.trigger.enqueue(self.key.clone());
     }
@@ -81,68 +81,69 @@ impl<R: ComponentResource> Debug for Waker<R> {
 }
 
 impl<R: ComponentResource> Context<R> {
-    /// Value of the owner label on everything that this component puts on the target.
+    /// Returns the value of the owner label on every object of this component on the target.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Field manager for writes on the target.
+    /// Returns the field manager for writes on the target.
     pub fn manager(&self) -> &'static str {
         self.manager
     }
 
-    /// Brings this component back when something happens that only the caller knows of.
+    /// Returns a handle that requests a reconcile of this component after an event that only the caller observes.
     pub fn waker(&self) -> Waker<R> {
         Waker { key: ObjectRef::from_obj(&*self.resource), trigger: self.wake.clone() }
     }
 
-    /// Whether this is a periodic verification, and the count of what it repairs; [`Context::ensure`] counts itself.
+    /// Returns the pass: whether it is a periodic verification, and its count of repairs. [`Context::ensure`] counts
+    /// its own repairs.
     pub fn pass(&self) -> &Pass {
         &self.pass
     }
 
-    /// Whether a person asks for everything to be looked at anew, whatever is remembered: `kymactl reconcile`. The driver
-    /// reports that it was followed once the step is over.
+    /// Reports whether a user requested a reconcile without cached state (`kymactl reconcile`). The driver records
+    /// the request as handled after the step.
     pub fn is_requested(&self) -> bool {
         self.contract.request(&*self.resource).is_some()
     }
 
-    /// Asks whether anything may be deleted on the target; [`Context::remove`] asks itself, and so does the driver
-    /// before a removal.
+    /// Checks whether deletions on the target are allowed. [`Context::remove`] and the driver's removal call it
+    /// themselves.
     ///
     /// # Errors
-    /// `Paused`, or `MassDeletion`: too many other targets lost something lately.
+    /// `Paused`, or `MassDeletion`: too many other targets had deletions within ten minutes.
     pub async fn may_delete(&self) -> Result<(), Failure> {
         self.delete_gate().permit().await
     }
 
-    /// The gate that every deletion on the target passes.
+    /// Returns the gate that every deletion on the target passes.
     pub fn delete_gate(&self) -> DeleteGate {
         let gate = DeleteGate::new(self.pass.halt(), &self.brake, target_key(&self.contract));
         gate.for_module(&self.settings.target_namespace)
     }
 
-    /// Whether this is a rehearsal ([`Runtime::rehearse`](crate::Runtime::rehearse)): what is written to the target is a
-    /// dry run, and to the hub nothing is written.
+    /// Reports whether this is a rehearsal ([`Runtime::rehearse`](crate::Runtime::rehearse)): writes to the target
+    /// are dry runs, and nothing is written to the hub.
     pub fn is_rehearsal(&self) -> bool {
         self.rehearses
     }
 
-    /// Waits until something asks for the component to be looked at again. For a rehearsal, which no driver brings back.
+    /// Waits until a reconcile of the component is requested. For rehearsals, which no driver requeues.
     pub async fn woken(&self) {
         pin!(self.wake.stream()).next().await;
     }
 
-    /// Watches more than what is read and written through this context.
+    /// Watches further objects, besides those that are read and written through this context.
     pub fn watch(&self, interest: Interest) {
         self.interests.lock().unwrap_or_else(PoisonError::into_inner).insert(interest);
     }
 
-    /// Reports fields of the status right now, in the middle of a step: what must be known after a crash, such as
-    /// what is about to be written. `null` removes a field. Writes only if something differs, and never in a rehearsal.
+    /// Writes fields of the status in the middle of a step, so that a later process finds them after a crash. `null`
+    /// removes a field. Writes only if something differs, and never in a rehearsal.
     ///
     /// # Errors
-    /// The hub does not take it.
+    /// The hub refuses the write.
     pub async fn checkpoint(&self, fields: FreeForm) -> Result<(), Failure> {
         if self.rehearses {
             return Ok(());
@@ -165,14 +166,14 @@ impl<R: ComponentResource> Context<R> {
         typed(&kind, found).map(Some)
     }
 
-    /// Brings an object on the target to what `wanted` says and gives what is there: by server-side apply, under
-    /// this component's owner label, and only if something differs.
+    /// Applies `wanted` to the target, with this component's owner label, if the live object differs. Returns the
+    /// live object.
     ///
     /// Write values as the API server stores them (`cpu: "1"`, not `1000m`), or each reconcile repeats the apply.
     ///
     /// # Errors
-    /// `OwnedByOther`: the object carries another owner's label, or somebody else made it; see [`Context::adopt`].
-    /// `Protected`: no module may write it. Otherwise what the target says.
+    /// `OwnedByOther`: the object carries another owner's label, or another field manager created it; see
+    /// [`Context::adopt`]. `Protected`: no module may write it. Otherwise what the target says.
     pub async fn ensure<K>(&self, wanted: &K) -> Result<K, Failure>
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
@@ -180,8 +181,8 @@ impl<R: ComponentResource> Context<R> {
         self.bring(wanted, false).await
     }
 
-    /// As [`Context::ensure`], but takes over an object that is there and that no component owns. It stays when the
-    /// component goes: [`Context::remove`] deletes only what was created.
+    /// Applies like [`Context::ensure`], but adopts an existing object that no component owns. An adopted object
+    /// stays when the component is removed: [`Context::remove`] deletes only created objects.
     ///
     /// # Errors
     /// `OwnedByOther`: the object carries another owner's label. `Protected`: no module may write it. Otherwise
@@ -207,7 +208,7 @@ impl<R: ComponentResource> Context<R> {
         }
         let mut params = PatchParams::apply(self.manager);
         match self.read(&kind, namespace.as_deref(), &name).await? {
-            // Not forced: what somebody else makes in this moment is not ours.
+            // Not forced: an object that another actor creates at the same time is not the component's.
             None => self.mark_created(&mut wanted),
             Some(live) => {
                 match claim(&live, &self.owner, self.manager) {
@@ -233,8 +234,8 @@ impl<R: ComponentResource> Context<R> {
         typed(&kind, applied)
     }
 
-    /// Makes a namespace on the target unless it is there. It is nobody's: what is in it may not be ours, so it is
-    /// never deleted.
+    /// Creates a namespace on the target unless it exists. It has no owner label and is never deleted, since others
+    /// may use it.
     ///
     /// # Errors
     /// The target does not answer or forbids it.
@@ -256,13 +257,13 @@ impl<R: ComponentResource> Context<R> {
         }
     }
 
-    /// Deletes an object that this component created from the target; true once it is gone. One that is not ours
-    /// stays and counts as gone, also one that was only adopted.
+    /// Deletes an object on the target that this component created; returns true once the object is gone. Objects of
+    /// other owners and adopted objects stay and count as gone.
     ///
     /// # Errors
-    /// `Protected`: a Namespace, `CustomResourceDefinition` or `PersistentVolumeClaim`, with which more would go than
-    /// the object. `Paused`, `MassDeletion`: see [`Context::may_delete`]. Otherwise the target does not answer or
-    /// forbids it.
+    /// `Protected`: a Namespace, `CustomResourceDefinition` or `PersistentVolumeClaim`, whose deletion would also
+    /// delete other objects or data. `Paused`, `MassDeletion`: see [`Context::may_delete`]. Otherwise the target does
+    /// not answer or forbids it.
     pub async fn remove<K>(&self, namespace: Option<&str>, name: &str) -> Result<bool, Failure>
     where
         K: Resource<DynamicType = ()>,
@@ -340,7 +341,7 @@ impl<R: ComponentResource> Context<R> {
     }
 }
 
-/// Identifies a component's target for the brake: name and key of the access Secret, or nothing for the hub itself.
+/// Returns the name of a component's target for the brake: name and key of the access Secret, or empty for the hub.
 fn target_key(contract: &Contract) -> String {
     let reference = contract.spec.target.kubeconfig_secret_ref.as_ref();
     reference.map(|reference| format!("{}/{}", reference.name, reference.key)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Which Secrets of the hub may be copied to targets. Pure.
+//! Decides which Secrets of the hub may be copied to targets. Pure.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -16,7 +16,7 @@ pub enum CopyError {
         /// Name of the Secret.
         secret: String,
     },
-    /// Nobody allowed it.
+    /// The label that allows the copy is missing.
     #[error(
         "Secret {secret} on the hub may not be copied to targets; allow it with the label {}=true",
         labels::COPY_TO_TARGETS
@@ -25,7 +25,7 @@ pub enum CopyError {
         /// Name of the Secret.
         secret: String,
     },
-    /// It leads to a target, or may.
+    /// It is an access Secret, by its label.
     #[error(
         "Secret {secret} on the hub is never copied: its label {} makes it the access to a target",
         labels::KYMA_NAME
@@ -45,7 +45,7 @@ pub enum CopyError {
 }
 
 impl CopyError {
-    /// Its stable reason.
+    /// Returns the stable reason.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Missing { .. } => Reason::CopiedSecretMissing,
@@ -61,11 +61,11 @@ impl From<CopyError> for Failure {
     }
 }
 
-/// The Secret `name` as it was found on the hub, if its content may be copied to targets: somebody allowed it with the
-/// label [`labels::COPY_TO_TARGETS`], and it holds no way to a target.
+/// Returns the Secret `name` if its content may be copied to targets: it has the label [`labels::COPY_TO_TARGETS`],
+/// and holds no access to a target.
 ///
 /// # Errors
-/// Why it may not.
+/// The reason why it must not be copied.
 pub fn may_be_copied<'a>(name: &str, found: Option<&'a Secret>) -> Result<&'a Secret, CopyError> {
     let secret = || name.to_owned();
     let found = found.ok_or_else(|| CopyError::Missing { secret: secret() })?;
@@ -75,7 +75,7 @@ pub fn may_be_copied<'a>(name: &str, found: Option<&'a Secret>) -> Result<&'a Se
     holds_no_access(name, found).map(|()| found)
 }
 
-/// Checks that a Secret of the hub holds no way to a target.
+/// Checks that a Secret of the hub holds no access to a target.
 ///
 /// # Errors
 /// It belongs to a Kyma, or holds a kubeconfig.

@@ -1,4 +1,4 @@
-//! Whether the hub's CRDs are at least as new as this program needs.
+//! Checks that the hub's CRDs are at least as new as this program needs.
 
 use std::pin::pin;
 
@@ -14,7 +14,7 @@ use crate::hub_watch;
 /// Why the program does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
-    /// The hub's CRD lacks what the program reads or writes, so that would be lost in silence.
+    /// The hub's CRD lacks fields that the program reads or writes; the API server would drop them silently.
     #[error("CRD {name} on the hub is older than this program needs, install its own: no {}", missing.join(", "))]
     Older {
         /// Name of the CRD.
@@ -27,7 +27,7 @@ pub enum CrdError {
     Watch(String),
 }
 
-/// Missing paths that are named; the first ones say enough.
+/// Maximum number of missing paths in a message.
 const NAMED: usize = 5;
 
 /// Waits until the hub serves each of `needed`, then compares. A CRD that is not there yet is waited for, since

@@ -1,7 +1,7 @@
-//! What components depend on among other components: watched on the hub, kept reduced, told by event.
+//! Dependencies among components: watched on the hub and cached in reduced form.
 //!
-//! The own kind comes with the reconciler's watch, the kinds that components name beside it with one watch each, for as
-//! long as one names them.
+//! The reconciler's watch shows the operator's own kind. Every other kind has one watch while a component depends on
+//! it.
 
 mod decide;
 mod follow;
@@ -30,10 +30,10 @@ use crate::{Change, ComponentResource, Contract, Failure, Runtime, Trigger};
 
 /// Time until expressions about one component have to be evaluated.
 const JUDGING_DEADLINE: Duration = Duration::from_secs(10);
-/// Kinds that are followed at most, beside the own one.
+/// Maximum number of watched kinds besides the operator's own.
 const KINDS: usize = 32;
 
-/// All that is known of dependencies among components. Cheap to clone.
+/// Cache of the dependencies among components. Cheap to clone.
 pub(crate) struct Dependencies<R: ComponentResource> {
     inner: Arc<Inner<R>>,
 }
@@ -43,13 +43,14 @@ struct Inner<R: ComponentResource> {
     trigger: Trigger<ObjectRef<R>>,
     graph: Mutex<Graph>,
     followed: Mutex<HashMap<Kind, Followed>>,
-    /// Components that are being judged by expressions, each with its latest state that was not yet.
+    /// Components whose expressions are being evaluated, each with its latest state that is not evaluated yet.
     judging: Mutex<HashMap<Node, Option<PendingJudgement>>>,
-    /// Held from a change of what is known until the kinds that follow from it are followed: they come in its order.
+    /// Held from a change of the graph until the watches of the kinds match it, so that these updates keep their
+    /// order.
     turn: Mutex<()>,
 }
 
-/// A component that expressions have to judge.
+/// A component for which expressions have to be evaluated.
 struct PendingJudgement {
     uid: String,
     expressions: BTreeSet<String>,
@@ -81,12 +82,12 @@ impl<R: ComponentResource> Dependencies<R> {
         new
     }
 
-    /// Whether the reconciler's own watch shows all components of its kind.
+    /// Reports whether the reconciler's own watch shows all components of its kind.
     fn shows_all(&self) -> bool {
         self.inner.runtime.settings.has_full_scope()
     }
 
-    /// The reconciler's own watch told this; `contract` is that of a component that it shows.
+    /// Processes an event of the reconciler's own watch; `contract` is the contract of the component in it.
     pub(crate) fn saw(&self, change: Change<'_, R>, contract: Option<&Contract>) {
         if !self.shows_all() {
             return;
@@ -110,10 +111,10 @@ impl<R: ComponentResource> Dependencies<R> {
         }
     }
 
-    /// What its dependencies mean for a component whose status has these conditions.
+    /// Returns the effect of its dependencies on a component whose status has these conditions.
     ///
     /// # Errors
-    /// The hub does not tell how a component is that an expression has to be judged by.
+    /// A component that an expression needs cannot be read from the hub.
     pub(crate) async fn hold(
         &self,
         resource: &R,
@@ -138,10 +139,10 @@ impl<R: ComponentResource> Dependencies<R> {
         Ok(decide::decide(&unmet, cycle.as_deref(), passed))
     }
 
-    /// What holds up the removal of a component: those that depend on it.
+    /// Returns the components that depend on this one and so block its removal.
     ///
     /// # Errors
-    /// Not all of them are known yet; the end of the list brings the component back.
+    /// The list of a kind is not complete yet; its end requeues the component.
     pub(crate) fn held_up(&self, resource: &R) -> Result<Option<HeldUp>, String> {
         let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
         let holders = lock(&self.inner.graph).holders(&node);
@@ -149,7 +150,7 @@ impl<R: ComponentResource> Dependencies<R> {
         Ok(decide::describe_holders(holders.iter().map(|(node, deleting)| (node, *deleting))))
     }
 
-    /// Reads what was seen before an expression came; whether there was anything.
+    /// Reads components that were observed before an expression was added. Returns whether there were any.
     async fn judge_unjudged(&self, unmet: &[Unmet], needs: &[view::Need]) -> Result<bool, Failure> {
         let mut any = false;
         for one in unmet {
@@ -159,7 +160,7 @@ impl<R: ComponentResource> Dependencies<R> {
             let resource = self.resource(&node.kind, &versions).await;
             let failed = |error: kube::Error| Failure::hub(&format!("read {node}"), &error);
             let api = self.api(&resource.map_err(failed)?);
-            // By a list of one: who may watch a kind need not be allowed to get as well.
+            // A list with a field selector: a role that allows list and watch need not allow get.
             let params = ListParams::default().fields(&format!("metadata.name={}", node.name));
             let found = api.list(&params).await.map_err(failed)?.items.pop();
             let Some(object) = found else { continue };
@@ -172,7 +173,7 @@ impl<R: ComponentResource> Dependencies<R> {
         Ok(any)
     }
 
-    /// A component is there, new or changed. Under [`Inner::turn`].
+    /// Adds or updates a component. The caller holds [`Inner::turn`].
     fn learn(
         &self,
         node: &Node,
@@ -195,8 +196,8 @@ impl<R: ComponentResource> Dependencies<R> {
         }
     }
 
-    /// Has a component judged apart from the watch that showed it. Until then its judgements are those of its state
-    /// before; of several states only the latest is judged.
+    /// Evaluates the expressions of a component outside of the watch. Until then the results for its previous state
+    /// count; of several pending states only the latest is evaluated.
     fn judge_apart(&self, node: &Node, unjudged: PendingJudgement) {
         if lock(&self.inner.judging).insert(node.clone(), Some(unjudged)).is_some() {
             return;
@@ -213,7 +214,8 @@ impl<R: ComponentResource> Dependencies<R> {
         });
     }
 
-    /// The latest state of a component that was not judged; without one, the next one needs a new task.
+    /// Returns the latest state of a component that is not evaluated yet. Without one, the task ends and the next
+    /// state needs a new task.
     fn next_unjudged(&self, node: &Node) -> Option<PendingJudgement> {
         let mut judging = lock(&self.inner.judging);
         let next = judging.get_mut(node).and_then(Option::take);
@@ -223,7 +225,7 @@ impl<R: ComponentResource> Dependencies<R> {
         next
     }
 
-    /// A component is gone. Under [`Inner::turn`].
+    /// Removes a component. The caller holds [`Inner::turn`].
     fn lose(&self, node: &Node) {
         let mut graph = lock(&self.inner.graph);
         let affected = graph.remove(node);
@@ -233,7 +235,7 @@ impl<R: ComponentResource> Dependencies<R> {
         self.follow_all(kinds);
     }
 
-    /// Those of the own kind look again; the others have reconcilers of their own.
+    /// Requeues components of the operator's own kind; other kinds have their own reconcilers.
     fn wake(&self, nodes: BTreeSet<Node>) {
         let own = Kind::of::<R>();
         for node in nodes.into_iter().filter(|node| node.kind == own) {
@@ -242,7 +244,7 @@ impl<R: ComponentResource> Dependencies<R> {
         }
     }
 
-    /// The kind as the hub serves it, in the first of these versions in which it does.
+    /// Returns the kind as the hub serves it, in the first served one of these versions.
     async fn resource(&self, kind: &Kind, versions: &BTreeSet<String>) -> kube::Result<ApiResource> {
         if *kind == Kind::of::<R>() {
             return Ok(ApiResource::erase::<R>(&()));

@@ -107,6 +107,7 @@ impl Events {
         while let Some(message) = waiting.recv().await {
             match message {
                 Message::Event(event, regarding) => {
+                    // Limits the rate of published events.
                     let turn = tokio::time::sleep(pace.turn(Instant::now()));
                     shutdown.run_until_cancelled(turn).await;
                     let published = tokio::time::timeout(CALL, recorder.publish(&event, &regarding)).await;

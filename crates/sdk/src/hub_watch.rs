@@ -23,6 +23,7 @@ where
         let (api, config) = (api.clone(), config.clone());
         async move {
             if let Some(delay) = delay {
+                // Back-off: a hub that is overloaded or down must not be flooded with new lists.
                 tokio::time::sleep(delay).await;
             }
             let url = api.resource_url().to_owned();

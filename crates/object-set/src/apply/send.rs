@@ -196,6 +196,7 @@ impl Run<'_> {
             }
             error.failure = Failure::NotServedYet;
             let Some(pause) = pauses.next() else { return Err(error) };
+            // No event announces that the API server serves a kind whose CRD was just established.
             tokio::time::sleep(pause).await;
         }
     }

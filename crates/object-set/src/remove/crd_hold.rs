@@ -167,6 +167,7 @@ async fn is_creation_refused(client: &Client, mapping: &Mapping) -> bool {
             Err(kube::Error::Api(status)) => is_refused = !matches!(status.code, 429 | 502..=504),
             Err(_) | Ok(_) => is_refused = false,
         }
+        // No event announces that the API server applies the changed schema.
         tokio::time::sleep(PROBE_PAUSE).await;
     }
     is_refused

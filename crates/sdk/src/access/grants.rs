@@ -1,38 +1,38 @@
-//! What was taken from each access Secret as it is (pure).
+//! Grants of each access Secret, valid until the Secret changes. Pure.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use kyma_targets::Grant;
 
-/// Below so many names nothing is tidied up.
+/// Number of names below which unused grants are not removed.
 const FEW: usize = 256;
 
-/// Grants by the name of their Secret, whether there is one or not.
+/// Grants by the name of their Secret. The Secret need not exist.
 #[derive(Debug, Default)]
 pub(super) struct Grants(Mutex<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
     grants: HashMap<String, Grant>,
-    /// How many were in use when it was last tidied up.
+    /// Number of grants in use at the last removal of unused ones.
     used: usize,
 }
 
 impl Grants {
-    /// What the Secret grants as it is.
+    /// Returns the grant of the Secret's current content.
     pub(super) fn of(&self, name: &str) -> Grant {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let grant = held.grants.entry(name.to_owned()).or_default().clone();
         if held.grants.len() > 2 * held.used + FEW {
-            // Of what nobody has, there is nothing to withdraw.
+            // A grant without a target needs no withdrawal.
             held.grants.retain(|_, grant| !grant.is_unused());
             held.used = held.grants.len();
         }
         grant
     }
 
-    /// The Secret changed: what was taken from it no longer counts.
+    /// Withdraws all targets that were made from the Secret, after it changed.
     pub(super) fn withdraw(&self, name: &str) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(grant) = held.grants.remove(name) {

@@ -1,29 +1,29 @@
-//! One read for all who ask for the same at the same time.
+//! Shares one live read among concurrent callers with the same key.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Reads under way, by what is read. Nobody gets an answer to a read that began before they asked: it may be older than
-/// what they know already.
+/// Reads in progress, by key. A caller never receives the answer of a read that began before its call: that answer
+/// may be older than the caller's own data.
 #[derive(Debug)]
 pub(super) struct Reads<Key, Answer>(Mutex<Queues<Key, Answer>>);
 
-/// Each with how many are in it.
+/// Queues by key, each with the number of callers in it.
 type Queues<Key, Answer> = HashMap<Key, (usize, Arc<Queue<Answer>>)>;
 
-/// Those who ask for one thing. It lasts as long as somebody waits.
+/// The callers that wait for one key. Removed when the last caller leaves.
 #[derive(Debug)]
 struct Queue<Answer> {
-    /// Counts questions and the beginnings of reads.
+    /// Logical clock: counts calls and beginnings of reads.
     clock: AtomicU64,
     /// When the last read began, and its answer. Locked during a read.
     last: tokio::sync::Mutex<Option<(u64, Answer)>>,
 }
 
 impl<Key: Clone + Eq + Hash, Answer: Clone> Reads<Key, Answer> {
-    /// The answer to `read`, or to the same one of somebody else that began later than this call.
+    /// Returns the answer to `read`, or to a concurrent read of the same key that began after this call.
     pub(super) async fn share<Reading>(&self, key: Key, read: impl FnOnce() -> Reading) -> Answer
     where
         Reading: Future<Output = Answer>,
@@ -69,7 +69,7 @@ impl<Answer> Queue<Answer> {
     }
 }
 
-/// Somebody in a queue; the last one who leaves takes it away.
+/// One caller in a queue. Dropping the last one removes the queue.
 struct Place<'a, Key: Clone + Eq + Hash, Answer: Clone> {
     reads: &'a Reads<Key, Answer>,
     key: Key,
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Something that changes, and is read slowly.
+    /// A value that changes while a slow read is in progress.
     struct Slow {
         state: AtomicUsize,
         reads: AtomicUsize,
@@ -115,7 +115,7 @@ mod tests {
             Self { state: AtomicUsize::new(1), reads: AtomicUsize::new(0), gate: Semaphore::new(0) }
         }
 
-        /// The state as the read began.
+        /// Returns the value at the beginning of the read.
         async fn read(&self) -> usize {
             self.reads.fetch_add(1, Ordering::Relaxed);
             let state = self.state.load(Ordering::Relaxed);

@@ -13,7 +13,7 @@ fn secret(version: u64) -> PartialObjectMeta<Secret> {
     serde_json::from_value(json!({"metadata": metadata})).unwrap()
 }
 
-/// A hub with one access Secret, and the way to it.
+/// Returns a hub with one access Secret, and the `Access` that reads it.
 async fn hub() -> Result<(Scripted, Access)> {
     let server = Scripted::start().await?;
     let mut whole: Value = serde_json::to_value(secret(1))?;

@@ -1,4 +1,4 @@
-//! What follows from dependencies that are not ready. Pure.
+//! Decides on the effect of dependencies that are not ready. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{Reason, State, condition};
@@ -7,17 +7,17 @@ use super::graph::{Unmet, Why};
 use super::view::Node;
 use crate::Failure;
 
-/// Names that one message holds.
+/// Maximum number of names in a message.
 const NAMED: usize = 10;
 
-/// What dependencies mean for a component.
+/// Effect of dependencies on a component.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Hold {
-    /// It has none on components.
+    /// The component depends on no other component.
     None,
-    /// They are ready.
+    /// All dependencies are ready.
     Free,
-    /// It is installed and goes on as it is; this is not ready any more.
+    /// The component is installed and stays unchanged; this dependency is no longer ready.
     Lost(String),
     /// Nothing is installed or changed.
     Back {
@@ -26,14 +26,15 @@ pub(crate) enum Hold {
         /// The state of the module meanwhile.
         state: State,
     },
-    /// Not known yet; an event tells. What was let through goes on.
+    /// Not known yet; an event requeues the component. A component whose spec was released before continues.
     Unknown {
-        /// Whether its spec was let through before.
+        /// Whether its spec was released before.
         passed: bool,
     },
 }
 
-/// Decides from what is not ready and the circle that the component is in; `passed`: its spec was let through before.
+/// Decides from the dependencies that are not ready and the cycle that contains the component; `passed`: its spec was
+/// released before.
 pub(crate) fn decide(unmet: &[Unmet], cycle: Option<&[Node]>, passed: bool) -> Hold {
     if let Some(cycle) = cycle {
         let path = path(cycle);
@@ -50,27 +51,27 @@ pub(crate) fn decide(unmet: &[Unmet], cycle: Option<&[Node]>, passed: bool) -> H
     if passed {
         return Hold::Lost(message);
     }
-    // What is there and on its way needs nobody.
+    // Existing dependencies become ready without a user.
     let comes = unmet.iter().all(|one| matches!(one.why, Why::NotReady | Why::Denied | Why::Deleting));
     let state = if comes { State::Processing } else { State::Warning };
     Hold::Back { failure: Failure::new(Reason::DependencyNotReady, message), state }
 }
 
-/// Whether the spec of this generation was let through, as the status tells: the record that outlives a restart.
+/// Reports whether the spec of this generation was released. The status is the record that survives a restart.
 pub(crate) fn has_passed(conditions: &[Condition], generation: Option<i64>) -> bool {
     let Some(held) = condition::get(conditions, condition::types::DEPENDENCIES_READY) else { return false };
     let stopped = [Reason::DependencyNotReady, Reason::DependencyCycle];
     held.observed_generation == generation && !stopped.iter().any(|reason| reason.as_str() == held.reason)
 }
 
-/// Whether a condition says what is no longer so once nothing is depended on.
+/// Reports whether a condition is outdated because the component has no dependencies any more.
 pub(crate) fn is_stale(conditions: &[Condition]) -> bool {
     let ours = [Reason::DependencyNotReady, Reason::DependencyLost, Reason::DependencyCycle];
     condition::get(conditions, condition::types::DEPENDENCIES_READY)
         .is_some_and(|held| ours.iter().any(|reason| reason.as_str() == held.reason))
 }
 
-/// `a -> b -> a`; with kinds where they differ.
+/// Formats a cycle as `a -> b -> a`, with kinds if they differ.
 fn path(cycle: &[Node]) -> String {
     let one_kind = cycle.iter().all(|node| cycle.first().is_some_and(|first| first.kind == node.kind));
     let named = |node: &Node| if one_kind { node.name.clone() } else { node.to_string() };
@@ -103,7 +104,8 @@ fn describe(unmet: &Unmet) -> String {
     }
 }
 
-/// What a removal waits for, by name and whether that is being deleted too: those that stay are for a person.
+/// Describes the components that a removal waits for, by name and whether each is being deleted. A user has to remove
+/// those that are not.
 pub(crate) fn describe_holders<'a>(holders: impl Iterator<Item = (&'a Node, bool)>) -> Option<HeldUp> {
     let (going, staying): (Vec<_>, Vec<_>) = holders.partition(|(_, deleting)| *deleting);
     let list = |nodes: &[(&Node, bool)]| {
@@ -118,12 +120,12 @@ pub(crate) fn describe_holders<'a>(holders: impl Iterator<Item = (&'a Node, bool
     }
 }
 
-/// What holds up a removal, for people.
+/// Message for the components that block a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HeldUp {
-    /// All are on their way.
+    /// All of them are being deleted.
     Going(String),
-    /// Some stay.
+    /// Some of them are not being deleted.
     Staying(String),
 }
 

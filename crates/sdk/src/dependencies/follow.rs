@@ -1,4 +1,4 @@
-//! The watches of kinds that components name, beside the own one.
+//! Watches of the kinds that components depend on, besides the operator's own kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -18,14 +18,14 @@ use super::view::{Kind, Node};
 use super::{Dependencies, KINDS, lock};
 use crate::{ComponentResource, Contract, hub_watch};
 
-/// A kind that is followed.
+/// A watched kind.
 pub(super) struct Followed {
     /// The API versions in which components name it.
     versions: BTreeSet<String>,
     stop: CancellationToken,
 }
 
-/// The kind as the hub serves it, in the first of these versions in which it does.
+/// Returns the kind as the hub serves it, in the first served one of these versions.
 pub(super) async fn resource(
     hub: &Client,
     kind: &Kind,
@@ -65,8 +65,8 @@ fn is_missing(error: &kube::Error) -> bool {
 }
 
 impl<R: ComponentResource> Dependencies<R> {
-    /// Follows exactly these kinds from now on, beside the own one; nothing to do where they are as they were. Under the
-    /// turn.
+    /// Watches exactly these kinds from now on, besides the operator's own; `None` changes nothing. The caller holds
+    /// `Inner::turn`.
     pub(super) fn follow_all(&self, kinds: Option<BTreeMap<Kind, BTreeSet<String>>>) {
         let Some(mut kinds) = kinds else { return };
         kinds.remove(&Kind::of::<R>());
@@ -96,8 +96,8 @@ impl<R: ComponentResource> Dependencies<R> {
         }
     }
 
-    /// Follows a kind that components name in these API versions; anew where they were others, of which the one that is
-    /// followed may be none.
+    /// Watches a kind that components name in these API versions. Restarts the watch if the versions changed, since
+    /// the watched version may no longer be among them.
     pub(super) fn follow(&self, kind: Kind, versions: BTreeSet<String>) {
         let stop = self.inner.runtime.process.shutdown.child_token();
         let mut followed = lock(&self.inner.followed);
@@ -128,6 +128,7 @@ impl<R: ComponentResource> Dependencies<R> {
                 Ok(resource) => self.watch(kind, &resource, stop).await,
                 Err(error) => self.failed(kind, &error),
             }
+            // Back-off of the watch: a refused or failed list must not be repeated in a tight loop.
             match backoff.next() {
                 Some(delay) if !stop.is_cancelled() => tokio::time::sleep(delay).await,
                 _ => return,
@@ -135,13 +136,13 @@ impl<R: ComponentResource> Dependencies<R> {
         }
     }
 
-    /// Until the hub does not serve the kind so any more.
+    /// Watches the kind until the hub no longer serves it in this version.
     async fn watch(&self, kind: &Kind, resource: &ApiResource, stop: &CancellationToken) {
         let mut listed = BTreeSet::new();
         let mut events = pin!(hub_watch(self.api(resource), watcher::Config::default()));
         while let Some(event) = events.next().await {
             let _turn = lock(&self.inner.turn);
-            // One that is not followed any more tells nothing: its kind may be followed anew by now.
+            // Events of a stopped watch are ignored: a new watch of the same kind may run already.
             if stop.is_cancelled() {
                 return;
             }
@@ -153,7 +154,7 @@ impl<R: ComponentResource> Dependencies<R> {
         }
     }
 
-    /// The watch of a kind tells something. Under the turn.
+    /// Processes an event of the watch of a kind. The caller holds `Inner::turn`.
     fn told(&self, kind: &Kind, event: watcher::Result<Event<DynamicObject>>, listed: &mut BTreeSet<String>) {
         match event {
             Ok(Event::Init) => listed.clear(),
@@ -184,7 +185,7 @@ impl<R: ComponentResource> Dependencies<R> {
         self.learn(&node, &object.metadata, &contract, || serde_json::to_value(object).unwrap_or_default());
     }
 
-    /// What cannot be read as long as nobody changes the hub or a role is told; the rest passes by itself.
+    /// Records a kind that stays unreadable until a CRD or role on the hub changes; other errors are transient.
     fn failed(&self, kind: &Kind, error: &kube::Error) {
         match error {
             kube::Error::Api(status) if status.code == 403 => {
@@ -192,7 +193,7 @@ impl<R: ComponentResource> Dependencies<R> {
             }
             kube::Error::Api(status) if status.code == 404 => self.refuse(kind, "the hub does not serve it"),
             kube::Error::Discovery(_) => self.refuse(kind, "the hub does not serve it"),
-            // Such as a kind that can only be written.
+            // For example a kind that allows only writes.
             kube::Error::Api(status) if status.code == 405 => self.refuse(kind, "the hub does not list it"),
             error => tracing::warn!(%error, kind = kind.kind, "a kind that components depend on"),
         }

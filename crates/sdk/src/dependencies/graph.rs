@@ -1,17 +1,17 @@
-//! Who depends on whom: what is not ready, which circles there are, what a removal waits for, and who has to look
-//! again. Pure; it reads nothing but what was put in.
+//! Dependency graph of components: unmet dependencies, cycles, components that block a removal, and components to
+//! requeue. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::view::{Kind, Need, Node, On, Verdict, View};
 use crate::Index;
 
-/// What is known of all objects of a kind.
+/// State of the list of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// A list is under way, the first one.
+    /// The first list is in progress.
     Listing,
-    /// All are known.
+    /// The list is complete.
     Listed,
     /// The hub does not serve the kind, or this operator may not read it.
     Refused(String),
@@ -25,11 +25,11 @@ pub(crate) enum Why {
     NotReady,
     /// The expression is false.
     Denied,
-    /// The expression cannot be judged.
+    /// The expression cannot be evaluated.
     Unclear,
-    /// It was seen before somebody had this expression: its object has to be read.
+    /// It was observed before this expression was added: its object has to be read.
     Unjudged(Node, String),
-    /// A module is meant, and the component that names it belongs to no Kyma.
+    /// The dependency is a module, and the dependent component belongs to no Kyma.
     Nowhere,
     /// It belongs to another Kyma.
     OfAnotherKyma,
@@ -42,26 +42,26 @@ pub(crate) enum Why {
 /// A dependency that is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unmet {
-    /// As people know it.
+    /// Name for messages.
     pub(crate) name: String,
     pub(crate) why: Why,
 }
 
-/// All components that are known, of the own kind and of those that they name.
+/// All observed components of the operator's own kind and of the kinds that components depend on.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     views: HashMap<Node, View>,
     needed: Index<On, Node>,
     modules: HashMap<On, BTreeSet<Node>>,
     standing: HashMap<Kind, Standing>,
-    /// The kinds that components name, each with how often in which API version.
+    /// The kinds that components depend on, each with the number of references for each API version.
     kinds: BTreeMap<Kind, BTreeMap<String, usize>>,
-    /// Whether a kind or version came or went since they were asked for.
+    /// Whether a kind or version was added or removed since the last [`Graph::new_kinds`].
     kinds_changed: bool,
 }
 
 impl Graph {
-    /// A component is there, new or changed. Gives those that have to look again.
+    /// Adds or updates a component. Returns the components to requeue.
     pub(crate) fn set(&mut self, node: &Node, view: View) -> BTreeSet<Node> {
         let before = self.views.get(node);
         if before == Some(&view) {
@@ -87,7 +87,7 @@ impl Graph {
         affected
     }
 
-    /// A component is gone. Gives those that have to look again.
+    /// Removes a component. Returns the components to requeue.
     pub(crate) fn remove(&mut self, node: &Node) -> BTreeSet<Node> {
         let affected = self.affected(node, true, true);
         if let Some(view) = self.views.remove(node) {
@@ -100,7 +100,7 @@ impl Graph {
         affected
     }
 
-    /// Only these are left of a kind after a list. Gives those that have to look again.
+    /// Removes all components of a kind that a complete list lacks. Returns the components to requeue.
     pub(crate) fn listed(&mut self, kind: &Kind, names: &BTreeSet<String>) -> BTreeSet<Node> {
         let gone = self.views.keys().filter(|node| node.kind == *kind && !names.contains(&node.name));
         let gone: Vec<Node> = gone.cloned().collect();
@@ -109,7 +109,7 @@ impl Graph {
         affected
     }
 
-    /// What is known of a kind. Gives those that have to look again.
+    /// Sets the state of the list of a kind. Returns the components to requeue.
     pub(crate) fn stands(&mut self, kind: &Kind, standing: Standing) -> BTreeSet<Node> {
         let is_news = self.standing.get(kind) != Some(&standing);
         self.standing.insert(kind.clone(), standing);
@@ -124,14 +124,14 @@ impl Graph {
         if is_news { self.views.iter().filter_map(concerned).collect() } else { BTreeSet::new() }
     }
 
-    /// Nobody names a kind any more.
+    /// Drops a kind that no component depends on any more.
     pub(crate) fn drop_kind(&mut self, kind: &Kind) -> BTreeSet<Node> {
         let affected = self.listed(kind, &BTreeSet::new());
         self.standing.remove(kind);
         affected
     }
 
-    /// A component was judged by an expression that nobody had when it was seen.
+    /// Adds results of expressions that were added after the component was observed.
     pub(crate) fn judged(&mut self, node: &Node, judged: BTreeMap<String, Verdict>) {
         if let Some(view) = self.views.get_mut(node) {
             for (expression, verdict) in judged {
@@ -140,7 +140,7 @@ impl Graph {
         }
     }
 
-    /// What these expressions said of a component in its state before, if it is the same one.
+    /// Returns the results of these expressions for the previous state of a component with the same uid.
     pub(crate) fn judgements(
         &self,
         node: &Node,
@@ -153,7 +153,7 @@ impl Graph {
         wanted.map(|(expression, verdict)| (expression.clone(), *verdict)).collect()
     }
 
-    /// A component was judged in its latest state. Gives those that have to look again.
+    /// Sets the results of expressions for the latest state of a component. Returns the components to requeue.
     pub(crate) fn rejudged(
         &mut self,
         node: &Node,
@@ -166,7 +166,7 @@ impl Graph {
         self.set(node, view)
     }
 
-    /// The expressions that others have about a component with these labels.
+    /// Returns the expressions of other components about this component or module.
     pub(crate) fn expressions(&self, node: &Node, module: Option<&On>) -> BTreeSet<String> {
         let on = On::Component(node.clone());
         let dependents = std::iter::once(&on).chain(module).flat_map(|on| {
@@ -177,7 +177,8 @@ impl Graph {
         dependents.collect()
     }
 
-    /// Kinds that components name, with the API versions in which they do; none where that is as it was.
+    /// Returns the kinds that components depend on, with their API versions, or `None` if they are unchanged since
+    /// the last call.
     pub(crate) fn new_kinds(&mut self) -> Option<BTreeMap<Kind, BTreeSet<String>>> {
         if !std::mem::take(&mut self.kinds_changed) {
             return None;
@@ -186,7 +187,7 @@ impl Graph {
         Some(kinds.map(|(kind, versions)| (kind.clone(), versions.keys().cloned().collect())).collect())
     }
 
-    /// Counts the kinds that needs name which came, and those which went.
+    /// Updates the reference counts of kinds for added and removed needs.
     fn count_kinds(&mut self, came: &[Need], went: &[Need]) {
         for (kind, need) in came.iter().filter_map(|need| Some((kind_of(need)?, need))) {
             let count = self.kinds.entry(kind).or_default().entry(need.version.clone()).or_default();
@@ -207,7 +208,7 @@ impl Graph {
         }
     }
 
-    /// What of these needs is not ready.
+    /// Returns the unmet ones of these needs.
     pub(crate) fn unmet(&self, kyma: Option<&str>, needs: &[Need]) -> Vec<Unmet> {
         let unmet = needs.iter().filter_map(|need| {
             let why = self.why_not(kyma, need)?;
@@ -216,7 +217,7 @@ impl Graph {
         unmet.collect()
     }
 
-    /// The shortest circle in which a component with these needs depends on itself: it, and those on the way back.
+    /// Returns the shortest cycle through a component with these needs, starting with the component.
     pub(crate) fn cycle(&self, node: &Node, needs: &[Need]) -> Option<Vec<Node>> {
         let mut from: HashMap<Node, Node> = HashMap::new();
         let mut open = VecDeque::new();
@@ -243,8 +244,8 @@ impl Graph {
         None
     }
 
-    /// The components that depend on one and hold up its removal, and whether each is being deleted too. Those that it
-    /// depends on itself do not: in a circle nobody could go.
+    /// Returns the components that depend on this one and block its removal, and whether each is being deleted. A
+    /// component that this one also depends on does not block it: in a cycle no removal could start.
     ///
     /// # Errors
     /// The list of a kind is under way, so there may be more.
@@ -268,7 +269,7 @@ impl Graph {
             On::Module { .. } => Kind::helm(),
             On::Nowhere(_) => return Some(Why::Nowhere),
         };
-        // What was seen of it before may be true no more.
+        // The cached components of this kind may be outdated.
         if let Some(Standing::Refused(why)) = self.standing.get(&kind) {
             return Some(Why::Refused(why.clone()));
         }
@@ -278,7 +279,7 @@ impl Graph {
         for (node, view) in known {
             whys.push(reason(kyma, node, view, need.ready.as_ref())?);
         }
-        // Of several, as while one follows another, the one that is closest says it.
+        // Of several components for a module, as during a replacement, the one closest to ready gives the reason.
         let closest = whys.into_iter().find(|why| *why != Why::Deleting);
         closest.or_else(|| (!self.meant(&need.on).is_empty()).then_some(Why::Deleting)).or_else(|| {
             Some(match self.standing.get(&kind) {
@@ -288,7 +289,7 @@ impl Graph {
         })
     }
 
-    /// The components that are meant, those that are there.
+    /// Returns the existing components that the dependency refers to.
     fn meant(&self, on: &On) -> Vec<&Node> {
         match on {
             On::Component(node) => self.views.get_key_value(node).map(|(node, _)| node).into_iter().collect(),
@@ -297,7 +298,7 @@ impl Graph {
         }
     }
 
-    /// Everything that one depends on, directly or not, itself included where that is a circle.
+    /// Returns all direct and transitive dependencies of a component, itself included if it is in a cycle.
     fn reaches(&self, node: &Node) -> HashSet<Node> {
         walk(node, |at| {
             let needs = self.views.get(at).into_iter().flat_map(|view| &view.needs);
@@ -305,15 +306,16 @@ impl Graph {
         })
     }
 
-    /// Those that name a component, or the module that it is.
+    /// Returns the direct dependents of a component or of its module.
     fn direct(&self, node: &Node) -> Vec<Node> {
         let module = self.views.get(node).and_then(View::as_module);
         let named = std::iter::once(On::Component(node.clone())).chain(module);
         named.flat_map(|on| self.needed.dependents(&on).cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// Who has to look again: where its offer changes those that depend on it, and what waits for its end; where its
-    /// dependencies change all who depend on it in turn, since a circle may have come or gone.
+    /// Returns the components to requeue. If its readiness changes (`offers`): its dependents, and components that
+    /// wait for its end. If its dependencies change (`turns`): all transitive dependents, since a cycle may have
+    /// appeared or vanished.
     fn affected(&self, node: &Node, offers: bool, turns: bool) -> BTreeSet<Node> {
         let mut affected = BTreeSet::new();
         if turns {
@@ -338,7 +340,7 @@ impl Graph {
     }
 }
 
-/// The kind that a need is about.
+/// Returns the kind of a need.
 fn kind_of(need: &Need) -> Option<Kind> {
     match &need.on {
         On::Component(node) => Some(node.kind.clone()),
@@ -347,7 +349,7 @@ fn kind_of(need: &Need) -> Option<Kind> {
     }
 }
 
-/// Why a component that is there is not ready; none where it is.
+/// Returns why an existing component is not ready, or `None` if it is ready.
 fn reason(kyma: Option<&str>, node: &Node, view: &View, ready: Option<&String>) -> Option<Why> {
     if view.kyma.as_deref() != kyma {
         return Some(Why::OfAnotherKyma);
@@ -364,7 +366,7 @@ fn reason(kyma: Option<&str>, node: &Node, view: &View, ready: Option<&String>) 
     }
 }
 
-/// All that is reached in one or more steps.
+/// Returns all nodes that are reachable in one or more steps.
 fn walk(start: &Node, next: impl Fn(&Node) -> Vec<Node>) -> HashSet<Node> {
     let mut found = HashSet::new();
     let mut open = next(start);
@@ -377,7 +379,7 @@ fn walk(start: &Node, next: impl Fn(&Node) -> Vec<Node>) -> HashSet<Node> {
     found
 }
 
-/// The way from `start` to `end`, both included, and `start` again.
+/// Returns the path from `start` to `end`, both included, followed by `start`.
 fn way(from: &HashMap<Node, Node>, start: &Node, end: Node) -> Vec<Node> {
     let mut way = vec![start.clone()];
     let mut at = end;

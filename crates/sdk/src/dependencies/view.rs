@@ -1,4 +1,4 @@
-//! What is known of one component: what decides for those that depend on it, and what it depends on itself. Pure.
+//! Reduced form of a component: its readiness for dependents, and its own dependencies. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,7 +23,7 @@ pub(crate) struct Node {
     pub(crate) name: String,
 }
 
-/// What a component names in `dependsOn`, other than a kind of the target.
+/// A component or module that an entry of `dependsOn` names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum On {
     /// A component by name.
@@ -34,24 +34,24 @@ pub(crate) enum On {
     Nowhere(String),
 }
 
-/// One entry of `dependsOn` that is about a component.
+/// One entry of `dependsOn` that names a component or module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     pub(crate) on: On,
-    /// As people know it: the component's kind and name, or the module's name.
+    /// Name for messages: the component's kind and name, or the module's name.
     pub(crate) name: String,
     /// API version in which its kind is read.
     pub(crate) version: String,
-    /// When it is ready, in CEL.
+    /// CEL expression for its readiness.
     pub(crate) ready: Option<String>,
 }
 
-/// What an expression says of a component.
+/// Result of an expression for a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Ready,
     NotReady,
-    /// It is no CEL, or looks at what the component lacks.
+    /// It is not valid CEL, or reads fields that the component lacks.
     Unclear,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct View {
     pub(crate) kyma: Option<String>,
     pub(crate) module: Option<String>,
     pub(crate) needs: Vec<Need>,
-    /// What the expressions say that others have about it.
+    /// Results of the expressions that dependents have about it.
     pub(crate) judged: BTreeMap<String, Verdict>,
 }
 
@@ -74,7 +74,8 @@ impl Kind {
         Self { group: R::group(&()).into_owned(), kind: R::kind(&()).into_owned() }
     }
 
-    /// Whether a CRD can define it in this API version. What it can not would lead to another path of the hub.
+    /// Reports whether a CRD can define the kind in this API version. Any other text could change the path of the
+    /// request.
     pub(crate) fn can_be(&self, api_version: &str) -> bool {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let is_kind = self.kind.bytes().all(|byte| byte.is_ascii_alphanumeric()) && !self.kind.is_empty();
@@ -82,7 +83,7 @@ impl Kind {
         is_kind && is_group && is_object_name(version) && !version.contains('.')
     }
 
-    /// The kind of components that nothing else is said of.
+    /// Returns the default kind of components, HelmComponent.
     pub(crate) fn helm() -> Self {
         Self::of::<HelmComponent>()
     }
@@ -95,7 +96,7 @@ impl fmt::Display for Node {
 }
 
 impl View {
-    /// Reduces a component; `judged` is what others' expressions say of it.
+    /// Reduces a component; `judged` holds the results of its dependents' expressions.
     pub(crate) fn of(meta: &ObjectMeta, contract: &Contract, judged: BTreeMap<String, Verdict>) -> Self {
         let label = |key: &str| meta.labels.as_ref().and_then(|all| all.get(key)).cloned();
         let (kyma, module) = (label(labels::KYMA_NAME), label(labels::MODULE_NAME));
@@ -110,13 +111,13 @@ impl View {
         }
     }
 
-    /// What names it as a module.
+    /// Returns the component's module, as other components refer to it.
     pub(crate) fn as_module(&self) -> Option<On> {
         let (kyma, module) = (self.kyma.clone()?, self.module.clone()?);
         Some(On::Module { kyma, module })
     }
 
-    /// Whether another view is the same to those who depend on it.
+    /// Reports whether both views are the same for dependents.
     pub(crate) fn offers_the_same(&self, other: &Self) -> bool {
         let offer = |view: &Self| {
             let View { uid, is_deleting, is_ready, kyma, module, judged, needs: _ } = view.clone();
@@ -134,7 +135,7 @@ fn is_ready(meta: &ObjectMeta, contract: &Contract) -> bool {
     ready.status == "True" && observed == meta.generation
 }
 
-/// What a component of this Kyma needs of other components.
+/// Returns the needs of a component of this Kyma.
 pub(crate) fn needs(contract: &Contract, kyma: Option<&str>) -> Vec<Need> {
     let mut needs = vec![];
     for dependency in &contract.spec.depends_on {
@@ -157,10 +158,10 @@ pub(crate) fn needs(contract: &Contract, kyma: Option<&str>) -> Vec<Need> {
     needs
 }
 
-/// Expressions about one component that are evaluated at most.
+/// Maximum number of evaluated expressions about one component.
 const MAX_EXPRESSIONS: usize = 64;
 
-/// What expressions say of a component. Of many the last ones are unclear, without being evaluated.
+/// Evaluates expressions for a component. Expressions beyond the maximum are `Unclear`.
 pub(crate) fn judge(expressions: BTreeSet<String>, object: &Value) -> BTreeMap<String, Verdict> {
     let judged = expressions.into_iter().enumerate().map(|(at, text)| {
         if at >= MAX_EXPRESSIONS {
@@ -177,7 +178,7 @@ pub(crate) fn judge(expressions: BTreeSet<String>, object: &Value) -> BTreeMap<S
     judged.collect()
 }
 
-/// The value of the label that says whose a component is.
+/// Returns the value of the label `kyma-name`.
 pub(crate) fn kyma_of<R: ResourceExt>(resource: &R) -> Option<&str> {
     resource.labels().get(labels::KYMA_NAME).map(String::as_str)
 }
