@@ -1,4 +1,4 @@
-//! The driver of components: what happens around install and remove, in order.
+//! The driver of components: the steps of a reconcile around install and remove, in order.
 
 mod account;
 mod depends;
@@ -33,7 +33,7 @@ use ended::Ended;
 pub use rbac::component_table;
 pub use wiring::{ComponentProgram, drive, run_component};
 
-/// One kind of component and everything that its reconciles share.
+/// Driver of one kind of component, with the state that its reconciles share.
 struct Driver<C: Component> {
     component: C,
     runtime: Runtime,
@@ -46,14 +46,14 @@ struct Driver<C: Component> {
     tells_requests: bool,
 }
 
-/// How a part of a reconcile ended: what to report, and when to come back.
+/// Result of a part of a reconcile: the status to report, and when to reconcile again.
 struct Outcome {
     report: Report,
     result: Result<Wait, Failure>,
 }
 
 impl<C: Component> Driver<C> {
-    /// One reconcile: end it, leave it alone, or install.
+    /// Reconciles a component: removes it, does nothing while it is suspended, or installs it.
     async fn reconcile(&self, resource: Arc<C::Resource>, pass: Pass) -> Result<Wait, Failure> {
         if self.ended.has(&*resource) && !self.is_back(&resource).await? {
             return Ok(Wait::Event);
@@ -69,7 +69,7 @@ impl<C: Component> Driver<C> {
             return self.paused(&resource, why).await;
         }
         if !has_finalizer(&*resource) && !is_to_be_contacted(&*resource, &contract) {
-            // Its event brings the component back: nothing is installed that no finalizer guards.
+            // Nothing is installed before the finalizer exists. The event of this write requeues the component.
             return self.add_finalizer(&resource).await.map(|()| Wait::Event);
         }
         let request = contract.request(&*resource).filter(|_| self.tells_requests).map(str::to_owned);
@@ -87,7 +87,7 @@ impl<C: Component> Driver<C> {
         self.report(&resource, outcome).await
     }
 
-    /// What came of the step on the target.
+    /// Returns the outcome of the step on the target.
     async fn brought(
         &self,
         resource: &Arc<C::Resource>,
@@ -116,7 +116,7 @@ impl<C: Component> Driver<C> {
         }
     }
 
-    /// A step within nine tenths of the deadline, so that what is left suffices to report.
+    /// Runs a step within nine tenths of the deadline, so that the rest suffices for the status.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         let limit = self.runtime.settings.reconcile_deadline.mul_f64(0.9);
         tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
@@ -125,7 +125,7 @@ impl<C: Component> Driver<C> {
         })
     }
 
-    /// Access, identity, and all that a step is given.
+    /// Resolves access, verifies the target's identity and returns the context of a step.
     async fn open(
         &self,
         resource: &Arc<C::Resource>,
@@ -161,7 +161,8 @@ impl<C: Component> Driver<C> {
         target_of(&self.runtime, resource, contract).await
     }
 
-    /// Watches on the target what the step read; after a step that broke off, also what it read before.
+    /// Watches the objects on the target that the step read; after an incomplete step, also those of the previous
+    /// one.
     fn keep_watching(&self, context: &Context<C::Resource>, complete: bool) {
         let key = ObjectRef::from_obj(&*context.resource);
         let mut interests = context.take_interests();
@@ -182,7 +183,7 @@ impl<C: Component> Driver<C> {
         }
     }
 
-    /// What is watched stays watched, so that nothing is missed meanwhile.
+    /// Reports a Pause or suspension. Watches stay open, so that no change is missed.
     async fn paused(&self, resource: &C::Resource, why: &str) -> Result<Wait, Failure> {
         let step = step(condition::types::READY, condition::Status::Unknown, Reason::Paused, why);
         self.report(resource, Outcome::halted(step)).await
@@ -201,7 +202,8 @@ impl<C: Component> Driver<C> {
         Ok(Wait::Event)
     }
 
-    /// Writes the status if it differs, or comes back to do so, tells people if Ready changed, and passes the result on.
+    /// Writes the status if it differs, or requeues to do so, publishes an event if Ready changed, and returns the
+    /// result.
     async fn report(&self, resource: &C::Resource, outcome: Outcome) -> Result<Wait, Failure> {
         let before = self.status.current(resource)?;
         let is_final = outcome.result.is_err();
@@ -231,7 +233,7 @@ impl<C: Component> Driver<C> {
             (_, Some(_)) => {
                 events.warning(resource, step.reason, "Reconcile", &step.message);
             }
-            // Under way: the condition says it, and an event for each step would be noise.
+            // Work in progress: the condition shows it, and an event for each step would be noise.
             (_, None) => {}
         }
     }
@@ -246,7 +248,7 @@ impl Outcome {
         Self::of(progress, ready)
     }
 
-    /// Nothing was sent.
+    /// Returns the outcome of a refusal before any call was sent.
     fn refused(failure: Failure) -> Self {
         let ready =
             step(condition::types::READY, condition::Status::False, failure.reason, failure.message.clone());
@@ -254,12 +256,12 @@ impl Outcome {
         Self { report: Report { state, conditions: vec![ready], ..Report::default() }, result: Err(failure) }
     }
 
-    /// Nothing is done, so the state stays what it was.
+    /// Returns the outcome of a halted reconcile; the state stays unchanged.
     fn halted(ready: Step) -> Self {
         Self { report: Report { conditions: vec![ready], ..Report::default() }, result: Ok(Wait::Event) }
     }
 
-    /// The target could not even be opened: what is there is not known.
+    /// Returns the outcome for a target that could not be opened; the state of its objects is unknown.
     fn unreached(failure: Failure) -> Self {
         let state = failure_state(&failure);
         let message = failure.message.clone();
@@ -292,18 +294,19 @@ fn step(type_: &'static str, status: condition::Status, reason: Reason, message:
     Step { type_, status, reason, message: message.into() }
 }
 
-/// What to end a pass with whose report could not be written: what is tried again first, since only another pass writes it.
+/// Returns the failure that is retried first, for a reconcile whose status could not be written: only another
+/// reconcile writes it.
 fn sooner(stopped: Option<Failure>, unwritten: Failure) -> Failure {
     let delay = |failure: &Failure| delay_after(failure, 1, 1.0).unwrap_or(Duration::MAX);
     stopped.filter(|stopped| delay(stopped) < delay(&unwritten)).unwrap_or(unwritten)
 }
 
-/// Whether the first contact with a remote target is still to come, which brings the finalizer too.
+/// Reports whether the first contact with a remote target is still to come. Its record includes the finalizer.
 fn is_to_be_contacted<R: ComponentResource>(resource: &R, contract: &Contract) -> bool {
     contract.spec.target.kubeconfig_secret_ref.is_some() && !identity::had_contact(resource)
 }
 
-/// The target that a component names, or the hub where that is one.
+/// Returns the target that a component names, or the hub if a flag makes it the target.
 pub(crate) async fn target_of<R: ComponentResource>(
     runtime: &Runtime,
     resource: &R,
@@ -324,7 +327,7 @@ pub(crate) fn owner<R: ComponentResource>(resource: &R) -> String {
     names::owner_hash(&resource.namespace().unwrap_or_default(), &resource.name_any())
 }
 
-/// Whether nothing can hold up a removal.
+/// Reports whether no object can block a removal.
 fn nothing_blocks(blocking: &Blocking) -> bool {
     blocking.kinds.is_empty()
 }

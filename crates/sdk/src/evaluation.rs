@@ -1,5 +1,4 @@
-//! Processor work for expressions and large lists, on a bounded number of threads apart from the tasks that serve
-//! watches and the network.
+//! Runs CPU-bound work, such as expressions and large lists, on a bounded number of blocking threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -10,15 +9,14 @@ use tokio::task::spawn_blocking;
 
 use crate::Failure;
 
-/// Evaluations at the same time in one process.
+/// Maximum number of concurrent evaluations in a process.
 const MAX_PARALLEL_EVALUATIONS: usize = 4;
 
-/// Threads that evaluations may hold. Those that wait are served in their order.
+/// Permits for blocking threads, granted in order of the requests.
 static THREADS: Semaphore = Semaphore::const_new(MAX_PARALLEL_EVALUATIONS);
 
-/// Does `work` on one of a bounded number of threads apart from the tasks that serve watches, and waits for it until a
-/// deadline. Work that is late goes on until its own end, for which it needs a bound such as that of
-/// [`Expression`](crate::Expression).
+/// Runs `work` on one of a bounded number of blocking threads and waits for it until a deadline. Late work is not
+/// cancelled, so it needs its own bound, such as that of [`Expression`](crate::Expression).
 ///
 /// # Errors
 /// `DeadlineExceeded`; `Internal` if `work` panicked.
@@ -33,7 +31,7 @@ pub async fn evaluate_apart<T: Send + 'static>(
     })
 }
 
-/// As [`evaluate_apart`], for as long as it takes.
+/// Runs `work` like [`evaluate_apart`], without a deadline.
 pub(crate) async fn run_apart<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
@@ -46,13 +44,13 @@ pub(crate) async fn run_apart<T: Send + 'static>(
     done.await.map_err(|_| internal("panicked"))
 }
 
-/// Does `work`; a panic in it is logged with `what` and gives `None`.
+/// Runs `work`; logs a panic in it with `what` and then returns `None`.
 pub fn contain_panic<T>(what: &str, work: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(work));
     done.inspect_err(|panic| tracing::error!(what, panic = panic_text(&**panic), "panic is contained")).ok()
 }
 
-/// The words of a panic.
+/// Returns the message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

@@ -1,7 +1,7 @@
-//! Kubernetes events: for people who run `kubectl describe`.
+//! Publishes Kubernetes events, which `kubectl describe` shows.
 //!
-//! They are published beside the reconciles, which do not wait for them, and no faster than the hub's etcd has to bear: a
-//! whole fleet that changes at once would else write as many events as statuses.
+//! Reconciles do not wait for events. The rate is limited to protect the hub's etcd: otherwise a change of the whole
+//! fleet would write as many events as statuses.
 
 mod pace;
 
@@ -23,15 +23,15 @@ use pace::Pace;
 
 /// Longest note of an event, in bytes; the API refuses more than 1 kB.
 const NOTE_BYTES: usize = 1000;
-/// Events that wait, as in client-go; more are dropped and counted.
+/// Maximum number of queued events, as in client-go; further events are dropped and counted.
 const WAITING: usize = 1000;
-/// Time for one call.
+/// Timeout of one call.
 const CALL: Duration = Duration::from_secs(10);
-/// Time for what still waits when the process stops.
+/// Timeout for queued events when the process stops.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Publishes events about objects on the hub: 25 at once, then ten a second. Cheap to clone; one for each
-/// operator, since it folds repetitions.
+/// Publishes events about objects on the hub: 25 at once, then ten per second. Cheap to clone; each operator has one,
+/// since it aggregates repeated events.
 #[derive(Clone)]
 pub struct Events {
     inner: Arc<Inner>,
@@ -41,26 +41,27 @@ struct Inner {
     operator: &'static str,
     metrics: Metrics,
     queue: Sender<Message>,
-    /// Until somebody publishes.
+    /// The queue, until [`Events::publish`] takes it.
     waiting: Mutex<Option<Receiver<Message>>>,
 }
 
 enum Message {
     Event(Box<Event>, Box<ObjectReference>),
-    /// Answered once all before it are published.
+    /// Answered once all earlier events are published.
     Flush(oneshot::Sender<()>),
 }
 
 impl Events {
-    /// Events reported as coming from `operator`. They wait until [`Events::publish`].
+    /// Returns a publisher whose events name `operator` as their source. Events are queued until [`Events::publish`]
+    /// runs.
     pub(crate) fn new(operator: &'static str, metrics: Metrics) -> Self {
-        // So that it is there before the first one is dropped.
+        // Creates the series before the first event is dropped.
         metrics.events_dropped(operator, 0);
         let (queue, waiting) = channel(WAITING);
         Self { inner: Arc::new(Inner { operator, metrics, queue, waiting: Mutex::new(Some(waiting)) }) }
     }
 
-    /// Something went as wished: for what happens seldom, such as an installation or an upgrade.
+    /// Queues an event of type Normal. For rare successes, such as an installation or an upgrade.
     pub fn normal<K>(&self, object: &K, reason: Reason, action: &str, note: &str)
     where
         K: Resource<DynamicType = ()>,
@@ -68,7 +69,8 @@ impl Events {
         self.tell(object, EventType::Normal, reason, action, note);
     }
 
-    /// Something needs a person. Publish it when the condition changes, not on every try.
+    /// Queues an event of type Warning, for problems that a user has to solve. Call it when the condition changes,
+    /// not on every retry.
     pub fn warning<K>(&self, object: &K, reason: Reason, action: &str, note: &str)
     where
         K: Resource<DynamicType = ()>,
@@ -94,14 +96,14 @@ impl Events {
         }
     }
 
-    /// Publishes what is told, until nobody can tell any more; after `shutdown` without pauses. A second call publishes
-    /// nothing. One that the hub does not take is logged: nothing depends on it.
+    /// Publishes queued events until all other clones are dropped; after `shutdown` without rate limit. A second call
+    /// publishes nothing. An event that the hub refuses is only logged.
     pub(crate) async fn publish(self, hub: Client, shutdown: CancellationToken) {
         let waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut waiting) = waiting else { return };
         let instance = std::env::var("POD_NAME").ok();
         let recorder = Recorder::new(hub, Reporter { controller: self.inner.operator.to_owned(), instance });
-        // Or it would wait for itself.
+        // This clone would keep the queue open for ever.
         drop(self);
         let mut pace = Pace::default();
         while let Some(message) = waiting.recv().await {
@@ -125,7 +127,7 @@ impl Events {
         }
     }
 
-    /// Waits until what was told before is published, for two seconds at most.
+    /// Waits until all queued events are published, for two seconds at most.
     pub(crate) async fn flush(&self) {
         let (done, published) = oneshot::channel();
         let flushed = async {

@@ -31,10 +31,10 @@ pub struct Expression {
     tree: Tree,
 }
 
-/// Why a text can never be evaluated.
+/// Error for a text that is no valid expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
-    /// It is no CEL.
+    /// It is not valid CEL.
     #[error("is no CEL: {0}")]
     Syntax(String),
     /// It is nested deeper than 48 levels.
@@ -52,13 +52,13 @@ pub enum Judgement {
     Holds,
     /// It does not hold.
     Fails,
-    /// The variables lack what it looks at, or have it in another type; or it is no condition.
+    /// It reads a variable or field that is missing or has another type, or its result is not a boolean.
     Unclear,
     /// It would take too many steps or too much memory: its evaluation was stopped.
     TooLarge,
 }
 
-/// What an evaluation cost.
+/// Cost of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvaluationCost {
     /// Steps, of at most 400,000.
@@ -71,7 +71,7 @@ impl Expression {
     /// Compiles a text.
     ///
     /// # Errors
-    /// It is no CEL, too long, or nested too deep.
+    /// It is not valid CEL, too long, or nested too deep.
     pub fn compile(text: &str) -> Result<Self, ExpressionError> {
         Ok(Self { tree: parse::parse(text)? })
     }
@@ -92,7 +92,7 @@ impl Expression {
         self.judge(&variables)
     }
 
-    /// As [`judge`](Self::judge), and what it cost.
+    /// Judges like [`judge`](Self::judge), and returns the cost too.
     pub fn judge_with_cost(&self, variables: &[(&str, &Value)]) -> (Judgement, EvaluationCost) {
         let variables = variables.iter().map(|(name, value)| (*name, value::Value::from_json(value)));
         let variables: BTreeMap<_, _> = variables.collect();

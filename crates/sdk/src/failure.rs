@@ -1,4 +1,4 @@
-//! Why a reconcile did not get through, and what that means for the next one.
+//! Failures of a reconcile, and when it is retried.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,30 +9,30 @@ use kyma_targets::{TargetError, classify};
 
 use crate::describe_cause;
 
-/// What a reconcile ends with when it cannot go on: a stable reason, its class and a message for people.
+/// Failure of a reconcile: a stable reason, its class and a message for users.
 ///
 /// The message is shown in conditions, events and logs: key paths, names and reasons only, never values or the
 /// content of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: {message}")]
 pub struct Failure {
-    /// Stable word for condition, event and metric.
+    /// Stable reason for condition, event and metric.
     pub reason: Reason,
-    /// How to go on.
+    /// Class, which decides on retries.
     pub class: ErrorClass,
-    /// For people: what happened, and what to do.
+    /// Message for users: what is wrong, and what to do.
     pub message: String,
-    /// When trying again makes sense at the earliest; `None`: the class decides.
+    /// Earliest time of a retry; `None`: the class decides.
     pub retry_after: Option<Duration>,
-    /// When it is tried again at the latest; `None`: the class alone decides.
+    /// Latest time of a retry; `None`: the class alone decides.
     pub at_latest: Option<Duration>,
-    /// What failed beside it: it is tried again when that would be, where that is sooner. Boxed, so that results stay
-    /// small.
+    /// Reason of a second failure in the same reconcile. The retry comes at the earlier time of both. Boxed, so that
+    /// results stay small.
     pub beside: Option<Box<Reason>>,
 }
 
 impl Failure {
-    /// A failure of the class that its reason has (Transient where it has none).
+    /// Returns a failure of its reason's class (Transient if the reason has none).
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -44,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// Whether it says nothing about a target: a call to the hub failed, or the operator itself.
+    /// Reports whether the failure concerns the hub or the operator itself, not a target.
     pub fn is_about_hub(&self) -> bool {
         matches!(
             self.reason,
@@ -57,26 +57,26 @@ impl Failure {
         )
     }
 
-    /// Not before `delay` from now: a server said so, or something happens at a known moment.
+    /// Sets the earliest retry to `delay` from now, for example if a server sent Retry-After.
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
     }
 
-    /// Not later than `delay` from now, sooner where its class says so: something else is due then. The shortest counts.
+    /// Limits the retry to at most `delay` from now; the class may make it sooner. The shortest limit counts.
     pub fn no_later_than(mut self, delay: Duration) -> Self {
         self.at_latest = Some(self.at_latest.map_or(delay, |earlier| earlier.min(delay)));
         self
     }
 
-    /// As soon as something that failed for this reason beside it would be tried again, where that is sooner.
+    /// Adds the reason of a second failure; the retry comes at the earlier time of both.
     pub fn beside(mut self, reason: Reason) -> Self {
         self.beside = Some(Box::new(reason));
         self
     }
 
-    /// What a failed call to the hub means. The hub is trusted, so its own words are kept, unless they may quote
-    /// what stands in an object.
+    /// Returns the failure of a call to the hub. The hub is trusted, so its message is kept, unless it may quote
+    /// values of an object.
     pub fn hub(action: &str, error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else {
             return Self::new(Reason::HubUnavailable, format!("{action}: {}", describe_cause(error)));
@@ -96,7 +96,7 @@ impl Failure {
         }
     }
 
-    /// What a failed call to a target means. Nothing that the target wrote is kept but known reasons and paths.
+    /// Returns the failure of a call to a target. Keeps only known reasons and field paths from the target's answer.
     pub fn target(action: &str, error: &kube::Error) -> Self {
         let mut failure = Self::from(classify(error));
         failure.message = format!("{action}: {}", failure.message);
@@ -104,22 +104,22 @@ impl Failure {
     }
 }
 
-/// An apply of a wrong type is reported by apiservers as their own fault.
+/// API servers report an apply with a wrong type as 500 with this text.
 const MISTYPED: &str = "failed to create typed patch object";
-/// What a policy or webhook of the hub's admins says is theirs to choose.
+/// Beginnings of messages of admission policies and webhooks, which hub administrators write.
 const POLICIES: [&str; 2] = ["ValidatingAdmissionPolicy '", "admission webhook \""];
 
 fn is_refusal(status: &Status) -> bool {
     matches!(status.code, 400 | 422) || status.message.contains(MISTYPED)
 }
 
-/// Why an object is refused, without the values in it: reasons and paths of fields.
+/// Returns why an object is refused: reasons and field paths, without values.
 fn refusal(status: &Status) -> String {
     if POLICIES.iter().any(|policy| status.message.contains(policy)) {
         return status.message.clone();
     }
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    // Sorted: of custom resources each answer names them in another order.
+    // Sorted, since answers about custom resources have no stable order.
     let causes: BTreeSet<String> =
         causes.map(|cause| format!("{} at {}", cause.reason, cause.field)).collect();
     if !causes.is_empty() {

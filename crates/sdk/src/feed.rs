@@ -1,4 +1,4 @@
-//! Kinds on the hub that are not reconciled and feed an index.
+//! Watches of hub kinds that are not reconciled and only feed an index.
 
 use std::{collections::BTreeSet, future::ready};
 
@@ -8,20 +8,20 @@ use kube_runtime::watcher;
 
 use crate::{HubResource, Runtime, hub_watch, readable};
 
-/// What a feed tells of its kind.
+/// Event of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News<K> {
-    /// An object is there, new or changed.
+    /// An object was added or changed.
     Applied(Box<K>),
     /// The object of this name is gone.
     Gone(String),
-    /// A list is complete, at the start and after every gap: these are the names of all objects, also of those that
-    /// cannot be read. Each that can be was told before.
+    /// A list is complete, at the start and after every gap: the names of all objects, including unreadable ones. An
+    /// `Applied` for each readable object came before.
     Listed(BTreeSet<String>),
 }
 
-/// Watches all objects of `K` in the hub namespace, for ever. A watch that breaks off is opened again; an object that
-/// cannot be read is logged and left out, so what was known of it stays.
+/// Watches all objects of `K` in the hub namespace without end. Reopens a broken watch. Logs and skips an unreadable
+/// object, so its last readable state stays in the index.
 pub fn feed<K: HubResource>(runtime: &Runtime) -> impl Stream<Item = News<K>> + Send + use<K> {
     let api: Api<DeserializeGuard<K>> = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
     let events = hub_watch(api, watcher::Config::default());

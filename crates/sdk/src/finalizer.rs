@@ -1,4 +1,4 @@
-//! Putting a finalizer on an object and taking it off, where no server-side apply of ours owns the list.
+//! Adds and removes finalizers by JSON patch, for objects whose finalizers are not owned by server-side apply.
 
 use kube::{
     Api,
@@ -10,11 +10,10 @@ use serde_json::{Value, json};
 
 use crate::Failure;
 
-/// Carries out such a patch on the hub. An object that is gone needs none.
+/// Sends such a patch to the hub. Succeeds if the object is gone.
 ///
 /// # Errors
-/// `ApplyConflict` where somebody changed the object meanwhile, which brings it back anyway; otherwise what the hub
-/// says.
+/// `ApplyConflict` if the object was changed meanwhile, which also requeues it; otherwise the failure of the hub.
 pub async fn patch_finalizers<K>(api: &Api<K>, name: &str, patch: json_patch::Patch) -> Result<(), Failure>
 where
     K: Clone + std::fmt::Debug + DeserializeOwned,
@@ -32,7 +31,7 @@ where
     }
 }
 
-/// JSON patch that adds `finalizer`, provided that nobody changed the object meanwhile; none where it is there.
+/// Returns a JSON patch that adds `finalizer` if the object is unchanged; `None` if the finalizer is present.
 pub fn add_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<json_patch::Patch> {
     let held = meta.finalizers.as_deref().unwrap_or_default();
     if held.iter().any(|name| name == finalizer) {
@@ -50,8 +49,8 @@ pub fn add_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<json_patch::P
     ]))
 }
 
-/// JSON patch that takes `finalizer` out, provided that it stands where it stood on the same object, of which nobody
-/// wished anything else meanwhile (an order to remove may be what came); none where it is not there.
+/// Returns a JSON patch that removes `finalizer`, with tests for its index, the uid and the generation: a new
+/// generation may contain a deletion request. `None` if the finalizer is absent.
 pub fn remove_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<json_patch::Patch> {
     let index = meta.finalizers.iter().flatten().position(|name| name == finalizer)?;
     let place = format!("/metadata/finalizers/{index}");
@@ -65,7 +64,7 @@ pub fn remove_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<json_patch
 }
 
 fn patch(operations: Value) -> Option<json_patch::Patch> {
-    // What is built above is always a patch.
+    // The operations above always form a valid patch.
     serde_json::from_value(operations).ok()
 }
 
@@ -83,7 +82,7 @@ mod tests {
         }
     }
 
-    /// What the apiserver makes of a patch.
+    /// Returns the finalizers after the API server applied a patch.
     fn patched(live: &ObjectMeta, patch: &json_patch::Patch) -> Result<Vec<String>, json_patch::PatchError> {
         let mut object = json!({"metadata": live});
         json_patch::patch(&mut object, patch)?;

@@ -20,7 +20,7 @@ pub use kubeconfig::{client_config, kubeconfig};
 /// Longest time to open a connection to the hub.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Why the hub could not be connected.
+/// Error of a connection to the hub.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// The kubeconfig cannot be read.
@@ -31,7 +31,7 @@ pub enum HubError {
         "no access to a hub: none of these kubeconfig files exists: {files}; name one with --kubeconfig ({source})"
     )]
     NoAccess {
-        /// The files that were looked for.
+        /// The searched files.
         files: String,
         /// Why the ServiceAccount of a Pod cannot be used.
         source: kube::config::InClusterError,
@@ -41,32 +41,32 @@ pub enum HubError {
         "no context can be selected: none of these kubeconfig files exists: {files}; name one with --kubeconfig"
     )]
     NoKubeconfig {
-        /// The files that were looked for.
+        /// The searched files.
         files: String,
     },
-    /// No header takes who calls.
+    /// The User-Agent is no valid header value.
     #[error("{0:?} cannot be sent as User-Agent: POD_NAME has to be the name of a Pod")]
     Agent(String),
-    /// No client can be made of it.
+    /// No client can be created from the configuration.
     #[error("client for the hub: {}", describe_cause(.0))]
     Client(kube::Error),
-    /// The hub does not tell who it is.
+    /// The uid of the hub cannot be read.
     #[error("the hub's identity (uid of namespace kube-system): {}", describe_cause(.0))]
     Identity(kube::Error),
-    /// The namespace has no uid: not a real apiserver.
+    /// The namespace has no uid, so this is no real API server.
     #[error("the hub's namespace kube-system has no uid")]
     NoUid,
 }
 
-/// Where the hub is and how to log in there: see [`client_config`].
+/// Returns address and credentials of the hub; see [`client_config`].
 ///
 /// # Errors
-/// No usable kubeconfig, and not in a pod.
+/// There is no usable kubeconfig, and the process does not run in a Pod.
 pub async fn hub_config(settings: &Settings) -> Result<Config, HubError> {
     Ok(bounded(client_config(settings.kubeconfig.as_deref(), None).await?))
 }
 
-/// Bounds the time to connect and turns off kube's own retries, which can hide an outage for minutes; reconciles back
+/// Limits the time to connect and disables kube's own retries, which can hide an outage for minutes; reconciles back
 /// off instead.
 #[must_use]
 pub fn bounded(mut config: Config) -> Config {
@@ -75,17 +75,17 @@ pub fn bounded(mut config: Config) -> Config {
     config
 }
 
-/// Says in every call who makes it, for the hub's audit log.
+/// Sets the User-Agent of every call, for the hub's audit log.
 ///
 /// # Errors
-/// The name has characters that no header takes.
+/// The name contains characters that a header value must not contain.
 pub fn name_caller(config: &mut Config, agent: &str) -> Result<(), HubError> {
     let agent = HeaderValue::from_str(agent).map_err(|_| HubError::Agent(agent.to_owned()))?;
     config.headers.push((USER_AGENT, agent));
     Ok(())
 }
 
-/// uid of the hub's namespace `kube-system`: who the hub is.
+/// Returns the uid of the hub's namespace `kube-system`, which identifies the hub.
 ///
 /// # Errors
 /// The hub does not answer, or forbids it.
@@ -95,7 +95,8 @@ pub async fn hub_uid(hub: &Client) -> Result<String, HubError> {
     namespace.metadata.uid.ok_or(HubError::NoUid)
 }
 
-/// The addresses of the hub's apiserver, which no access Secret may name. Empty if its name has none here.
+/// Returns the addresses of the hub's API server, which no access Secret may name. Empty if its name cannot be
+/// resolved.
 pub async fn hub_addresses(config: &Config) -> Vec<SocketAddr> {
     let uri = &config.cluster_url;
     let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("http") { 80 } else { 443 });
@@ -109,7 +110,7 @@ pub async fn hub_addresses(config: &Config) -> Vec<SocketAddr> {
     }
 }
 
-/// Parameters of a server-side apply on the hub: `manager` owns the fields, unknown fields are errors.
+/// Returns parameters of a server-side apply on the hub: `manager` owns the fields, unknown fields are errors.
 pub fn hub_apply(manager: &str) -> PatchParams {
     let mut params = PatchParams::apply(manager).force();
     params.field_validation = Some(ValidationDirective::Strict);

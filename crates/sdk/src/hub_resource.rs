@@ -1,4 +1,4 @@
-//! The kinds in the hub namespace, and objects of them that cannot be read.
+//! Kinds in the hub namespace, and the decoding of their objects.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-/// A kind in the hub namespace. Every such type is one.
+/// A namespaced kind on the hub. Implemented for every suitable type.
 pub trait HubResource:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
@@ -31,8 +31,8 @@ impl<K> HubResource for K where
 {
 }
 
-/// An object of the hub, unless it cannot be read, which is logged. What was known of it should stay as it is.
-/// The decoder's own words are not logged: they quote values.
+/// Returns the decoded object, or logs that it cannot be decoded and returns `None`; callers then keep its previous
+/// state. The decoder's message is not logged, since it quotes values.
 pub fn readable<K: Resource<DynamicType = ()>>(guard: DeserializeGuard<K>) -> Option<K> {
     let log = |invalid: &kube::core::error_boundary::InvalidObject| {
         let name = invalid.metadata.name.as_deref().unwrap_or_default();

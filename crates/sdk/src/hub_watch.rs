@@ -8,9 +8,9 @@ use kube_runtime::{
 };
 use serde::de::DeserializeOwned;
 
-/// Watches for ever, as kube's watcher does, but starts with a list after every break; that one broke is logged here.
-/// What comes back after a break may be an apiserver that was restored from a backup: a watch that went on from a
-/// resourceVersion of its future would hear nothing until the hub gets there (kubernetes/kubernetes#107457).
+/// Watches without end like kube's watcher, but lists again after every break, which it logs. After a break the API
+/// server may have been restored from a backup: a watch from a future resourceVersion would receive no event until
+/// the hub reaches that version (kubernetes/kubernetes#107457).
 pub fn hub_watch<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -46,8 +46,9 @@ where
     })
 }
 
-/// Whether a list is complete, or a watch at work. Init comes before the list was even tried, and kube's `StreamBackoff`
-/// takes it for success; objects come with their page, of which the next one may fail each time.
+/// Reports whether an event proves success and resets the back-off: the end of a list, or an event of a watch. `Init`
+/// comes before the first call of a list (kube's `StreamBackoff` counts it as success), and `InitApply` before its
+/// next page, which may fail.
 const fn got_through<K>(event: &Event<K>) -> bool {
     !matches!(event, Event::Init | Event::InitApply(_))
 }

@@ -1,4 +1,4 @@
-//! Whether the target is the one that a component worked on before.
+//! Verifies that the target is the recorded one of a component.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use serde_json::json;
 
 use crate::{ComponentResource, Failure, Operator, Runtime, hub_apply, kyma::KymaLedger};
 
-/// What a component claims and remembers, for the comparison. Pure.
+/// Returns the claim of a component and its recorded target, for the comparison. Pure.
 ///
-/// The stamp is kyma-operator's: a component of a Kyma checks it and never writes it. Who takes a target over for the
-/// Kyma raises the epoch of its components too, so one that lags behind the stamp is an old copy's.
+/// Only kyma-operator writes the stamp; a component of a Kyma checks it. A takeover of a target raises the epoch of
+/// the Kyma's components too, so a component with an older epoch than the stamp is an outdated copy.
 fn sides<R: ComponentResource>(
     hub_uid: &str,
     operator: Operator,
@@ -41,19 +41,20 @@ fn sides<R: ComponentResource>(
     (claim, known)
 }
 
-/// A target that is the one it was.
+/// A target whose identity was verified.
 pub(crate) struct Proven {
-    /// Written to only as long as it stays so.
+    /// The target, whose writes are fenced by the stamp.
     pub(crate) target: Target,
-    /// What the component became by the record of a first contact.
+    /// Metadata of the component after the first contact was recorded.
     pub(crate) recorded: Option<ObjectMeta>,
 }
 
-/// Compares the target with what is on record, and records it on first contact, before anything is written there. The
-/// contract's finalizer comes with the record where it is not there yet: one write for both.
+/// Compares the target with the record, and records it on first contact, before anything is written there. The same
+/// write adds the contract's finalizer if it is missing.
 ///
 /// # Errors
-/// It is another cluster, or another's, or the hub: nothing may be written or deleted there.
+/// The target is another cluster, belongs to another Kyma or hub, or is the hub: nothing may be written or deleted
+/// there.
 pub(crate) async fn prove<R: ComponentResource>(
     runtime: &Runtime,
     resource: &R,
@@ -93,10 +94,10 @@ async fn record_local<R: ComponentResource>(
     write_record(runtime, resource, &first).await.map(Some)
 }
 
-/// The same comparison where nothing is recorded, for who only reads.
+/// Compares the target with the record without recording anything, for callers that only read.
 ///
 /// # Errors
-/// It is another cluster, or another's, or the hub; it does not answer.
+/// The target is another cluster, belongs to another Kyma or hub, is the hub, or does not answer.
 pub(crate) async fn compared<R: ComponentResource>(
     hub_uid: &str,
     operator: Operator,
@@ -114,17 +115,17 @@ pub(crate) async fn compared<R: ComponentResource>(
     }
 }
 
-/// Whether this component ever had contact with a target.
+/// Reports whether this component ever had contact with a target.
 pub(crate) fn had_contact<R: ComponentResource>(resource: &R) -> bool {
     recorded_uid(resource).is_some()
 }
 
-/// The uid of the cluster that is recorded as the component's target.
+/// Returns the uid of the recorded target of the component.
 pub(crate) fn recorded_uid<R: ComponentResource>(resource: &R) -> Option<String> {
     recorded(Some(resource.annotations())).target_uid
 }
 
-/// What a verdict means that forbids to write.
+/// Returns the failure for a verdict that forbids writes.
 pub fn refusal(verdict: &Verdict) -> Failure {
     TargetError::Refused(Box::new(verdict.clone())).into()
 }
@@ -147,7 +148,7 @@ async fn write_record<R: ComponentResource>(
         },
     });
     let api: Api<R> = Api::namespaced(runtime.hub.clone(), &namespace);
-    // A manager of its own: an apply under the operator's would give up what that one owns.
+    // Has its own field manager: an apply under the operator's would remove the fields that it owns.
     let manager = format!("{}-identity", runtime.operator.name);
     let written = api.patch_metadata(&name, &hub_apply(&manager), &Patch::Apply(&patch)).await;
     written

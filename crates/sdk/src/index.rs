@@ -1,13 +1,13 @@
-//! Which objects depend on what: a synchronous index, fed by watches and asked when something changes.
+//! A synchronous index of objects and their dependencies, filled by watches and queried on changes.
 
 use std::{
     collections::{HashMap, HashSet},
     hash::Hash,
 };
 
-/// Many-to-many: each object names what it depends on; what it depends on finds the objects.
+/// Many-to-many index: maps each dependency to the objects that depend on it.
 ///
-/// Bounded by the objects that are set; [`Index::remove`] takes everything of one away.
+/// Bounded by the number of objects; [`Index::remove`] removes all entries of one.
 #[derive(Clone, Debug)]
 pub struct Index<On, Object> {
     objects: HashMap<On, HashSet<Object>>,
@@ -15,12 +15,12 @@ pub struct Index<On, Object> {
 }
 
 impl<On: Clone + Eq + Hash, Object: Clone + Eq + Hash> Index<On, Object> {
-    /// An empty index.
+    /// Returns an empty index.
     pub fn new() -> Self {
         Self { objects: HashMap::new(), on: HashMap::new() }
     }
 
-    /// Says that `object` depends on exactly these; what was said before is forgotten.
+    /// Sets the dependencies of `object`, in place of its previous ones.
     pub fn set(&mut self, object: Object, on: impl IntoIterator<Item = On>) {
         self.remove(&object);
         let on: HashSet<On> = on.into_iter().collect();
@@ -32,7 +32,7 @@ impl<On: Clone + Eq + Hash, Object: Clone + Eq + Hash> Index<On, Object> {
         }
     }
 
-    /// Forgets the object.
+    /// Removes the object.
     pub fn remove(&mut self, object: &Object) {
         for one in self.on.remove(object).into_iter().flatten() {
             if let Some(objects) = self.objects.get_mut(&one) {
@@ -44,22 +44,22 @@ impl<On: Clone + Eq + Hash, Object: Clone + Eq + Hash> Index<On, Object> {
         }
     }
 
-    /// The objects that depend on `on`, in no order.
+    /// Returns the objects that depend on `on`, unordered.
     pub fn dependents(&self, on: &On) -> impl Iterator<Item = &Object> {
         self.objects.get(on).into_iter().flatten()
     }
 
-    /// All objects that depend on something, in no order.
+    /// Returns all objects with dependencies, unordered.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
         self.on.keys()
     }
 
-    /// How many different things something depends on.
+    /// Returns the number of distinct dependencies.
     pub fn dependencies(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether nothing is indexed.
+    /// Reports whether the index is empty.
     pub fn is_empty(&self) -> bool {
         self.on.is_empty()
     }

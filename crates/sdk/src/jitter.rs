@@ -1,17 +1,17 @@
-//! Randomness for spreading things in time. Not for secrets.
+//! Random jitter for timers. Not for cryptography.
 
 use std::{
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
 
-/// A number in 0..1 from the standard library's own seed for hash maps, which spares a dependency.
+/// Returns a number in 0..1 from the standard library's hash map seed, which avoids a dependency.
 pub fn jitter() -> f64 {
     let random = RandomState::new().hash_one(0_u8) >> 32;
     f64::from(u32::try_from(random).unwrap_or_default()) / f64::from(u32::MAX)
 }
 
-/// `longest`, shortened at random by up to `share` of it.
+/// Returns `longest`, shortened at random by up to `share` of it.
 pub fn shortened(longest: Duration, share: f64) -> Duration {
     longest.mul_f64(1.0 - share.clamp(0.0, 1.0) * jitter())
 }

@@ -1,4 +1,4 @@
-//! A Kyma and its target, for operators that work on Kymas themselves.
+//! Access to a Kyma's target, for operators that reconcile Kymas.
 
 use std::sync::Arc;
 
@@ -25,23 +25,23 @@ pub use stopped::note_stop;
 /// Key of the kubeconfig in a Secret that is found by its label.
 const LABELLED_KEY: &str = "config";
 
-/// The way to a Kyma's target.
+/// The access Secret of a Kyma's target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KymaAccess {
-    /// Names of all Secrets that the choice rests on: a change of any may change it.
+    /// Names of all Secrets that determine the choice.
     pub secrets: Vec<String>,
-    /// The Secret that leads there.
+    /// The chosen access Secret.
     pub chosen: Result<SecretKeyRef, Failure>,
 }
 
 impl KymaAccess {
-    /// The way to the Kyma's target as the watch of access Secrets shows it.
+    /// Returns the access to the Kyma's target as the watch of access Secrets shows it.
     pub fn known(access: &Access, kyma: &Kyma) -> Self {
         Self::of(kyma, access.labelled(&kyma.name_any()))
     }
 
-    /// The Secret that the Kyma names, else the one that names the Kyma. `labelled` are the names of the Secrets that
-    /// carry its label ([`crate::Access::labelled`]). Pure.
+    /// Returns the Secret that the Kyma references, otherwise the one that is labelled for the Kyma. `labelled`:
+    /// names of the Secrets with its label ([`crate::Access::labelled`]). Pure.
     pub fn of(kyma: &Kyma, labelled: Vec<String>) -> Self {
         if let Some(named) = &kyma.spec.kubeconfig_secret_ref {
             return Self { secrets: vec![named.name.clone()], chosen: Ok(named.clone()) };
@@ -66,17 +66,18 @@ impl KymaAccess {
     }
 }
 
-/// What the hub has on record about a Kyma's target. Pure.
+/// Returns the record of a Kyma's target on the hub. Pure.
 pub fn recorded_of(kyma: &Kyma) -> Recorded {
     let target = kyma.status.as_ref().and_then(|status| status.target.as_ref());
     target.map(Recorded::from).unwrap_or_default()
 }
 
-/// Whether what was proven of a Kyma's target still is what the hub has on record, or has been gone on from since: the
-/// hub may have been restored from a backup, or a person may have decided otherwise. Pure.
+/// Reports whether the verified identity of a Kyma's target equals the record on the hub, or an older state of it. It
+/// does not after a restore of the hub from a backup, or after a user adopted another target. Pure.
 pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
     let Some(record) = kyma.status.as_ref().and_then(|status| status.target.as_ref()) else {
-        // Not seen yet after the first contact; later it was stripped off, and is recorded anew.
+        // The watch does not show the record of the first contact yet. Later, an absent record was stripped and is
+        // written again.
         return proven.turn.is_none();
     };
     let (now, then) = (Recorded::from(record), Recorded::from(proven));
@@ -84,7 +85,7 @@ pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
     (now.target_uid, now.epoch) == (then.target_uid, then.epoch) && !went_back
 }
 
-/// On what grounds an operator may write to a Kyma's target that was proven to be `proven`.
+/// Returns the fence for an operator's writes to a Kyma's target with the verified identity `proven`.
 pub fn fence_of(runtime: &Runtime, kyma: &Kyma, proven: &TargetIdentity) -> Fence {
     let namespace = kyma.namespace().unwrap_or_default();
     let ledger = KymaLedger::new(runtime, &namespace, &kyma.name_any());
@@ -95,7 +96,7 @@ fn claim(runtime: &Runtime, kyma: &Kyma) -> Claim {
     claim_of(kyma, &runtime.hub_uid, runtime.operator)
 }
 
-/// What a Kyma claims of its target, on the hub of this uid and as an operator sees it. Pure.
+/// Returns the claim of a Kyma on its target, for the hub of this uid and this operator. Pure.
 pub fn claim_of(kyma: &Kyma, hub_uid: &str, operator: Operator) -> Claim {
     let id = KymaId {
         namespace: kyma.namespace().unwrap_or_default(),

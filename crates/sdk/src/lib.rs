@@ -1,8 +1,8 @@
-//! What every reconciler shares, ours and other teams'.
+//! Shared library for reconcilers of this project and of other teams.
 //!
-//! To bring a component of your own, implement [`Component`] for your kind and make `main` one call:
-//! [`run_component`]. For an operator of another form, build on the parts: [`Runtime`], [`Reconciler`],
-//! [`Access`], [`Watches`], [`Program`].
+//! To write your own component, implement [`Component`] for your kind and make `main` one call: [`run_component`].
+//! For an operator of another form, build on the parts: [`Runtime`], [`Reconciler`], [`Access`], [`Watches`],
+//! [`Program`].
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What an operator counts. Labels hold only words of closed sets, so their number is bounded.
+//! Metrics of an operator. Labels have closed sets of values, so the number of series is bounded.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,8 +15,7 @@ use kyma_api::PauseScope;
 
 use crate::Failure;
 
-/// Counters of one process. Cheap to clone; operators that share a process share it and are told apart by the
-/// label `operator`.
+/// Metrics of one process. Cheap to clone; operators in the same process share it and differ in the label `operator`.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     inner: Arc<Inner>,
@@ -25,7 +24,7 @@ pub struct Metrics {
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
-    /// What is registered, for people.
+    /// Descriptions of the registered metrics.
     described: Mutex<Vec<Described>>,
     reconciles: IntCounterVec,
     seconds: HistogramVec,
@@ -44,25 +43,25 @@ struct Inner {
 const EVENTS_DROPPED: &str =
     "Kubernetes events that were not published, since too many waited for their turn.";
 
-/// How a reconcile ended, as the label `result`.
+/// Result of a reconcile, as value of the label `result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReconcileResult {
-    /// Got through.
+    /// Successful.
     Done,
     /// Ended with a failure.
     Failed,
 }
 
-/// A metric, for people.
+/// Description of a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     /// Its name.
     pub name: String,
-    /// counter, gauge or histogram.
+    /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
     /// Its labels, in their order.
     pub labels: Vec<String>,
-    /// What it counts.
+    /// Its help text.
     pub help: String,
 }
 
@@ -85,13 +84,13 @@ fn describe(collector: &impl Collector) -> Vec<Described> {
     collector.desc().iter().map(described).collect()
 }
 
-/// Why the metrics could not be set up or written.
+/// Error of the registration or output of metrics.
 #[derive(Debug, thiserror::Error)]
 #[error("metrics: {0}")]
 pub struct MetricsError(#[from] prometheus::Error);
 
 impl Metrics {
-    /// A registry with what every operator counts.
+    /// Returns a registry with the metrics that every operator has.
     ///
     /// # Errors
     /// Two collectors of the same name.
@@ -183,17 +182,17 @@ impl Metrics {
         Ok(())
     }
 
-    /// Everything that is registered, by name, also what has no series yet.
+    /// Returns all registered metrics by name, including those without series.
     pub fn described(&self) -> Vec<Described> {
         let mut described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
         described.sort_by(|a, b| a.name.cmp(&b.name));
         described
     }
 
-    /// Everything in Prometheus' text format.
+    /// Returns all metrics in Prometheus' text format.
     ///
     /// # Errors
-    /// A collector gave something that cannot be written.
+    /// A collector returned a metric that cannot be encoded.
     pub fn render(&self) -> Result<String, MetricsError> {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let tasks = runtime.metrics().num_alive_tasks();

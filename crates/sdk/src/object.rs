@@ -1,4 +1,4 @@
-//! Pure questions about one object on a target: has it what we want, and may we touch it at all?
+//! Pure checks of one object on a target: whether it matches the desired state, and whether it may be changed.
 
 use std::hash::Hasher;
 
@@ -7,8 +7,8 @@ use kyma_api::{annotations, labels, names};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE};
 use serde_json::Value;
 
-/// Hash of what is about to be applied, as it stands in the annotation `applied`: tells that a field which we no
-/// longer want has to be taken back by an apply. Stable over processes and versions of Rust.
+/// Returns the hash of the desired object for the annotation `applied`. Another hash shows that an apply has to
+/// remove fields that are no longer desired. Stable across processes and Rust versions.
 pub(crate) fn content_hash(object: &DynamicObject) -> String {
     let text = serde_json::to_string(object).unwrap_or_default();
     let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
@@ -31,8 +31,8 @@ impl Hasher for Fnv {
     }
 }
 
-/// Whether applying `wanted` over `live` would change nothing: the same content was applied before, and each of
-/// its values is still there.
+/// Reports whether an apply of `wanted` over `live` would change nothing: the same content was applied before, and
+/// each of its values is still present.
 pub(crate) fn covers(live: &DynamicObject, wanted: &DynamicObject) -> bool {
     let applied = |object: &DynamicObject| object.annotations().get(annotations::APPLIED).cloned();
     let has_all = |live, wanted| match (serde_json::to_value(live), serde_json::to_value(wanted)) {
@@ -57,18 +57,18 @@ fn includes(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Whose an object on a target is, seen from one owner.
+/// Ownership of an object on a target, relative to one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The owner's, or it was and only lost its label.
+    /// Owned by this owner, or by its field manager with the label lost.
     Own,
-    /// No owner's of ours; somebody else wrote it.
+    /// No component owns it; another field manager wrote it.
     Unowned,
-    /// Another owner's.
+    /// Another owner owns it.
     Other,
 }
 
-/// Whose this object is for the owner that writes under this manager.
+/// Returns the ownership of this object for the owner with this field manager.
 pub(crate) fn claim(live: &DynamicObject, owner: &str, manager: &str) -> Claim {
     match live.labels().get(labels::OWNER) {
         Some(held) if held == owner => Claim::Own,
@@ -81,7 +81,7 @@ pub(crate) fn claim(live: &DynamicObject, owner: &str, manager: &str) -> Claim {
     }
 }
 
-/// Whether this owner made the object and still has it: label, creator and manager all say so.
+/// Reports whether this owner created the object and still owns it, by label, creator annotation and field manager.
 pub(crate) fn is_created_by(live: &DynamicObject, owner: &str, manager: &str) -> bool {
     let is_ours = |held: Option<&String>| held.is_some_and(|held| held == owner);
     is_ours(live.labels().get(labels::OWNER))
@@ -93,12 +93,13 @@ fn is_written_by(live: &DynamicObject, manager: &str) -> bool {
     live.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager))
 }
 
-/// Whether more than the object itself goes with it: what others put in, or data.
+/// Reports whether a deletion of this kind also deletes other objects or data.
 pub(crate) fn holds_more(kind: &ApiResource) -> bool {
     kyma_api::needs_delete_proof(&kind.group, &kind.kind)
 }
 
-/// Whether no module may apply over or delete this object; users choose modules in the Kyma of `target_namespace`.
+/// Reports whether the object is protected from apply and delete by modules. Includes the Kyma in `target_namespace`,
+/// in which users choose modules.
 pub(crate) fn is_protected(
     kind: &ApiResource,
     namespace: Option<&str>,
@@ -183,7 +184,7 @@ mod tests {
         assert!(!is_protected(&kyma, Some("modules"), "another", "modules"));
     }
 
-    /// A live object with this owner label, creator and manager.
+    /// Returns a live object with this owner label, creator and manager.
     fn live(owner: Option<&str>, creator: Option<&str>, manager: &str) -> DynamicObject {
         let labels = owner.map(|owner| json!({ labels::OWNER: owner }));
         let notes = creator.map(|creator| json!({ annotations::CREATED_BY: creator }));

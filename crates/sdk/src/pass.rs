@@ -1,15 +1,15 @@
-//! One pass of a reconciler: what stands still meanwhile, and whether it verifies.
+//! One reconcile of an object: its Pauses, and whether it is a periodic verification.
 
 use std::time::Instant;
 
 use crate::{Halt, Metrics};
 
-/// One pass of a reconciler over one object.
+/// One reconcile of one object.
 #[derive(Clone, Debug)]
 pub struct Pass {
     operator: &'static str,
     verifies: bool,
-    /// When the last event came that asked for it.
+    /// Time of the last event that requested it.
     heard: Option<Instant>,
     halt: Halt,
     metrics: Metrics,
@@ -20,29 +20,30 @@ impl Pass {
         Self { operator, verifies, heard: None, halt, metrics }
     }
 
-    /// The same, for which an event asked last at this moment.
+    /// Sets the time of the last event that requested it.
     pub(crate) fn heard(self, heard: Option<Instant>) -> Self {
         Self { heard, ..self }
     }
 
-    /// When the last event came that asked for it; `None` where only time led to it. What was there before whoever caused
-    /// the event did so, was there at that moment: one look that began after it can serve many passes.
+    /// Returns the time of the last event that requested it, or `None` if only a timer did. A read that began after
+    /// this time is recent enough for this reconcile, so several reconciles can share it.
     pub fn heard_at(&self) -> Option<Instant> {
         self.heard
     }
 
-    /// What stands still for the object. A Pause that comes later ends the pass.
+    /// Returns the Pauses in force for the object. A later Pause cancels the reconcile.
     pub fn halt(&self) -> &Halt {
         &self.halt
     }
 
-    /// Whether no pass got through for as long as the resync: what is known of targets has to be read anew.
+    /// Reports whether no reconcile succeeded for the resync period, so that cached state of targets has to be read
+    /// again.
     pub fn verifies(&self) -> bool {
         self.verifies
     }
 
-    /// So many objects had to be written. In a pass that verifies and that no event asked for, a watch missed their
-    /// change: that is counted.
+    /// Counts written objects as repairs if this is a verification that no event requested: a watch missed their
+    /// change.
     pub fn repaired(&self, objects: usize) {
         if self.verifies && self.heard.is_none() {
             self.metrics.repaired(self.operator, objects);

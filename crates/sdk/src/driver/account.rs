@@ -1,11 +1,11 @@
-//! What a ServiceAccount may not do, in words that say whose right is missing and what to do. Pure.
+//! Messages for rights that a `ServiceAccount` lacks: which account, and what to do. Pure.
 
 use kyma_api::Reason;
 use kyma_targets::ServiceAccount;
 
 use crate::{Failure, Progress, Removal};
 
-/// What an installation says.
+/// Rewrites the result of an installation.
 pub(super) fn progress(
     account: Option<&ServiceAccount>,
     progress: Result<Progress, Failure>,
@@ -13,7 +13,7 @@ pub(super) fn progress(
     progress.map(|progress| told(account, progress)).map_err(|failure| refused(account, failure))
 }
 
-/// What a removal says.
+/// Rewrites the result of a removal.
 pub(super) fn removal(
     account: Option<&ServiceAccount>,
     removal: Result<Removal, Failure>,

@@ -1,4 +1,4 @@
-//! Dependencies on other components, in the words of reports.
+//! Reports dependencies on other components in conditions.
 
 use kube::Resource;
 use kyma_api::{Reason, condition};
@@ -11,14 +11,14 @@ use crate::{
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
 
-/// What dependencies mean for one pass, and what was reported of them before.
+/// Effect of dependencies on one reconcile, and the condition that was reported before.
 pub(super) struct Dependence {
     hold: Hold,
     is_stale: bool,
 }
 
 impl<C: Component> Driver<C> {
-    /// Looks at what a component depends on.
+    /// Evaluates the dependencies of a component.
     pub(super) async fn depends(
         &self,
         resource: &C::Resource,
@@ -36,7 +36,8 @@ impl<C: Component> Driver<C> {
         Ok(Dependence { hold, is_stale: is_stale(&conditions) })
     }
 
-    /// Whether a removal has to wait for components that depend on this one: in reverse order of the installation.
+    /// Returns the reason for a removal to wait for dependents of this component: removals run in reverse order of
+    /// installations.
     pub(super) fn held_up(&self, resource: &C::Resource) -> Result<Option<Removal>, Failure> {
         match self.dependencies.held_up(resource) {
             Err(listing) => Ok(Some(Removal::waiting(listing))),
@@ -48,7 +49,7 @@ impl<C: Component> Driver<C> {
 }
 
 impl Dependence {
-    /// How the pass ends where nothing may be installed or changed.
+    /// Returns the outcome of a reconcile that must not install or change anything.
     pub(super) fn back(&self) -> Option<Outcome> {
         match &self.hold {
             Hold::Back { failure, state } => {
@@ -62,12 +63,12 @@ impl Dependence {
         }
     }
 
-    /// Whether nothing can be said before more is known of the hub, and the component was not let through before.
+    /// Reports whether the lists of dependencies are incomplete and the component's spec was not released before.
     pub(super) fn is_awaited(&self) -> bool {
         self.hold == Hold::Unknown { passed: false }
     }
 
-    /// Adds what is known of dependencies to what a step reports; what it says of kinds stays.
+    /// Adds the state of dependencies to the conditions of a step; conditions about API kinds stay.
     pub(super) fn told(&self, mut progress: Progress) -> Progress {
         let own = progress.conditions.iter().position(|one| one.type_ == DEPENDENCIES_READY);
         match (&self.hold, own) {
@@ -80,7 +81,7 @@ impl Dependence {
             }
             (Hold::Free, None) => ready(progress),
             (Hold::None, None) if self.is_stale => ready(progress),
-            // As it was reported before, until that is known.
+            // The previous condition stays until the state is known.
             (Hold::Unknown { .. }, Some(own)) if self.is_stale => {
                 progress.conditions.remove(own);
                 progress

@@ -1,4 +1,5 @@
-//! The end of a component. A deletionTimestamp is not an order: only a proven one removes anything from a target.
+//! Deletion of a component. A deletionTimestamp is not a deletion request: only a verified request removes objects
+//! from a target.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +26,7 @@ use crate::{
 };
 
 impl<C: Component> Driver<C> {
-    /// A component that is being deleted: release it, or remove the module first.
+    /// Handles a component that is being deleted: releases it, or removes the module first.
     pub(super) async fn end(
         &self,
         resource: Arc<C::Resource>,
@@ -67,7 +68,7 @@ impl<C: Component> Driver<C> {
             {
                 self.release(&resource).await
             }
-            // Or what was reported of the target before, where nothing was asked of it.
+            // Nothing was sent to the target, so its previous condition stays.
             Err(failure) if failure.reason == Reason::ServiceAccountMissing => {
                 self.report(&resource, Outcome::refused(failure)).await
             }
@@ -109,8 +110,8 @@ impl<C: Component> Driver<C> {
         removal
     }
 
-    /// Kinds that hold up the removal: the component's own, and those of the ModuleTemplate. HelmComponents know the
-    /// latter themselves, with the objects among them that do not count.
+    /// Returns the kinds that block the removal: the component's own, and those of the ModuleTemplate. A
+    /// HelmComponent handles the latter itself and excludes its own objects.
     fn blocking(&self, resource: &C::Resource, contract: &Contract) -> Blocking {
         let mut blocking = self.component.blocking(resource);
         if Kind::of::<C::Resource>() != Kind::helm() {
@@ -121,7 +122,7 @@ impl<C: Component> Driver<C> {
         blocking
     }
 
-    /// Nothing is removed before the deletion is confirmed.
+    /// Reports that the deletion waits for its confirmation. Removes nothing.
     async fn unconfirmed(&self, resource: &Arc<C::Resource>, until: Timestamp) -> Result<Wait, Failure> {
         let why = DeletionRequest::message(until);
         let step =
@@ -131,7 +132,7 @@ impl<C: Component> Driver<C> {
         Ok(wait.at_most(left + Duration::from_millis(100)))
     }
 
-    /// Whether the component goes only because its namespace or its CRD does.
+    /// Reports whether the component is deleted only because its namespace or CRD is terminating.
     async fn home_is_ending(&self, resource: &C::Resource) -> Result<bool, Failure> {
         let namespace = resource.namespace().unwrap_or_default();
         let crd = C::Resource::crd_name();
@@ -152,13 +153,13 @@ impl<C: Component> Driver<C> {
         Ok(read.metadata.deletion_timestamp.is_some())
     }
 
-    /// Takes the finalizer away: the component is gone, whatever is left on the target stays.
+    /// Removes the finalizer. Objects on the target stay.
     async fn release(&self, resource: &C::Resource) -> Result<Wait, Failure> {
         let Some(patch) = remove_finalizer(resource.meta(), finalizers::COMPONENT) else {
             return Ok(Wait::Event);
         };
         let key = ObjectRef::from_obj(resource);
-        // Before: the watch may be faster than the answer.
+        // Noted before the write, since the watch may be faster than the answer.
         self.ended.note(resource);
         let released = patch_finalizers(&self.home(resource), &resource.name_any(), patch).await;
         released.inspect_err(|_| self.ended.forget(&key))?;
@@ -166,8 +167,8 @@ impl<C: Component> Driver<C> {
         Ok(Wait::Event)
     }
 
-    /// Whether one that was let go is there all the same, as in a hub that was restored from a backup. What the watch
-    /// shows may be from before its end.
+    /// Reports, by a live read, whether a released component exists again, as after a restore of the hub from a
+    /// backup. The watch may show an older state.
     pub(super) async fn is_back(&self, resource: &C::Resource) -> Result<bool, Failure> {
         let name = resource.name_any();
         let live = live_metadata(&self.home(resource), &name).await;
@@ -182,7 +183,7 @@ impl<C: Component> Driver<C> {
         Ok(is_back)
     }
 
-    /// Puts the contract's finalizer on a component that came without one.
+    /// Adds the contract's finalizer to a component that lacks it.
     pub(super) async fn add_finalizer(&self, resource: &C::Resource) -> Result<(), Failure> {
         match add_finalizer(resource.meta(), finalizers::COMPONENT) {
             Some(patch) => patch_finalizers(&self.home(resource), &resource.name_any(), patch).await,
@@ -195,7 +196,7 @@ impl<C: Component> Driver<C> {
     }
 }
 
-/// Each kind in the first of its versions: the same objects come through all of them.
+/// Returns each kind in its first version only, since all versions show the same objects.
 fn one_version_each(resources: &[ApiResource]) -> Vec<Interest> {
     let mut kinds: Vec<&ApiResource> = vec![];
     for resource in resources {

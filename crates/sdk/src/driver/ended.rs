@@ -1,4 +1,4 @@
-//! Components that were let go while the watch still shows them.
+//! Released components that the watch still shows.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kube::{Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 
-/// Uids by component, from the moment at which its finalizer was taken away until the watch says that it is gone. What
-/// was known of them is forgotten, so a pass over the last state seen would begin their removal anew.
+/// Uids of released components, from the removal of the finalizer until the DELETE event. Their other state is
+/// dropped, so a reconcile of the last watched state would start the removal again.
 pub(super) struct Ended<R: Resource<DynamicType = ()>> {
     uids: Mutex<HashMap<ObjectRef<R>, Option<String>>>,
 }

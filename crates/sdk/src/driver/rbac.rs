@@ -1,4 +1,4 @@
-//! What a component may do: what the driver needs, and what the component's own tables say.
+//! RBAC table of a component: the driver's rules and the component's own.
 
 use kube::{CustomResourceExt, Resource, ResourceExt};
 
@@ -8,7 +8,7 @@ use crate::{
     rbac::{COMPONENT_METADATA, Table, pauses},
 };
 
-/// Words of a kind for as long as the program runs: tables hold static words.
+/// Leaks a text, since tables hold `&'static str`.
 fn word(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
@@ -17,7 +17,7 @@ fn words(texts: Vec<&'static str>) -> &'static [&'static str] {
     Box::leak(texts.into_boxed_slice())
 }
 
-/// The table of one component. Call it once: the words of its kind stay for as long as the program runs.
+/// Returns the table of one component. Call it once: it leaks the names of the kind.
 pub fn component_table<C: Component>() -> Table {
     let group = words(vec![word(C::Resource::group(&()).into_owned())]);
     let plural = word(C::Resource::plural(&()).into_owned());
@@ -41,7 +41,8 @@ pub fn component_table<C: Component>() -> Table {
     }
 }
 
-/// Components of the base kind, which any other may depend on. Where it is the own kind it may be watched anyway.
+/// Returns the rule to watch HelmComponents, on which any component may depend; `None` if the component is one
+/// itself.
 fn others<R: Resource<DynamicType = ()>>() -> Option<Rule> {
     let base = Kind::helm();
     let rule = Rule::new(
@@ -53,7 +54,7 @@ fn others<R: Resource<DynamicType = ()>>() -> Option<Rule> {
     (Kind::of::<R>() != base).then_some(rule)
 }
 
-/// The driver's rules and the component's. What its own rules grant anyway would only seem to be needed.
+/// Returns the component's rules, and those of the driver that they do not cover.
 fn with_own(mut rules: Vec<Rule>, own: &[Rule]) -> Vec<Rule> {
     rules.retain(|rule| !own.iter().any(|wider| wider.covers(rule)));
     rules.extend_from_slice(own);

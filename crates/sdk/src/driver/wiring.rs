@@ -1,4 +1,4 @@
-//! Which events bring which components back, and the program around a component.
+//! Maps events to the components to requeue, and runs the program around a component.
 
 use std::{
     process::ExitCode,
@@ -18,9 +18,9 @@ use crate::{
     program::run_program, rbac::Table, status::StatusWriter,
 };
 
-/// The whole of a component's `main`.
+/// Runs the whole `main` of a component.
 ///
-/// Brings the commands `run`, `crd`, `rbac`, `reasons` and `version`; see [`crate::run_program`] for exit codes.
+/// Provides the commands `run`, `crd`, `rbac`, `reasons` and `version`; see [`crate::run_program`] for exit codes.
 pub fn run_component<C: Component>(component: C) -> ExitCode {
     run_program(ComponentProgram(component))
 }
@@ -111,8 +111,8 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         .await;
 }
 
-/// A pass at work. One whose component vanished meanwhile may have opened and remembered things after the watch said so,
-/// which nobody would come back to: they go at its end, however it ends.
+/// A running reconcile. If its component vanishes meanwhile, the reconcile may open watches and fill caches after the
+/// DELETE event; dropping this guard removes them.
 struct Leftover<C: Component> {
     driver: Arc<Driver<C>>,
     store: Store<C::Resource>,
@@ -127,7 +127,7 @@ impl<C: Component> Leftover<C> {
 
 impl<C: Component> Drop for Leftover<C> {
     fn drop(&mut self) {
-        // The store hears of an end before anybody else, so one of the two sees what the pass left.
+        // The store processes a DELETE event first, so either this guard or the event handler cleans up.
         if self.store.get(&self.key).is_none() {
             self.driver.gone(&self.key);
         }
@@ -135,13 +135,13 @@ impl<C: Component> Drop for Leftover<C> {
 }
 
 impl<C: Component> Driver<C> {
-    /// A component is gone from the hub.
+    /// Cleans up after a component that is gone from the hub.
     fn gone(&self, key: &ObjectRef<C::Resource>) {
         self.released(key);
         self.ended.forget(key);
     }
 
-    /// Nothing is remembered or watched for a component that is gone.
+    /// Drops all state and watches of a component that is gone or released.
     pub(super) fn released(&self, key: &ObjectRef<C::Resource>) {
         self.watches.leave_all(key);
         self.status.forget(key);
@@ -149,7 +149,7 @@ impl<C: Component> Driver<C> {
     }
 }
 
-/// Whether the status of the kind, as this program knows it, has a field: the hub refuses fields that it does not know.
+/// Reports whether the status in this CRD has a field: the hub refuses unknown fields.
 fn tells(crd: &CustomResourceDefinition, field: &str) -> bool {
     let schemas =
         crd.spec.versions.iter().filter_map(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
@@ -157,8 +157,8 @@ fn tells(crd: &CustomResourceDefinition, field: &str) -> bool {
     statuses.any(|status| status.properties.as_ref().is_some_and(|fields| fields.contains_key(field)))
 }
 
-/// Brings back the owner of what changed on a target; for streams that are not limited to owned objects, everyone
-/// who asked for the stream.
+/// Requeues the owner of a changed object on a target; for streams without owner selector, all subscribers of the
+/// stream.
 fn waker<R>(
     trigger: Trigger<ObjectRef<R>>,
 ) -> impl Fn(Option<&SecretKey>, &Interest, &Sighting, &[ObjectRef<R>]) + Send + Sync + 'static
@@ -204,7 +204,7 @@ fn wake_on_access<R>(
     });
 }
 
-/// Indexes a component by the name of its access Secret, and by name and key, which stand for one target.
+/// Indexes a component by the name of its access Secret, and by name and key, which identify one target.
 fn index<R: crate::ComponentResource>(
     by_secret: &BySecret<R>,
     by_target: &BySecret<R>,

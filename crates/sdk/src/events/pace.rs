@@ -1,20 +1,20 @@
-//! How fast events are published. Pure.
+//! Rate limit of events. Pure.
 
 use std::time::{Duration, Instant};
 
-/// From one event to the next in the long run.
+/// Average interval between events.
 const EACH: Duration = Duration::from_millis(100);
-/// How far ahead of that they may be: 25 at once.
+/// Burst tolerance: 25 events at once.
 const AHEAD: Duration = Duration::from_millis(2500);
 
-/// The generic cell rate algorithm: when the next event would be due if they came evenly.
+/// State of the generic cell rate algorithm: when the next event would be due at the average interval.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     due: Option<Instant>,
 }
 
 impl Pace {
-    /// How long one that comes now has to wait.
+    /// Returns the delay of an event that is published now.
     pub(super) fn turn(&mut self, now: Instant) -> Duration {
         let due = self.due.map_or(now, |due| due.max(now));
         self.due = Some(due + EACH);

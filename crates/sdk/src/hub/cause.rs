@@ -1,9 +1,9 @@
-//! Why a call to the hub failed, in words.
+//! Describes why a call to the hub failed.
 
 use std::error::Error;
 use std::io;
 
-/// Longest chain of causes that is followed.
+/// Maximum length of the chain of causes.
 const MAX_CAUSES: usize = 16;
 
 /// Describes why a call failed: the message of the API server, or the innermost cause of a failed connection, such as

@@ -1,4 +1,4 @@
-//! What names a Kyma inside a process.
+//! Key of a Kyma inside a process.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ pub struct KymaKey {
 }
 
 impl KymaKey {
-    /// The key of this Kyma.
+    /// Returns the key of this Kyma.
     pub fn of(kyma: &Kyma) -> Self {
         let meta = &kyma.metadata;
         Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }
 
-    /// The key of the Kyma `name` in `namespace`.
+    /// Returns the key of the Kyma `name` in `namespace`.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }

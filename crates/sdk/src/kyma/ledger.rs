@@ -1,4 +1,4 @@
-//! Whose turn it is on a Kyma's target, as the hub has it on record.
+//! Reads the recorded fencing generation of a Kyma's target from the hub.
 
 use futures::future::BoxFuture;
 use kube::Api;
@@ -8,7 +8,7 @@ use kyma_targets::{Ledger, Recorded, TargetError};
 use super::recorded_of;
 use crate::Runtime;
 
-/// The Kyma on the hub, whose status has the turn on record.
+/// The Kyma on the hub, whose status records the fencing generation.
 pub(crate) struct KymaLedger {
     kymas: Api<Kyma>,
     name: String,
@@ -26,7 +26,7 @@ impl Ledger for KymaLedger {
             let read = self.kymas.get_opt(&self.name).await.map_err(|_| TargetError::Unconfirmed)?;
             let Some(kyma) = read else { return Ok(None) };
             let recorded = recorded_of(&kyma);
-            // A status that was stripped says nothing; kyma-operator writes it again.
+            // A stripped status proves nothing; kyma-operator writes it again.
             if recorded.target_uid.is_some() { Ok(Some(recorded)) } else { Err(TargetError::Unconfirmed) }
         })
     }

@@ -1,16 +1,16 @@
-//! Kymas whose names are no label values.
+//! Kymas whose names are too long for label values.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kyma_api::names;
 
-/// The Kymas whose names are longer than a label value, by the value that stands for them.
+/// Names of Kymas that are longer than a label value, by their hashed label value.
 #[derive(Debug, Default)]
 pub struct LongNames(Mutex<HashMap<String, String>>);
 
 impl LongNames {
-    /// A Kyma of this name is there.
+    /// Adds a Kyma.
     pub fn add(&self, name: &str) {
         let value = names::label_value(name);
         if value != name {
@@ -18,12 +18,12 @@ impl LongNames {
         }
     }
 
-    /// The Kyma of this name is gone.
+    /// Removes a Kyma.
     pub fn remove(&self, name: &str) {
         self.lock().remove(&names::label_value(name));
     }
 
-    /// The name of the Kyma that a value of the label `kyma-name` stands for.
+    /// Returns the name of the Kyma for a value of the label `kyma-name`.
     pub fn name_of(&self, value: &str) -> String {
         self.lock().get(value).cloned().unwrap_or_else(|| value.to_owned())
     }

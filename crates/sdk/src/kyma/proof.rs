@@ -1,4 +1,4 @@
-//! Whether a cluster is a Kyma's target, and nobody else's.
+//! Verifies that a cluster is a Kyma's target and belongs to no other Kyma or hub.
 
 use kube::{
     Api, Resource, ResourceExt,
@@ -11,32 +11,32 @@ use serde_json::json;
 use super::{claim, recorded_of};
 use crate::{Failure, Runtime};
 
-/// How often a first contact is recorded while others write the same Kyma.
+/// Maximum number of tries to record a first contact when other writers change the Kyma.
 const MAX_TRIES: usize = 5;
 
-/// What a successful comparison leaves to do.
+/// Result of a successful comparison.
 #[derive(Debug)]
 pub struct Proof {
-    /// The target as the hub has it on record.
+    /// The target as recorded on the hub.
     pub identity: TargetIdentity,
-    /// The Kyma as the hub has it by now, where it was asked for that; none where the one at hand said enough.
+    /// The Kyma as read live from the hub; `None` if the cached one was sufficient.
     pub kyma: Option<Kyma>,
-    /// The stamp to put on the target before anything else; its namespace is the caller's to ensure.
+    /// The stamp to write to the target before anything else. The caller ensures its namespace.
     pub stamp: Option<Stamp>,
-    /// What the target says about itself: what the stamp is put over.
+    /// The identity found on the target, which the stamp replaces.
     pub found: Found,
 }
 
-/// Whether the cluster behind a Kyma's access is its target, and nobody else's. A first contact is recorded on the hub,
-/// before anything is written on the target.
+/// Verifies that the cluster behind a Kyma's access Secret is its target and belongs to no other Kyma or hub. Records
+/// a first contact on the hub before anything is written to the target.
 ///
 /// # Errors
-/// It is another cluster, or another's, or the hub: nothing may be written or deleted there, and the target is asked
-/// anew the next time. Target or hub do not answer; the hub does not take the record.
+/// The target is another cluster, belongs to another Kyma or hub, or is the hub: nothing may be written or deleted
+/// there, and the next call reads the target again. Target or hub does not answer; the hub refuses the record.
 pub async fn prove(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Proof, Failure> {
     for _ in 1..MAX_TRIES {
         match prove_once(runtime, kyma, target).await {
-            // Another operator had its first contact at the same time: its record is the one that counts.
+            // Another operator recorded its first contact at the same time: its record counts.
             Err(failure) if failure.reason == Reason::ApplyConflict => {}
             proven => return proven,
         }
@@ -64,11 +64,10 @@ async fn prove_once(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<P
     }
 }
 
-/// The same comparison where nothing may be written, as before a clean-up: the target has to be on record. Gives that
-/// record.
+/// Verifies a target that must be recorded already, and writes nothing, as before a clean-up. Returns the record.
 ///
 /// # Errors
-/// It is not, or it is not the Kyma's; target or hub do not answer.
+/// No target is recorded, or it is not the Kyma's; target or hub does not answer.
 pub async fn prove_known(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<TargetIdentity, Failure> {
     let Judged { kyma: live, verdict, .. } = judge(runtime, kyma, target).await?;
     match verdict {
@@ -81,8 +80,8 @@ pub async fn prove_known(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Res
     }
 }
 
-/// Records the hub as the target of `kyma` at the first contact. Gives the Kyma as it is by then; none if the record is
-/// there already. The caller has checked with [`is_local`](crate::is_local) that no other cluster is.
+/// Records the hub as the target of `kyma` at the first contact. Returns the written Kyma, or `None` if the record
+/// exists already. The caller has checked with [`is_local`](crate::is_local) that no other cluster is.
 ///
 /// # Errors
 /// Another cluster was recorded meanwhile; the hub does not answer or does not take the record.
@@ -99,14 +98,14 @@ pub async fn record_local(runtime: &Runtime, kyma: &Kyma) -> Result<Option<Kyma>
 }
 
 struct Judged {
-    /// Where the one at hand did not say enough.
+    /// The Kyma as read live, if the cached one was not sufficient.
     kyma: Option<Kyma>,
     found: Found,
     verdict: Verdict,
 }
 
-/// What an earlier look at the target says, compared with the Kyma at hand. Where that may come of the one being older
-/// than the other both are asked anew: the target first, because a turn is on record on the hub before it is there.
+/// Compares the cached identity of the target with the cached Kyma. If one may be older than the other, both are read
+/// again: the target first, since a fencing generation is recorded on the hub before it is written to the target.
 async fn judge(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Judged, Failure> {
     let compared = |kyma: &Kyma, found: &Found| compare(&claim(runtime, kyma), &recorded_of(kyma), found);
     let found = target.identify().await?;
@@ -134,8 +133,8 @@ fn identity_of(kyma: &Kyma) -> TargetIdentity {
     kyma.status.as_ref().and_then(|status| status.target.clone()).unwrap_or_default()
 }
 
-/// By a merge: the field belongs to whoever had the first contact, and every operator may. Over nothing but the Kyma
-/// that was read: another operator's first contact, and the turns after it, may have come in between.
+/// Uses a merge patch, since any operator may have the first contact and no field manager owns the record. Sends the
+/// resourceVersion, so that the record of a concurrent first contact is not overwritten.
 async fn write_record(runtime: &Runtime, kyma: &Kyma, identity: &TargetIdentity) -> Result<Kyma, Failure> {
     let (name, namespace) = (kyma.name_any(), kyma.namespace().unwrap_or_default());
     let body = json!({

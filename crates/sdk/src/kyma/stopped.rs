@@ -1,4 +1,4 @@
-//! Telling whoever hands a Kyma over that this operator has stopped working on it.
+//! Notes on a Kyma that this operator has stopped work on it, for its handover.
 
 use kube::api::{PartialObjectMeta, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -7,11 +7,11 @@ use serde_json::json;
 
 use crate::{Failure, Runtime};
 
-/// Notes on a Kyma that is being handed over that this operator does nothing for it any more. One object is reconciled
-/// once at a time, so nothing that was begun before is under way.
+/// Notes on a Kyma that is being handed over that this operator no longer works on it. An object has one reconcile at
+/// a time, so no earlier one is still running.
 ///
 /// # Errors
-/// The hub does not take it.
+/// The hub refuses the write.
 pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
     let note = annotations::stopped(runtime.operator.name);
     if kyma.annotations().contains_key(&note) {
@@ -23,7 +23,7 @@ pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
         PatchParams { field_manager: Some(runtime.operator.name.to_owned()), ..PatchParams::default() };
     let noted = api.patch_metadata(&kyma.name_any(), &params, &Patch::Json::<()>(patch(kyma, &note))).await;
     match noted {
-        // Whoever hands it over went on, or it is gone: its event tells.
+        // The handover continued or the Kyma is gone; its event requeues it.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 422) => Ok(()),
         noted => noted.map(drop).map_err(|error| Failure::hub("note on a Kyma that we stopped", &error)),
     }
@@ -43,6 +43,6 @@ fn patch(kyma: &Kyma, note: &str) -> json_patch::Patch {
         {"op": "test", "path": format!("/metadata/labels/{label}"), "value": kyma.labels().get(labels::HAND_OVER)},
         add,
     ]);
-    // What is built above is always a patch.
+    // The operations above always form a valid patch.
     serde_json::from_value(operations).unwrap_or_default()
 }
