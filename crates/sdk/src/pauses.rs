@@ -1,4 +1,4 @@
-//! Pauses on the hub: known before the first reconcile, asked by each, and obeyed by those that are under way.
+//! Pauses on the hub: read before the first reconcile, checked by each reconcile, and obeyed by running ones.
 
 mod halt;
 mod kyma_labels;
@@ -29,14 +29,14 @@ use crate::{
 
 /// Name under which the watch of Pauses appears in /readyz.
 pub(crate) const PART: &str = "pauses";
-/// The clock on the wall may be set meanwhile, so the end of a Pause is looked at again after this time.
+/// Maximum sleep until the end of a Pause, since the wall clock may be changed meanwhile.
 const LONGEST_NAP: Duration = Duration::from_mins(5);
 
-/// The Pauses of the hub namespace. Cheap to clone; one for each operator.
+/// Cache of the Pauses in the hub namespace. Cheap to clone; each operator has one.
 #[derive(Clone, Debug)]
 pub struct Pauses {
     operator: &'static str,
-    /// Name of the Pause that the operator makes for itself.
+    /// Name of the Pause that the operator's brake creates.
     brake: String,
     /// A new value whenever what stands still may be other than before.
     snapshot: watch::Sender<PauseSnapshot>,
@@ -54,20 +54,20 @@ impl Pauses {
         }
     }
 
-    /// Returns once all Pauses are known. Before that nothing may be written.
+    /// Waits until all Pauses are listed. Before that nothing may be written.
     pub async fn listed(&self) {
         // The sender lives as long as this.
         _ = self.listed.subscribe().wait_for(|listed| *listed).await;
     }
 
-    /// All Pauses that the hub has, by name.
+    /// Returns all Pauses by name.
     pub fn all(&self) -> BTreeMap<String, Arc<Pause>> {
         let snapshot = self.snapshot.borrow();
         let shown = snapshot.pauses.iter().filter(|(name, _)| !snapshot.missing.contains(*name));
         shown.map(|(name, pause)| (name.clone(), Arc::clone(pause))).collect()
     }
 
-    /// Tells when a Pause came, changed, went or ended.
+    /// Returns a receiver that reports when a Pause is created, changed, deleted or expires.
     pub fn changes(&self) -> PauseChanges {
         let snapshot = self.snapshot.subscribe();
         let now = (snapshot.borrow().clone(), Timestamp::now());
@@ -75,25 +75,25 @@ impl Pauses {
         PauseChanges { operator: self.operator, snapshot, before: now.clone(), now, labels: (labels, labels) }
     }
 
-    /// How often a person deleted a Pause that the brake of an operator had made, which confirms the deletions of all
-    /// operators. A count, since a Pause that comes and goes at once is seen by nobody.
+    /// Returns how often a user deleted a Pause of an operator's brake, which confirms the deletions of all
+    /// operators. A count, since a receiver may miss a short-lived Pause.
     pub(crate) fn released(&self) -> u64 {
         self.snapshot.borrow().released
     }
 
-    /// How often a list lacked that Pause, and nobody was seen to take it away: the hub may have been restored from a
-    /// backup.
+    /// Returns how often a list lacked the brake's Pause without a DELETE event: the hub may have been restored from
+    /// a backup.
     pub(crate) fn lost(&self) -> u64 {
         self.snapshot.borrow().lost
     }
 
-    /// What stands still for an object now: for a Kyma by its own labels, for another by those of the Kyma that its
-    /// label `kyma-name` names; for an object of no Kyma only Pauses without selector count.
+    /// Returns the Pauses in force for an object. Selectors match the labels of a Kyma itself, or of the Kyma that
+    /// the label `kyma-name` of the object names; for an object of no Kyma only Pauses without selector count.
     pub fn of<K: Resource<DynamicType = ()>>(&self, object: &K) -> Halt {
         self.snapshot.borrow().halt(self.operator, Whose::of(object), Timestamp::now())
     }
 
-    /// Returns once more stands still for an object than `before`.
+    /// Waits until the Pauses of an object forbid more than `before`.
     pub(crate) async fn tightened<K: Resource<DynamicType = ()>>(&self, object: &K, before: &Halt) {
         let mut changes = self.changes();
         while !self.of(object).is_tighter_than(before) {
@@ -101,9 +101,9 @@ impl Pauses {
         }
     }
 
-    /// Keeps in step with the hub, for ever. An object that cannot be read any more stays as it was.
+    /// Watches the Pauses without end. An object that becomes unreadable keeps its last readable state.
     pub(crate) async fn run(self, runtime: Runtime) {
-        // Older ones are told by whoever starts the operator.
+        // The start of the operator reports CRDs that are too old.
         if let Err(error) = await_crds(&runtime.hub, &[kyma_api::crds::pause()]).await {
             tracing::error!(%error, "Pauses cannot be read, so nothing is written");
             return;
@@ -136,13 +136,13 @@ impl Pauses {
         }
     }
 
-    /// Keeps the record once the first list has completed what it holds.
+    /// Writes the record after the first list was merged into it.
     async fn record(&self, record: &PauseRecord, recorded: StoredRecord) {
         self.listed().await;
         record.follow(self.snapshot.subscribe(), recorded).await;
     }
 
-    /// Puts the Pauses of the record in force again. Until a list shows them they count as missing.
+    /// Puts the recorded Pauses in force. They count as missing until a list shows them.
     fn restore(&self, pauses: Vec<Pause>) {
         self.snapshot.send_modify(|snapshot| {
             for pause in pauses {
@@ -189,8 +189,8 @@ impl Pauses {
         });
     }
 
-    /// Takes a complete list. A Pause that it lacks stays in force: only its DELETE event or its end lifts it. That of the
-    /// brake goes, since the brake makes it again before it lets anything be deleted.
+    /// Processes a complete list. A Pause that the list lacks stays in force: only its DELETE event or its expiry
+    /// lifts it. The brake's own Pause is dropped, since the brake creates it again before it allows a deletion.
     fn keep(&self, names: &BTreeSet<String>) {
         self.snapshot.send_if_modified(|snapshot| {
             let before = (snapshot.pauses.len(), snapshot.missing.clone());
@@ -211,8 +211,7 @@ impl Pauses {
     }
 }
 
-/// Reads what stands still for an object from the hub, for a command that a person runs. Selectors of Pauses count as
-/// matching.
+/// Reads the Pauses of an object from the hub, for a command of a user. Selectors of Pauses count as matching.
 ///
 /// # Errors
 /// The hub does not answer or forbids to list Pauses. A hub without the kind has none.
@@ -233,14 +232,14 @@ pub async fn read_halt<K: Resource<DynamicType = ()>>(
     Ok(snapshot.halt(command, Whose::of(object), Timestamp::now()))
 }
 
-/// Sleeps until a moment on the wall clock, or for ever.
+/// Sleeps until a time on the wall clock, or without end for `None`.
 async fn nap(until: Option<Timestamp>) {
     let Some(until) = until else { return std::future::pending().await };
     let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
     tokio::time::sleep((left + Duration::from_millis(10)).min(LONGEST_NAP)).await;
 }
 
-/// Tells of changes among the Pauses.
+/// Receiver of changes of Pauses.
 #[derive(Debug)]
 pub struct PauseChanges {
     operator: &'static str,
@@ -252,7 +251,7 @@ pub struct PauseChanges {
 }
 
 impl PauseChanges {
-    /// Returns at the next change.
+    /// Waits for the next change.
     pub async fn next(&mut self) {
         if self.snapshot.changed().await.is_err() {
             // Nobody is left who could pause anything.
@@ -263,8 +262,7 @@ impl PauseChanges {
         self.before = std::mem::replace(&mut self.now, now);
     }
 
-    /// Whether the last change may make another thing stand still for an object than before, or lets go on what the brake
-    /// had stopped.
+    /// Reports whether the last change may alter the Pauses of an object, or lifts a stop by the brake.
     pub fn concern<K: Resource<DynamicType = ()>>(&self, object: &K) -> bool {
         let halt = |(snapshot, at): &(PauseSnapshot, Timestamp)| {
             snapshot.halt(self.operator, Whose::of(object), *at)

@@ -1,4 +1,4 @@
-//! What every operator's binary does: `run`, `crd`, `rbac`, `reasons`, `metrics`, `version`. `main` is one call.
+//! Commands of every operator's binary: `run`, `crd`, `rbac`, `reasons`, `metrics`, `version`. `main` is one call.
 
 mod line;
 mod serve;
@@ -12,7 +12,7 @@ use crate::{Metrics, MetricsError, Operator, Runtime, rbac};
 
 pub use serve::{StartError, serve};
 
-/// What may end an operator: any error, told to the person who started it.
+/// Any error that ends an operator; shown to the user who started it.
 pub type RunError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An operator's program. For a component use [`crate::run_component`], which implements it.
@@ -26,7 +26,7 @@ pub trait Program: Send + Sized + 'static {
     /// One line for `--help`.
     const ABOUT: &'static str;
 
-    /// Whether it works on components of any kind, so that it needs what their roles aggregate. Default: no.
+    /// Whether it works on components of any kind and so needs the rules that their charts aggregate. Default: no.
     const COLLECTS_COMPONENTS: bool = false;
 
     /// The CRDs that it owns, printed by `crd`.
@@ -38,7 +38,7 @@ pub trait Program: Send + Sized + 'static {
         Self::crds()
     }
 
-    /// Everything that it may do, printed by `rbac` as roles.
+    /// Returns its RBAC table, printed by `rbac` as roles.
     fn rbac() -> rbac::Table;
 
     /// The reasons that it gives, printed by `reasons`. Default: all.
@@ -46,7 +46,7 @@ pub trait Program: Send + Sized + 'static {
         Reason::all().to_vec()
     }
 
-    /// Registers what it counts beside what every operator does, as `run` does; for `metrics`. Default: nothing.
+    /// Registers metrics of its own, which `metrics` lists. Default: none.
     ///
     /// # Errors
     /// A metric of the same name is registered.
@@ -62,8 +62,8 @@ pub trait Program: Send + Sized + 'static {
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct NoFlags {}
 
-/// The whole of `main`: reads the command line and does what it says. Exit code 0: done, or stopped by SIGTERM or
-/// Ctrl-C; 1: could not start or broke off; 2: wrong flags.
+/// Runs the whole `main`: parses the command line and executes the command. Exit code 0: done, or stopped by SIGTERM
+/// or Ctrl-C; 1: could not start or broke off; 2: wrong flags.
 pub fn run_program<P: Program>(program: P) -> ExitCode {
     line::dispatch(program)
 }

@@ -1,4 +1,4 @@
-//! RBAC as a table in code: next to each rule stands why it is needed. Roles are rendered from it.
+//! RBAC as a table in code, with a reason for each rule. Roles are rendered from it.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ pub struct Rule {
     pub paths: &'static [&'static str],
     /// Which step needs it. Rendered as comment.
     pub why: &'static str,
-    /// What limits the writes that the rule allows on the hub.
+    /// Limit of the writes that the rule allows on the hub.
     pub guard: Guard,
 }
 
@@ -67,7 +67,7 @@ impl Rule {
         self.verbs.iter().any(|verb| !matches!(*verb, "get" | "list" | "watch"))
     }
 
-    /// Whether the rule allows all that `other`, which is about resources, allows.
+    /// Reports whether the rule allows everything that `other`, a rule for resources, allows.
     pub fn covers(&self, other: &Self) -> bool {
         let all = |held: &[&str], wanted: &[&str]| {
             held.contains(&"*") || wanted.iter().all(|word| held.contains(word))
@@ -82,8 +82,8 @@ impl Rule {
     }
 }
 
-/// What every operator needs in the hub namespace to obey Pauses, and for the brake. `record` names the `ConfigMap`s with
-/// what the brake counted and with the Pauses in force: `brake-<operator>` and `pauses-<operator>`.
+/// Returns the rules that every operator needs in the hub namespace for Pauses and the brake. `record` names the
+/// `ConfigMap`s of both records: `brake-<operator>` and `pauses-<operator>`.
 pub fn pauses(record: &'static [&'static str]) -> Vec<Rule> {
     vec![
         Rule::new(
@@ -107,7 +107,7 @@ pub fn pauses(record: &'static [&'static str]) -> Vec<Rule> {
     ]
 }
 
-/// Everything that one operator may do, by where it may do it.
+/// All rules of one operator, by cluster and scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// Name of the operator; roles and their bindings are named after it.
@@ -118,7 +118,7 @@ pub struct Table {
     pub hub_namespace: Vec<Rule>,
     /// On targets; the access Secret's user holds the union of all operators'.
     pub target: Vec<Rule>,
-    /// What kyma-operator needs for the component's kind: aggregated into its role.
+    /// Rules for the component's kind that are aggregated into kyma-operator's role.
     pub aggregated: Vec<Rule>,
     /// What helm-component needs for the component's kind, in the hub namespace: HelmComponents may depend on it.
     pub dependents: Vec<Rule>,
@@ -194,7 +194,7 @@ impl Table {
         out
     }
 
-    /// Rules that allow writes on the hub and say neither which policy limits them nor why none has to.
+    /// Returns the rules that allow writes on the hub and have no guard.
     pub fn unguarded(&self) -> Vec<&Rule> {
         let rules = self.hub_cluster.iter().chain(&self.hub_namespace);
         rules.filter(|rule| rule.writes() && rule.guard == Guard::Undecided).collect()

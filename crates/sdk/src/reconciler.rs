@@ -1,4 +1,5 @@
-//! From watches and pushed triggers to reconciles: bounded, each within a deadline, backing off by error class.
+//! Runs reconciles for watch events and pushed triggers: with bounded concurrency, a deadline each, and back-off by
+//! error class.
 
 mod changes;
 mod halted;
@@ -38,34 +39,35 @@ use crate::{
     pass::Pass,
 };
 
-/// One of so many slots is for objects whose target did not answer the last time.
+/// Divisor: one of this many slots is for objects whose target did not answer last time.
 const UNHEALTHY_SHARE: u16 = 8;
-/// Longest time until such an object asks for its turn again, shortened at random by up to half.
+/// Longest time until such an object is requeued if no slot is free, shortened at random by up to half.
 const TURN: Duration = Duration::from_secs(2);
 /// Share by which the resync is shortened at random.
 const RESYNC_SHARE: f64 = 0.1;
 
-/// Time until a verification that failed is tried again: it reads everything anew, so not with each try of what failed.
+/// Delay before a failed verification is repeated. Longer than the delay of ordinary retries, since a verification
+/// reads everything again.
 const VERIFY_AGAIN: Duration = Duration::from_mins(10);
 
-/// How long passes under way may take to their end once the process is to stop.
+/// Time for running reconciles to finish after the shutdown began.
 const LAST_PASSES: Duration = Duration::from_secs(5);
 
-/// How far a pass got.
+/// Result of a reconcile, for the schedule of verifications.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// Everything was looked at.
+    /// All objects were checked.
     Through,
-    /// It broke off.
+    /// It failed.
     Failed,
-    /// Nothing was looked at: it stands still, or a first answer is awaited.
+    /// Nothing was checked: a Pause is in force, or a first answer is awaited.
     Untried,
 }
 
 /// One controller over a custom resource on the hub.
 ///
-/// Its own watch triggers on changes of generation, labels, annotations and finalizers, so status writes do not
-/// come back, and on what is there again after a list without it; everything else that matters is pushed through
+/// Its own watch triggers on changes of generation, labels, annotations and finalizers, so status writes do not cause
+/// reconciles, and on objects that reappear after a list without them; all other triggers are pushed through
 /// [`Reconciler::trigger`].
 pub struct Reconciler<K>
 where
@@ -82,7 +84,7 @@ where
     access: Option<AccessOf<K>>,
 }
 
-/// The access Secret through which an object reaches its target.
+/// Returns the access Secret of an object's target.
 type AccessOf<K> = Box<dyn Fn(&K) -> Option<SecretKeyRef> + Send + Sync>;
 
 impl<K> Reconciler<K>
@@ -113,12 +115,12 @@ where
         Self { scope: (None, None), ..self }
     }
 
-    /// The objects as last seen.
+    /// Returns the cached objects of the watch.
     pub fn store(&self) -> Store<K> {
         self.store.clone()
     }
 
-    /// Asks for reconciles from outside of the own watch.
+    /// Returns a trigger for reconciles besides the reconciler's own watch.
     pub fn trigger(&self) -> Trigger<ObjectRef<K>> {
         self.trigger.clone()
     }
@@ -129,13 +131,13 @@ where
         self
     }
 
-    /// Says through which Secret an object reaches its target, for people who ask how things stand with it.
+    /// Sets the function that returns the access Secret of an object, for its diagnosis.
     pub fn reaching(self, access: impl Fn(&K) -> Option<SecretKeyRef> + Send + Sync + 'static) -> Self {
         Self { access: Some(Box::new(access)), ..self }
     }
 
-    /// Reconciles until the process shuts down; reconciles under way are finished first, within five seconds: what is cut
-    /// off then is as after a crash.
+    /// Reconciles until the process shuts down. Running reconciles get five seconds to finish; a cancelled one leaves
+    /// the same state as a crash.
     ///
     /// `reconcile` gets objects as last seen and whether the pass is a periodic verification, and says when to come back without an event. It is cut off at the
     /// deadline of the settings. One object is never reconciled twice at the same time, and objects whose target did
@@ -148,7 +150,7 @@ where
         let Self { runtime, api, store, writer, trigger, scope, hooks, access } = self;
         let kind = K::kind(&()).into_owned();
         runtime.process.health.ready(runtime.operator.name);
-        // So that it is there before the first one is found.
+        // Creates the series before the first repair is counted.
         runtime.process.metrics.repaired(runtime.operator.name, 0);
         let shutdown = runtime.process.shutdown.clone();
         let records: Arc<Records<ObjectRef<K>>> = Arc::default();
@@ -190,7 +192,8 @@ where
     }
 }
 
-/// The end of what is under way. A slow target must not hold up the next process, nor until the kubelet kills this one.
+/// Waits for the shutdown and then for the time that running reconciles get. A slow target must not delay the next
+/// process until the kubelet kills this one.
 async fn cut_off(shutdown: &CancellationToken) {
     shutdown.cancelled().await;
     tokio::time::sleep(LAST_PASSES).await;
@@ -209,7 +212,7 @@ impl<K, F> Work<K, F>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    /// The next pass begins after `wait`, or when the object is due to be verified, which is spread at random.
+    /// Schedules the next reconcile after `wait`, or when the object is due for verification, with jitter.
     fn again(&self, key: ObjectRef<K>, wait: Option<Duration>, end: End) -> Action {
         let now = Instant::now();
         let resync = shortened(self.runtime.settings.resync, RESYNC_SHARE);
@@ -226,14 +229,14 @@ where
         self.put_off(key, wait.map_or(due, |wait| wait.min(due)))
     }
 
-    /// The next pass begins after `delay`; when one is due that verifies stays as it is.
+    /// Schedules the next reconcile after `delay`. The time of the next verification stays.
     fn put_off(&self, key: ObjectRef<K>, delay: Duration) -> Action {
         self.records.again_after(key, Instant::now(), delay);
         Action::requeue(delay)
     }
 }
 
-/// Lets people ask how things stand with an object.
+/// Registers the diagnosis of the reconciler's objects.
 fn diagnose<K>(
     runtime: &Runtime,
     store: &Store<K>,
@@ -275,7 +278,8 @@ where
 {
     let Runtime { operator, settings, process, pauses, .. } = &work.runtime;
     let key = ObjectRef::from_obj(&*object);
-    // Targets that do not answer must not take the slots of those that do: no worker waits for its turn here.
+    // Objects of unreachable targets must not take all slots. Without a free slot the object is requeued, so no
+    // worker waits.
     let _slot = match work.records.was_unreachable(&key).then(|| work.unhealthy.try_acquire()) {
         Some(Err(_)) => return Ok(work.put_off(key, shortened(TURN, 0.5))),
         Some(Ok(slot)) => Some(slot),
@@ -292,7 +296,8 @@ where
     let reconcile = contained(|| (work.reconcile)(Arc::clone(&object), pass));
     let result = tokio::select! {
         result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,
-        // As if killed between two writes; the next pass finds what there is.
+        // A new Pause cancels the reconcile like a crash between two writes; the next one continues from the live
+        // state.
         () = pauses.tightened(&*object, &halt) => return Ok(work.put_off(key, Duration::ZERO)),
     };
     let result = result.unwrap_or_else(|_| {
@@ -328,7 +333,7 @@ where
     })
 }
 
-// Takes what kube's controller gives.
+// Signature of kube's controller.
 #[allow(clippy::needless_pass_by_value)]
 fn after_failure<K, F>(object: Arc<K>, failure: &Failure, work: Arc<Work<K, F>>) -> Action
 where
@@ -346,9 +351,9 @@ fn log_result<K: Resource<DynamicType = ()>>(
     result: Result<(ObjectRef<K>, Action), ControllerError<Failure, watcher::Error>>,
 ) {
     match result {
-        // Told where they happened.
+        // Logged where they occurred.
         Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::QueueError(_)) => {}
-        // Pushed for an object that is gone meanwhile.
+        // A trigger for an object that is gone.
         Err(ControllerError::ObjectNotFound(key)) => {
             tracing::debug!(%key, "reconcile of an object that is gone");
         }

@@ -1,4 +1,4 @@
-//! Looking at targets as an operator does, and finding out what a component's step would do, with nothing written.
+//! Reads targets with an operator's access, and runs a component's step as a dry run.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Runtime {
-    /// Connects to the hub for reading alone: what would change something there is not sent, and nothing is watched.
-    /// `replica` says in the User-Agent who it is that calls in the operator's way.
+    /// Connects to the hub for reads only: writes are not sent, and nothing is watched. `replica` is the caller's
+    /// part of the User-Agent.
     ///
     /// # Errors
     /// The hub does not answer or forbids to read who it is.
@@ -33,8 +33,8 @@ impl Runtime {
         .await
     }
 
-    /// The target of a component, as it is reached for its reconciles. A first contact is not recorded, so this is for
-    /// who only reads there.
+    /// Returns the target of a component with the same access as its reconciles. Does not record a first contact, so
+    /// the caller must only read.
     ///
     /// # Errors
     /// It has no access, or leads to another cluster than before; the target does not answer.
@@ -45,11 +45,11 @@ impl Runtime {
         Ok(target)
     }
 
-    /// What a step of this component is given, for a rehearsal: everything on the target is read as it is, what would be
-    /// written there is sent as a dry run, and deletions are not sent.
+    /// Returns the context of a component's step for a rehearsal: reads are real, writes to the target are dry runs,
+    /// and deletions are not sent.
     ///
     /// # Errors
-    /// As [`Runtime::look_at`], and where it may not act as the account that it names.
+    /// As for [`Runtime::look_at`], and if the impersonation of its `ServiceAccount` is forbidden.
     pub async fn rehearse<C: Component>(
         &self,
         component: &C,

@@ -1,4 +1,4 @@
-//! What a running operator holds: settings, clients, and what its reconcilers share.
+//! State of a running operator: settings, clients, and the caches that its reconcilers share.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -19,24 +19,24 @@ use crate::{
     pauses,
 };
 
-/// Targets whose connections are kept; the least recently used go first.
+/// Maximum number of targets with cached connections; the least recently used are dropped first.
 const TARGETS: usize = 10_000;
 
-/// What all operators of one process share.
+/// State that all operators of one process share.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// What is counted.
+    /// Metrics.
     pub metrics: Metrics,
-    /// What /readyz asks.
+    /// Readiness, as /readyz reports it.
     pub health: Health,
-    /// What people are told of single objects.
+    /// Diagnoses of single objects.
     pub diagnoses: Diagnoses,
-    /// Ends everything.
+    /// Cancelled when the process shuts down.
     pub shutdown: CancellationToken,
 }
 
 impl Process {
-    /// A process in which nothing runs yet.
+    /// Returns a process in which no operator runs yet.
     ///
     /// # Errors
     /// The metrics cannot be set up.
@@ -49,10 +49,10 @@ impl Process {
         })
     }
 
-    /// Ends everything at SIGTERM or SIGINT, the first of them.
+    /// Starts the shutdown at the first SIGTERM or SIGINT.
     ///
     /// # Errors
-    /// The system gives no signals.
+    /// The signal handlers cannot be installed.
     pub fn stop_on_signal(&self) -> std::io::Result<()> {
         let shutdown = self.shutdown.clone();
         let mut terminate = signal(SignalKind::terminate())?;
@@ -68,8 +68,8 @@ impl Process {
         Ok(())
     }
 
-    /// Runs a part that all objects depend on until the process shuts down. If it panics the process stops, to be started
-    /// anew: without the part, changes would go unnoticed.
+    /// Runs a part that all objects depend on until the process shuts down. If the part panics, the process stops and
+    /// is restarted: without it, changes would go unnoticed.
     pub fn spawn_part(
         &self,
         part: &'static str,
@@ -115,9 +115,9 @@ pub struct Operator {
 /// One operator, connected. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
-    /// Who this is.
+    /// Name and version of the operator.
     pub operator: Operator,
-    /// What it runs with.
+    /// Its settings.
     pub settings: Arc<Settings>,
     /// Client for the hub, without retries.
     pub hub: Client,
@@ -125,15 +125,15 @@ pub struct Runtime {
     pub hub_uid: Arc<str>,
     /// Clients for targets.
     pub targets: Targets,
-    /// From access Secrets to targets, and wake-ups.
+    /// Access to targets through access Secrets, and their changes.
     pub access: Access,
     /// Kubernetes events.
     pub events: Events,
-    /// What people have paused.
+    /// Pauses on the hub.
     pub pauses: Pauses,
-    /// Asked before anything is removed from a target.
+    /// Limit of deletions, checked before every removal from a target.
     pub brake: Brake,
-    /// What the process shares.
+    /// State shared by the process.
     pub process: Process,
 }
 
@@ -142,7 +142,7 @@ impl Runtime {
     /// process' shutdown. Must run inside of a tokio runtime.
     ///
     /// # Errors
-    /// The hub does not answer or forbids to read who it is.
+    /// The hub does not answer or forbids to read its uid.
     pub async fn connect(
         operator: Operator,
         settings: Settings,
@@ -173,7 +173,7 @@ impl Runtime {
         let hub = narrowed(client.clone());
         let uid = hub_uid(&hub).await?;
         let targets = Targets::new(policy, Limits::default(), &agent, replica, TARGETS);
-        // It only reads Secrets, and what is done to the hub as a target is judged there.
+        // `Access` only reads Secrets; writes to the hub as a target are checked elsewhere.
         let access = Access::new(client, &settings.hub_namespace, targets.clone());
         let pauses = Pauses::new(operator.name);
         Ok(Self {

@@ -1,4 +1,4 @@
-//! What an operator runs with: [`Args`] after every value was parsed and judged.
+//! Settings of an operator: [`Args`] with every value parsed and validated.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ use kyma_targets::{AccessPolicy, ExchangeSettings, ExchangeSettingsError, TokenE
 use crate::args::{AccessArgs, TokenExchangeArgs};
 use crate::{Args, BrakeLimit, LogFormat, Mode};
 
-/// Resolved settings. Nothing in here can be wrong any more; reconcilers read only this.
+/// Validated settings. Reconcilers read only these.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Namespace on the hub in which custom resources and access Secrets live.
@@ -41,7 +41,7 @@ pub struct Settings {
     pub local_kyma: Option<String>,
     /// Name of the one Kyma that the process works on, with its components; `None`: all. Set by programs, not by a flag.
     pub only_kyma: Option<String>,
-    /// How many targets may lose something before a person has to confirm it.
+    /// Number of targets with deletions after which a user has to confirm more.
     pub brake: BrakeLimit,
     /// What access Secrets may ask for. The hub's own addresses are added when the hub is connected.
     pub access: AccessPolicy,
@@ -70,7 +70,7 @@ pub enum SettingsError {
         /// What was given.
         value: String,
     },
-    /// Token exchange that cannot work, or would give tokens to anybody.
+    /// Token exchange that cannot work, or would send tokens to any server.
     #[error("--token-exchange-url needs --token-exchange-audience and --token-exchange-servers as well: {0}")]
     TokenExchange(#[from] ExchangeSettingsError),
     /// A file that cannot be read.

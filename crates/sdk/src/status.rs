@@ -20,7 +20,7 @@ use crate::{ComponentResource, Contract, Failure, Metrics, Step, apply_status};
 use held::{Held, Of};
 use memory::Memory;
 
-/// What a reconcile has to report.
+/// Result of a reconcile to write to the status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// State of the module; `None` keeps it.
@@ -33,8 +33,8 @@ pub struct Report {
     pub fields: FreeForm,
 }
 
-/// The status after `report`, given the one before. Conditions keep their transition time while their status
-/// stays. Pure: the same report twice gives the same status.
+/// Returns the status after `report`, given the previous one. Conditions keep their transition time while their
+/// status stays. Pure: the same report twice gives the same status.
 pub fn next_status(before: &FreeForm, report: &Report, generation: Option<i64>, now: &Time) -> FreeForm {
     let mut status = with_fields(before, &report.fields);
     let held = status.remove("conditions").unwrap_or_default();
@@ -84,14 +84,14 @@ struct Inner<R: ComponentResource> {
     held: Mutex<Held<R>>,
 }
 
-/// What became of a report.
+/// Result of writing a report.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// The hub has it, and had so before.
+    /// The hub had the same status already.
     Unchanged,
-    /// The hub has it now, as this status.
+    /// The status was written.
     Now(FreeForm),
-    /// It is written after this time, if nothing else is to be said until then.
+    /// It is written after this time, unless another report replaces it.
     Later(Duration),
 }
 
@@ -122,7 +122,7 @@ impl<R: ComponentResource> StatusWriter<R> {
         self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The status that the hub holds, as far as known: from `resource`, or newer from our own last write.
+    /// Returns the latest known status: that of `resource`, or a newer one of the writer's own last write.
     pub(crate) fn current(&self, resource: &R) -> Result<FreeForm, Failure> {
         if let Some(own) = self.memory().newer_than(resource) {
             return Ok(own);
@@ -132,8 +132,8 @@ impl<R: ComponentResource> StatusWriter<R> {
         Ok(status)
     }
 
-    /// Writes `report` if it makes a difference. One that only says that work is under way waits for the next, for a
-    /// second at most, unless it is the last of its pass that brings the object back (`is_final`).
+    /// Writes `report` if the status differs. A report of work in progress is delayed by at most one second, in case
+    /// the next one replaces it, unless it is the last one of the reconcile (`is_final`).
     pub(crate) async fn write(
         &self,
         resource: &R,
@@ -157,7 +157,7 @@ impl<R: ComponentResource> StatusWriter<R> {
         Ok(if is_new { Written::Now(next) } else { Written::Unchanged })
     }
 
-    /// Writes fields alone, and only if they make a difference. What waits to be reported of them is older.
+    /// Writes single fields if they differ. They replace the same fields of a delayed report.
     pub(crate) async fn write_fields(&self, resource: &R, fields: FreeForm) -> Result<(), Failure> {
         let before = self.current(resource)?;
         let next = with_fields(&before, &fields);
@@ -165,24 +165,24 @@ impl<R: ComponentResource> StatusWriter<R> {
         if next == before { Ok(()) } else { self.apply(resource, &next).await }
     }
 
-    /// A pass over `resource` begins; it ends with what this returns.
+    /// Marks the start of a reconcile of `resource`. Dropping the guard marks its end.
     pub(crate) fn pass(&self, resource: &R) -> PassOver<R> {
         let key = ObjectRef::from_obj(resource);
         self.memory().begin(key.clone());
         PassOver { writer: self.clone(), key }
     }
 
-    /// The pass at work wrote something else than the status, and has this of it now.
+    /// Records the metadata after the running reconcile wrote something other than the status.
     pub(crate) fn touched(&self, resource: &R, meta: &ObjectMeta) {
         self.memory().touched(&ObjectRef::from_obj(resource), meta);
     }
 
-    /// The watch brought `resource`. True if somebody has to look at its status again.
+    /// Processes a watch event of `resource`. Returns true if its status has to be reconciled again.
     pub(crate) fn saw(&self, resource: &R) -> bool {
         self.memory().saw(resource)
     }
 
-    /// A list begins.
+    /// Marks the start of a list.
     pub(crate) fn listing(&self) {
         self.memory().listing();
     }

@@ -1,4 +1,4 @@
-//! Watches on targets: started when somebody needs one, shared, and dropped when nobody does.
+//! Watches on targets: opened on demand, shared by subscribers, and closed with the last one.
 
 mod bounds;
 mod delivered;
@@ -81,10 +81,10 @@ impl Interest {
     }
 }
 
-/// What a watch saw.
+/// Event of a watch.
 #[derive(Clone, Debug)]
 pub enum Sighting {
-    /// The complete list, at the start and after every gap. What is not in it is gone.
+    /// The complete list, at the start and after every gap. Objects that it lacks are gone.
     Listed {
         /// All there are.
         objects: Vec<DynamicObject>,
@@ -108,11 +108,11 @@ impl Sighting {
     }
 }
 
-/// Who hears about sightings. Called inside of the stream, so it must return at once, unless it is expensive. A panic in
-/// it is logged, and the stream goes on.
+/// Receiver of watch events. Called inside of the stream, so it must not block unless it is expensive. A panic in it
+/// is logged and the stream continues.
 ///
-/// `target` is the access Secret of the target, `None` for the hub itself; `dependents` are those who asked for
-/// this stream.
+/// `target` is the access Secret of the target, `None` for the hub itself; `dependents` are the subscribers of this
+/// stream.
 pub trait Listener<D>: Send + Sync + 'static {
     /// Whether [`saw`](Self::saw) takes processor time for what a stream shows: it is called on a thread apart then, and
     /// the stream waits for it. Default: no.
@@ -120,11 +120,11 @@ pub trait Listener<D>: Send + Sync + 'static {
         false
     }
 
-    /// A watch saw something.
+    /// Processes an event of a watch.
     fn saw(&self, target: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, dependents: &[D]);
 
-    /// What a watch that told so far would tell from now on, the target doesn't let it see, or it is more than is taken:
-    /// only somebody's change there ends that. The next sighting is a list. Default: nothing.
+    /// Called when the target starts to refuse a watch that worked before, or its answer exceeds the bounds: only a
+    /// change on the target ends that. The next event is a list. Default: does nothing.
     fn refused(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependents: &[D]) {}
 }
 
@@ -139,7 +139,7 @@ where
 
 /// How long a stream may be silent before it counts as dead; apiservers send bookmarks about once a minute.
 const SILENCE: Duration = Duration::from_mins(3);
-/// How long what a stream told is relied on; then it is listed anew. Shortened at random by up to a tenth.
+/// Time after which a stream is verified by a new list. Shortened at random by up to a tenth.
 const VERIFY: Duration = Duration::from_hours(24);
 
 /// Bounds of how long a stream is relied on.

@@ -1,4 +1,4 @@
-//! What the Pauses of the hub mean for one object. Pure.
+//! Effect of the hub's Pauses on one object. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use kyma_api::{Kyma, Pause, PauseScope, labels, names};
 use super::kyma_labels::KymaLabels;
 use crate::brake::braked_operator;
 
-/// What stands still for one object, each with the words that say why. Default: nothing.
+/// Operations that Pauses forbid for one object, each with a message. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Halt {
     writes: Option<String>,
@@ -23,22 +23,23 @@ pub struct Halt {
 }
 
 impl Halt {
-    /// Why nothing at all may be written but the object's own status.
+    /// Returns why nothing may be written except the object's own status; `None` if writes are allowed.
     pub fn writes(&self) -> Option<&str> {
         self.writes.as_deref()
     }
 
-    /// Why nothing may be removed from the target, nor ordered to be removed.
+    /// Returns why nothing may be removed from the target or requested to be removed; `None` if deletions are
+    /// allowed.
     pub fn deletes(&self) -> Option<&str> {
         self.writes().or(self.deletes.as_deref())
     }
 
-    /// Why no other version may be installed than the one that is there.
+    /// Returns why the installed version must not change; `None` if upgrades are allowed.
     pub fn upgrades(&self) -> Option<&str> {
         self.writes().or(self.upgrades.as_deref())
     }
 
-    /// Whether something stands still that did not before.
+    /// Reports whether this forbids an operation that `before` allowed.
     pub(crate) fn is_tighter_than(&self, before: &Self) -> bool {
         let tighter = |now: Option<&str>, before: Option<&str>| now.is_some() && before.is_none();
         tighter(self.writes(), before.writes())
@@ -64,14 +65,14 @@ impl Halt {
     }
 }
 
-/// Whose an object is, as the selector of a Pause sees it.
+/// Relation of an object to a Kyma, which the selector of a Pause matches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whose<'a> {
     /// A Kyma itself, with these labels.
     Kyma(&'a BTreeMap<String, String>),
     /// An object of the Kyma with this value of the label `kyma-name`.
     OfKyma(&'a str),
-    /// Of no Kyma.
+    /// An object of no Kyma.
     Nobodys,
 }
 
@@ -88,15 +89,15 @@ impl<'a> Whose<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PauseSnapshot {
     pub(crate) pauses: BTreeMap<String, Arc<Pause>>,
-    /// Names of those that the last list lacked. They are in force all the same.
+    /// Names of Pauses that the last list lacked. They stay in force.
     pub(crate) missing: BTreeSet<String>,
-    /// None while they are not known, or nothing asks.
+    /// `None` until they are listed, or while no Pause has a selector.
     pub(crate) kymas: Option<KymaLabels>,
-    /// How often a person deleted a Pause that the brake of an operator had made.
+    /// How often a user deleted a Pause of an operator's brake.
     pub(crate) released: u64,
-    /// Uids of other Pauses of brakes that existed then: the same word holds for them.
+    /// Uids of the other brakes' Pauses at the last confirmation, which covers them too.
     pub(crate) confirmed: BTreeSet<String>,
-    /// How often a list lacked that Pause without anybody being seen to take it away.
+    /// How often a list lacked the brake's Pause without a DELETE event.
     pub(crate) lost: u64,
 }
 
@@ -114,12 +115,12 @@ impl PauseSnapshot {
         halt
     }
 
-    /// When the next Pause ends by itself.
+    /// Returns the time at which the next Pause expires.
     pub(crate) fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
         self.pauses.values().filter_map(|pause| end(pause)).filter(|end| *end > now).min()
     }
 
-    /// Scopes of those in force, one for each.
+    /// Returns the scope of each Pause in force.
     pub(crate) fn in_force(&self, now: Timestamp) -> Vec<PauseScope> {
         self.holding(now).map(|pause| pause.spec.scope).collect()
     }
@@ -130,7 +131,7 @@ impl PauseSnapshot {
         pauses.filter(move |pause| is_in_force(pause, now) && !is_confirmed(pause))
     }
 
-    /// A person deleted the Pause of a brake, which confirms the deletions of all operators.
+    /// Records that a user deleted the Pause of a brake, which confirms the deletions of all operators.
     pub(crate) fn confirm_brakes(&mut self) {
         self.released += 1;
         let of_brakes =
@@ -139,19 +140,20 @@ impl PauseSnapshot {
         self.confirmed = of_brakes.filter_map(|(_, pause)| pause.uid()).collect();
     }
 
-    /// Number of the last change of Kymas' labels.
+    /// Returns the revision of the Kymas' labels.
     pub(crate) fn labels_revision(&self) -> u64 {
         self.kymas.as_ref().map(KymaLabels::revision).unwrap_or_default()
     }
 
-    /// Whether a Pause asks for labels of Kymas.
+    /// Reports whether a Pause has a selector, so that labels of Kymas are needed.
     pub(crate) fn selects(&self) -> bool {
         self.pauses
             .values()
             .any(|pause| pause.spec.selector.as_ref().is_some_and(|selector| !is_empty(selector)))
     }
 
-    /// Who cannot be told apart is held: a stop too many costs time, one too few what was to be saved.
+    /// Reports whether a Pause applies to an object. Unknown labels count as matching: a needless stop costs time, a
+    /// missing one costs data.
     fn concerns(&self, pause: &Pause, whose: Whose<'_>) -> bool {
         let Some(selector) = pause.spec.selector.as_ref().filter(|selector| !is_empty(selector)) else {
             return true;
@@ -168,7 +170,7 @@ impl PauseSnapshot {
     }
 }
 
-/// Whether a Pause has not ended by itself.
+/// Reports whether a Pause has not expired.
 pub fn is_in_force(pause: &Pause, now: Timestamp) -> bool {
     end(pause).is_none_or(|end| end > now)
 }
@@ -182,7 +184,7 @@ fn is_empty(selector: &LabelSelector) -> bool {
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// The name under which a Kyma's objects name it.
+/// Returns the value of the label `kyma-name` for a Kyma.
 pub(crate) fn kyma_label(name: &str) -> String {
     names::label_value(name)
 }

@@ -1,4 +1,4 @@
-//! The labels of all Kymas, shared by all who ask for them.
+//! Shared cache of the labels of all Kymas.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 /// Labels of one Kyma.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// Kymas that are gone and of which is kept when, beside as many as there are.
+/// Number of deleted Kymas whose last revision is kept, in addition to the number of existing ones.
 const MAX_GONE: usize = 64;
 
 /// Labels of all Kymas, by their value of the label `kyma-name`. A change costs the same however many there are. Cheap
@@ -19,7 +19,7 @@ struct LabelState {
     kymas: HashMap<String, Entry>,
     /// Number of the last change.
     revision: u64,
-    /// Changes up to this one were forgotten: any Kyma may have changed by them.
+    /// Changes up to this revision were dropped: any Kyma may have changed before it.
     forgotten: u64,
     gone: usize,
 }
@@ -42,13 +42,13 @@ impl KymaLabels {
         self.read().kymas.get(kyma)?.labels.clone()
     }
 
-    /// Whether the labels of a Kyma may have changed after a revision.
+    /// Reports whether the labels of a Kyma may have changed after a revision.
     pub(crate) fn changed_since(&self, kyma: &str, revision: u64) -> bool {
         let shared = self.read();
         shared.forgotten > revision || shared.kymas.get(kyma).is_some_and(|entry| entry.revision > revision)
     }
 
-    /// A Kyma is there with these labels, or gone. Gives whether that is news.
+    /// Sets the labels of a Kyma, or `None` if it is gone. Returns whether they changed.
     pub(crate) fn set(&self, kyma: String, labels: Option<Labels>) -> bool {
         let mut shared = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = shared.kymas.get(&kyma).and_then(|entry| entry.labels.as_deref());

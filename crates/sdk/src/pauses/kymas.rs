@@ -23,7 +23,7 @@ impl KymaLabelFollower {
         Self { api: Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace), snapshot }
     }
 
-    /// Follows them whenever a Pause selects, for ever; forgets them when none does any more.
+    /// Watches the labels while a Pause has a selector and drops them otherwise, without end.
     pub(super) async fn follow(self) {
         let mut changes = self.snapshot.subscribe();
         loop {

@@ -1,4 +1,4 @@
-//! The record of Pauses in force, so that one stays so although the hub lost it while no operator ran.
+//! The record of Pauses in force: a Pause stays in force although the hub lost it while no operator ran.
 //!
 //! It is a `ConfigMap` for each operator. A Pause enters it when a watch shows it, and leaves it with the DELETE event of
 //! the Pause or at its end.
@@ -42,7 +42,7 @@ pub(super) struct RecordedPause {
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoredRecord {
     pub(super) pauses: BTreeMap<String, RecordedPause>,
-    /// Another process of the operator may have written since.
+    /// Detects writes of another process of the operator.
     resource_version: Option<String>,
 }
 
@@ -83,8 +83,8 @@ impl PauseRecord {
         Self { api, operator, name: record_name(operator), brake: brake.to_owned() }
     }
 
-    /// Reads the record, for as long as it takes: before it is known, nothing may be written. Without the right to read it,
-    /// and with a damaged one, there is none.
+    /// Reads the record and retries until it succeeds: before that nothing may be written. Returns an empty record if
+    /// the operator may not read it or if it is damaged.
     pub(super) async fn read(&self) -> StoredRecord {
         let Self { api, name, .. } = self;
         loop {
@@ -148,7 +148,7 @@ impl PauseRecord {
         }
     }
 
-    /// Writes the record as it follows that version; gives its new one.
+    /// Writes the record over this resourceVersion and returns the new one.
     async fn write(
         &self,
         pauses: &BTreeMap<String, RecordedPause>,
@@ -160,7 +160,7 @@ impl PauseRecord {
             "metadata": { "name": name, "resourceVersion": resource_version },
             "data": { PAUSES: json!(pauses).to_string() },
         });
-        // Not that of the operator itself: the record is no part of what it applies otherwise.
+        // Has its own field manager, since the operator's other applies do not contain the record.
         let params = PatchParams::apply(&format!("{operator}-pauses")).force();
         Ok(api.patch(name, &params, &Patch::Apply(&body)).await?.resource_version())
     }

@@ -8,7 +8,7 @@ use crate::{
     init_telemetry,
 };
 
-/// Why an operator could not start, or broke off.
+/// Error that prevented the start of an operator or ended it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Logging.
@@ -39,7 +39,7 @@ pub enum StartError {
 /// operator runs.
 ///
 /// # Errors
-/// It could not start, or broke off.
+/// The operator could not start, or stopped with an error.
 pub fn serve<P: Program>(
     program: P,
     flags: P::Flags,
@@ -83,13 +83,13 @@ pub(super) fn run_alone<P: Program>(
     settings: Settings,
 ) -> Result<(), StartError> {
     init_telemetry(&settings)?;
-    // Fails if one is set already, which is as good.
+    // Fails only if a provider is already set, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let process = Process::new()?;
         process.stop_on_signal()?;
-        // Before anybody can ask.
+        // Registered before /readyz is served.
         process.health.expect(P::OPERATOR.name);
         let admin = match settings.admin_address {
             Some(address) => Some(process.serve_admin(address).await?),

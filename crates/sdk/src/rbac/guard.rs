@@ -11,7 +11,7 @@ use super::Rule;
 /// What limits the writes that a rule allows on the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Not said. Fine for a rule that only reads; [`super::Table::unguarded`] finds the others.
+    /// No guard. Allowed for a rule that only reads; [`super::Table::unguarded`] finds the others.
     Undecided,
     /// The role itself is narrow enough, for this reason.
     Role(&'static str),
@@ -26,7 +26,7 @@ pub struct Check {
     /// operator's name and the hub namespace, `{finalizer-…}`, `{label-…}` and `{release-store-…}` for the constants
     /// of `kyma_api`.
     pub expression: &'static str,
-    /// What a refused writer reads.
+    /// Message to the refused writer.
     pub message: &'static str,
 }
 
@@ -90,7 +90,7 @@ pub(super) const BRAKE_RECORD: Guard = Guard::Policy(&[
 pub(super) const BRAKE_RECORD_METADATA: Guard =
     Guard::Policy(&[Check::LABELS, Check::OWNERS, Check::FINALIZERS]);
 
-/// What a component's operator writes on its components: a finalizer and annotations.
+/// Metadata that a component's operator writes on its components: a finalizer and annotations.
 pub const COMPONENT_METADATA: Guard = Guard::Policy(&[
     Check::SPEC,
     Check::OWNERS,
@@ -131,8 +131,7 @@ fn filled(text: &str, operator: &str, namespace: &str) -> String {
 
 /// Appends a policy and its binding for each rule that has one. `within`: the namespace in which the rules hold.
 ///
-/// Where the operator is bound to its role on targets too, which is everything, the policies say nothing: that is how
-/// single-cluster mode works.
+/// In single-cluster mode, where the operator is also bound to its role for targets, the policies allow everything.
 pub(super) fn render(
     out: &mut String,
     operator: &str,
@@ -188,7 +187,7 @@ fn condition(out: &mut String, name: &str, expression: &str) {
     let _ = writeln!(out, "    - name: {name}\n      expression: {}", quoted(expression));
 }
 
-/// Admission knows a patch as an update, and as a creation where it makes the object.
+/// Returns the admission operations of these verbs. A patch is an UPDATE, and a CREATE if it creates the object.
 fn operations(verbs: &[&str]) -> Vec<&'static str> {
     let of = |operation, words: &[&str]| verbs.iter().any(|verb| words.contains(verb)).then_some(operation);
     [of("CREATE", &["create"]), of("UPDATE", &["update", "patch"]), of("DELETE", &["delete"])]
@@ -197,7 +196,8 @@ fn operations(verbs: &[&str]) -> Vec<&'static str> {
         .collect()
 }
 
-/// Unique among an operator's rules: no two that write the same resource have the same operations.
+/// Returns the name of a rule's policy. Unique, since no two rules of an operator have the same resource and
+/// operations.
 fn policy_name(operator: &str, rule: &Rule, operations: &[&str]) -> String {
     let resources = rule.resources.join("-").replace('/', "-");
     let group = match rule.groups {

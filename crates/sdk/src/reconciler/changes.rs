@@ -1,4 +1,4 @@
-//! The watch of the own kind: what changed, and what disappeared.
+//! The watch of the reconciler's own kind: changed and vanished objects.
 
 use std::collections::HashSet;
 
@@ -19,14 +19,14 @@ use crate::{HubResource, Runtime, hub_watch, readable};
 /// A change of an object on the hub, for indexes.
 #[derive(Debug)]
 pub enum Change<'a, K: Resource<DynamicType = ()>> {
-    /// It is there, new or changed.
+    /// The object was added or changed.
     Applied(&'a K),
-    /// It is gone.
+    /// The object is gone.
     Gone(&'a ObjectRef<K>),
     /// A list begins. The hub may have been restored from a backup before it: resourceVersions that were seen earlier
-    /// can no longer be compared with those that follow. What is known is as before until [`Change::Listed`].
+    /// can no longer be compared with those that follow. The previous state counts until [`Change::Listed`].
     Listing,
-    /// The list is complete, and the store has it. What it brought and what it lacks follows at once.
+    /// The list is complete and in the store. Its changes and removals follow immediately.
     Listed,
 }
 
@@ -40,7 +40,7 @@ impl<K: Resource<DynamicType = ()>> Copy for Change<'_, K> {}
 
 pub(super) type Hook<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
 
-/// What of it has to be reconciled. Every event is told to `hooks` before, once the store has it.
+/// Returns the objects to reconcile. `hooks` are called before, after the store was updated.
 pub(super) fn own_changes<K>(
     runtime: &Runtime,
     api: Api<K>,
@@ -66,8 +66,8 @@ where
         .try_flatten()
 }
 
-/// Leaves out a change to an object that cannot be read: one of those must not stop the watch of all others. Where
-/// more hangs on it, in a list and at its end, it is told of in the state in which it could be read last.
+/// Skips an unreadable object, which must not stop the watch of all others. In a list and in a DELETE event its last
+/// readable state is used instead.
 fn decode<K: Resource<DynamicType = ()> + Clone + 'static>(
     event: watcher::Event<DeserializeGuard<K>>,
     last: &Store<K>,
@@ -92,7 +92,7 @@ fn latest<K: Resource<DynamicType = ()> + Clone + 'static>(
     readable(guard).map(slim).or_else(|| last.get(&key).map(|object| (*object).clone()))
 }
 
-/// Without its `managedFields`, but for the one entry that tells whose a Kyma is.
+/// Removes `managedFields`, except the entry that shows which operator manages a Kyma.
 fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
     let of_klm = hand_over::klm_entry(object.meta()).cloned();
     let of_klm = of_klm.map(|entry| vec![ManagedFieldsEntry { fields_v1: None, ..entry }]);
@@ -103,7 +103,7 @@ fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
 /// Turns watch events into changes, noticing what disappeared between two lists.
 struct Seen<K: Resource<DynamicType = ()> + 'static> {
     hooks: Vec<Hook<K>>,
-    /// Hears of each event first: when a list is complete it holds just that.
+    /// Updated first: after a list it holds exactly the listed objects.
     store: Store<K>,
     present: HashSet<ObjectRef<K>>,
 }

@@ -1,10 +1,10 @@
-//! Whoever stands still, or no longer does, has to look again.
+//! Requeues objects when their Pauses change.
 
 use kube_runtime::reflector::{ObjectRef, Store};
 
 use crate::{HubResource, PauseChanges, Trigger};
 
-/// Wakes the objects for which a change among the Pauses makes a difference; for ever.
+/// Requeues the objects that a change of Pauses concerns, without end.
 pub(super) async fn follow<K: HubResource>(
     mut changes: PauseChanges,
     store: Store<K>,

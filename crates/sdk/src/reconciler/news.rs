@@ -1,15 +1,16 @@
-//! Which events of the own watch are news: those of objects that are new, back, or changed in what is asked of them.
+//! Selects the watch events that need a reconcile: of objects that are new, have reappeared, or have a changed
+//! desired state.
 
 use std::collections::HashMap;
 
 use kube::Resource;
 use kube_runtime::{Predicate, predicates, reflector::ObjectRef, watcher::Event};
 
-/// The uid and a hash of what is asked of an object.
+/// The uid and a hash of the desired state of an object.
 type Looks = (Option<String>, Option<u64>);
 
-/// What the objects that are there looked like, to tell news from repetitions, such as a write of status. One that was
-/// missing in a list is news when it is back, changed or not: it was forgotten everywhere meanwhile.
+/// Fingerprints of the existing objects, which separate changes of the desired state from others, such as status
+/// writes. An object that was missing in a list is reconciled when it reappears, since its caches were dropped.
 pub(super) struct News<K: Resource<DynamicType = ()>> {
     known: HashMap<ObjectRef<K>, Looks>,
     listed: HashMap<ObjectRef<K>, Looks>,
@@ -23,7 +24,8 @@ impl<K: Resource<DynamicType = ()>> Default for News<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> News<K> {
-    /// The objects to reconcile after an event. Those of a list wait for its end: before that the store has it not.
+    /// The objects to reconcile after an event. Objects of a list are returned at its end, since the store lacks them
+    /// before.
     pub(super) fn of(&mut self, event: Event<K>) -> Vec<K> {
         match event {
             Event::Apply(object) => {

@@ -1,4 +1,4 @@
-//! What is remembered of each object between its passes.
+//! State of each object between its reconciles.
 
 use std::{
     collections::HashMap,
@@ -17,40 +17,40 @@ pub(super) struct Records<Key>(Mutex<HashMap<Key, Record>>);
 
 #[derive(Debug, Default)]
 struct Record {
-    /// Since when an event has asked for a pass.
+    /// Time of the first event that requested the next reconcile.
     asked: Option<Instant>,
-    /// When the last one did.
+    /// Time of the last event that did.
     heard: Option<Instant>,
-    /// Since when a pass has been under way.
+    /// Start of the running reconcile.
     began: Option<Instant>,
-    /// When the next one begins without an event.
+    /// Time of the next reconcile without an event.
     next: Option<Instant>,
-    /// When one is due that verifies; whoever gets through before that is due later.
+    /// Time at which a verification is due. A successful reconcile before it postpones it.
     verified_by: Option<Instant>,
-    /// How it has failed since it last got through.
+    /// Failures since the last successful reconcile.
     failed: Option<Failed>,
 }
 
 #[derive(Debug)]
 struct Failed {
-    /// Of those that share their delays: one that has its own starts with the shortest.
+    /// Failures in a row that share their delays. A reason with its own delays starts at the shortest.
     in_a_row: u32,
     last: Failure,
 }
 
-/// How a pass begins.
+/// Facts about a reconcile at its start.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Beginning {
-    /// Since when it was asked for; `None` where only time led to it.
+    /// Time of the first event that requested it; `None` if only a timer did.
     pub(super) asked: Option<Instant>,
-    /// When it was asked for last.
+    /// Time of the last event that requested it.
     pub(super) heard: Option<Instant>,
-    /// Nothing got through for as long as the resync.
+    /// No reconcile succeeded for the resync period.
     pub(super) verifies: bool,
 }
 
 impl<Key: Eq + Hash> Records<Key> {
-    /// An event asks for a pass; one that asks while another waits brings no second one.
+    /// Records that an event requested a reconcile. Requests while one is pending are merged.
     pub(super) fn ask(&self, key: Key) {
         let now = Instant::now();
         let mut records = self.lock();
@@ -63,30 +63,31 @@ impl<Key: Eq + Hash> Records<Key> {
         let mut records = self.lock();
         let record = records.entry(key).or_default();
         (record.began, record.next) = (Some(now), None);
-        // It stays due until a pass gets through.
+        // The verification stays due until a reconcile succeeds.
         let verifies = record.verified_by.is_some_and(|due| due <= now);
         Beginning { asked: record.asked.take(), heard: record.heard.take(), verifies }
     }
 
-    /// A pass ended, or did not get its turn; without an event the next one begins after `delay`.
+    /// Records the end of a reconcile, or that it got no slot; without an event the next one begins after `delay`.
     pub(super) fn again_after(&self, key: Key, now: Instant, delay: Duration) {
         let mut records = self.lock();
         let record = records.entry(key).or_default();
         (record.began, record.next) = (None, Some(now + delay));
     }
 
-    /// Everything was looked at; a pass that verifies is due after `resync`.
+    /// Records a successful reconcile; the next verification is due after `resync`.
     pub(super) fn verify_after(&self, key: Key, now: Instant, resync: Duration) {
         self.lock().entry(key).or_default().verified_by = Some(now + resync);
     }
 
-    /// How long it is until a pass is due that verifies; `None` where it is due already, or nothing ever got through.
+    /// Returns the time until the next verification; `None` if it is due, or no reconcile ever succeeded.
     pub(super) fn verifies_in(&self, key: &Key, now: Instant) -> Option<Duration> {
         let due = self.lock().get(key)?.verified_by?;
         due.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
-    /// As [`verifies_in`](Self::verifies_in), after a pass that failed: one that was due is due again after `again`.
+    /// Returns the same as [`verifies_in`](Self::verifies_in) after a failed reconcile; a verification that was due
+    /// is due again after `again`.
     pub(super) fn not_verified(&self, key: &Key, now: Instant, again: Duration) -> Option<Duration> {
         let left = self.verifies_in(key, now);
         if left.is_none()
@@ -97,7 +98,7 @@ impl<Key: Eq + Hash> Records<Key> {
         left
     }
 
-    /// Counts one more failure in a row, of those that share their delays.
+    /// Counts a failure and returns the number of failures in a row that share their delays.
     pub(super) fn failed(&self, key: Key, failure: &Failure) -> u32 {
         let mut records = self.lock();
         let record = records.entry(key).or_default();
@@ -114,14 +115,14 @@ impl<Key: Eq + Hash> Records<Key> {
         }
     }
 
-    /// Whether the target did not answer the last time.
+    /// Reports whether the target did not answer last time.
     pub(super) fn was_unreachable(&self, key: &Key) -> bool {
         let records = self.lock();
         let failed = records.get(key).and_then(|record| record.failed.as_ref());
         failed.is_some_and(|failed| failed.last.class == ErrorClass::Unreachable)
     }
 
-    /// How things stand with an object; `None` of one that was never asked for.
+    /// Returns the diagnosis of an object; `None` if it was never queued.
     pub(super) fn diagnosis(&self, key: &Key, now: Instant) -> Option<Diagnosis> {
         let records = self.lock();
         let record = records.get(key)?;
@@ -137,7 +138,7 @@ impl<Key: Eq + Hash> Records<Key> {
         })
     }
 
-    /// Forgets the objects that are gone, once they are more than those that are there.
+    /// Drops the records of deleted objects once they outnumber the existing ones.
     pub(super) fn forget(&self, there: usize, is_there: impl Fn(&Key) -> bool) {
         let mut records = self.lock();
         if records.len() > 2 * there + 64 {

@@ -1,4 +1,4 @@
-//! Reports of work under way wait a moment: what comes next often makes them needless (pure).
+//! Delays reports of work in progress, since the next report often replaces them. Pure.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use kyma_api::{FreeForm, Reason, condition};
 use super::{Report, next_status};
 use crate::{ComponentResource, contract::HANDLED};
 
-/// How long one waits, from the first on that was not written.
+/// Maximum delay, counted from the first report that was not written.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Reports that were not written yet. Whoever dies meanwhile finds out anew what they said.
+/// Reports that are not written yet. After a crash the next reconcile computes them again.
 pub(super) struct Held<R: ComponentResource>(HashMap<ObjectRef<R>, Waiting>);
 
-/// What a report is about.
+/// The object and status that a report is for.
 #[derive(Clone, Debug)]
 pub(super) struct Of<R: ComponentResource> {
     pub(super) key: ObjectRef<R>,
@@ -62,7 +62,7 @@ impl<R: ComponentResource> Held<R> {
         }
     }
 
-    /// How long `report` may still wait; `None` where it has to be written now.
+    /// Returns how long `report` may still be delayed; `None` if it has to be written now.
     pub(super) fn hold(&mut self, of: &Of<R>, report: &Report, now: Instant) -> Option<Duration> {
         if !is_under_way(report) || report.fields.contains_key(HANDLED) {
             return None;
@@ -78,14 +78,14 @@ impl<R: ComponentResource> Held<R> {
         Some(left)
     }
 
-    /// These fields were written meanwhile: what waits to be said of them no longer counts.
+    /// Drops these fields from a delayed report, after they were written separately.
     pub(super) fn overtaken(&mut self, key: &ObjectRef<R>, fields: &FreeForm) {
         if let Some(held) = self.0.get_mut(key) {
             held.report.fields.retain(|name, _| !fields.contains_key(name));
         }
     }
 
-    /// Nothing waits any more: it was written, is needless, or the object is gone.
+    /// Drops a delayed report that was written or is needless, or whose object is gone.
     pub(super) fn forget(&mut self, key: &ObjectRef<R>) {
         self.0.remove(key);
     }
@@ -102,7 +102,7 @@ fn added(held: &Report, report: &Report) -> Report {
     }
 }
 
-/// Whether it only says that work goes on.
+/// Reports whether it only describes work in progress.
 fn is_under_way(report: &Report) -> bool {
     let ready = report.conditions.iter().find(|step| step.type_ == condition::types::READY);
     ready.is_some_and(|ready| matches!(ready.reason, Reason::Progressing | Reason::Deleting))

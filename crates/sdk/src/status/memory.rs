@@ -1,4 +1,4 @@
-//! What is known of statuses beyond what the watch shows (pure).
+//! Cache of written statuses that the watch does not show yet. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,9 +22,9 @@ struct Written {
     uid: Option<String>,
     version: u64,
     status: FreeForm,
-    /// A list has begun since: what it shows counts, even if it is older.
+    /// A list began since: its content counts, even if it is older.
     is_outdated: bool,
-    /// The watch brought it back: it is kept for the pass at work alone.
+    /// The watch shows it: it is kept only for the running reconcile.
     is_back: bool,
 }
 
@@ -40,7 +40,7 @@ impl<R: ComponentResource> Default for Memory<R> {
 }
 
 impl<R: ComponentResource> Memory<R> {
-    /// What we wrote over the state of `resource`, if that is the last that is known.
+    /// Returns the status that was written over this state of `resource`, if it is the latest one.
     pub(super) fn newer_than(&self, resource: &R) -> Option<FreeForm> {
         self.over(resource).map(|own| own.status.clone())
     }
@@ -84,7 +84,7 @@ impl<R: ComponentResource> Memory<R> {
         counts.then_some(own)
     }
 
-    /// A write of ours returned `resource` with this status.
+    /// Records the status that a write returned.
     pub(super) fn wrote(&mut self, resource: &R, status: FreeForm) {
         let (uid, version) = (resource.uid(), version(resource));
         let own = Written { uid, version, status, is_outdated: false, is_back: false };
@@ -114,7 +114,7 @@ impl<R: ComponentResource> Memory<R> {
         self.reported.remove(&key)
     }
 
-    /// A list begins: what it shows is how it is, even where resourceVersions went back with a restored hub.
+    /// Marks the start of a list, whose content counts even if resourceVersions are lower after a restore of the hub.
     pub(super) fn listing(&mut self) {
         self.written.values_mut().for_each(|own| own.is_outdated = true);
         self.passes.values_mut().for_each(|touched| *touched = None);

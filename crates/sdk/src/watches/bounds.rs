@@ -1,4 +1,4 @@
-//! What is taken of a target that may lie. Pure.
+//! Bounds for answers of an untrusted target. Pure.
 
 use std::io;
 
@@ -6,19 +6,19 @@ use kube::api::ObjectMeta;
 use kube::core::DynamicObject;
 use kyma_api::labels;
 
-/// Objects of one stream: no module has as many, so somebody floods us.
+/// Maximum number of objects of one stream. No module has as many, so more are an attack.
 const OBJECTS: usize = 20_000;
 /// Bytes of a list as JSON.
 const BYTES: usize = 32 * 1024 * 1024;
 /// Pages of a list.
 const PAGES: usize = 200;
-/// Longest of what names an object.
+/// Maximum length of an object's identifiers, in bytes.
 const NAME: usize = 253;
 
-/// More than is taken, or nothing that Kubernetes would say. It tells of nothing that the target said.
+/// An answer that exceeds the bounds, or that Kubernetes would not send. Contains no text of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Implausible {
-    /// More objects than anybody has.
+    /// Too many objects.
     #[error("more than {OBJECTS} objects")]
     Objects,
     /// A list that takes too much memory.

@@ -1,4 +1,4 @@
-//! What a stream has delivered, to tell what it has missed. Pure.
+//! Objects that a stream delivered, to count missed events. Pure.
 
 use std::collections::HashMap;
 
@@ -26,14 +26,14 @@ impl Delivered {
         missed
     }
 
-    /// The stream told of an object.
+    /// Records an added or changed object.
     pub(super) fn applied(&mut self, object: &DynamicObject) {
         let version = version_of(object).unwrap_or(0);
         self.objects.insert(key(object), version);
         self.reached(version);
     }
 
-    /// The stream told that an object is gone.
+    /// Records a deleted object.
     pub(super) fn deleted(&mut self, object: &DynamicObject) {
         self.objects.remove(&key(object));
         self.reached(version_of(object).unwrap_or(0));
@@ -44,7 +44,7 @@ impl Delivered {
         self.objects.len()
     }
 
-    /// The stream told that there is nothing more up to here.
+    /// Records that all events up to this resourceVersion were delivered.
     pub(super) fn reached(&mut self, version: u64) {
         self.position = self.position.max(version);
     }

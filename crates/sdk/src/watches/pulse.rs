@@ -1,4 +1,4 @@
-//! When a stream last gave a sign of life, and why it gives none.
+//! Health of a stream: the time of its last sign of life, and its last failure.
 
 use std::{
     sync::{
@@ -44,18 +44,18 @@ impl Pulse {
         self.last.store(now, Ordering::Relaxed);
     }
 
-    /// There is a complete list.
+    /// Records a complete list.
     pub(super) fn complete(&self) {
         *self.held() = None;
         self.beat();
     }
 
-    /// A call of its failed.
+    /// Records a failed call.
     pub(super) fn fail(&self, why: Failure) {
         *self.held() = Some(why);
     }
 
-    /// It starts over; not because a call failed unless `failed`.
+    /// Records a restart of the stream; `failed`: because a call failed.
     pub(super) fn stop(&self, failed: bool) {
         self.last.store(0, Ordering::Relaxed);
         if !failed {

@@ -1,4 +1,4 @@
-//! Who wants which streams, and the streams there are.
+//! Registry of streams and their subscribers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -123,8 +123,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Says that `dependent` wants exactly these streams; what it wanted before and no longer does is left. Opens
-    /// what is missing. Must run inside of a tokio runtime.
+    /// Subscribes `dependent` to exactly these streams and cancels its other subscriptions. Opens missing streams.
+    /// Must run inside of a tokio runtime.
     ///
     /// The first sighting of a new stream is its list. What changes between the caller's own reads and that list
     /// is in neither, so on `Listed` whoever read before has to look again.
@@ -165,13 +165,13 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// What `dependent` has open.
+    /// Returns the subscriptions of `dependent`.
     pub fn wanted(&self, dependent: &D) -> Vec<Interest> {
         let held = self.held();
         held.wishes.get(dependent).into_iter().flatten().map(|key| key.interest.clone()).collect()
     }
 
-    /// `dependent` wants nothing any more.
+    /// Cancels all subscriptions of `dependent`.
     pub fn leave_all(&self, dependent: &D) {
         let mut held = self.held();
         for key in held.wishes.remove(dependent).unwrap_or_default() {
@@ -212,7 +212,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         })
     }
 
-    /// Those of `interests` that are not so, each with why, where the last call of its stream failed.
+    /// Returns the unhealthy ones of `interests`, each with the failure of its stream's last call, if that failed.
     pub fn unhealthy(
         &self,
         target: impl Into<Streams>,
@@ -308,7 +308,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         };
         let Some(mut before) = self.dependents(key) else { return };
         told(&before);
-        // Whoever joined meanwhile may have looked before the listener was done, and nobody else would say so.
+        // Subscribers that joined meanwhile may have read before the listener was done, so it is called for them too.
         while let Some(after) = self.dependents(key).filter(|after| !Arc::ptr_eq(after, &before)) {
             let known: HashSet<&D> = before.iter().collect();
             let late: Vec<D> = after.iter().filter(|one| !known.contains(one)).cloned().collect();

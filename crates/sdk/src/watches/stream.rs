@@ -31,23 +31,25 @@ const LONGEST: Duration = Duration::from_mins(10);
 const VERIFY_SHARE: f64 = 0.1;
 /// First and longest delay before a stream that failed is opened again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
-/// A kind whose CRD has just come is refused a few times before it is served: so long that is no reason to slow down.
+/// Time after the creation of a stream in which retries stay fast: a kind whose CRD was just established is refused a
+/// few times before it is served.
 const NEW: Duration = Duration::from_mins(1);
-/// First and longest delay meanwhile. It is mostly served within a tenth of a second, and no event tells.
+/// First and longest delay in that time. The kind is mostly served within a tenth of a second, which no event
+/// announces.
 const RETRY_WHILE_NEW: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// Why a stream has to start over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
-    /// The apiserver no longer knows where we were.
+    /// The API server no longer has the resourceVersion (410).
     Expired,
-    /// Nothing came for too long.
+    /// The stream was silent for too long.
     Silence,
     /// A call failed.
     Failed,
-    /// The kind is served, and the apiserver is about to know its objects.
+    /// The kind is served, and the API server still fills its cache.
     Filling,
-    /// Nothing is wrong: what was told is verified.
+    /// No failure: the stream is due for verification.
     Due,
 }
 
@@ -88,13 +90,13 @@ pub(super) struct Source {
     pub(super) client: Client,
     pub(super) interest: Interest,
     pub(super) pulse: Arc<Pulse>,
-    /// How long what was told is relied on.
+    /// Time after which the stream is verified by a list.
     pub(super) verify: Duration,
 }
 
 impl Source {
-    /// Runs for ever; the registry drops it. `missed` hears how many changes only a list for verification found,
-    /// `refused` that what told so far is refused from now on.
+    /// Runs until the registry drops it. Calls `missed` with the number of changes that only a verification found,
+    /// and `refused` when the target starts to refuse the stream.
     pub(super) async fn run<Saw: Future<Output = ()> + Send>(
         &self,
         saw: impl Fn(Sighting) -> Saw,
@@ -133,7 +135,7 @@ impl Source {
         }
     }
 
-    /// Waits until trying again makes sense: the target's recovery if calls are refused, else a growing delay.
+    /// Waits before a retry: for the target's recovery while the breaker refuses calls, then for a growing delay.
     async fn pause(&self, failures: u32) {
         if !self.target.calls_pass() {
             self.target.healthy_again().await;
