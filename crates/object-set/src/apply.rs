@@ -46,81 +46,81 @@ pub(crate) use send::serving_pauses;
 pub use system::{System, helm_release};
 pub use take_over::move_fields;
 
-/// What to do with an object that exists and that we have not applied before.
+/// Whether to adopt an object that exists and that this owner has not applied before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Adopt {
-    /// Take only what carries our owner label already.
+    /// Adopt only objects that already carry this owner's label.
     Never,
-    /// Take everything but what an owner holds that is not proven to be gone, whoever wrote it.
+    /// Adopt every object, whichever manager wrote it, unless an owner holds it that is not proven to be gone.
     #[default]
     Unowned,
-    /// Take everything.
+    /// Adopt every object.
     Always,
 }
 
-/// What becomes of objects that another system applied, once they may be adopted. Namespaces and CRDs, which have several
-/// owners anyway, are sent whatever it says.
+/// How to treat adoptable objects that another system applied. Namespaces and CRDs, which may have several owners,
+/// are always applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Foreign {
-    /// They become as the set says.
+    /// Apply them as the set defines them.
     #[default]
     Take,
-    /// They are left alone and told ([`Outcome::Foreign`]).
+    /// Leave them unchanged and report them ([`Outcome::Foreign`]).
     Tell,
-    /// They become ours, and those that differ from the set stay as they are ([`Outcome::AsIs`]).
+    /// Adopt them; those that differ from the set keep their content ([`Outcome::AsIs`]).
     AsIs,
 }
 
 /// How a set is applied.
 #[derive(Clone, Copy)]
 pub struct ApplyOptions<'a> {
-    /// In whose name.
+    /// Owner and field manager.
     pub ownership: &'a Ownership,
-    /// What to do with existing objects.
+    /// Whether to adopt existing objects.
     pub adopt: Adopt,
-    /// Whether the owner of that hash still exists, as far as this operator serves it. [`Adopt::Unowned`] takes
-    /// objects of owners that do not, if our field manager marked them; those of other operators stay theirs.
+    /// Reports whether the owner with that hash still exists, as far as this operator serves it. [`Adopt::Unowned`]
+    /// takes objects of owners that do not, if our field manager marked them; those of other operators stay theirs.
     pub owner_is_live: &'a (dyn Fn(&str) -> bool + Sync),
     /// Whether unknown and duplicate fields are errors (`fieldValidation=Strict`) or ignored.
     pub strict: bool,
-    /// Whether the set is the one that was applied, so that where it says something else now, that is by chance:
-    /// the values on the target stay where nobody has changed them.
+    /// Whether the set is the one that was applied before. Differences are then random values, and values on the
+    /// target that no other manager changed stay.
     pub repair: bool,
     /// Namespace of objects that name none and need one.
     pub namespace: &'a str,
     /// Requests at the same time; 8 is a good number.
     pub parallel: usize,
-    /// What no set may touch.
+    /// Objects that no set may change.
     pub protection: &'a Protection,
     /// Field managers whose fields become ours when an object is adopted, besides those of kubectl, Helm, Flux and Argo CD.
     pub take_over: &'a [&'a str],
-    /// What becomes of objects of other systems.
+    /// How to treat objects of other systems.
     pub foreign: Foreign,
-    /// Fields that belong to whoever changes them, once the object is there.
+    /// Fields that other managers may change once the object exists.
     pub yielded: &'a Yielded,
-    /// CRDs that are made where they are missing, and left as they are where they are not.
+    /// CRDs that are created if missing and never updated.
     pub made_once: &'a BTreeSet<Identity>,
-    /// Objects that are deleted and made anew where a field would change that cannot. One that says no kind means no
-    /// Namespace, CRD, volume or claim.
+    /// Objects that are deleted and created again if an immutable field changes. A selector without kind never
+    /// matches a Namespace, CRD, volume or claim.
     pub recreate: &'a [ObjectSelector],
-    /// Whether objects that are not on record are most likely not there, as with the first apply of all. Nobody looks for
-    /// such a one then: it is sent so that it can only be made, in one request. Where something has its name it is looked
-    /// at, and judged as else. In a rehearsal, and of Namespaces and CRDs, every one is looked for.
+    /// Whether objects without an inventory entry most likely do not exist, as in a first apply. They are then sent
+    /// without a GET, by one request that can only create. If the name is taken, the object is read and handled as
+    /// usual. Rehearsals, Namespaces and CRDs always read first.
     pub are_new: bool,
-    /// When to stop sending: what was not sent by then is [`Outcome::Waiting`] for [`TIME_IS_UP`]. `None`: never.
+    /// Deadline: objects that were not sent by then are [`Outcome::Waiting`] for [`TIME_IS_UP`]. `None`: no deadline.
     pub until: Option<Instant>,
 }
 
-/// What objects wait for that were not sent in time: nothing but another run.
+/// Reason of [`Outcome::Waiting`] for objects that were not sent before the deadline; the next run sends them.
 pub const TIME_IS_UP: &str = "there was no time left to send it";
 
-/// What a watch knows of the objects on the target.
+/// Objects on the target as a watch shows them.
 pub trait Observations: Sync {
-    /// The object as last seen; `None` where the watch has not seen it, which proves nothing.
+    /// Returns the object as the watch last showed it. `None` does not prove that it is absent.
     fn get(&self, object: &Identity) -> Option<Observed>;
 }
 
-/// No watch: the target is asked about each object.
+/// Observations without a watch: each object is read from the target.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NothingObserved;
 
@@ -136,7 +136,7 @@ impl Observations for BTreeMap<Identity, Observed> {
     }
 }
 
-/// Everything that stays the same while a set is applied.
+/// Parameters of one apply of a set.
 struct Run<'a> {
     cluster: &'a Cluster,
     kinds: Arc<Kinds>,
@@ -147,7 +147,7 @@ struct Run<'a> {
     options: &'a ApplyOptions<'a>,
 }
 
-/// An object of the set, ready to be sent, and how it is reached.
+/// An object of the set, ready to be sent, with the mapping of its kind.
 struct Wanted {
     object: Object,
     identity: Identity,
@@ -177,7 +177,7 @@ pub async fn apply(
         let identity = run.kinds.scoped(&object.identity(), options.namespace);
         object.set_namespace(identity.namespace.as_deref());
     }
-    // With namespaces filled in, two objects may turn out to be one.
+    // With default namespaces, two objects may have the same identity.
     let objects = ObjectSet::new(objects);
     applied.warnings.extend_from_slice(objects.warnings());
     let objects = objects.into_objects();
@@ -190,7 +190,7 @@ pub async fn apply(
         .map(|(stage, objects)| (stage, objects.into_iter().cloned().collect()))
         .collect();
     for (stage, objects) in stages {
-        // A rehearsal tells of all that would be refused.
+        // A rehearsal reports every object that would be refused.
         if applied.is_held_up() && cluster.rehearsal.is_none() {
             applied.skip(objects.iter().map(Object::identity));
             continue;
@@ -204,7 +204,8 @@ pub async fn apply(
     Ok(applied)
 }
 
-/// What the target serves; asked again once when the set needs a kind that neither it nor its own CRDs have.
+/// Returns the kinds that the target serves. Repeats discovery once if the set needs a kind that neither the target
+/// nor the set's CRDs define.
 async fn kinds_for(cluster: &Cluster, set: &ObjectSet) -> Result<Arc<Kinds>, CallError> {
     let seen = cluster.discovery.kinds(&cluster.client).await?;
     let with_own = seen.with_crds(set.crds());
@@ -217,12 +218,12 @@ async fn kinds_for(cluster: &Cluster, set: &ObjectSet) -> Result<Arc<Kinds>, Cal
 
 impl Run<'_> {
     async fn stage(&self, objects: &[Object]) -> Vec<(Identity, Outcome, Option<Entry>)> {
-        // Boxed one by one, so that callers can prove that the whole may move between threads.
+        // Boxed, so that the compiler can prove that the future is `Send`.
         let work: Vec<_> = objects.iter().map(|object| self.one(object).boxed()).collect();
         futures::stream::iter(work).buffered(self.options.parallel.max(1)).collect().await
     }
 
-    /// One object by the rules of its kind: its outcome, and what to remember of it from now on.
+    /// Applies one object by the rules of its kind. Returns its outcome and inventory entry.
     async fn one(&self, object: &Object) -> (Identity, Outcome, Option<Entry>) {
         let wanted = self.wanted(object);
         let identity = wanted.identity.clone();
@@ -246,7 +247,7 @@ impl Run<'_> {
         match done {
             Ok((outcome, entry)) => (identity, outcome, entry),
             Err(Refusal::Call(error)) if error.is_missing_kind() => {
-                // It went since the target was asked.
+                // The kind was removed since discovery.
                 self.cluster.discovery.invalidate().await;
                 (identity, Outcome::Missing(object.gvk()), None)
             }
@@ -257,7 +258,8 @@ impl Run<'_> {
         }
     }
 
-    /// In a rehearsal what cannot be tried counts as sent, where only something of the same set is missing for it.
+    /// In a rehearsal, counts an object as sent if its dry run failed only because another object of the same set
+    /// does not exist yet.
     async fn excused(&self, wanted: &Wanted, done: Done) -> Done {
         let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) else {
             return done;

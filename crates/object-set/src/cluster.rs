@@ -1,4 +1,4 @@
-//! A cluster to apply to, and in whose name.
+//! Access to a cluster, and the owner of the applied objects.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::rehearsal::Rehearsal;
 /// Access to one cluster, as one user of it.
 #[derive(Clone)]
 pub struct Cluster {
-    /// The client; deadlines and limits are its own.
+    /// The client, which enforces deadlines and limits.
     pub client: Client,
-    /// What the cluster serves, shared by all who use it.
+    /// Cached discovery of the cluster, shared by all users of it.
     pub discovery: Arc<Discovery>,
-    /// Whose turn it is at an object, shared by all who use the cluster.
+    /// Locks for single objects, shared by all users of the cluster.
     pub turns: Arc<Turns>,
-    /// Where this is given nothing is changed: applies are dry runs, deletions are not sent, and what would come of them
-    /// is put here. The client has to see to it that nothing else changes anything.
+    /// If set, nothing is changed: applies are dry runs, deletions are not sent, and their effects are recorded here.
+    /// The client must refuse all other writes.
     pub rehearsal: Option<Arc<Rehearsal>>,
     /// Sends the DELETEs. Without one nothing is deleted.
     pub deleter: Option<Arc<dyn Deleter>>,
@@ -61,7 +61,7 @@ pub trait Deleter: Send + Sync {
     ) -> BoxFuture<'a, Result<bool, CallError>>;
 }
 
-/// At one object at a time: whoever finds nothing in its place has sent theirs before the next one looks.
+/// Locks by object: an apply that finds no object creates it before the next one reads.
 #[derive(Default)]
 pub struct Turns(LockPool<Identity>);
 
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Turns {
 }
 
 impl Turns {
-    /// Waits until nobody else is at this object, for as long as what is returned is held.
+    /// Waits for the lock of this object, which is held until the guard is dropped.
     pub(crate) async fn at(&self, object: &Identity) -> impl Sized + use<'_> {
         self.0.async_lock(object.clone()).await
     }
@@ -85,12 +85,12 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// A cluster of which nothing is known yet.
+    /// Returns a cluster without cached discovery.
     pub fn new(client: Client) -> Self {
         Self { client, discovery: Arc::default(), turns: Arc::default(), rehearsal: None, deleter: None }
     }
 
-    /// The same cluster with a delete gate.
+    /// Returns the same cluster with a delete gate.
     #[must_use]
     pub fn deleting_by(self, deleter: Arc<dyn Deleter>) -> Self {
         Self { deleter: Some(deleter), ..self }
@@ -113,12 +113,12 @@ impl Cluster {
     }
 }
 
-/// In whose name objects are applied.
+/// Owner and field manager of applied objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
-    /// Field manager: one constant name per operator, for ever.
+    /// Field manager: one constant name per operator, which must never change.
     pub manager: String,
-    /// Who owns the objects: the value of the label [`OWNER_LABEL`], a hash.
+    /// Owner of the objects: the value of the label [`OWNER_LABEL`], a hash.
     pub owner: String,
     /// Version of the set, a semantic version where possible; decides between owners that ship the same CRD.
     pub version: String,
@@ -141,12 +141,13 @@ pub const CREATED_BY: &str = kyma_api::annotations::CREATED_BY;
 pub const SET_VERSION: &str = "component.kyma-project.io/set-version";
 
 impl Ownership {
-    /// Field manager of what exists only once and is never reverted: creation by POST.
+    /// Returns the field manager of creations by POST, which are never reverted.
     pub fn creator(&self) -> String {
         format!("{}-create", self.manager)
     }
 
-    /// Field manager that keeps what others may change from being removed or reset. It applies nothing.
+    /// Returns the field manager that co-owns yielded fields, so that they are not removed or reset. It applies
+    /// nothing.
     pub fn yielded_manager(&self) -> String {
         format!("{}-yielded", self.manager)
     }

@@ -1,4 +1,4 @@
-//! What a target serves: kinds, their resources and scopes, and its version.
+//! Discovery of a target: kinds, their resources and scopes, and its version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use crate::error::{Action, CallError};
 use crate::object::{GroupKind, Gvk, Identity, Object};
 
-/// How one kind in one version is reached.
+/// REST mapping of a kind in one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Group, version, kind and plural.
@@ -56,14 +56,14 @@ impl Mapping {
     }
 }
 
-/// One look at what a target serves; never changes.
+/// Immutable result of one discovery of a target.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
     /// By kind; versions in the server's order of preference.
     by_kind: BTreeMap<GroupKind, Vec<Mapping>>,
     /// Every `group/version`, also of those that do not answer, and of these every `group/version/Kind` that is known.
     named: BTreeSet<String>,
-    /// Kinds of those that do not answer, as they were when they last did.
+    /// Kinds of aggregated APIs that do not answer, as of their last answer.
     silent: Vec<Mapping>,
     /// Group versions whose kinds are unknown, since their aggregated API does not answer.
     unknown: BTreeSet<String>,
@@ -102,7 +102,7 @@ impl Kinds {
         self.unknown.iter().any(|gv| gv.rsplit_once('/').map_or("", |(g, _)| g) == group)
     }
 
-    /// Kinds of aggregated APIs that answered once and do not now: what they hold is not known.
+    /// Returns the kinds of aggregated APIs that answered once and do not answer now: their objects are unknown.
     pub(crate) fn silent(&self) -> impl Iterator<Item = &Mapping> {
         self.silent.iter()
     }
@@ -139,7 +139,7 @@ impl Kinds {
                 for resource in version.resources {
                     let Some(mapping) = mapping_of(&group_name, &version_name, resource) else { continue };
                     if is_silent {
-                        // As it was when the API last answered: charts see no change, and nobody asks for its objects.
+                        // Kept as of the API's last answer, so that charts see no change; its objects are not read.
                         self.named.insert(mapping.gvk().to_string());
                         self.silent.push(mapping);
                     } else {
@@ -150,8 +150,8 @@ impl Kinds {
         }
     }
 
-    /// What is known here, and the kinds of these CRDs in the versions that they serve: valid as soon as a CRD
-    /// is established, before discovery shows it. Without CRDs nothing is copied.
+    /// Returns these kinds and the kinds of these CRDs in the versions that they serve: valid as soon as a CRD is
+    /// established, before discovery shows it. Without CRDs nothing is copied.
     pub fn with_crds<'a>(self: &Arc<Self>, crds: impl IntoIterator<Item = &'a Object>) -> Arc<Self> {
         let mut kinds = Arc::clone(self);
         for crd in crds {
@@ -166,7 +166,7 @@ impl Kinds {
         kinds
     }
 
-    /// Takes kinds out that are not served after all.
+    /// Removes kinds that are not served.
     pub(crate) fn forget(&mut self, gone: &BTreeSet<Gvk>) {
         for versions in self.by_kind.values_mut() {
             versions.retain(|mapping| !gone.contains(&mapping.gvk()));
@@ -239,23 +239,22 @@ pub(crate) fn crd_mappings(crd: &Object) -> Vec<Mapping> {
         .collect()
 }
 
-/// Per target: what it serves, read once and again when asked to.
+/// Discovery cache of a target: read once, and again on request.
 #[derive(Debug, Default)]
 pub struct Discovery {
     cached: Mutex<Option<Arc<Kinds>>>,
 }
 
 impl Discovery {
-    /// Nothing read yet.
+    /// Returns an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the target serves; asks it (three requests) only when nothing is cached.
+    /// Returns the served kinds; sends three requests if nothing is cached.
     ///
     /// # Errors
-    /// The target's answer, when it cannot tell. A broken aggregated API is no error: its group is
-    /// [`Kinds::is_unknown`].
+    /// The target's failure. A broken aggregated API is no error: its group is [`Kinds::is_unknown`].
     pub async fn kinds(&self, client: &Client) -> Result<Arc<Kinds>, CallError> {
         let mut cached = self.cached.lock().await;
         if let Some(kinds) = cached.as_ref() {
@@ -294,7 +293,7 @@ impl Discovery {
         Ok(kinds)
     }
 
-    /// Forgets what was read: to be called when CRDs or `APIService`s changed.
+    /// Drops the cache. Call it when CRDs or `APIService`s changed.
     pub async fn invalidate(&self) {
         *self.cached.lock().await = None;
     }

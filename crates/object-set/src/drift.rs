@@ -1,4 +1,4 @@
-//! Has somebody changed what we applied? Answered from `metadata` alone.
+//! Detects changes of applied objects by other managers, from `metadata` alone.
 //!
 //! The API server keeps, per field manager, the set of fields that the manager applied. A foreign write to
 //! one of our fields takes it out of our entry; writes to status or to other fields leave the entry as it is.
@@ -41,7 +41,7 @@ impl Observed {
         }
     }
 
-    /// Whether another owner that we serve has it by now. What others write into the label is a change like any other.
+    /// Reports whether another owner of this operator took it. Other writes to the label count as ordinary changes.
     fn is_taken_from(&self, us: &str) -> bool {
         self.marked && self.owner.as_deref().is_some_and(|owner| owner != us && owner != SHARED)
     }
@@ -86,12 +86,12 @@ pub fn applied_annotation<'a>(metadata: &'a ObjectMeta, manager: &str, name: &st
     metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// What became of an applied object.
+/// Difference between an applied object and its live state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drift {
-    /// All we applied is still ours.
+    /// The operator still owns all fields that it applied.
     Unchanged,
-    /// Somebody changed or took a field of ours.
+    /// Another manager changed or took an applied field.
     Changed,
     /// The object does not exist.
     Gone,
@@ -99,28 +99,28 @@ pub enum Drift {
     Recreated,
     /// The object is being deleted; it can be applied again once it is gone.
     Deleting,
-    /// Another owner that we serve took it.
+    /// Another owner of this operator took it.
     Taken,
 }
 
-/// Compares what was remembered with what is there (`None`: nothing of that name); `us` is the owner who remembers.
+/// Compares an inventory entry with the live object (`None`: absent); `us` is the owner of the entry.
 pub fn compare(recorded: &Entry, observed: Option<&Observed>, us: &str) -> Drift {
     match observed {
         None if recorded.finished => Drift::Unchanged,
         None => Drift::Gone,
         Some(observed) if observed.uid != recorded.uid => Drift::Recreated,
         Some(observed) if observed.deleting => Drift::Deleting,
-        // It is another owner's already, and recorded as such.
+        // Another owner has it already, and the entry says so.
         Some(_) if recorded.fingerprint.is_empty() => Drift::Unchanged,
         Some(observed) if observed.is_taken_from(us) => Drift::Taken,
         Some(observed) if observed.fingerprint == recorded.fingerprint => Drift::Unchanged,
-        // Who scales an object has its replicas: an autoscaler, or a person with `kubectl scale`.
+        // An autoscaler or `kubectl scale` owns the replicas of an object that it scales.
         Some(observed) if observed.unscaled.as_ref() == Some(&recorded.fingerprint) => Drift::Unchanged,
         Some(_) => Drift::Changed,
     }
 }
 
-/// Counts how often drift of one object was put right, to notice two managers that fight for ever.
+/// Counts corrections of drift of one object, to detect two managers that overwrite each other endlessly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flaps {
     /// Unix seconds of the last corrections, oldest first, never more than the limit.

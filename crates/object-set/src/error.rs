@@ -1,4 +1,4 @@
-//! What a target answered to a call, as a class and a stable reason.
+//! Classifies a target's answer to a call, with a stable reason.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::object::Identity;
 
-/// What was tried.
+/// The attempted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Ask what the target serves.
@@ -45,11 +45,11 @@ impl fmt::Display for Action {
 /// A call that failed. Its text holds paths and reasons of the answer, never values.
 #[derive(Clone, Error)]
 pub struct CallError {
-    /// What was tried.
+    /// The attempted call.
     pub action: Action,
-    /// On which object or (with an empty name) kind, where it was one.
+    /// The object or, with an empty name, the kind.
     pub object: Option<Identity>,
-    /// What kind of failure it is.
+    /// Kind of failure.
     pub failure: Failure,
     cause: Arc<kube::Error>,
 }
@@ -94,9 +94,9 @@ impl CallError {
         }
     }
 
-    /// The error as it came, where it tells of the target as a whole and not of the object. Whoever made the
-    /// client knows better than [`CallError::reason`] what it means; it may hold text of the target, so it is
-    /// not to be printed.
+    /// Returns the original error if it concerns the target as a whole and not the object. The owner of the client
+    /// can classify it better than [`CallError::reason`]. It may contain text of the target, so it must not be
+    /// printed.
     pub fn of_target(&self) -> Option<&kube::Error> {
         self.failure.is_of_target().then_some(&*self.cause)
     }
@@ -150,12 +150,12 @@ impl CallError {
         self.failure == Failure::NotFound && !names_an_object
     }
 
-    /// What to do about it.
+    /// Returns the error class.
     pub fn class(&self) -> ErrorClass {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
 
-    /// The stable word for it.
+    /// Returns the stable reason.
     pub fn reason(&self) -> Reason {
         self.failure.reason()
     }

@@ -1,4 +1,4 @@
-//! Does an object work? The rules of kstatus, with deviations where those are known to mislead. Pure.
+//! Health of an object, by the rules of kstatus, with deviations where those are known to mislead. Pure.
 
 use std::fmt;
 
@@ -15,18 +15,18 @@ pub use holdup::{holdup, makes_pods, refusal};
 
 use view::View;
 
-/// How far an object is.
+/// Health status of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HealthStatus {
-    /// It works, as far as it can tell.
+    /// It works, as far as its status shows.
     Current,
-    /// It is on its way.
+    /// Its rollout or creation is in progress.
     InProgress,
     /// It is being deleted.
     Terminating,
-    /// It cannot be told.
+    /// Its health is unknown.
     Unknown,
-    /// It says that it failed; may still recover.
+    /// Its status reports a failure; it may still recover.
     Failed,
 }
 
@@ -53,18 +53,18 @@ impl fmt::Display for HealthStatus {
 /// reasons), never free text of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// How far it is.
+    /// Status.
     pub status: HealthStatus,
-    /// Why; empty where there is nothing to say.
+    /// Reason of the status; may be empty.
     pub message: String,
     /// From when on it is a failure, without any change of the object; `None`: at once if it is one, else never.
     pub failed_from: Option<Timestamp>,
-    /// Of a claim that no Pod asked for yet: its StorageClass. If that waits for the first Pod, nothing is wrong.
+    /// `StorageClass` of a claim that no Pod uses yet. If the class binds on the first Pod, the claim is healthy.
     pub storage_class: Option<String>,
 }
 
 impl Health {
-    /// An object that is that far. The message must not hold free text of the target.
+    /// Returns a health of this status. The message must not contain free text of the target.
     pub fn new(status: HealthStatus, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), failed_from: None, storage_class: None }
     }
@@ -112,8 +112,8 @@ pub fn assess(object: &Value, now: Timestamp) -> Health {
     }
 }
 
-/// What holds for an object of any kind, whatever else is to decide: whether it is being deleted, or nobody looked at its
-/// spec yet.
+/// Returns the health that applies to objects of any kind: being deleted, or with a generation that no controller
+/// observed yet.
 pub fn assess_progress(object: &Value) -> Option<Health> {
     let view = View::of(object);
     if view.deleting() { Some(kinds::terminating(view)) } else { unobserved(view) }

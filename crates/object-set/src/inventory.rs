@@ -1,34 +1,34 @@
-//! What was applied: the source of truth for pruning, and the yardstick for drift.
+//! Inventory of applied objects: the source of truth for pruning and drift.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::object::{Gvk, Identity};
 
-/// What is remembered of one applied object.
+/// Inventory entry of one applied object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// API version (without group) in which it was applied last.
     pub version: String,
     /// `metadata.uid` that the object had after the last apply.
     pub uid: String,
-    /// Hash of what was sent, 16 hex digits (see [`crate::Object::intent_hash`]).
+    /// Hash of the sent object, 16 hex digits (see [`crate::Object::intent_hash`]).
     pub hash: String,
     /// Hash of what our field manager owned after the last apply, 16 hex digits (see [`crate::drift`]);
     /// empty where drift of the object is not ours to mend.
     pub fingerprint: String,
-    /// Whether it did not exist before us: the condition for ever deleting CRDs and Namespaces.
+    /// Whether this owner created it: the condition for deleting CRDs and Namespaces.
     pub created: bool,
     /// Whether it did its work and goes by itself ([`crate::health::is_finished`]): that it is gone is no drift.
     pub finished: bool,
 }
 
 impl Entry {
-    /// Of an object that is left as it is, whatever others make of it.
+    /// Returns the entry without fingerprint, for an object whose drift is ignored.
     pub(crate) fn unwatched(self) -> Self {
         Self { fingerprint: String::new(), ..self }
     }
 
-    /// Whether we ever sent the object. One that another system handed over is known by its uid alone.
+    /// Reports whether the object was ever sent. One that was only adopted is recorded by its uid alone.
     pub fn was_sent(&self) -> bool {
         !(self.hash.is_empty() && self.fingerprint.is_empty())
     }
@@ -42,43 +42,43 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Nothing applied yet.
+    /// Returns an empty inventory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What is remembered of an object.
+    /// Returns the entry of an object.
     pub fn get(&self, identity: &Identity) -> Option<&Entry> {
         self.entries.get(identity)
     }
 
-    /// Remembers an object; the entry that was there is replaced.
+    /// Inserts an entry and replaces the previous one.
     pub fn insert(&mut self, identity: Identity, entry: Entry) {
         self.entries.insert(identity, entry);
     }
 
-    /// The same objects, none of which is known to be as it was sent: the next apply sends all of them.
+    /// Returns the same objects without hashes, so that the next apply sends all of them.
     pub fn unproven(&self) -> Self {
         let entries = self.entries.clone().into_iter();
         entries.map(|(identity, entry)| (identity, Entry { hash: String::new(), ..entry })).collect()
     }
 
-    /// Forgets an object.
+    /// Removes an entry and returns it.
     pub fn remove(&mut self, identity: &Identity) -> Option<Entry> {
         self.entries.remove(identity)
     }
 
-    /// Whether the object is remembered.
+    /// Reports whether the object has an entry.
     pub fn contains(&self, identity: &Identity) -> bool {
         self.entries.contains_key(identity)
     }
 
-    /// Whether the object is remembered and was sent by us.
+    /// Reports whether the object has an entry and was sent.
     pub fn was_sent(&self, identity: &Identity) -> bool {
         self.get(identity).is_some_and(Entry::was_sent)
     }
 
-    /// Objects that were taken over and left as they are, other than the set says; those that it does not have among them.
+    /// Returns the objects that were adopted with their own content, including those that the set lacks.
     pub fn left_as_is(&self) -> impl Iterator<Item = &Identity> {
         let all = self.entries.iter();
         all.filter(|(_, entry)| entry.hash.is_empty()).map(|(identity, _)| identity)

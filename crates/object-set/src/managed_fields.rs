@@ -1,4 +1,4 @@
-//! Writing who owns which fields of an object, past what the API server itself writes down of it.
+//! Patches of `managedFields`, which change the ownership of fields without an apply.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};

@@ -1,4 +1,4 @@
-//! Taking an object over as it is: it becomes ours, and nothing of it changes but the marks of who has it.
+//! Adopts an object without a change of its content: only ownership marks change.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
@@ -12,12 +12,13 @@ use crate::drift::applied_entry;
 use crate::error::{Action, CallError, Failure};
 use crate::object::{Gvk, Identity, Object, map_at};
 
-/// What the API server alone writes: it tells of no change that anybody wants.
+/// Metadata that only the API server writes, ignored in comparisons.
 const SERVERS: [&str; 5] = ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 
 impl Run<'_> {
-    /// The object to send in the place of `object` so that nothing changes; `None` where `object` itself changes nothing,
-    /// or what we own of it cannot be told. `tracked`: whether Argo CD found it by a label that `object` may have too.
+    /// Returns the object to send instead of `object` so that the content stays; `None` if `object` itself changes
+    /// nothing, or the owned fields are unknown. `tracked`: whether Argo CD tracks it by a label that `object` may
+    /// have too.
     pub(super) async fn as_is(
         &self,
         object: &Object,
@@ -34,7 +35,7 @@ impl Run<'_> {
             return Ok(bare(object, &Value::Object(Map::new()), tracked));
         };
         let Some(fields) = &ours.fields_v1 else { return Ok(None) };
-        // The paths are of the version in which they were applied.
+        // The field paths are of the API version in which they were applied.
         let version = ours.api_version.clone().unwrap_or_default();
         if version == mapping.resource.api_version {
             return Ok(bare(object, &extract(&live, &fields.0), tracked));
@@ -53,7 +54,7 @@ impl Run<'_> {
         Ok(found.and_then(|found| serde_json::to_value(found).ok()))
     }
 
-    /// Whether sending `object` would change what is there. What the target would refuse counts: it would not be the same.
+    /// Reports whether an apply of `object` would change the live object. A refusal counts as a change.
     async fn differs(
         &self,
         object: &Object,
@@ -74,7 +75,7 @@ impl Run<'_> {
                 Ok(content(would_be, tracked) != content(live.clone(), tracked))
             }
             Err(error) => match CallError::new(Action::Apply, Some(identity), error) {
-                // Webhooks that know no dry-run are refused with 400.
+                // API servers refuse dry runs with 400 if a webhook does not support them.
                 error
                     if matches!(
                         error.failure,
@@ -89,7 +90,7 @@ impl Run<'_> {
     }
 }
 
-/// What of an object people would call its content: neither status, nor what the server writes, nor the marks of who has it.
+/// Returns the content of an object: without status, fields of the API server and ownership marks.
 fn content(mut object: Value, tracked: bool) -> Value {
     if let Some(object) = object.as_object_mut() {
         object.remove("status");
@@ -146,7 +147,7 @@ fn extract(live: &Value, fields: &Value) -> Value {
     let Some(named) = fields.as_object() else { return live.clone() };
     let mut inner = named.iter().filter(|(key, _)| *key != ".").peekable();
     if inner.peek().is_none() {
-        // The place itself: all of it where it is a leaf, else an empty one of its kind.
+        // The field itself: its whole value if it is a leaf, otherwise an empty map or list.
         return match live {
             Value::Object(_) if !named.is_empty() => Value::Object(Map::new()),
             Value::Array(_) if !named.is_empty() => Value::Array(vec![]),
@@ -162,7 +163,7 @@ fn extract(live: &Value, fields: &Value) -> Value {
             Value::Object(taken.collect())
         }
         Value::Array(live) => live.iter().filter_map(|item| extract_item(item, named)).collect(),
-        // Of another shape than its fields say.
+        // The value has another type than the set of fields describes.
         other => other.clone(),
     }
 }

@@ -1,4 +1,4 @@
-//! Marking an object as ours that was never sent: what another system left, and our set does not have.
+//! Marks an object as owned that was never sent: another system left it, and the set lacks it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
@@ -10,10 +10,10 @@ use crate::error::{Action, CallError, Failure};
 use crate::inventory::Entry;
 use crate::object::{Gvk, Identity};
 
-/// Puts our owner label on an object that is recorded by its uid alone, so that it can be pruned like what we sent; gives
-/// what to remember of it. Nothing else of it changes. `None` where it is gone, another one by now, on its way out or an
-/// owner's already, or where `is_meant` does not hold of it. Namespaces and CRDs are never claimed: what was there before
-/// us is not deleted.
+/// Sets the owner label on an object that is recorded by its uid alone, so that it can be pruned like an applied one.
+/// Returns its inventory entry. Changes nothing else. `None` if the object is gone, replaced, being deleted or owned
+/// already, or if `is_meant` returns false. Namespaces and CRDs are never claimed, since existing ones must not be
+/// deleted.
 ///
 /// # Errors
 /// The target refuses it or does not answer.
@@ -45,7 +45,7 @@ pub async fn claim(
         "metadata": {
             "name": identity.name,
             "uid": live.uid,
-            // What was looked at to allow this must still be so.
+            // The patch fails if the object changed since it was checked.
             "resourceVersion": live.resource_version,
             "labels": {OWNER_LABEL: ownership.owner},
         },

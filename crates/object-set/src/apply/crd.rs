@@ -1,4 +1,4 @@
-//! CRDs, which several owners may ship: the highest version wins, nothing is taken away from what others use.
+//! CRDs, which several owners may ship: the highest version wins, and nothing that other owners use is removed.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -26,24 +26,24 @@ mod versions;
 
 use versions::{compare, keep_serving, keep_versions, lost_versions};
 
-/// How long one run waits for its CRDs. Nearly all are established within it, and the run that waits saves its
-/// caller another one; the others are an event for the caller to wait for.
+/// Time for which one run waits for its CRDs. Nearly all are established within it, which saves the caller another
+/// run; for the rest the caller waits for an event.
 const ESTABLISH: Duration = Duration::from_millis(1500);
 
-/// API versions of one CRD in which objects may be stored: of more the first ones count.
+/// Maximum number of stored versions that are read from a CRD.
 const VERSIONS: usize = 16;
 
-/// What to do with a CRD that is there already.
+/// Decision for a CRD that exists.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// Send it (with what must not go missing), after marking the shares of these owners.
+    /// Send it, with the versions that must stay, after marking the shares of these owners.
     Send {
         object: Box<Object>,
         shares: Vec<String>,
         /// API versions in which objects may be stored, and that it would not serve any more.
         lost: Vec<String>,
     },
-    /// Leave it as it is; mark our own share.
+    /// Leave it unchanged; mark only this owner's share.
     ShareOnly,
 }
 
@@ -58,7 +58,7 @@ struct Live {
 impl Live {
     fn of(found: DynamicObject) -> Self {
         let stored = found.data["status"]["storedVersions"].as_array().into_iter().flatten();
-        // They come from the target and get into messages: only what can be one, and no more than there may be.
+        // The versions come from the target and appear in messages, so their form and number are limited.
         let stored = stored.filter_map(Value::as_str).filter(|version| is_label(version)).take(VERSIONS);
         let stored = stored.map(str::to_owned).collect();
         Self { spec: found.data.get("spec").cloned().unwrap_or_default(), stored, metadata: found.metadata }
@@ -70,7 +70,7 @@ impl Run<'_> {
         let ownership = self.options.ownership;
         let mut object = wanted.object.clone();
         object.set_label(OWNER_LABEL, &ownership.owner);
-        // One that is made once bears another hash, so that it is sent when it is to be kept up to date.
+        // A CRD that is only created has another hash, so that it is sent once updates are enabled.
         let once = self.options.made_once.contains(&wanted.identity).then(|| object.intent_hash());
         object.set_annotation(SET_VERSION, &ownership.version);
         let mut wish = Wish::of(object.clone(), self.options.yielded);
@@ -89,7 +89,7 @@ impl Run<'_> {
                 return self.share_only(wanted, mapping, &metadata, hash).await;
             }
             Place::Ours(seen) => {
-                // Without a fingerprint it was another owner's; it is ours to write once the label says so.
+                // Without a fingerprint another owner wrote it; this owner writes it once the label names this owner.
                 let inherited = recorded.is_some_and(|entry| entry.fingerprint.is_empty())
                     && seen.owner.as_deref() == Some(ownership.owner.as_str());
                 if !inherited && recorded.is_some_and(|entry| entry.hash == hash) {
@@ -108,7 +108,7 @@ impl Run<'_> {
         self.crd_over(wanted, mapping, object, hash).await
     }
 
-    /// A CRD over one that is there.
+    /// Applies a CRD over an existing one.
     async fn crd_over(&self, wanted: &Wanted, mapping: &Mapping, object: Object, hash: String) -> Done {
         let ownership = self.options.ownership;
         let api = mapping.api(&self.cluster.client, None);
@@ -147,7 +147,7 @@ impl Run<'_> {
         }
     }
 
-    /// Leaves a CRD as it is, but for our share in it.
+    /// Leaves a CRD unchanged except for this owner's share.
     async fn share_only(&self, wanted: &Wanted, mapping: &Mapping, live: &ObjectMeta, hash: String) -> Done {
         let Ownership { owner, .. } = self.options.ownership;
         let uid = live.uid.clone().unwrap_or_default();
@@ -159,7 +159,8 @@ impl Run<'_> {
         Ok((Outcome::Applied { created: false, revision: revision(&shared) }, Some(entry)))
     }
 
-    /// Whether there are objects of a kind; also where no version is served, so that nobody can tell.
+    /// Reports whether objects of a kind exist. Returns true if no version is served, since then they cannot be
+    /// listed.
     async fn has_objects(&self, served: Option<&Mapping>) -> Result<bool, CallError> {
         let Some(mapping) = served else { return Ok(true) };
         let one = ListParams::default().limit(1);
@@ -168,14 +169,15 @@ impl Run<'_> {
         Ok(!list.map_err(|error| CallError::new(Action::List, Some(&kind), error))?.items.is_empty())
     }
 
-    /// Whether a kind comes from a CRD of this very set.
+    /// Reports whether a CRD of this set defines the kind.
     pub(super) fn is_new(&self, mapping: &Mapping) -> bool {
         self.own_kinds.contains(&mapping.gvk())
     }
 }
 
-/// Who writes a CRD that is there: we, unless another live owner has a version that is not lower. Nothing goes back:
-/// what a higher version wrote stays as it is, whoever is left of its owners, and objects keep all their fields.
+/// Decides whether this owner writes an existing CRD: yes, unless another live owner ships the same or a higher
+/// version. A CRD is never downgraded, even if the owner of the higher version is gone, so that objects keep all
+/// their fields.
 fn decide(mut ours: Object, live: &Live, us: &Ownership, is_live: &(dyn Fn(&str) -> bool + Sync)) -> Step {
     let owner = us.owner.as_str();
     let is_live = |other: &str| !owner::is_dead(other, &live.metadata, us, is_live);
@@ -227,7 +229,7 @@ fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// How objects of the kind of a CRD are reached.
+/// Returns the mapping of the kind that a CRD defines.
 fn served_as(crd: &DynamicObject) -> Option<Mapping> {
     let crd = Object::from_value(serde_json::to_value(crd).ok()?).ok()?;
     crd_mappings(&crd).into_iter().next()
@@ -238,7 +240,7 @@ pub(super) fn defined_kinds(crd: &Object) -> Vec<Gvk> {
     crd.defined_kinds()
 }
 
-/// The CRDs among these objects that do not become established in time.
+/// Returns the CRDs among these objects that are not established in time.
 pub(super) async fn not_established<'a>(cluster: &Cluster, objects: &'a [Object]) -> Vec<&'a Object> {
     let api: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     let crds = objects.iter().filter(|object| object.identity().is_crd());

@@ -1,5 +1,5 @@
-//! Objects of which some fields were written in an API version that their kind has no more. API servers refuse every
-//! apply to them (kubernetes/kubernetes#111937) until `managedFields` says another version.
+//! Objects with fields that were written in an API version that no longer exists. API servers refuse every apply to
+//! them (kubernetes/kubernetes#111937) until `managedFields` says another version.
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use crate::managed_fields;
 use crate::object::Gvk;
 
 impl Run<'_> {
-    /// An object of any kind but Namespaces and CRDs, whatever versions its fields were written in.
+    /// Applies an object of any kind except Namespaces and CRDs, also if its fields were written in removed API
+    /// versions.
     pub(super) async fn plain_of_any_version(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
         let mut done = self.plain(wanted, mapping).await;
-        // Somebody may write to it meanwhile.
+        // Another manager may write to the object meanwhile.
         for _ in 0..TRIES {
             let Err(Refusal::Call(error)) = &done else { break };
             let Failure::VersionGone(gone) = &error.failure else { break };
@@ -31,8 +32,9 @@ impl Run<'_> {
         done
     }
 
-    /// Records what anybody wrote in a version that is gone as written in the one that is sent: what the set leaves out
-    /// goes then, and what is others' stays theirs. Tells whether there is a reason to try again.
+    /// Changes the API version of all `managedFields` entries of a removed version to the version that is sent, so
+    /// that the next apply removes fields that the set lacks and keeps those of other managers. Returns whether a
+    /// retry makes sense.
     async fn move_on(&self, wanted: &Wanted, mapping: &Mapping, gone: &str) -> Result<bool, CallError> {
         if self.cluster.rehearsal.is_some() {
             return Ok(false);
@@ -40,7 +42,7 @@ impl Run<'_> {
         let Some(found) = self.cluster.metadata(mapping, &wanted.identity).await? else { return Ok(true) };
         let kinds = self.kinds_without(mapping, gone).await?;
         let to = mapping.resource.api_version.as_str();
-        // All at once: with one left, the API server would not know better than to forget every manager.
+        // All entries at once: with one of a removed version left, the API server would drop all managers.
         let is_gone = |version: &str| {
             version != to && (version == gone || kinds.get(&in_version(mapping, version)).is_none())
         };
@@ -59,7 +61,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the target serves, from a look after that version of the kind went.
+    /// Returns the served kinds from a discovery after that version was removed.
     async fn kinds_without(&self, mapping: &Mapping, gone: &str) -> Result<Arc<Kinds>, CallError> {
         let Cluster { discovery, client, .. } = self.cluster;
         let seen = discovery.kinds(client).await?;

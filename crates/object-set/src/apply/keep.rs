@@ -1,5 +1,5 @@
-//! What an apply keeps. A repair: values that a set has by chance (generated passwords, certificates) stay as they were
-//! applied. The first apply to what another system handed over: annotations of Deployments.
+//! Live values that an apply keeps. In a repair: random values of a set (generated passwords, certificates). In the
+//! first apply after an adoption: annotations of Deployments.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use crate::drift::applied_entry;
 use crate::object::Object;
 
-/// The wished object with the values of `live` in all fields that still belong to `manager`: nobody has changed
-/// those since they were applied. Fields that others took come from the wish.
+/// Returns the desired object with the live values of all fields that `manager` still owns, which no other manager
+/// changed. Other fields have their desired values.
 pub(super) fn values(wish: &Map<String, Value>, live: &Value, manager: &str) -> Map<String, Value> {
     let metadata = live.get("metadata").cloned().unwrap_or_default();
-    // What cannot be read has no fields of ours.
+    // Unreadable metadata counts as without owned fields.
     let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap_or_default();
     let mut kept = Value::Object(wish.clone());
     if let Some(fields) = applied_entry(&metadata, manager).and_then(|entry| entry.fields_v1.as_ref()) {
@@ -23,8 +23,8 @@ pub(super) fn values(wish: &Map<String, Value>, live: &Value, manager: &str) -> 
     }
 }
 
-/// Leaves the annotations as they are on the target: a Deployment whose annotations change gets a new generation, as if it
-/// was rolled out. Those of the wish come with its next change.
+/// Keeps the live annotations: a change of annotations gives a Deployment a new generation, like a rollout. The
+/// desired annotations are applied with the next change.
 pub(super) fn annotations(wish: &mut Object, live: &ObjectMeta) {
     let wished = wish.body_mut().get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
     let Some(wished) = wished.and_then(Value::as_object_mut) else { return };

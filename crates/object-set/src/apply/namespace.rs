@@ -1,4 +1,5 @@
-//! Namespaces are ensured, not owned: created where absent, labelled as the set says where nobody disagrees.
+//! Namespaces are ensured, not owned: created if absent, and labelled as the set defines unless another manager
+//! disagrees.
 
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Map, Value};
@@ -19,12 +20,12 @@ impl Run<'_> {
         let recorded = self.recorded.get(&wanted.identity);
         let place = self.look(&wanted.identity, mapping).await?;
         if self.options.protection.guard(&wanted.identity) == Some(Guard::Always) {
-            // It is there, which is all that a set may ask of it.
+            // It exists, which is all that a set may require.
             return match place {
                 Place::Empty | Place::Unseen if is_of_kubernetes(&wanted.identity.name) => {
                     Err(Refusal::Protected { object: wanted.identity.clone() })
                 }
-                // The operator's own: made bare, and nobody's afterwards.
+                // The operator's own namespace: created without labels, and owned by no component.
                 Place::Empty | Place::Unseen => {
                     self.create_namespace(&wanted.object, mapping, None).await?;
                     Ok((Outcome::Unchanged, None))
@@ -54,7 +55,7 @@ impl Run<'_> {
         };
         let owner = &self.options.ownership.owner;
         if let Some(rehearsal) = self.cluster.rehearsal.as_ref().filter(|_| is_new) {
-            // There is nothing yet that the labels could be put on.
+            // The rehearsal did not create the Namespace, so its labels cannot be tried.
             rehearsal.created(&wanted.identity, Value::Object(wanted.object.body().clone()));
             let entry =
                 Entry { version: mapping.resource.version.clone(), uid, hash, created, ..Entry::default() };
@@ -69,7 +70,7 @@ impl Run<'_> {
         Ok((Outcome::Applied { created: is_new, revision: revision(&metadata) }, Some(entry)))
     }
 
-    /// Creates a Namespace and returns its uid; `None` where another one was faster.
+    /// Creates a Namespace and returns its uid; `None` if it was created concurrently.
     async fn create_namespace(
         &self,
         object: &Object,

@@ -1,4 +1,4 @@
-//! One object: whether it may be touched, whether it must be, and the request.
+//! Applies one object: checks whether it may and must be changed, and sends the request.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -20,27 +20,27 @@ use crate::prune::holds_data;
 /// etcd's or that of a Secret's data, are for the API server to tell.
 const MAX_OBJECT: usize = 3 << 20;
 
-/// What an object turned out to be, and what to remember of it.
+/// Outcome of an object and its inventory entry, or a refusal.
 pub(super) type Done = Result<(Outcome, Option<Entry>), Refusal>;
 
-/// What stands in the place of a wanted object.
+/// Live state at the identity of a desired object.
 pub(super) enum Place {
-    /// As it was left: nothing to send if the wish is the same too.
+    /// Owned and unchanged: nothing to send if the desired state is also unchanged.
     Ours(Observed),
-    /// Ours, but changed by somebody.
+    /// Owned, but changed by another manager.
     Changed(Observed),
-    /// Nothing.
+    /// No object.
     Empty,
-    /// Nothing, as far as can be expected: nobody looked.
+    /// Presumably no object; it was not read.
     Unseen,
-    /// An object that is not in the inventory, or not ours any more.
+    /// An object that is not in the inventory, or no longer owned.
     Found(Box<ObjectMeta>),
     /// It is being deleted.
     Deleting,
 }
 
 impl Run<'_> {
-    /// Any object but Namespaces and CRDs.
+    /// Applies any object except Namespaces and CRDs.
     pub(super) async fn plain(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
         let mut object = wanted.object.clone();
         object.set_label(OWNER_LABEL, &self.options.ownership.owner);
@@ -54,7 +54,7 @@ impl Run<'_> {
         loop {
             let unseen = matches!(place, Place::Unseen);
             match self.put(object.clone(), wanted, mapping, guard, place).await {
-                // What was seen is of before, or nothing: whose place it is now has to be judged anew.
+                // The observed state is outdated, so the ownership is checked again.
                 Err(Refusal::Call(error))
                     if looks > 0 && (is_race(&error) || unseen && is_of_version(&error)) =>
                 {
@@ -66,12 +66,12 @@ impl Run<'_> {
         }
     }
 
-    /// Whether nothing is known of the object, and most likely it is not there.
+    /// Reports whether the object has no record and most likely does not exist.
     fn is_unlikely(&self, identity: &Identity) -> bool {
         self.options.are_new && self.recorded.get(identity).is_none() && self.cluster.rehearsal.is_none()
     }
 
-    /// Puts an object in its place, once.
+    /// Applies an object once.
     async fn put(
         &self,
         object: Object,
@@ -90,7 +90,8 @@ impl Run<'_> {
             wish.object = self.keep_values(wish.object, &wanted.identity, mapping).await?;
             wish.hash.clone_from(&recorded.hash);
         }
-        // What only its creator may delete has to say who that is: a process that dies after an apply records nothing.
+        // Objects that only their creator may delete carry a creator annotation, since a process that crashes after
+        // the apply records nothing.
         let is_marked = holds_data(&wanted.identity) || guard == Some(Guard::UnlessCreated);
         let ownership = self.options.ownership;
         let stays = self.stays(&place, recorded);
@@ -135,7 +136,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether an object is to stay as it is. One that we sent as the set said is like any other of ours.
+    /// Reports whether an adopted object keeps its content. One that was sent with its desired content is handled
+    /// like any owned object.
     fn stays(&self, place: &Place, recorded: Option<&Entry>) -> bool {
         let is_theirs = match place {
             Place::Empty | Place::Unseen => false,
@@ -145,7 +147,7 @@ impl Run<'_> {
         is_theirs && self.options.foreign == Foreign::AsIs
     }
 
-    /// What became of an object that was sent.
+    /// Returns the outcome of a sent object.
     pub(super) fn done(
         &self,
         mapping: &Mapping,
@@ -155,7 +157,7 @@ impl Run<'_> {
         is_new: bool,
     ) -> (Outcome, Option<Entry>) {
         let Brought { metadata, unsettled } = brought;
-        // What is not as it should be is no hash of anything wished: it is sent again.
+        // Without the desired hash, the next run sends an unsettled object again.
         let hash = if unsettled.is_some() { String::new() } else { hash };
         let entry = self.entry(mapping, &metadata, hash, created);
         let outcome = match unsettled {
@@ -165,7 +167,7 @@ impl Run<'_> {
         (outcome, Some(entry))
     }
 
-    /// Whether it is a Deployment that one of the named managers applied.
+    /// Reports whether it is a Deployment that one of the named managers applied.
     fn was_handed_over(&self, wanted: &Wanted, metadata: &ObjectMeta) -> bool {
         let mut managers =
             metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
@@ -183,12 +185,12 @@ impl Run<'_> {
     ) -> Done {
         let mapping = self.kinds.get(&object.gvk()).unwrap_or(mapping);
         let metadata = self.send(object, identity, mapping, Aim::of(uid)).await?;
-        // It is not the wished one, which the next change sends.
+        // It has not the desired content, which the next change sends.
         let entry = self.entry(mapping, &metadata, String::new(), created);
         Ok((Outcome::AsIs { revision: revision(&metadata) }, Some(entry)))
     }
 
-    /// The object with the values on the target that nobody has changed since they were applied.
+    /// Returns the object with the live values that no other manager changed since they were applied.
     async fn keep_values(
         &self,
         object: Object,
@@ -200,11 +202,11 @@ impl Run<'_> {
         let found = found.map_err(|error| CallError::new(Action::Get, Some(identity), error))?;
         let live = found.and_then(|found| serde_json::to_value(found).ok()).unwrap_or_default();
         let kept = super::keep::values(object.body(), &live, &self.options.ownership.manager);
-        // It is the same object with other values, so it is one still.
+        // The same object with other values stays a valid object.
         Ok(Object::from_value(Value::Object(kept)).unwrap_or(object))
     }
 
-    /// What guards an object; an error where it is out of reach altogether.
+    /// Returns the guard of an object, or an error if it is protected completely.
     pub(super) fn guard(&self, identity: &Identity) -> Result<Option<Guard>, Refusal> {
         match self.options.protection.guard(identity) {
             Some(Guard::Always) => Err(Refusal::Protected { object: identity.clone() }),
@@ -212,9 +214,9 @@ impl Run<'_> {
         }
     }
 
-    /// What stands in the object's place: from the watch where that is proof, else from the target.
+    /// Returns the live state: from the watch if that is proof, otherwise from the target.
     pub(super) async fn look(&self, identity: &Identity, mapping: &Mapping) -> Result<Place, CallError> {
-        // What was only handed over still bears the marks of whoever had it.
+        // An object that was only recorded still carries the marks of its previous system.
         let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
         let us = self.options.ownership.owner.as_str();
         if let (Some(recorded), Some(seen)) = (recorded, self.observed.get(identity)) {
@@ -228,7 +230,7 @@ impl Run<'_> {
         self.ask(identity, mapping).await
     }
 
-    /// What stands in the object's place, from the target.
+    /// Reads the live state from the target.
     async fn ask(&self, identity: &Identity, mapping: &Mapping) -> Result<Place, CallError> {
         let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
         let us = self.options.ownership.owner.as_str();
@@ -245,7 +247,7 @@ impl Run<'_> {
         })
     }
 
-    /// Whether an object that is there and not ours may become it.
+    /// Reports whether an existing object that is not owned may be adopted.
     pub(super) fn may_adopt(
         &self,
         identity: &Identity,
@@ -274,14 +276,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whose an object is that is only to be told of. One that bears our mark is none.
+    /// Returns the system of an object that is only reported. `None` if it carries this owner's mark.
     fn foreign(&self, metadata: &ObjectMeta) -> Option<System> {
         let owner = metadata.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
         let tells = self.options.foreign == Foreign::Tell && owner != Some(&self.options.ownership.owner);
         tells.then(|| System::of(metadata, self.options.take_over)).flatten()
     }
 
-    /// What to remember of an object after an apply.
+    /// Returns the inventory entry of an object after an apply.
     pub(super) fn entry(
         &self,
         mapping: &Mapping,
@@ -305,13 +307,13 @@ pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
     metadata.resource_version.as_deref()?.parse().ok()
 }
 
-/// Whether an object changed, came or went between the look and the apply. Another one of the name shows in its uid.
+/// Reports whether the object was changed, created or deleted between read and apply. A replaced object has another
+/// uid.
 fn is_race(error: &CallError) -> bool {
     error.failure == Failure::Conflict && error.action == Action::Apply
 }
 
-/// Whether it may be for the resourceVersion, which API servers with a storage of their own may take amiss in what is
-/// made.
+/// Reports whether the resourceVersion may be the cause: aggregated API servers may refuse one in a creation.
 fn is_of_version(error: &CallError) -> bool {
     let refused = matches!(error.failure, Failure::Refused(_) | Failure::Server(_) | Failure::VersionGone(_));
     refused && error.action == Action::Apply

@@ -1,4 +1,4 @@
-//! What became of each object of a set.
+//! Outcomes of the objects of a set.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,32 +13,32 @@ use crate::object::{Gvk, Identity};
 use crate::set::Warning;
 use crate::yielded::PartOfWhole;
 
-/// What became of one object.
+/// Outcome of one object.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// It was as it should be; nothing was sent.
+    /// It already had the desired state; nothing was sent.
     Unchanged,
-    /// It was sent and taken.
+    /// It was sent and accepted.
     Applied {
         /// Whether it did not exist before.
         created: bool,
-        /// The resourceVersion that it has since; `None` where the server's are no numbers.
+        /// Its new resourceVersion; `None` if the server's are not numeric.
         revision: Option<u64>,
     },
-    /// It became ours as it is, which is not as the set says.
+    /// It was adopted with its own content, which differs from the set.
     AsIs {
-        /// The resourceVersion that it has since; `None` where the server's are no numbers.
+        /// Its new resourceVersion; `None` if the server's are not numeric.
         revision: Option<u64>,
     },
-    /// Another system applied it, and it was left alone.
+    /// Another system applied it, and it was left unchanged.
     Foreign(System),
-    /// The target does not serve its kind; it follows when the kind comes.
+    /// The target does not serve its kind; it is applied once the kind is served.
     Missing(Gvk),
-    /// It cannot be applied yet: what it waits for. An event on the object tells when.
+    /// It cannot be applied yet; the text names the cause. A watch event of the object ends the wait.
     Waiting(&'static str),
     /// It was not tried, since an object of an earlier stage was refused.
     Skipped,
-    /// The target or one of our rules refuses it.
+    /// The target or a rule of this crate refuses it.
     Refused(Refusal),
 }
 
@@ -48,12 +48,12 @@ pub enum Refusal {
     /// The target's answer.
     #[error(transparent)]
     Call(Box<CallError>),
-    /// Another owner holds it.
+    /// Another owner owns it.
     #[error("{object} belongs to {owner}")]
     OwnedByOther {
         /// Which object.
         object: Identity,
-        /// The owner's hash, or `somebody else` where there is none of ours.
+        /// The owner's hash, or `somebody else` if it has no owner label.
         owner: String,
     },
     /// No set may touch it.
@@ -72,7 +72,7 @@ pub enum Refusal {
         /// The most that is sent.
         limit: usize,
     },
-    /// What is left to others in it has no owner of its own.
+    /// A yielded field of it cannot have its own owner.
     #[error("{object}: {part}")]
     PartOfWhole {
         /// Which object.
@@ -106,7 +106,8 @@ impl Refusal {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
 
-    /// Whether the target may have taken the object all the same, so that nobody knows which state of it is there.
+    /// Reports whether the target may have accepted the object although the call failed, so that its live state is
+    /// unknown.
     fn may_be_sent(&self) -> bool {
         let is_no_answer = |failure: &Failure| {
             matches!(failure, Failure::NoAnswer | Failure::Unreadable | Failure::Server(_))
@@ -147,15 +148,15 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What became of a set.
+/// Result of applying a set.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// Each object of the set, in the order in which they were tried.
     pub outcomes: Vec<(Identity, Outcome)>,
-    /// What is on the target in our name now: what was recorded before, and what was applied. Objects that
-    /// left the set stay in it until they are pruned.
+    /// The owned objects on the target: those recorded before and those applied now. Objects that left the set stay
+    /// in it until they are pruned.
     pub inventory: Inventory,
-    /// What was put right before sending.
+    /// Corrections before sending.
     pub warnings: Vec<Warning>,
 }
 
@@ -164,7 +165,7 @@ impl Applied {
         Self { outcomes: Vec::new(), inventory: recorded.clone(), warnings: Vec::new() }
     }
 
-    /// Takes the results of a stage; tells whether a CRD among them was sent.
+    /// Adds the results of a stage. Returns whether a CRD among them was sent.
     pub(super) fn take(&mut self, found: Vec<(Identity, Outcome, Option<Entry>)>) -> bool {
         let mut crds_changed = false;
         for (identity, outcome, entry) in found {
@@ -189,13 +190,13 @@ impl Applied {
         self.outcomes.extend(objects.map(|object| (object, Outcome::Skipped)));
     }
 
-    /// Whether an object was refused, so that what stands on it is not sent. A webhook that does not answer says nothing
-    /// of the object, and what answers for it may be a workload of the same set.
+    /// Reports whether an object was refused, so that later stages are not sent. An unreachable webhook does not
+    /// count: its server may be a workload of the same set.
     pub(super) fn is_held_up(&self) -> bool {
         self.errors().any(|(_, refusal)| !refusal.is_failed_webhook())
     }
 
-    /// Of CRDs that are late; what became of one that was not sent stays as it was told.
+    /// Sets the outcome of CRDs that are not established in time. The outcome of CRDs that were not sent stays.
     pub(super) fn wait_for_crds(&mut self, late: impl Iterator<Item = Identity>) {
         let late: BTreeSet<Identity> = late.collect();
         let is_there = |outcome: &Outcome| {
@@ -208,14 +209,14 @@ impl Applied {
         }
     }
 
-    /// Whether every object is on the target as it should be: the condition for pruning.
+    /// Reports whether every object has its desired state on the target: the condition for pruning.
     pub fn is_complete(&self) -> bool {
         self.outcomes
             .iter()
             .all(|(_, o)| matches!(o, Outcome::Unchanged | Outcome::Applied { .. } | Outcome::AsIs { .. }))
     }
 
-    /// Whose objects were left alone.
+    /// Returns the systems whose objects were left unchanged.
     pub fn foreign(&self) -> BTreeSet<System> {
         let system = |outcome: &Outcome| match outcome {
             Outcome::Foreign(system) => Some(*system),
@@ -232,7 +233,7 @@ impl Applied {
             .map(|(identity, _)| identity)
     }
 
-    /// Kinds that the target lacks, and objects wait for.
+    /// Returns the kinds that objects wait for and the target lacks.
     pub fn missing(&self) -> BTreeSet<Gvk> {
         let missing = |outcome: &Outcome| match outcome {
             Outcome::Missing(gvk) => Some(gvk.clone()),
@@ -249,12 +250,12 @@ impl Applied {
         })
     }
 
-    /// Whether something was not sent for want of time.
+    /// Reports whether objects were not sent before the deadline.
     pub fn ran_out_of_time(&self) -> bool {
         self.waiting().any(|(_, what)| what == super::TIME_IS_UP)
     }
 
-    /// What was refused.
+    /// Returns the refused objects.
     pub fn errors(&self) -> impl Iterator<Item = (&Identity, &Refusal)> {
         self.outcomes.iter().filter_map(|(identity, outcome)| match outcome {
             Outcome::Refused(refusal) => Some((identity, refusal)),

@@ -1,12 +1,12 @@
-//! Who marked an object, and whether its owner is proven to be gone.
+//! Ownership marks of an object, and whether its owner is proven to be gone.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
 use crate::cluster::{CREATED_BY, OWNER_LABEL, Ownership};
 
-/// Whether an owner is proven to be gone, so that what it held may be taken: every mark of it on the object was
-/// made by our own field manager, and `is_live` does not know it. Of owners that other operators serve nothing
-/// is known here, so they are never dead.
+/// Reports whether an owner is proven to be gone, so that its object may be adopted: this operator's field manager
+/// wrote all of its marks, and `is_live` returns false for it. Owners that other operators serve are unknown here and
+/// count as live.
 pub(super) fn is_dead(
     owner: &str,
     metadata: &ObjectMeta,
@@ -35,7 +35,7 @@ pub(super) fn writers<'a>(metadata: &'a ObjectMeta, label: &str) -> impl Iterato
     })
 }
 
-/// Whether the object says that we made it, and nobody else wrote that.
+/// Reports whether the creator annotation names this owner and was written by this operator's field manager.
 pub(crate) fn is_creator(metadata: &ObjectMeta, us: &Ownership) -> bool {
     let field = format!("f:{CREATED_BY}");
     let writes_it = |entry: &ManagedFieldsEntry| {

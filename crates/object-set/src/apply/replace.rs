@@ -1,4 +1,4 @@
-//! Objects of which a field would change that cannot: deleted and made anew, where somebody allowed that.
+//! Deletes and recreates objects with changed immutable fields, if the user allowed that.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::remove::{Way, make_way};
 use crate::select::selects;
 
 impl Run<'_> {
-    /// Makes way for an object that could not be sent since a field of it cannot change; any other error is passed on, and
-    /// this one where nobody allowed it.
+    /// Deletes an object whose immutable field would change, so that it can be created again. Returns any other
+    /// error, and this one if the user did not allow it.
     pub(super) async fn replace(&self, wanted: &Wanted, error: CallError) -> Done {
         let recorded = self.recorded.get(&wanted.identity).filter(|entry| entry.was_sent());
         let Some(entry) = recorded.filter(|entry| self.may_replace(&wanted.object, entry)) else {
@@ -31,7 +31,7 @@ impl Run<'_> {
         let inventory = self.recorded;
         match make_way(self.cluster, kinds, inventory, ownership, protection, &wanted.identity).await? {
             Way::Free => {
-                // Nothing of ours is there any more, but what may still be of that uid.
+                // No owned object is left, except possibly the one with that uid.
                 let entry = Entry { hash: String::new(), fingerprint: String::new(), ..entry.clone() };
                 Ok((Outcome::Waiting("the old object is being deleted, to be made anew"), Some(entry)))
             }
@@ -44,7 +44,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether a selector means the object; what others may rely on has to be named by its kind, and be made by us.
+/// Reports whether a selector matches the object. Kinds that others may rely on must be named by the selector and
+/// created by this owner.
 fn may_replace(selectors: &[kyma_api::ObjectSelector], object: &Object, entry: &Entry) -> bool {
     let precious = is_precious(&object.identity());
     (entry.created || !precious)

@@ -1,4 +1,4 @@
-//! The request that brings one object, and to which object it goes.
+//! Sends the apply of one object.
 
 use std::time::Duration;
 
@@ -22,19 +22,19 @@ pub(crate) fn serving_pauses() -> impl Iterator<Item = Duration> {
     [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
 }
 
-/// Which object a request is to change.
+/// The object that a request may change.
 #[derive(Clone, Copy)]
 pub(super) enum Aim<'a> {
-    /// That of this uid, and no other.
+    /// Only the object with this uid.
     At(&'a str),
-    /// None: there is none of the name, as was seen.
+    /// No existing object: the name was free when it was read.
     New,
-    /// None, whether or not there is one of the name: what is there stays as it is.
+    /// No existing object: the request only creates, and an object of the name stays unchanged.
     OnlyNew,
 }
 
-/// A resourceVersion that no object has: etcd counts revisions from 1, and the first write makes 2. An API server heeds
-/// it where there is an object, and passes over it where an apply makes one.
+/// A resourceVersion that no object has: etcd counts revisions from 1, and the first write makes 2. An API server
+/// checks it if the object exists, and ignores it if an apply creates the object.
 const NO_VERSION: &str = "1";
 
 impl<'a> Aim<'a> {
@@ -44,8 +44,8 @@ impl<'a> Aim<'a> {
 }
 
 impl Run<'_> {
-    /// Sends one object. What is aimed at one can only change that very object, not create another; anything else takes
-    /// no field from what another manager made meanwhile.
+    /// Sends one object. With a uid, the request changes only that object and creates none; without one, it takes no
+    /// field of an object that another manager created meanwhile.
     pub(super) async fn send(
         &self,
         object: &Object,
@@ -170,7 +170,7 @@ impl Run<'_> {
         Ok(found.map(|found| (found.metadata.clone(), serde_json::to_value(found).unwrap_or_default())))
     }
 
-    /// A server-side apply; a kind whose CRD was established a moment ago may need another one to be served.
+    /// Sends a server-side apply. Retries if the kind's CRD was just established and is not served yet.
     pub(super) async fn patch(
         &self,
         identity: &Identity,
@@ -202,7 +202,7 @@ impl Run<'_> {
     }
 }
 
-/// A uid says which object is meant. One that cannot become the object's is another one's: somebody made it anew meanwhile.
+/// Turns the refusal of a uid into a conflict: the object was deleted and created again meanwhile.
 fn of_another(mut error: CallError) -> CallError {
     if let Failure::Immutable(paths) | Failure::Refused(paths) = &error.failure
         && paths.iter().any(|path| path.starts_with("metadata.uid"))

@@ -19,7 +19,8 @@ pub(super) struct Share {
 }
 
 impl Run<'_> {
-    /// Marks an owner's share under a field manager of its own. Values that somebody else set differently stay as they are.
+    /// Marks an owner's share under a field manager of its own. Values that another manager set differently stay
+    /// unchanged.
     pub(super) async fn share(
         &self,
         identity: &Identity,
@@ -42,7 +43,7 @@ impl Run<'_> {
 }
 
 impl Share {
-    /// Drops what conflicts with other managers; tells whether there was such a thing.
+    /// Drops fields that conflict with other managers. Returns whether there were any.
     fn give_way(&mut self, error: &CallError) -> bool {
         let kube::Error::Api(status) = error.cause() else { return false };
         let causes = status.details.iter().flat_map(|details| &details.causes);

@@ -1,4 +1,4 @@
-//! Whose tools applied an object before us, told by what they leave in its metadata.
+//! Detects which system applied an object before, by its metadata.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,14 +13,14 @@ const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 /// The label that Helm sets beside them, unless the chart did.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// Labels and annotations by which systems find what is theirs. Who deletes by them must not find it any more.
+/// Labels and annotations by which systems find their objects. Removed, so that no system deletes an adopted object.
 const MARKS: [&str; 3] = ["helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/", "argocd.argoproj.io/"];
 
 /// Where Argo CD does not track by annotation, which it does by default since v3, it does by this label. Many charts set it
 /// themselves, and it is theirs then.
 /// Source: <https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/>.
 pub(super) const TRACKING_LABEL: &str = "app.kubernetes.io/instance";
-/// The annotation by which it tracks otherwise.
+/// The annotation by which Argo CD tracks otherwise.
 const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";
 
 /// Another system that keeps objects on clusters.
@@ -34,12 +34,12 @@ pub enum System {
     Helm,
     /// kubectl, with or without `--server-side`.
     Kubectl,
-    /// One that the caller named, see [`crate::ApplyOptions::take_over`].
+    /// A system that the caller named, see [`crate::ApplyOptions::take_over`].
     Other,
 }
 
 impl System {
-    /// The system that applied an object; where there were several, the one that others work for.
+    /// Returns the system that applied an object; of several, the one that uses the others.
     pub(super) fn of(metadata: &ObjectMeta, more: &[&str]) -> Option<Self> {
         let entries = metadata.managed_fields.iter().flatten();
         entries.filter(|entry| is_of_object(entry)).filter_map(|entry| Self::of_entry(entry, more)).min()
@@ -129,8 +129,8 @@ pub(super) fn is_tracked_by_label(metadata: &ObjectMeta) -> bool {
         && metadata.managed_fields.iter().flatten().any(sets_it)
 }
 
-/// Name and namespace of the Helm release that made an object: its annotations, where a program that runs releases wrote
-/// them.
+/// Returns name and namespace of the Helm release that created an object, from its annotations, if a Helm program
+/// wrote them.
 pub fn helm_release(metadata: &ObjectMeta) -> Option<(&str, &str)> {
     let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).map(String::as_str);
     let mut entries = metadata.managed_fields.iter().flatten();

@@ -1,5 +1,5 @@
-//! Fields that other tools applied become ours, so that those which our set does not have are removed by the
-//! next apply instead of lingering for ever.
+//! Moves fields that other tools applied to the operator's field manager, so that the next apply removes those that
+//! the set lacks.
 
 mod request;
 
@@ -14,10 +14,10 @@ use crate::field_set::{empty, union};
 use crate::managed_fields;
 use crate::object::Object;
 
-/// What the API server names as the manager of fields that were there before the first apply.
+/// Manager that the API server records for fields that existed before the first apply.
 const BEFORE: &str = "before-first-apply";
 
-/// kubectl's record of its last apply, from which it would resurrect fields.
+/// kubectl's record of its last apply, from which it would restore removed fields.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The patch that makes fields ours that tools applied which apply whole objects: what they own and our set lacks was
@@ -29,7 +29,7 @@ pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str], wanted:
         entry.manager.as_deref() == Some(BEFORE) || System::of_entry(entry, more).is_some()
     };
     let mut patch = moved(metadata, manager, is_tool, annotated)?;
-    // What is left as it is would keep it, and Argo CD would delete what it finds.
+    // The label would otherwise stay, and Argo CD could delete the object.
     if is_tracked_by_label(metadata) && wanted.label(TRACKING_LABEL).is_none() {
         patch.0.push(removal(["metadata", "labels", TRACKING_LABEL]));
     }

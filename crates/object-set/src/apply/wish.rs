@@ -1,4 +1,4 @@
-//! An object as it is wished: whole where it is made, without what others may change where it is there.
+//! Desired state of an object: complete for its creation, without yielded fields for later applies.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
@@ -14,25 +14,25 @@ use crate::field_set;
 use crate::object::{Object, hash_value};
 use crate::yielded::{Field, Yielded, leave_out, leave_out_paths, split};
 
-/// Moves of ownership that are tried before somebody else's writes win: controllers write to what was just made.
+/// Maximum number of tries to move field ownership while controllers write to a new object.
 pub(super) const TRIES: usize = 5;
 
-/// One object as it is sent.
+/// Desired state of one object.
 pub(super) struct Wish<'a> {
-    /// As it is sent to the object that is there.
+    /// The form for an existing object.
     pub(super) object: Object,
-    /// Of it: what is recorded as its hash.
+    /// Hash that the inventory records.
     pub(super) hash: String,
-    /// As it is made, where that is more.
+    /// The form for its creation, if that has more fields.
     whole: Option<Object>,
     /// Fields that others may change.
     fields: Vec<&'a Field>,
 }
 
-/// What came of sending a wish.
+/// Result of sending the desired state.
 pub(super) struct Brought {
     pub(super) metadata: ObjectMeta,
-    /// Why it is not yet as it should be, though it was sent.
+    /// Why it has not the desired state yet, although it was sent.
     pub(super) unsettled: Option<Refusal>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Wish<'a> {
         Self { object, hash, whole, fields }
     }
 
-    /// As it is made.
+    /// Returns the form for its creation.
     pub(super) fn whole(&self) -> &Object {
         self.whole.as_ref().unwrap_or(&self.object)
     }
@@ -61,14 +61,15 @@ impl<'a> Wish<'a> {
         }
     }
 
-    /// Whether it says something that others may have taken by scaling.
+    /// Reports whether it sets replicas, which others may own by scaling.
     fn has_replicas(&self) -> bool {
         self.object.body().get("spec").and_then(|spec| spec.get("replicas")).is_some()
     }
 }
 
 impl Run<'_> {
-    /// Sees to it that leaving out what others may change takes nothing off the object that is there.
+    /// Moves ownership of yielded fields first, so that an apply without them does not remove them from the live
+    /// object.
     pub(super) async fn let_go(
         &self,
         wish: &mut Wish<'_>,
@@ -93,8 +94,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Sends an object to where it is to go, and sees to who owns its fields then. One that is
-    /// adopted may have been nobody's.
+    /// Sends an object and then settles the ownership of its fields. An adopted object may have had no manager.
     pub(super) async fn bring(
         &self,
         wish: &Wish<'_>,
@@ -111,7 +111,7 @@ impl Run<'_> {
         }
     }
 
-    /// Fields that came to us only after it was sent, and that the wish may not have, are sent for again.
+    /// Sends the object again if fields that it may lack became the operator's only after the first apply.
     async fn tidy(
         &self,
         wish: &Wish<'_>,

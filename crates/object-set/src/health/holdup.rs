@@ -1,4 +1,4 @@
-//! What holds up a workload, in words of the API.
+//! Describes what blocks a workload, in terms of the API.
 
 use serde_json::Value;
 

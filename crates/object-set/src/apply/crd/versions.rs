@@ -1,4 +1,4 @@
-//! API versions of CRDs: which is the highest, which must not go missing.
+//! API versions of CRDs: their order, and the versions that must stay.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use super::Live;
 use crate::cluster::SET_VERSION;
 use crate::object::Object;
 
-/// Our CRD against the one that is there: by their highest API versions, then by the versions of their sets.
+/// Compares the desired CRD with the live one: by their highest API versions, then by the versions of their sets.
 pub(super) fn compare(ours: &Object, live: &Live) -> Ordering {
     let spec = ours.body().get("spec").cloned().unwrap_or_default();
     let theirs = live.metadata.annotations.as_ref().and_then(|all| all.get(SET_VERSION));
@@ -18,7 +18,8 @@ pub(super) fn compare(ours: &Object, live: &Live) -> Ordering {
         .then_with(|| compare_versions(version, theirs.map_or("", String::as_str)))
 }
 
-/// Versions that are there, needed, and not in ours stay, or objects could not be read any more.
+/// Adds the needed versions of the live CRD that the desired one lacks; without them, stored objects could not be
+/// read.
 pub(super) fn keep_versions(ours: &mut Object, live_spec: &Value, needed: impl Fn(&str) -> bool) {
     let Some(live) = live_spec.get("versions").and_then(Value::as_array) else { return };
     let spec = ours.body_mut().get_mut("spec");
@@ -53,7 +54,7 @@ pub(super) fn lost_versions(ours: &Object, live: &Live) -> Vec<String> {
     live.stored.iter().filter(is_lost).cloned().collect()
 }
 
-/// What others may use is served as before.
+/// Keeps serving the versions that the live CRD serves, since others may use them.
 pub(super) fn keep_serving(ours: &mut Object, live_spec: &Value) {
     let spec = ours.body_mut().get_mut("spec").and_then(|spec| spec.get_mut("versions"));
     for version in spec.and_then(Value::as_array_mut).into_iter().flatten() {

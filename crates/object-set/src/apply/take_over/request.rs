@@ -12,8 +12,8 @@ use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 
 impl Run<'_> {
-    /// Makes fields that other tools applied ours, so that those which the set no longer has go; gives the metadata that
-    /// this made, where there were any.
+    /// Moves fields that other tools applied to the operator's field manager. Returns the new metadata if there were
+    /// any.
     pub(in super::super) async fn take_over(
         &self,
         Wanted { identity, object, .. }: &Wanted,
@@ -43,7 +43,7 @@ impl Run<'_> {
                 return Err(error.into());
             }
             let found = self.cluster.metadata(mapping, identity).await?.map(|found| found.metadata);
-            // Another one, or another owner's by now, is for the next look.
+            // A replaced object, or one of another owner, is handled by the next read.
             let Some(found) = found.filter(|found| is_as_seen(found, metadata)) else {
                 return Err(error.into());
             };
@@ -52,7 +52,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether an object is the one that was looked at, and its owner's still.
+/// Reports whether the object has the same uid and owner as when it was read.
 fn is_as_seen(found: &ObjectMeta, seen: &ObjectMeta) -> bool {
     let owner = |metadata: &ObjectMeta| metadata.labels.as_ref()?.get(OWNER_LABEL).cloned();
     found.uid == seen.uid && owner(found) == owner(seen) && found.deletion_timestamp.is_none()
