@@ -1,4 +1,4 @@
-//! What is kept in memory to be used again, within bounds.
+//! A cache with a bounded number of values and bytes.
 
 use std::borrow::Borrow;
 use std::hash::Hash;

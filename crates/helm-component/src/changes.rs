@@ -1,4 +1,5 @@
-//! What a component's spec changes in the objects of its content: its patches, then labels and annotations of all.
+//! Applies the changes of a component's spec to the objects of its content: its patches, then labels and annotations
+//! of all.
 //!
 //! Both come before everything that the operator does to objects, so that its own marks win, and an image that a patch
 //! sets is localised as any other.

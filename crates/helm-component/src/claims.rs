@@ -12,10 +12,11 @@ use crate::sight::Dependent;
 /// Claims of all components together, at most.
 const MOST: usize = 10_000;
 
-/// Who wants what others have. A component claims no more than its content has, and all of them together [`MOST`]; what
-/// is claimed beyond that is not known here, and is deleted and made anew when its owner drops it. So is what is dropped
-/// after a restart before the first pass of whoever wants it. A component that stands still keeps its claims: it takes what
-/// was left to it when it goes on, or deletes it where it has got content without it ([`HandOvers`]).
+/// Claims of components on objects that other components own. A component claims no more than its content has, and
+/// all of them together [`MOST`]; what is claimed beyond that is not known here, and is deleted and made anew when
+/// its owner drops it. So is what is dropped after a restart before the first pass of whoever wants it. A component
+/// that stands still keeps its claims: it takes what was left to it when it goes on, or deletes it where it has got
+/// content without it ([`HandOvers`]).
 ///
 /// [`HandOvers`]: crate::hand_overs::HandOvers
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ impl Reach {
     }
 }
 
-/// What one component claims, all of it within one reach.
+/// Claims of one component, all on one target with one identity.
 #[derive(Debug, Default)]
 struct Claimed {
     reach: Reach,

@@ -249,7 +249,7 @@ const COMPILED_VERSIONS: &str = "the chart prints .Capabilities.KubeVersion as a
      has the versions that the helm program was compiled with, which the target may not serve; print \
      .Capabilities.KubeVersion.Version instead";
 
-/// What a chart was rendered to.
+/// Rendered chart.
 struct Render {
     text: Arc<str>,
     how: How,
@@ -335,7 +335,7 @@ impl Text {
     }
 }
 
-/// What lies in a chart's `crds` folders.
+/// Objects of a chart's `crds` folders.
 async fn crds(chart: &Arc<Chart>) -> Result<BTreeSet<Identity>, Failure> {
     let (chart, archive) = (Arc::clone(chart), chart.archive().clone());
     let read = unpacking(archive, move |_| chart.crds()).await;

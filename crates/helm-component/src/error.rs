@@ -1,4 +1,4 @@
-//! What can go wrong before anything is reconciled.
+//! Errors at the start, before anything is reconciled.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub enum SetupError {
     CaFile {
         /// The file.
         file: PathBuf,
-        /// What the file system said.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
@@ -24,7 +24,7 @@ pub enum SetupError {
     TrustedRootFile {
         /// The file.
         file: PathBuf,
-        /// What the file system said.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },

@@ -33,7 +33,7 @@ impl Rules {
     /// Compiles what a spec says.
     ///
     /// # Errors
-    /// One is no CEL, or two are for the same kind.
+    /// An expression is not valid CEL, or two are for the same kind.
     pub(crate) fn of(spec: &HelmComponentSpec) -> Result<Self, Failure> {
         let source = expressions(spec).to_vec();
         let mut rules: BTreeMap<GroupKind, Rule> = BTreeMap::new();

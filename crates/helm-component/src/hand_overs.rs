@@ -1,4 +1,5 @@
-//! Objects that were handed over: whoever got one need not want it any more, and nothing else would tell it of that.
+//! Objects that another component handed over. The new owner is notified, since it may no longer need them and no
+//! other event reports them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -122,7 +123,7 @@ mod tests {
         given.keys().map(|identity| &*identity.name).collect()
     }
 
-    /// Of which nobody is told.
+    /// No component is notified about these.
     fn quiet() -> HandOvers {
         HandOvers::new(|_| true)
     }

@@ -41,7 +41,7 @@ pub enum Event {
     PreRollback,
     /// After that, and after what is no longer wanted is gone.
     PostRollback,
-    /// When somebody asks for it.
+    /// When a user requests tests.
     Test,
 }
 
@@ -105,7 +105,7 @@ pub(crate) enum DeletePolicy {
 /// One hook.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Hook {
-    /// What is created.
+    /// The object that the hook creates.
     pub object: Object,
     events: BTreeSet<Event>,
     weight: i64,
@@ -149,7 +149,7 @@ impl Hook {
         warnings
     }
 
-    /// Whether it runs only when somebody asks for tests.
+    /// Reports whether it runs only when a user requests tests.
     pub(crate) fn is_only_test(&self) -> bool {
         !self.events.is_empty() && self.events.iter().all(|event| *event == Event::Test)
     }
@@ -169,7 +169,7 @@ impl Hook {
         self.deletes.iter().map(word).collect()
     }
 
-    /// How people and records name it.
+    /// Returns its name in messages and records.
     pub(crate) fn name(&self) -> String {
         self.object.identity().to_string()
     }

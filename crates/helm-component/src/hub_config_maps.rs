@@ -36,7 +36,7 @@ impl HubConfigMaps {
         lock(&self.awaited).remove(dependent);
     }
 
-    /// Follows them for ever and wakes who waits for one that changed.
+    /// Watches the `ConfigMap`s without end and requeues the components that use a changed one.
     pub(crate) async fn follow(&self, hub: Client, namespace: &str, wake: impl Fn(&Dependent)) {
         let api: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(hub, namespace);
         let mut events = pin!(hub_watch(api, watcher::Config::default()));

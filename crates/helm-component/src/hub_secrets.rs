@@ -1,4 +1,4 @@
-//! What components get of the hub's Secrets, and which of them wait for a change of one.
+//! Secrets of the hub that components use, and the components to requeue when one changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -75,7 +75,7 @@ impl HubSecrets {
         self.awaited().set(dependent.clone(), names);
     }
 
-    /// Who has to look again, now that this one changed.
+    /// Returns the components to requeue after a change of this Secret.
     pub(crate) fn awaiting(&self, name: &str) -> Vec<Dependent> {
         self.awaited().dependents(&name.to_owned()).cloned().collect()
     }

@@ -38,7 +38,7 @@ pub(crate) fn secret_name(owner: &str) -> String {
     format!("{}{owner}", release_store::RELEASE_PREFIX)
 }
 
-/// How it is written.
+/// Its serialized form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Form {

@@ -10,7 +10,7 @@ use kyma_api::HelmComponent;
 use kyma_sdk::{Context, Failure};
 use serde_json::{Value, json};
 
-/// One such Secret.
+/// A Secret of the release store.
 pub(crate) struct KeptSecret {
     api: Api<Secret>,
     manager: &'static str,

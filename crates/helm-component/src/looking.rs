@@ -23,7 +23,7 @@ const NAMED: usize = 5;
 pub(crate) struct Looking {
     /// When it began, or somebody looked last what the target serves.
     since: Instant,
-    /// How often somebody looked.
+    /// Number of discoveries since the wait began.
     looks: u32,
 }
 

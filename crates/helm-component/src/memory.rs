@@ -1,4 +1,4 @@
-//! What is kept in memory of each component between reconciles. All of it can be rebuilt.
+//! In-memory state of each component between reconciles. All of it can be rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,11 +23,11 @@ use crate::sight::Dependent;
 /// What was reported of a component: newer than what the hub's watch shows right after a report.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recorded {
-    /// What was applied.
+    /// The applied inventory.
     pub inventory: Inventory,
     /// How the status holds that.
     pub form: Form,
-    /// What it was made from.
+    /// Inputs from which it was rendered.
     pub digests: Digests,
     /// The default custom resource, once it was made.
     pub resource: Option<CreatedResource>,
@@ -37,9 +37,9 @@ pub(crate) struct Recorded {
     pub resolved: Option<ResolvedVersion>,
     /// Revision of the release that was sent last, if its chart reads it.
     pub revision: Option<ReleaseRevision>,
-    /// How far the chart's hooks are.
+    /// Progress of the chart's hooks.
     pub hooks: Option<Hooks>,
-    /// What Helm's record on the target says.
+    /// State of Helm's release record on the target.
     pub history: Option<HelmHistory>,
     /// From whom it was taken over.
     pub taken_over: Option<TakenOver>,
@@ -47,7 +47,7 @@ pub(crate) struct Recorded {
     pub kept: Option<KeptRelease>,
     /// The release that failed, and in whose place that one is wished.
     pub rollback: Option<FailedRelease>,
-    /// How far the chart's tests are.
+    /// Progress of the chart's tests.
     pub tests: Option<Hooks>,
     /// The request for tests that was followed last.
     pub tested: Option<String>,
@@ -55,18 +55,18 @@ pub(crate) struct Recorded {
     pub overridden: Vec<String>,
     /// Whether something of the content is still to be applied once its kind comes.
     pub pending: bool,
-    /// What was given up and stays on the target, with reasons.
+    /// Objects that are no longer owned and stay on the target, with reasons.
     pub left: Vec<String>,
 }
 
 /// What stands before the objects that were given up, in conditions and events.
 pub(crate) const LEFT: &str = "left on the target: ";
 
-/// One component's memory.
+/// In-memory state of one component.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Session {
-    /// What was reported last.
+    /// Last reported status.
     pub recorded: Recorded,
     /// The content while it is needed: dropped when everything is applied and works.
     pub loaded: Option<Loaded>,
@@ -102,7 +102,7 @@ pub(crate) struct Session {
     pub(crate) injected: BTreeSet<String>,
     /// When a newer version in the chart's range is looked for; `None` where it is only when asked.
     pub(crate) next_check: Option<Instant>,
-    /// What `valuesFrom` names, as it was read last.
+    /// Last read content of the objects in `valuesFrom`.
     pub(crate) referenced: Option<Referenced>,
     /// Whether the release's namespace was seen or made.
     pub namespace_ready: bool,
@@ -122,7 +122,7 @@ pub(crate) struct Session {
     pub(crate) explained: Option<Explained>,
     /// Whether a read found the default custom resource although no watch shows it.
     pub(crate) default_confirmed: bool,
-    /// How often drift of each object was put right lately.
+    /// Recent corrections of drift, by object.
     pub flaps: BTreeMap<Identity, Flaps>,
 }
 

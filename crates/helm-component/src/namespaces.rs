@@ -18,21 +18,21 @@ use seen::Seen;
 
 /// Streams for one component at most; what becomes of further namespaces is asked for.
 const MOST: usize = 8;
-/// What the field selector of a stream begins with.
+/// Prefix of the field selector of a stream.
 const NAMED: &str = "metadata.name=";
 
-/// What a stream shows of a namespace.
+/// State of a namespace as a stream shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// Nothing: there is no stream, or it is not alive.
+    /// Unknown: there is no healthy stream.
     Nothing,
-    /// It is being deleted.
+    /// The namespace is being deleted.
     Ending,
     /// It is there, or it is not; in either case something may be put there, or it may be made.
     Over,
 }
 
-/// Those of all targets that somebody waits for. Cheap to clone.
+/// Namespaces of all targets that components wait for. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Namespaces {
     watches: Watches<Dependent>,
@@ -52,7 +52,7 @@ struct Held {
 }
 
 impl Namespaces {
-    /// Nothing is watched yet. `wake` is called from within streams and must return at once.
+    /// Returns an empty registry. Streams call `wake`, which must not block.
     pub(crate) fn new(
         operator: &'static str,
         process: &Process,
@@ -92,7 +92,7 @@ impl Namespaces {
         }
     }
 
-    /// What is known of a namespace that somebody waits for.
+    /// Returns the state of a namespace that a component waits for.
     pub(crate) fn shown(&self, target: &Acting, name: &str) -> Shown {
         let shown = lock(&self.held).shown.get(&place(target, name)).copied();
         match shown {

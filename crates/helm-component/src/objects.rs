@@ -12,7 +12,7 @@ const DISCLAIMER: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny m
 /// Workloads that carry the module's version.
 const WORKLOADS: &[&str] = &["Deployment", "StatefulSet", "DaemonSet"];
 
-/// What every object of a component carries.
+/// Metadata of every object of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marks {
     /// Hash of the component, value of the owner label.
@@ -30,12 +30,12 @@ pub(crate) struct Prepared {
     pub objects: Vec<Object>,
     /// Objects that run at a moment instead of being kept.
     pub hooks: Vec<Hook>,
-    /// What was put right while reading, for people.
+    /// Corrections while reading, for messages.
     pub warnings: Vec<String>,
 }
 
 impl Prepared {
-    /// What hooks create.
+    /// Objects of hooks.
     pub(crate) fn hook_objects(&self) -> impl Iterator<Item = &Object> {
         self.hooks.iter().map(|hook| &hook.object)
     }

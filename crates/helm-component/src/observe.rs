@@ -64,7 +64,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let spec = &pass.context.resource.spec;
     let refusal = pass.rules.as_ref().err().or(pass.inputs.as_ref().err()).cloned();
     let watched = pass.done.watching && snapshot.complete;
-    // What others change is theirs where nothing is to be put right.
+    // Without drift correction, changes of other managers stay.
     let requested = pass.context.is_requested() && drift_mode(pass) == DriftMode::Correct;
     let sent_anew = requested || former::is_to_be_put_right(pass) || version::is_set_back(pass, &snapshot);
     let set_back = watched && !pass.done.applied && sent_anew;
@@ -306,7 +306,7 @@ pub(crate) fn kinds_lag(pass: &Pass<'_>) -> bool {
     gvks.any(|gvk| pass.served.get(&gvk).is_some() && pass.kinds.get(&gvk).is_none())
 }
 
-/// What drifted and is not put right, for people.
+/// Drifted objects that are not corrected, for messages.
 pub(crate) fn drifted(seen: &Observed) -> Vec<String> {
     let drifted = seen.pieces.iter().filter(|piece| piece.has_drifted());
     drifted.map(|piece| piece.identity.to_string()).collect()

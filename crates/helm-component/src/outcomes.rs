@@ -1,5 +1,5 @@
-//! How hooks on targets end, as streams of their own show it. Kubernetes may delete a Job the moment it is done, before
-//! anybody looks: what was seen of its end counts though it is gone.
+//! Results of hooks on targets, as separate streams show them. Kubernetes may delete a Job as soon as it is done,
+//! before a reconcile reads it, so a result that a stream showed counts after the deletion.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ const NEWS: Duration = Duration::from_secs(5);
 /// Characters of a failure that are kept.
 const WORDS: usize = 1024;
 
-/// What streams show of the hooks that components wait for. Cheap to clone.
+/// Results of the hooks that components wait for, as streams show them. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Outcomes {
     watches: Watches<Dependent>,
@@ -36,7 +36,7 @@ struct Held {
     wishes: HashMap<Dependent, Wish>,
 }
 
-/// What a component waits for.
+/// Hooks that a component waits for.
 #[derive(Default)]
 struct Wish {
     target: Option<SecretKey>,
@@ -57,12 +57,12 @@ struct Run {
 #[derive(Default)]
 struct Awaited {
     told: Told,
-    /// When somebody looked for it first and it was not there.
+    /// Time of the first read that did not find it.
     missed: Option<Instant>,
 }
 
 impl Outcomes {
-    /// Nothing is watched yet. `wake` is called from within streams and must return at once.
+    /// Returns an empty registry. Streams call `wake`, which must not block.
     pub(crate) fn new(
         operator: &'static str,
         process: &Process,
@@ -125,7 +125,7 @@ impl Outcomes {
         refused.is_none()
     }
 
-    /// What streams told of a hook of the run with this mark.
+    /// Returns the state of a hook of the run with this mark, as streams showed it.
     pub(crate) fn told(&self, dependent: &Dependent, mark: &str, hook: &Identity) -> Told {
         let mut held = lock(&self.held);
         held.awaited(dependent, mark, hook).map(|awaited| awaited.told.clone()).unwrap_or_default()
@@ -246,7 +246,7 @@ impl Run {
             .filter(|object| is_of(mark, object))
             .map(|object| identity(kind, object))
             .collect();
-        // It went in a gap of the stream.
+        // It was deleted in a gap of the stream.
         let is_lost = |hook: &Identity, awaited: &Awaited| {
             hook.group_kind() == *kind && awaited.told == Told::Running && !listed.contains(hook)
         };

@@ -21,7 +21,7 @@ pub(crate) fn secret_name(owner: &str) -> String {
     format!("{}{owner}", release_store::HOOKS_PREFIX)
 }
 
-/// How they are written.
+/// Their serialized form.
 #[derive(Serialize, Deserialize)]
 struct Form {
     release: String,

@@ -1,4 +1,4 @@
-//! What is at hand in one pass over one component, and what all passes share.
+//! State of one reconcile of a component, and state that all reconciles share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use crate::release_records::ReleaseRecords;
 use crate::searches::Searches;
 use crate::sight::{Dependent, Sights};
 
-/// What all passes share.
+/// State that all reconciles share.
 pub(crate) struct Shared {
     /// Where content comes from.
     pub sources: Sources,
-    /// What the targets' watches have shown.
+    /// Objects on targets as watches show them.
     pub sights: Sights,
     /// Namespaces of targets whose end components wait for.
     pub namespaces: Namespaces,
     /// Helm's records of releases in namespaces of targets.
     pub release_records: Arc<ReleaseRecords>,
-    /// How hooks on targets end.
+    /// Results of hooks on targets.
     pub outcomes: Outcomes,
-    /// What components get of the hub's Secrets.
+    /// Secrets of the hub that components use.
     pub hub_secrets: Arc<HubSecrets>,
     /// The hub's ConfigMaps, for those who take values from them.
     pub hub_config_maps: Arc<HubConfigMaps>,
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub owner_waits: OwnerWaits,
     /// Objects that components got from others and have not dealt with.
     pub hand_overs: HandOvers,
-    /// What is kept between passes.
+    /// State that is kept between reconciles.
     pub memory: Memory,
     /// When putting drift right counts as a fight.
     pub flap_limit: FlapLimit,
@@ -57,14 +57,14 @@ pub(crate) struct Shared {
     pub unhealthy_after: Duration,
 }
 
-/// One pass.
+/// One reconcile of a component.
 pub(crate) struct Pass<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) context: &'a Context<HelmComponent>,
     pub(crate) dependent: Dependent,
     pub(crate) cluster: Cluster,
     pub(crate) ownership: Ownership,
-    /// What the target says it serves.
+    /// Kinds that the target serves.
     pub(crate) kinds: Arc<Kinds>,
     /// The same and the kinds of the content's own CRDs, which it serves a moment after they are applied.
     pub(crate) served: Arc<Kinds>,
@@ -73,7 +73,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) rules: Result<Arc<Rules>, Failure>,
     pub(crate) order: Order,
     pub(crate) session: Session,
-    /// What others handed over to the component and it has not dealt with.
+    /// Objects that other components handed over to this one and that it has not processed.
     pub(crate) handed: BTreeMap<Identity, Entry>,
     pub(crate) done: Done,
     /// When it began.
@@ -105,7 +105,7 @@ impl Pass<'_> {
     }
 }
 
-/// What this pass did already.
+/// Steps that this reconcile completed.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Default)]
 pub(crate) struct Done {
@@ -113,11 +113,11 @@ pub(crate) struct Done {
     pub(crate) applied: bool,
     /// Whether CRDs were sent ahead of hooks.
     pub(crate) crds_applied: bool,
-    /// What hooks wait for, or how they failed.
+    /// Cause of the wait for hooks, or their failure.
     pub(crate) hooks: Option<Rest>,
     /// How long the hook that is waited for may take from now on.
     pub(crate) hook_left: Option<Duration>,
-    /// What was found in the module's place, once somebody looked.
+    /// Previous installation of the module, once observed.
     pub(crate) predecessor: Option<Predecessor>,
     /// Why the release could not be recorded.
     pub(crate) history: Option<Failure>,

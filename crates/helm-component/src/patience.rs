@@ -1,13 +1,13 @@
-//! How long something may take before it is called late.
+//! Time limit after which an operation counts as late.
 
 use std::time::Duration;
 
 /// A wait and its bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Patience {
-    /// Whole seconds that have passed.
+    /// Elapsed whole seconds.
     pub waited: i64,
-    /// Seconds that it may take; `None`: for ever.
+    /// Limit in seconds; `None`: no limit.
     pub limit: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! What to do next, decided from what was observed and from nothing else.
+//! Decides on the next step of a component from the observed state alone. Pure.
 //!
 //! [`next`] is asked again after every step, with the step's outcome in [`Observed`]; it ends with a [`Rest`].
 //! A step that failed leaves its [`Failure`] behind, so the machine never tries one twice in a pass.
@@ -20,7 +20,7 @@ pub use observed::{
     Content, DefaultResource, DriftMode, HistoryDue, HooksDue, Observed, Order, Piece, Predecessor, WayBack,
 };
 
-/// One thing to do.
+/// One step of a reconcile.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// Fetch the artifact and turn it into objects.
@@ -29,7 +29,7 @@ pub enum Step {
     Watch,
     /// Ask what the target serves by now, and watch that.
     LookAgain,
-    /// Look at what somebody else may have installed in the module's place.
+    /// Read what a user may have installed instead of the module.
     LookForPredecessor,
     /// Look for Helm's record of a release in the component's place.
     LookForRelease,
@@ -65,7 +65,7 @@ pub enum Step {
     Test,
     /// One step of the removal.
     Remove,
-    /// Nothing more to do in this pass.
+    /// No further step in this reconcile.
     Rest(Rest),
 }
 
@@ -88,15 +88,15 @@ pub enum Rest {
     Unhealthy(Vec<String>),
     /// These do not work in time.
     Overdue(Vec<String>),
-    /// Somebody changes these again and again; they are left as they are for a while.
+    /// Another manager changes these objects repeatedly; their drift is not corrected for a while.
     Fought(Vec<String>),
     /// `spec.manager` names this object, which the component does not have.
     StrayManager(String),
     /// The target runs this version, which is newer than the one that is wanted.
     Newer(String),
-    /// Somebody else installed this version before, which is newer than the one that is wanted.
+    /// A user installed this version before, which is newer than the desired one.
     NewerPredecessor(String),
-    /// Somebody else installed this object before, which does not tell its version.
+    /// A user installed this object before, and its version is unknown.
     UntoldPredecessor(String),
     /// Kinds that parts of the content need are missing; the rest is applied.
     MissingKinds(Vec<String>),

@@ -1,10 +1,10 @@
-//! What a pass would change on a target: the outcome of a rehearsal.
+//! Result of a rehearsal: changes that a reconcile would make on a target.
 
 use kyma_api::FreeForm;
 use kyma_object_set::{Identity, KeepReason, Rehearsed};
 use kyma_sdk::Failure;
 
-/// What a pass over a component would change on its target now.
+/// Changes that a reconcile of a component would make on its target now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prospect {
     /// The release's namespace, where it would be made.

@@ -1,4 +1,4 @@
-//! What helm-component may do, and why.
+//! RBAC table of helm-component, with a reason for each rule.
 
 use kyma_sdk::rbac::Check;
 use kyma_sdk::{Guard, Rule};

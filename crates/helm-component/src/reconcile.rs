@@ -179,7 +179,7 @@ impl<'a> Pass<'a> {
                 let Some(Err(blocked)) = self.done.removal.clone() else {
                     return Ok((Rest::Failed(failure), seen));
                 };
-                // What holds up the removal is what people have to see.
+                // The cause that blocks the removal takes precedence in the status.
                 tracing::warn!(component = %self.dependent.name, %failure, "drift is not put right");
                 return Ok((Rest::Failed(blocked), seen));
             }
@@ -230,7 +230,7 @@ impl<'a> Pass<'a> {
         self.keep_claims(seen);
         self.settle_sent(seen);
         if rest == Rest::Ready {
-            // What failed once works now.
+            // The step that failed before succeeded now.
             self.session.recorded.rollback = None;
         }
         let finding = Finding::of(&mut self, seen, &rest);

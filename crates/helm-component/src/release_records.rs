@@ -19,9 +19,9 @@ const LISTS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 const BYTES: usize = 4 << 20;
 /// Whoever took so long to come here has others beside them, as a rule; whoever did not asks for their own release alone.
 const WAITED: Duration = Duration::from_millis(50);
-/// Nobody goes by a list that began longer ago.
+/// Maximum age of a shared list.
 const LASTS: Duration = Duration::from_secs(30);
-/// How long a namespace counts as one with too many records to list them all.
+/// Time for which a namespace counts as having too many records for a shared list.
 const MANY: Duration = Duration::from_mins(1);
 
 /// The revision of each release that Helm has deployed.
@@ -30,7 +30,7 @@ pub(crate) type Releases = BTreeMap<String, i64>;
 /// Where records lie, and who looks: the target, the account there, and the namespace.
 pub(crate) type Place = (Option<SecretKey>, Option<ServiceAccount>, String);
 
-/// What a list showed.
+/// Content of a list.
 #[derive(Clone)]
 struct Listed {
     begun: Instant,

@@ -104,7 +104,7 @@ impl RenderRequest {
     }
 }
 
-/// What a render looked at besides its request.
+/// Inputs that a render read besides its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
     /// The engine cannot say: the result is only valid for the very target that the request describes.
@@ -116,7 +116,7 @@ pub enum Reads {
 pub struct Rendered {
     /// YAML documents, hooks among them, in Helm's order: `crds/` first.
     pub manifest: Arc<str>,
-    /// What the engine read besides the request.
+    /// Inputs that the engine read besides the request.
     pub reads: Reads,
     /// Warnings for the author of the chart about objects that the engine left out.
     pub warnings: Vec<String>,

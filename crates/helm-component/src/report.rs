@@ -30,7 +30,7 @@ use words::{
 /// answers again.
 const SILENT_LOOK: Duration = Duration::from_mins(1);
 
-/// How one pass ended.
+/// Result of one reconcile.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
     /// Why it ended.
@@ -39,7 +39,7 @@ pub(crate) struct Ended {
     pub finding: Finding,
 }
 
-/// What a pass found out, ready to be reported.
+/// Result of a reconcile, ready to be written to the status.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Finding {
     aspects: Vec<Aspect>,
@@ -51,11 +51,11 @@ pub(crate) struct Finding {
     looking: Option<std::time::Duration>,
     /// Whether unchanged content was reported Ready before.
     was_ready: bool,
-    /// How long the objects may take to work, or to go.
+    /// Time limit for objects to become ready, or to be deleted.
     patience: Patience,
-    /// What was given up and stays on the target, with reasons.
+    /// Objects that are no longer owned and stay on the target, with reasons.
     left: Vec<String>,
-    /// When objects that somebody fights for are tried again.
+    /// Time of the next correction of objects that another manager changes repeatedly.
     truce: Option<std::time::Duration>,
     /// How long the hook that is waited for may take from now on.
     hook: Option<std::time::Duration>,

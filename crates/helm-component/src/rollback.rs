@@ -1,4 +1,4 @@
-//! What is known of a release that failed and was taken back. Pure.
+//! State of a release that failed and was rolled back. Pure.
 
 use std::time::Duration;
 

@@ -37,7 +37,7 @@ impl Searches {
     /// Searches the target for the objects of an owner. The search begins after the call, so its result is not stale.
     ///
     /// # Errors
-    /// As [`sweep::owned`].
+    /// As for [`sweep::owned`].
     pub(crate) async fn owned(
         &self,
         reach: Reach,

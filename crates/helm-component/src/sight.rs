@@ -1,4 +1,4 @@
-//! What the watches on targets have shown: the latest of each object of ours, reduced on arrival.
+//! Cache of the owned objects on targets: the latest state from watches, reduced on arrival.
 //!
 //! One stream for each kind and target serves all components there. A component is woken when something about
 //! one of its own objects changed that matters to it: identity, the fields we own, health.
@@ -27,7 +27,7 @@ use crate::looking::Unseen;
 use place::Wish;
 use store::Store;
 
-/// How long after a change of CRDs what the target says it serves may lag behind.
+/// Time for which discovery may be outdated after a change of CRDs.
 const MOTION: Duration = Duration::from_secs(20);
 /// The shortest pause between two looks at what a target serves.
 const LOOK: Duration = Duration::from_millis(200);
@@ -52,12 +52,12 @@ impl Dependent {
     }
 }
 
-/// One object as last seen.
+/// Last watched state of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Seen {
-    /// What drift and deletion need.
+    /// Fields for drift and deletion.
     pub observed: Observed,
-    /// How it does; `None` for kinds of which only metadata is watched.
+    /// Its health; `None` for kinds of which only metadata is watched.
     pub health: Option<Health>,
     /// Since when it is said to have failed, as seen from here; `None` while it is not.
     pub failed_since: Option<Timestamp>,
@@ -65,7 +65,7 @@ pub(crate) struct Seen {
     pub version: Option<String>,
 }
 
-/// What is known of a component's objects.
+/// Watched state of a component's objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     /// Every object with the component's owner label, and those asked for whoever owns them.
@@ -78,7 +78,7 @@ pub(crate) struct Snapshot {
     pub unjudged: BTreeSet<Identity>,
 }
 
-/// How the health of a component's objects is told.
+/// Rules for the health of a component's objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Judging {
     /// The kind of the one object that counts.
@@ -97,7 +97,7 @@ pub(crate) struct Sights {
 }
 
 impl Sights {
-    /// Nothing is watched yet. `wake` is called from within streams and must return at once.
+    /// Returns an empty cache. Streams call `wake`, which must not block.
     pub(crate) fn new(
         operator: &'static str,
         process: &Process,

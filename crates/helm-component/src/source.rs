@@ -44,7 +44,7 @@ pub enum Place {
     Manifests(ManifestsSource),
 }
 
-/// What was fetched.
+/// Fetched content.
 #[derive(Debug, Clone)]
 pub enum Content {
     /// A chart, to be rendered.

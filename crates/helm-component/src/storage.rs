@@ -21,12 +21,12 @@ pub(crate) const TYPE: &str = "helm.sh/release.v1";
 /// Key in their data.
 pub(crate) const KEY: &str = "release";
 
-/// What finds the records of a release in their namespace.
+/// Label selector for the records of a release.
 pub(crate) fn selector(release: &str) -> String {
     format!("owner=helm,name={release}")
 }
 
-/// What finds those of all releases that are deployed.
+/// Label selector for the records of all deployed releases.
 pub(crate) const DEPLOYED: &str = "owner=helm,status=deployed";
 
 /// Name of the Secret of a revision.

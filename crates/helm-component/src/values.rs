@@ -19,7 +19,7 @@ pub(crate) const VALUES: usize = 4 << 20;
 /// The merged values, and what central overrides took from the user.
 #[derive(Clone, Default, PartialEq)]
 pub struct Merged {
-    /// What the chart is rendered with.
+    /// Values with which the chart is rendered.
     pub values: Map<String, Value>,
     /// Key paths (`a.b.c`) at which an override replaced a different value of the user, sorted.
     pub replaced: Vec<String>,

@@ -1,4 +1,4 @@
-//! Whose signatures a component's content must carry.
+//! Signers that a component's content requires.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

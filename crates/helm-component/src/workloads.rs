@@ -1,4 +1,4 @@
-//! What is changed in the Pods of a component's workloads.
+//! Changes to the Pods of a component's workloads.
 
 use kyma_artifacts::LocalisedImages;
 use kyma_object_set::Object;
@@ -17,7 +17,7 @@ pub(crate) struct Workloads {
 }
 
 impl Workloads {
-    /// What could not be read, for people.
+    /// Unreadable parts, for messages.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.images.unreadable().iter().map(|name| format!("the component's image {name} has no reference"))
     }

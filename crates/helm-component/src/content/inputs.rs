@@ -1,4 +1,4 @@
-//! What decides a component's objects.
+//! Inputs that determine a component's objects.
 
 use kyma_api::{HelmComponentSpec, Reason, ReleaseRevision, ResolvedVersion, Source};
 use kyma_object_set::Yielded;
@@ -25,15 +25,15 @@ pub(crate) struct Inputs {
     pub marks: Marks,
     /// The merged values.
     pub(super) merged: Merged,
-    /// What the spec changes in the objects.
+    /// Changes of the objects by the spec.
     pub(super) changes: Changes,
     /// Fields that others may change.
     pub yielded: Yielded,
-    /// What the operator adds to the objects.
+    /// Additions to the objects by the operator.
     pub additions: Additions,
     /// Digest over all of it.
     pub digest: String,
-    /// Digest over what somebody asked for: all but the target's version.
+    /// Digest over the requested inputs: all except the target's version.
     pub wish: String,
     /// Digest of the values.
     pub values_digest: String,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kyma_api::{Digests, KeptRelease};
 
-/// What one Secret says of the render in it.
+/// Description of the render that a Secret holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Digest of what was rendered.
@@ -16,7 +16,7 @@ pub(crate) struct Entry {
     pub after: Option<String>,
 }
 
-/// What the kept renders are judged by.
+/// Criteria for the stored renders.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Standing {
     /// Digest of the render of what is installed as a whole, where that goes by chance.
@@ -150,7 +150,7 @@ mod tests {
             self.digests = Digests { source: Some(content.to_owned()), ..Digests::default() };
         }
 
-        /// What is installed is what a rollback brings back.
+        /// A rollback restores the installed render.
         fn keeps(&mut self) {
             let render = self.digests.render.clone();
             self.kept = Some(KeptRelease { render, ..KeptRelease::default() });

@@ -15,12 +15,12 @@ const LONGEST: Duration = Duration::from_mins(10);
 /// Characters of a failure that are kept.
 const WORDS: usize = 1024;
 
-/// What the content at hand does to the target.
+/// Operation of the current content on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is the first.
+    /// First installation.
     Install,
-    /// It takes the place of other content or other values.
+    /// Upgrade: replaces other content or values.
     Upgrade,
     /// It was there before, and takes the place of what failed.
     Rollback,
@@ -45,16 +45,16 @@ impl Change {
     }
 }
 
-/// What the content at hand is to what was installed.
+/// Relation of the current content to the installed one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Due<'a> {
     /// The hooks of the content at hand.
     pub hooks: &'a [Hook],
     /// Digest of what makes it a release of its own: artifact, values, name and namespace.
     pub content: &'a str,
-    /// What it does to the target.
+    /// Returns its operation on the target.
     pub change: Change,
-    /// How far hooks are.
+    /// Progress of hooks.
     pub record: Option<&'a Hooks>,
 }
 

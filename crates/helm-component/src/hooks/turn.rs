@@ -1,4 +1,4 @@
-//! What to do with one hook, from what is found in its place.
+//! Decides on the next step for a hook from the live object of its name.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,7 +17,7 @@ const FAILURES: [&str; 5] = [
     "MaxFailedIndexesExceeded",
 ];
 
-/// What is found in the place of a hook.
+/// Live object at the identity of a hook.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one object")]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Live {
@@ -51,21 +51,21 @@ impl Live {
 /// How a Job or Pod ended: why, in words of the API, where it failed.
 pub(crate) type End = Result<(), String>;
 
-/// What a stream told of the object that a run made in the place of a hook.
+/// State of a run's hook object as a stream showed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Nothing yet.
+    /// Not shown yet.
     #[default]
     Nothing,
-    /// It is there, and its end is awaited.
+    /// It exists and has not ended.
     Running,
-    /// It ended so, whether or not it is still there.
+    /// It ended with this result, and may be deleted already.
     Ended(End),
-    /// It is gone, and had not ended when it was seen last.
+    /// It is gone, and had not ended when it was last shown.
     Gone,
 }
 
-/// What to do with a hook.
+/// Next step for a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Create its object.
@@ -78,9 +78,9 @@ pub(crate) enum Turn {
     Refuse(String),
     /// Wait for an event.
     Wait,
-    /// It is done; the next one may run.
+    /// It succeeded; the next hook may run.
     Passed,
-    /// It failed, and why.
+    /// It failed, with the reason.
     Failed(String),
 }
 

@@ -1,11 +1,11 @@
-//! Namespaces that somebody saw a moment ago, so that not each component asks for the same one (pure).
+//! Cache of recently read namespaces, so that components of one target share the read. Pure.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::Place;
 
-/// How long one counts as there. Whoever finds it gone says so.
+/// Time for which a read namespace counts as existing. A component that finds it gone removes it from the cache.
 const LASTS: Duration = Duration::from_secs(5);
 /// So many are remembered at most; others are asked for.
 const MOST: usize = 1024;

@@ -1,4 +1,4 @@
-//! How the objects of a component do, as decisions count it.
+//! Health of a component's objects, as input of decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,13 +20,13 @@ const LOOKS: [i64; 5] = [10, 40, 160, 640, 2560];
 pub(crate) struct Yardstick<'a> {
     /// The moment.
     pub now: Timestamp,
-    /// How long a failure has to last before it is one.
+    /// Time for which a failure must last before it counts.
     pub lasting: Duration,
     /// StorageClasses, and whether each binds a claim only for the first Pod that wants it.
     pub classes: &'a BTreeMap<String, bool>,
 }
 
-/// How an object does.
+/// Returns the health of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// `None` while it is unknown.
@@ -62,7 +62,7 @@ impl<'a> Yardstick<'a> {
         }
     }
 
-    /// A claim that nobody wants yet, of a class that waits for that, is as it should be.
+    /// A claim that no Pod uses yet is healthy if its class binds on the first Pod.
     fn waits_for_a_pod(self, health: &Health) -> bool {
         health.storage_class.as_ref().is_some_and(|class| self.classes.get(class) == Some(&true))
     }
@@ -80,7 +80,7 @@ pub(super) fn fails_in(
     seen.filter_map(|seen| yardstick.standing(seen).fails_in).min()
 }
 
-/// The StorageClasses of claims that nobody wants yet.
+/// `StorageClass`es of claims that no Pod uses yet.
 pub(crate) fn classes(snapshot: &Snapshot, pieces: &[Piece]) -> BTreeSet<String> {
     let counting = pieces.iter().filter(|piece| piece.counts);
     let seen = counting.filter_map(|piece| snapshot.objects.get(&piece.identity));

@@ -12,7 +12,7 @@ use crate::pass::Pass;
 use crate::plan::{Content, Piece};
 use crate::sight::{Snapshot, health_counts};
 
-/// What is known of the target at this point of a pass.
+/// Observed state of the target at this point of a reconcile.
 pub(super) struct Look<'a> {
     pub(super) snapshot: &'a Snapshot,
     /// Whether the watches have told what is there.
@@ -65,7 +65,7 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<
         return objects
             .map(|object| {
                 let identity = object.identity();
-                // Of a group that does not answer the kind may be there: the apply tells.
+                // A kind of a group that does not answer may exist: the apply decides.
                 let served =
                     pass.served.get(&object.gvk()).is_some() || pass.kinds.is_unknown(&identity.group);
                 let in_others = !served && pass.served.preferred(&identity.group_kind()).is_some();

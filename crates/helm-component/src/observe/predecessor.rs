@@ -1,4 +1,4 @@
-//! What somebody installed before a module was enabled: whether it is newer, told by its workloads.
+//! Detects a newer version that a user installed before the module was enabled, by its workloads.
 
 use kube::api::DynamicObject;
 use kyma_api::{annotations, labels};
@@ -52,9 +52,9 @@ pub(crate) fn candidates<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a Obj
 
 /// A workload of the module, and what is on the target in its place.
 pub(crate) struct Place<'a> {
-    /// As it would be applied.
+    /// Desired workload.
     pub wanted: &'a Object,
-    /// As it is.
+    /// Live workload.
     pub live: &'a DynamicObject,
 }
 

@@ -1,4 +1,4 @@
-//! What a decision rests on, and what follows from it at once.
+//! Observed state as input of decisions, and predicates over it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::hooks::Event;
 use crate::patience::Patience;
 use crate::plan::Rest;
 
-/// What the component's owner wants.
+/// Operation that the component's spec requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Have the content on the target.
     Install,
-    /// Take everything away; somebody explicitly ordered it.
+    /// Remove all objects, after an explicit deletion request.
     Remove,
 }
 
-/// How far the content is known.
+/// State of the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Unchanged since all of it was applied: the inventory stands for it.
@@ -32,7 +32,7 @@ pub enum Content {
     Loaded,
 }
 
-/// One wanted object and what is known of it.
+/// One desired object and its observed state.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Piece {
@@ -46,7 +46,7 @@ pub struct Piece {
     pub lacks_version: Option<String>,
     /// What became of it since it was applied; `None` while the watch has not told or it was never applied.
     pub drift: Option<Drift>,
-    /// How it does; `None` while unknown. A failure that has not lasted yet is none.
+    /// Its health; `None` while unknown. A failure counts only after it lasted for the time limit.
     pub health: Option<HealthStatus>,
     /// Why it does not work, where that is told; else empty.
     pub why: String,
@@ -78,7 +78,7 @@ impl Piece {
     }
 }
 
-/// Who may put right what others changed.
+/// Whether drift may be corrected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriftMode {
     /// Put it right.
@@ -104,10 +104,10 @@ pub enum DefaultResource {
     Failed(Failure),
 }
 
-/// What runs in the place of a module that was not applied yet.
+/// Previous installation of a module that was not applied yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Predecessor {
-    /// Nobody looked yet.
+    /// Not read yet.
     Unseen,
     /// Nothing that the module may not be put over.
     None,
@@ -151,7 +151,7 @@ pub enum WayBack {
 /// Whether the release has to be recorded as Helm does.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HistoryDue {
-    /// What is installed is not on record as deployed.
+    /// The installed revision is not recorded as deployed.
     pub deployed: bool,
     /// The content at hand is not on record, so that it would be as failed if it is.
     pub failed: bool,
@@ -163,11 +163,11 @@ pub struct HistoryDue {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone)]
 pub struct Observed {
-    /// What is wanted.
+    /// The requested operation.
     pub order: Order,
     /// Why the spec cannot be obeyed at all.
     pub refusal: Option<Failure>,
-    /// How far the content is known.
+    /// State of the content.
     pub content: Content,
     /// Whether watches were started for all kinds concerned.
     pub watching: bool,
@@ -177,7 +177,7 @@ pub struct Observed {
     pub namespace_ready: bool,
     /// The chart's hooks.
     pub hooks: HooksDue,
-    /// What has to be recorded as Helm does.
+    /// Helm release records that have to be written.
     pub history: HistoryDue,
     /// Where to go where the release at hand fails.
     pub way_back: WayBack,
@@ -187,7 +187,7 @@ pub struct Observed {
     pub pieces: Vec<Piece>,
     /// Whether the objects were sent in this pass.
     pub applied: bool,
-    /// What was applied.
+    /// Applied inventory.
     pub inventory: Inventory,
     /// Whether there is a record of what was applied that cannot be read.
     pub unread: bool,
@@ -201,9 +201,9 @@ pub struct Observed {
     pub versioned: bool,
     /// The version that is on the target, where it is newer than the one that is wanted.
     pub newer: Option<String>,
-    /// What somebody else installed in its place before.
+    /// Previous installation by a user.
     pub predecessor: Predecessor,
-    /// Whether somebody still has to look whether Helm has a release in its place.
+    /// Whether a Helm release of the same name still has to be searched.
     pub release_unseen: bool,
     /// The objects that were taken over from another system and differ, while nothing else was asked for since; `None`
     /// where nothing was taken over.
@@ -232,11 +232,11 @@ pub struct Observed {
     pub default_seen: bool,
     /// Whether the status may be wrong about the default custom resource: present or gone.
     pub default_unconfirmed: bool,
-    /// How long the objects may take to work, or to go.
+    /// Time limit for objects to become ready, or to be deleted.
     pub patience: Patience,
     /// Whether it was not told yet that what was applied works: other content came, or nobody was told Ready.
     pub awaited: bool,
-    /// What was given up and stays on the target, with reasons.
+    /// Objects that are no longer owned and stay on the target, with reasons.
     pub left: Vec<String>,
     /// The object of `spec.manager`, where nothing of the content or made from the spec is it.
     pub stray_manager: Option<String>,
@@ -275,7 +275,7 @@ impl Observed {
         self.drift == DriftMode::Correct && piece.has_drifted() && !piece.fought
     }
 
-    /// Objects that somebody else changed and that are left so for a while.
+    /// Objects that another manager changed and that are not corrected for a while.
     pub fn fought(&self) -> Vec<String> {
         let left = |piece: &&Piece| self.drift == DriftMode::Correct && piece.fought && piece.has_drifted();
         self.pieces.iter().filter(left).map(|piece| piece.identity.to_string()).collect()

@@ -1,4 +1,4 @@
-//! What became of the objects that were sent: records, faults, and what is waited for.
+//! Processes the outcomes of sent objects: inventory, failures and waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -303,7 +303,7 @@ impl Pass<'_> {
         self.context.resource.spec.adopt == Adopt::Unowned
     }
 
-    /// What the stream will show of an object that was just applied.
+    /// Returns the state that the stream will show for an object that was just applied.
     fn sight_of(&self, entry: &Entry) -> Observed {
         Observed {
             uid: entry.uid.clone(),

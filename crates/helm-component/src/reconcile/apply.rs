@@ -57,7 +57,7 @@ impl Pass<'_> {
                 };
             }
             Ok(None) => self.looked_at(name, false),
-            // Whoever may make it need not be allowed to read it.
+            // A role that allows create need not allow get.
             Err(kube::Error::Api(status)) if status.code == 403 => {}
             Err(error) => return Err(Failure::target(&format!("read Namespace {name}"), &error)),
         }
@@ -223,7 +223,7 @@ impl Pass<'_> {
         observed: &BTreeMap<Identity, Observed>,
         applied: Applied,
     ) -> Result<Applied, Failure> {
-        // What was sent is on record with it.
+        // The record includes the sent objects.
         self.session.recorded.inventory = applied.inventory.clone();
         if !self.note_foreign(&applied).await? {
             return Ok(applied);
@@ -290,7 +290,7 @@ impl Pass<'_> {
         names_by_owner(&components, holds).await
     }
 
-    /// What the watches show, as the apply sees it.
+    /// Observations of the watches, for the apply.
     pub(super) fn observed(&self, seen: &plan::Observed) -> BTreeMap<Identity, Observed> {
         let snapshot = self.shared.sights.snapshot(
             &self.context.target,

@@ -7,7 +7,7 @@ use crate::hooks::{self, Event};
 use crate::observe;
 
 impl Pass<'_> {
-    /// Runs the chart's tests that somebody asked for. How they end says nothing of the release.
+    /// Runs the chart's tests that a user requested. Their result does not change the state of the release.
     pub(super) async fn run_tests(&mut self) {
         self.done.tests = Some(self.tests().await);
     }

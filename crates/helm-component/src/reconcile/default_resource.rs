@@ -189,7 +189,7 @@ pub(super) fn created(mapping: &Mapping, identity: Identity, uid: Option<String>
     }
 }
 
-/// Anybody can copy a label; the managedFields entry of whoever created an object is theirs alone.
+/// Any user can copy a label; only the creator of an object has its `managedFields` entry.
 fn is_born_of(live: &ObjectMeta, owner: &str, creator: &str) -> bool {
     let labelled = live.labels.as_ref().and_then(|all| all.get(labels::OWNER)).is_some_and(|it| it == owner);
     let created = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(creator);

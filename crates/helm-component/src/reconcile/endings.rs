@@ -14,17 +14,17 @@ use super::Pass;
 use crate::namespaces::Shown;
 use crate::plan::{Observed, Piece};
 
-/// How long the last answer counts where no stream shows the namespace.
+/// Time for which the last read counts if no stream shows the namespace.
 const COUNTS: Duration = Duration::from_secs(30);
 
-/// What follows of a namespace that was being deleted.
+/// State of a namespace that was being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It still is.
+    /// It is still being deleted.
     Ends,
     /// Only the target can tell.
     Ask,
-    /// It is no longer.
+    /// It is no longer being deleted.
     Over,
 }
 
@@ -66,7 +66,7 @@ impl Pass<'_> {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         let ending = match namespaces.get_metadata_opt(name).await {
             Ok(found) => found.is_some_and(|found| found.metadata.deletion_timestamp.is_some()),
-            // Whoever may use it need not be allowed to read it.
+            // A role that allows use of the namespace need not allow get.
             Err(kube::Error::Api(status)) if status.code == 403 => false,
             Err(error) => return Err(Failure::target(&format!("read Namespace {name}"), &error)),
         };
@@ -135,7 +135,7 @@ impl Pass<'_> {
         let was_ending = self.session.ending.remove(name).is_some();
         let is_own = self.inputs.as_ref().is_ok_and(|inputs| inputs.release.namespace == name);
         if was_ending && is_own {
-            // It may have to be made anew.
+            // It may have to be created again.
             self.session.namespace_ready = false;
         }
     }

@@ -25,7 +25,7 @@ const JUDGING_DEADLINE: Duration = Duration::from_secs(10);
 const EXPLAINED: usize = 5;
 /// Pods and ReplicaSets of one object that are looked at.
 const LOOKED_AT: u32 = 20;
-/// What a claim's class says if it waits.
+/// Message for a claim whose class waits for the first Pod.
 const WAITS: &str = "WaitForFirstConsumer";
 /// Which turn of its Deployment a ReplicaSet is.
 const REVISION: &str = "deployment.kubernetes.io/revision";

@@ -285,7 +285,7 @@ fn unlisted(error: kube::Error) -> Failure {
     Failure::target("list Helm's records of the release", &error)
 }
 
-/// Whatever else bears such labels is somebody else's.
+/// Other objects with such labels do not belong to the release.
 fn record(one: PartialObjectMeta<Secret>) -> Option<Record> {
     let record = Record {
         name: one.name_any(),
@@ -338,7 +338,7 @@ async fn supersede(secrets: &Api<Secret>, record: &Record) -> Result<(), Failure
     let failed = |error: kube::Error| Failure::target("change Helm's record of an earlier revision", &error);
     let Some(found) = secrets.get_opt(&record.name).await.map_err(failed)? else { return Ok(()) };
     let stored = stored_in(Some(found));
-    // What cannot be read stays as it is; Helm cannot read it either.
+    // Unreadable records stay unchanged; Helm cannot read them either.
     let Ok(patch) = away(move || storage::superseded(&stored, Timestamp::now())).await? else {
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! How the Job of a hook ended that was gone before anybody looked.
+//! Result of a hook's Job that was deleted before a reconcile read it.
 
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
@@ -13,7 +13,7 @@ use crate::hooks::{self, Told};
 /// Events of one Job that are read at most.
 const EVENTS: u32 = 100;
 
-/// Who says in events how Jobs end.
+/// Reporting controller of events about the end of Jobs.
 const CONTROLLER: &str = "job-controller";
 
 impl Pass<'_> {

@@ -331,7 +331,7 @@ impl Pass<'_> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         match api.create(&params, &object).await {
             Ok(_) => Ok(Made::Ours),
-            // Somebody was faster; the next look tells who.
+            // Another actor created it first; the next read shows which.
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Made::BySomebody),
             Err(error) => {
                 let error = CallError::new(Action::Create, Some(&identity), error);
@@ -350,7 +350,7 @@ impl Pass<'_> {
     }
 }
 
-/// How far one hook is.
+/// Progress of one hook.
 enum Stand {
     Passed,
     /// `left`: the time that it still has, where its object is there and made by this run. `uid`: of a Job that goes by
@@ -362,7 +362,7 @@ enum Stand {
     Failed(String),
 }
 
-/// What came of creating the object of a hook.
+/// Result of the creation of a hook's object.
 enum Made {
     Ours,
     BySomebody,

@@ -114,7 +114,7 @@ impl Pass<'_> {
         Ok(loaded)
     }
 
-    /// What the spec wishes, from its source.
+    /// Loads the content that the spec requests from its source.
     async fn load_wished(&self) -> Result<Loaded, LoadFailure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let Digests { source, values, .. } = self.session.recorded.digests.clone();
@@ -146,7 +146,7 @@ impl Pass<'_> {
     async fn inject(&mut self, loaded: &mut Loaded) -> Result<(), Failure> {
         let objects = &mut Arc::make_mut(&mut loaded.prepared).objects;
         self.session.injected = injection::wanted(objects);
-        // Before they are read, or a change in between would wake nobody.
+        // Registered before the read, so that a change during the read requeues the component.
         self.await_hub_objects();
         for name in &self.session.injected {
             let found = self.hub_secret(name).await?;
@@ -166,7 +166,7 @@ impl Pass<'_> {
         values::awaits(self.shared, &self.dependent, spec, additions, &self.session.injected);
     }
 
-    /// Whose signatures the content must carry.
+    /// Signers that the content requires.
     async fn trust(&self) -> Result<Option<Arc<Trust>>, Failure> {
         let spec = &self.context.resource.spec;
         let mut secrets = Secrets::new();
@@ -224,7 +224,7 @@ impl Pass<'_> {
     }
 }
 
-/// What a component shows its source.
+/// Credentials of a component for its source.
 ///
 /// # Errors
 /// Its pull secret is missing or cannot be used, or the hub does not answer.

@@ -1,4 +1,4 @@
-//! The step that looks at what somebody else installed in the module's place.
+//! The step that reads a previous installation of the module by a user.
 
 use kyma_object_set::{Action, CallError, Object};
 use kyma_sdk::{Failure, Interest};

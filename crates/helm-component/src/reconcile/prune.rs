@@ -57,7 +57,7 @@ impl Pass<'_> {
         loaded.into_iter().flat_map(|loaded| &loaded.prepared.hooks).map(Hook::identity).collect()
     }
 
-    /// Who wants what this component may drop.
+    /// Returns the components that claim objects which this one may drop.
     pub(super) fn heirs(&self) -> BTreeMap<Identity, Dependent> {
         self.shared.claims.by_others(&Reach::of(&self.context.target), &self.dependent)
     }
@@ -236,7 +236,7 @@ pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
     Failure::new(blocked.reason(), message)
 }
 
-/// What counts as the set before content: what there was when the first of it was sent.
+/// Returns the inventory before the current revision is applied.
 fn replaced(held: Option<Replaced>, rendered: &str, objects: usize) -> Replaced {
     let held = held.filter(|held| held.rendered == rendered);
     let objects = i32::try_from(objects).unwrap_or(i32::MAX);

@@ -18,7 +18,7 @@ use crate::observe;
 use crate::plan::{self, Observed, Rest, Step};
 use crate::prospect::{Moment, Prospect};
 
-/// How long the watches may take to show what is on the target.
+/// Timeout for the watches to list the target's objects.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Pass<'_> {

@@ -1,4 +1,4 @@
-//! What a component takes from other objects of the hub, and that a change of one wakes it.
+//! Reads values from other hub objects and requeues the component when one changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) async fn read(
     session: &mut Session,
 ) -> Result<Result<Arc<Map<String, Value>>, Failure>, Failure> {
     let entries = context.resource.spec.values_from.as_deref().unwrap_or_default();
-    // Before they are read, or a change in between would wake nobody.
+    // Registered before the read, so that a change during the read requeues the component.
     awaits(shared, dependent, &context.resource.spec, Some(additions), &session.injected);
     if entries.is_empty() {
         session.referenced = None;

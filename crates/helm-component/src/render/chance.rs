@@ -44,12 +44,12 @@ const TESTS: &str = "templates/tests/";
 /// Templates in strings in templates that are looked into; deeper ones count as chance.
 const DEPTH: usize = 8;
 
-/// What of a chart's renders may differ.
+/// Parts of a chart's renders that may differ between runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Varies {
     /// Nothing.
     Nothing,
-    /// What the files in `templates/tests/` give, and nothing else.
+    /// Only the output of the files in `templates/tests/`.
     Tests,
     /// Anything.
     All,
@@ -96,7 +96,7 @@ impl Chance {
     }
 }
 
-/// What templates call.
+/// Functions that templates call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one text")]
 struct Calls {

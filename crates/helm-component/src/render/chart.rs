@@ -35,7 +35,7 @@ pub enum ChartFault {
     /// What was read could not be packed again.
     #[error("the chart cannot be packed: {detail}")]
     Unpackable {
-        /// What the packer said.
+        /// Error of the packer.
         detail: String,
     },
     /// Charts within charts within charts.
@@ -44,7 +44,7 @@ pub enum ChartFault {
     /// There is no usable `Chart.yaml`.
     #[error("the archive is no chart: {what}")]
     NotAChart {
-        /// What is missing or wrong.
+        /// Description of the problem.
         what: &'static str,
     },
     /// A library chart, or one for a newer Helm.

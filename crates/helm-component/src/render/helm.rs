@@ -148,7 +148,7 @@ impl HelmProgram {
             self.slots.acquire().await.map_err(|error| RenderError::Engine { detail: error.to_string() })?;
         let home = tempfile::Builder::new()
             .prefix("helm-render-")
-            // Or whoever may enter the temporary directory may read the chart.
+            // Otherwise any user with access to the temporary directory could read the chart.
             .permissions(Permissions::from_mode(0o700))
             .tempdir()
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;

@@ -10,16 +10,16 @@ use tokio::process::{Child, Command};
 
 use super::{RenderError, RenderLimits, launcher};
 
-/// How much of the program's error text is looked at.
+/// Maximum number of bytes of standard error that are read.
 const ERROR_TEXT: usize = 64 << 10;
 
-/// What the program left behind.
+/// Output of the program.
 pub(super) struct Output {
     /// Whether it exited with 0.
     pub(super) success: bool,
     /// Standard output, complete.
     pub(super) stdout: Vec<u8>,
-    /// The first part of standard error. Holds values: reduce it before anybody sees it.
+    /// The first part of standard error. May contain values: reduce it before it is shown or logged.
     pub(super) stderr: Vec<u8>,
 }
 

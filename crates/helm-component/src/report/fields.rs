@@ -1,4 +1,4 @@
-//! What the status of a component says beside its conditions.
+//! Fields of a component's status besides its conditions.
 
 use kyma_api::{Digests, FreeForm, TakenOver};
 use serde_json::json;
@@ -59,7 +59,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
     fields
 }
 
-/// Whether somebody wants releases to be recorded as Helm does.
+/// Reports whether the spec requests Helm release records.
 fn is_recorded(pass: &Pass<'_>) -> bool {
     let release = pass.context.resource.spec.release.as_ref();
     release.is_some_and(|release| release.history.is_some())

@@ -1,4 +1,4 @@
-//! What is told of a release that was taken back, of what is kept for that, and of tests.
+//! Conditions about rollbacks, the rollback target and tests.
 
 use std::time::Duration;
 

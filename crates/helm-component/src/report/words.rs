@@ -1,4 +1,4 @@
-//! What conditions say.
+//! Messages of conditions.
 
 use kyma_api::labels::APP_VERSION;
 

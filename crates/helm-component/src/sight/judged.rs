@@ -18,7 +18,7 @@ use super::verdict::Verdict;
 use crate::expressions::Rules;
 
 impl Place {
-    /// Whoever wants something else than before, or wants it judged otherwise.
+    /// Components whose subscriptions or health rules changed.
     pub(super) fn wish(&mut self, dependent: &Dependent, mut wish: Wish) {
         let before = self.wishes.remove(dependent).unwrap_or_default();
         wish.stale = before.stale;
@@ -34,7 +34,7 @@ impl Place {
         self.wishes.insert(dependent.clone(), wish);
     }
 
-    /// Whoever wants nothing any more.
+    /// Components without subscriptions.
     pub(super) fn unwish(&mut self, dependent: &Dependent) {
         self.judge_by(dependent, &Arc::default());
         if let Some(wish) = self.wishes.remove(dependent) {

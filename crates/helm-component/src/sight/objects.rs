@@ -1,4 +1,4 @@
-//! What streams and our own applies have told of the objects of one kind on one target.
+//! Cache of the objects of one kind on one target, from streams and the operator's own applies.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::{Dependent, Seen};
 /// older than that apply; later it is of a target that was restored.
 const LIST: Duration = Duration::from_secs(10);
 
-/// Whose objects a sighting changed.
+/// Owners of the objects that a watch event changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changed {
     pub(super) everybody: bool,
@@ -168,7 +168,7 @@ impl Objects {
         {
             self.noted.insert(identity.clone(), Note { revision, at: Instant::now() });
         }
-        // What somebody else did since must not be covered up.
+        // A later change by another manager must not be hidden.
         if is_known {
             return;
         }
@@ -188,7 +188,7 @@ impl Objects {
         noted.is_some_and(|(noted, told)| noted.revision > told)
     }
 
-    /// Nobody wants whole objects any more.
+    /// Drops whole objects, after the last subscriber left.
     pub(super) fn tell_metadata_alone(&mut self) {
         self.told.whole = None;
     }

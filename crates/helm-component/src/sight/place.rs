@@ -1,4 +1,4 @@
-//! What is known of one target: what is wanted of it, and what was seen there.
+//! Cache of one target: its subscriptions and watched objects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,11 +29,11 @@ pub(super) struct Place {
     listed: HashSet<Interest>,
 }
 
-/// What a component wants of a target.
+/// Subscriptions of a component on a target.
 #[derive(Default)]
 pub(super) struct Wish {
     pub(super) interests: Vec<Interest>,
-    /// How the health of its objects is told.
+    /// Rules for the health of its objects.
     pub(super) rules: Arc<Rules>,
     /// Kinds of which objects were seen before it had these rules.
     pub(super) stale: HashSet<GroupKind>,

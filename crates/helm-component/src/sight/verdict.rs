@@ -1,4 +1,4 @@
-//! What a whole object says of itself, by the rules of the component that owns it.
+//! Health of a whole object, by the rules of the component that owns it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -54,7 +54,7 @@ pub enum StorageError {
     /// Its text is not base64.
     #[error("it is not base64")]
     Base64,
-    /// It is not what gzip makes.
+    /// It is not valid gzip.
     #[error("it cannot be decompressed")]
     Gzip,
     /// It is not the JSON of a release.

@@ -18,7 +18,7 @@ use crate::release::Release;
 /// Bytes that a Secret may hold.
 pub(crate) const LIMIT: usize = 1 << 20;
 
-/// How a revision stands, in Helm's words.
+/// Status of a revision, as Helm names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It is what is installed.
@@ -39,7 +39,7 @@ impl Standing {
     }
 }
 
-/// What a revision is of.
+/// Content of a revision.
 pub(crate) struct Revision<'a> {
     /// The release.
     pub release: &'a Release,
@@ -55,9 +55,9 @@ pub(crate) struct Revision<'a> {
     pub objects: &'a [Object],
     /// The chart's hooks.
     pub hooks: &'a [Hook],
-    /// How it stands.
+    /// Status.
     pub standing: Standing,
-    /// What happened, for people.
+    /// Description for users.
     pub description: &'a str,
     /// When the release was installed first.
     pub first: Timestamp,
@@ -135,7 +135,7 @@ fn parsed(stored: &[u8]) -> Result<Value, StorageError> {
         .map_err(|error| StorageError::Json { line: error.line(), column: error.column() })
 }
 
-/// As it lies in the Secret: compressed, in base64.
+/// Returns the form in the Secret: compressed, in base64.
 fn stored(record: &Value) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     // Memory takes everything.

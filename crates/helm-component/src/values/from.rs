@@ -1,4 +1,4 @@
-//! What `valuesFrom` names, as one layer of values. Pure.
+//! Reads the entries of `valuesFrom` as one layer of values. Pure.
 //!
 //! Later entries of the list override earlier ones, with or without a `targetPath`. A label of the object must allow
 //! the component to read it, and a Secret with access to a cluster is refused.
@@ -17,7 +17,7 @@ use crate::reader::Reader;
 /// Key that is read where none is named, as in Flux.
 const KEY: &str = "values.yaml";
 
-/// What one object of the hub holds.
+/// Content of one hub object.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Source {
     ConfigMap(Box<ConfigMap>),

@@ -20,7 +20,7 @@ pub(crate) enum PathError {
     Kind,
 }
 
-/// One step into the values.
+/// One segment of a path into the values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Key(String),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::from::{FromError, Source, lay, told};
 use crate::reader::Reader;
 
-/// One value that the chart gets, and whose it is.
+/// One value of the chart and the layer that set it.
 #[derive(Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {

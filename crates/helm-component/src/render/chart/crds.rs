@@ -1,4 +1,4 @@
-//! What lies in a chart's `crds` folders.
+//! Content of a chart's `crds` folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
