@@ -31,7 +31,7 @@ const PULLS: usize = 8;
 #[derive(Clone)]
 pub struct Artifacts {
     fetch: Arc<Fetch>,
-    /// What was found in indexes of chart repositories.
+    /// Cache of entries from indexes of chart repositories.
     indexes: Arc<Indexes>,
     /// Charts that were looked into.
     known: Arc<KnownCharts>,

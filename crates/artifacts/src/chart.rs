@@ -30,7 +30,7 @@ pub use versions::{ChartVersion, ChartVersions};
 pub(crate) const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 /// Media type of a chart's archive.
 pub(crate) const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
-/// What Helm wrote before 3.7.
+/// Media type that Helm wrote before 3.7.
 const OLD_CONTENT: &str = "application/tar+gzip";
 
 /// Where a chart lies.
@@ -63,7 +63,7 @@ pub enum ChartSource {
 pub struct ChartArchive {
     /// Digest of the archive.
     pub digest: Digest,
-    /// What its `Chart.yaml` says.
+    /// Content of its `Chart.yaml`.
     pub metadata: ChartMetadata,
     content: Bytes,
 }

@@ -1,4 +1,4 @@
-//! What an operator decides about sources: where to, how much, how long.
+//! Settings for sources: allowed addresses, sizes and times.
 
 use std::{path::PathBuf, time::Duration};
 

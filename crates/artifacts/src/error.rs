@@ -1,4 +1,4 @@
-//! What can go wrong between a source and its content.
+//! Errors of sources and their content.
 
 use std::{sync::Arc, time::Duration};
 
@@ -63,7 +63,7 @@ pub enum ArtifactError {
     Invalid {
         /// The artifact, or the file in it.
         what: String,
-        /// What is wrong, without content.
+        /// Description of the problem, without content.
         problem: String,
     },
     /// The address or name by which an artifact is requested cannot be used. No request was sent.
@@ -77,7 +77,7 @@ pub enum ArtifactError {
     /// The pull secret cannot be read.
     #[error("the pull secret is invalid: {problem}")]
     PullSecret {
-        /// What is wrong, without content.
+        /// Description of the problem, without content.
         problem: &'static str,
     },
     /// Larger than a bound of [`Limits`](crate::Limits).
@@ -141,7 +141,7 @@ pub enum ArtifactError {
     Unsigned {
         /// The artifact.
         what: String,
-        /// What was looked for.
+        /// The searched item.
         looked: &'static str,
     },
     /// It is signed, and no signature counts.
@@ -149,7 +149,7 @@ pub enum ArtifactError {
     Untrusted {
         /// The artifact.
         what: String,
-        /// What is wrong with each, without content.
+        /// Problem of each, without content.
         flaws: String,
     },
     /// It is signed, as another chart or version than its place says.
@@ -166,7 +166,7 @@ pub enum ArtifactError {
     /// It cannot be told whether a signature counts: the keys are none, or content of this kind carries no signature.
     #[error("no signature can be verified: {problem}")]
     Verification {
-        /// What is wrong, without content.
+        /// Description of the problem, without content.
         problem: String,
     },
     /// The cache directory failed.

@@ -101,7 +101,7 @@ impl Fetch {
         &self.searches
     }
 
-    /// What was found to be signed.
+    /// Verified content.
     pub(crate) fn verified(&self) -> &Verified {
         &self.verified
     }

@@ -1,4 +1,4 @@
-//! What fuzz targets reach beyond the API. Only in their builds: `cargo fuzz` sets the cfg.
+//! Internals that fuzz targets call. Only in their builds: `cargo fuzz` sets the cfg.
 
 use std::collections::BTreeMap;
 

@@ -232,7 +232,7 @@ pub(crate) async fn body(what: &str, mut response: Response, limit: u64) -> Resu
     Ok(content.freeze())
 }
 
-/// What an answer that is no success means.
+/// Returns the error for an answer that is no success.
 pub(crate) fn refusal(what: &str, response: &Response) -> ArtifactError {
     let what = what.to_owned();
     let status = response.status().as_u16();

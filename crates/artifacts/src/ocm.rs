@@ -31,7 +31,7 @@ pub(crate) const RAW_MANIFEST: &str = "raw-manifest";
 /// Name of the resource that holds the default CR.
 pub(crate) const DEFAULT_CR: &str = "default-cr";
 
-/// What a descriptor's tar adds to it: header, padding, end.
+/// Overhead of a descriptor's tar: header, padding, end.
 const TAR_OVERHEAD: u64 = 16 << 10;
 const CONFIG_LIMIT: u64 = 64 << 10;
 

@@ -1,4 +1,4 @@
-//! Who has been let through to what, by the source itself.
+//! Proofs that credentials may read an artifact, as the source confirmed.
 
 use std::{
     num::NonZeroUsize,

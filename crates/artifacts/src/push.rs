@@ -26,7 +26,7 @@ pub trait Progress: Send + Sync {
 /// No progress is shown.
 impl Progress for () {}
 
-/// What a push has written.
+/// Result of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushedArtifact {
     /// The tag that names it now.

@@ -158,13 +158,13 @@ impl OciReference {
         self.tag.as_deref()
     }
 
-    /// The same artifact, pinned to `digest`.
+    /// Returns the same artifact, pinned to `digest`.
     pub fn pinned(mut self, digest: Digest) -> Self {
         self.digest = Some(digest);
         self
     }
 
-    /// What stands for it in a URL: the digest, else the tag.
+    /// Returns the part that identifies it in a URL: the digest, otherwise the tag.
     pub(crate) fn locator(&self) -> String {
         match (self.digest, &self.tag) {
             (Some(digest), _) => digest.to_string(),

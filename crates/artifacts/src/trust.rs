@@ -1,4 +1,4 @@
-//! Whose signatures content must carry, and whether it does.
+//! Verifies that content carries required signatures.
 
 mod bundle;
 mod certificate;
@@ -78,7 +78,7 @@ struct ClaimedSignature {
 }
 
 impl Trust {
-    /// Nobody's: with this no content passes.
+    /// Returns a policy without signers, which no content passes.
     pub fn nobody() -> Self {
         Self { keys: Vec::new(), signers: None, keyring: None, digest: Digest::of(b"") }
     }

@@ -42,7 +42,7 @@ impl Acting {
         self.client.clone()
     }
 
-    /// Who it acts as; `None`: the kubeconfig's user.
+    /// Returns the impersonated account; `None`: the kubeconfig's user.
     pub fn account(&self) -> Option<&ServiceAccount> {
         self.account.as_ref()
     }
@@ -52,12 +52,12 @@ impl Acting {
         self.target.key()
     }
 
-    /// As [`Target::contact`].
+    /// Returns the same as [`Target::contact`].
     pub fn contact(&self) -> Contact {
         self.target.contact()
     }
 
-    /// As [`Target::is_withdrawn`].
+    /// Returns the same as [`Target::is_withdrawn`].
     pub fn is_withdrawn(&self) -> bool {
         self.target.is_withdrawn()
     }
@@ -89,17 +89,17 @@ impl Streams {
         self.0.key()
     }
 
-    /// As [`Target::is_withdrawn`].
+    /// Returns the same as [`Target::is_withdrawn`].
     pub fn is_withdrawn(&self) -> bool {
         self.0.is_withdrawn()
     }
 
-    /// As [`Target::calls_pass`].
+    /// Returns the same as [`Target::calls_pass`].
     pub fn calls_pass(&self) -> bool {
         self.0.calls_pass()
     }
 
-    /// As [`Target::healthy_again`].
+    /// Waits like [`Target::healthy_again`].
     pub async fn healthy_again(&self) {
         self.0.healthy_again().await;
     }

@@ -16,7 +16,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 /// of server-side applies as YAML, in which some characters mean something else.
 ///
 /// # Errors
-/// As [`Client::try_from`].
+/// As for [`Client::try_from`].
 pub fn client_from(config: Config) -> kube::Result<Client> {
     let inner = Client::try_from(config)?;
     let (namespace, valid_until) = (inner.default_namespace().to_owned(), *inner.valid_until());

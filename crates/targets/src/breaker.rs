@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::limits::BreakerLimits;
 
-/// What one call told about the target.
+/// Effect of the result of one call on the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It answered below 500, or refused this one request: the target works.
@@ -17,16 +17,16 @@ pub enum Outcome {
     Unreachable,
 }
 
-/// What the caller of [`Breaker::record`] or [`Breaker::probed`] has to do.
+/// Action for the caller of [`Breaker::record`] or [`Breaker::probed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
+    /// No action.
     None,
     /// Probe now, while calls go on: only the probe decides whether the breaker opens.
     ProbeNow,
     /// Calls are refused from now on; probe after this delay.
     Open(Duration),
-    /// Calls pass again after having been refused; whoever waits is to be told.
+    /// Calls pass again after having been refused; waiting callers have to be notified.
     Recovered,
 }
 

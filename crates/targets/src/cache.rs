@@ -138,7 +138,7 @@ impl Targets {
         self.shared.events.subscribe()
     }
 
-    /// How many targets are cached.
+    /// Returns the number of cached targets.
     pub fn len(&self) -> usize {
         self.cache().len()
     }

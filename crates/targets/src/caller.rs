@@ -1,4 +1,4 @@
-//! Who calls a target, and which of their calls pass.
+//! Identity of the caller of a target, and a filter for its calls.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::fence::{Fence, is_write};
 use crate::looks::Looks;
 use crate::transport::{ExpectedCluster, Transport};
 
-/// Who calls: first part of the User-Agent.
+/// Name of the caller: first part of the User-Agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     pub(crate) operator: String,
@@ -32,7 +32,7 @@ pub(crate) struct Caller {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passes {
     All,
-    /// Nothing but reads.
+    /// Allows only reads.
     Reads,
     /// Reads, and everything else as a dry run.
     DryRuns,

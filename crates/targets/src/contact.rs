@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How things stand with a target.
+/// State of the connection to a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contact {
-    /// How long ago it last answered, to a call or through a watch. `None`: not since its access Secret was read.
+    /// Time since its last answer to a call or through a watch. `None`: none since its access Secret was read.
     pub answered: Option<Duration>,
     /// Calls are refused until it is probed in so long; `None`: they pass.
     pub held_for: Option<Duration>,

@@ -1,4 +1,4 @@
-//! What goes wrong between an operator and a target, and the one place that tells it from kube's errors.
+//! Errors between an operator and a target, and their classification from kube's errors.
 
 use std::collections::BTreeSet;
 use std::error::Error as StdError;
@@ -88,7 +88,7 @@ pub enum TargetError {
         code: u16,
         /// Reason and path of the `Status`, or what stands for it.
         detail: String,
-        /// What it means.
+        /// Returns the stable reason.
         reason: Reason,
     },
     /// Something in front of the target's API server refused the request: a proxy or load balancer.
@@ -159,7 +159,7 @@ pub enum TlsFault {
 }
 
 impl TargetError {
-    /// How to go on.
+    /// Returns the error class.
     pub fn class(&self) -> ErrorClass {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
@@ -264,7 +264,7 @@ const CAUSES: &[&str] = &[
 /// Causes shown; the first ones say enough.
 const CAUSES_SHOWN: usize = 3;
 
-/// Reason and field paths of a status. The message is left out: whoever controls the target controls it.
+/// Reason and field paths of a status. The message is left out, since an untrusted target controls it.
 fn describe(status: &Status) -> String {
     let reason = match status.reason.as_str() {
         reason if !reason.is_empty() && kube::core::response::reason::is_known(reason) => reason,

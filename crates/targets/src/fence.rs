@@ -13,7 +13,7 @@ use crate::error::TargetError;
 use crate::identity::{Claim, Found, Mismatch, Recorded, Verdict, compare};
 use crate::looks::Looks;
 
-/// How old a look at the target may be for a write to rest on it.
+/// Maximum age of a stamp read that allows a write.
 const RECENT: Duration = Duration::from_secs(2);
 
 /// Where the hub has on record whose turn it is.
@@ -27,9 +27,9 @@ pub trait Ledger: Send + Sync {
 /// On what grounds writes pass to a target.
 #[derive(Clone)]
 pub struct Fence {
-    /// Who writes.
+    /// The operator that writes.
     pub claim: Claim,
-    /// What the hub had on record when the target was proven.
+    /// Record of the hub when the target was verified.
     pub recorded: Recorded,
     /// Asked where the target is further than that; none where nobody counts turns.
     pub ledger: Option<Arc<dyn Ledger>>,

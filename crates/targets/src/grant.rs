@@ -20,7 +20,7 @@ impl Grant {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Whether nobody else has a clone of it.
+    /// Reports whether no other clone of it exists.
     pub fn is_unused(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

@@ -26,7 +26,7 @@ pub const STAMP_NAMESPACE: &str = "kyma-system";
 /// Annotation on the hub object with the epoch under which it manages the target.
 pub const TARGET_EPOCH: &str = "component.kyma-project.io/target-epoch";
 
-/// Who claims a target.
+/// Claim of a Kyma on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// uid of the hub's `kube-system` namespace.
@@ -73,7 +73,7 @@ impl From<&TargetIdentity> for Recorded {
     }
 }
 
-/// What the target says about itself.
+/// Identity and stamp as read from the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// uid of its `kube-system` namespace.
@@ -91,7 +91,7 @@ impl Found {
     }
 }
 
-/// Who manages a target, as written on the target.
+/// Stamp on a target, which names its hub and Kyma.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// uid of the managing hub.
@@ -117,7 +117,7 @@ pub enum Verdict {
     },
     /// Nobody knows this target yet. Record `target_uid` and `epoch` on the hub, then put `write` there.
     FirstContact {
-        /// What the hub has to record.
+        /// Record to write to the hub.
         record: Recorded,
         /// The stamp to put there; none for a component without a Kyma.
         write: Option<Stamp>,
@@ -142,7 +142,7 @@ pub enum Verdict {
     TargetIsHub,
 }
 
-/// How a stamp contradicts the hub.
+/// Conflict between a stamp and the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// Another hub took the target over after our last contact.
@@ -249,7 +249,7 @@ fn minor(version: &str) -> (u64, u64) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// What the annotations of a hub object record about its target.
+/// Reads the record of a target from the annotations of a hub object.
 pub fn recorded(annotations: Option<&BTreeMap<String, String>>) -> Recorded {
     let get = |key| annotations.and_then(|all| all.get(key));
     Recorded {

@@ -1,4 +1,4 @@
-//! What a target says of itself, and what the hub was last seen to have on record for it.
+//! Cache of the identity read from a target, and of its record on the hub.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ impl Looks {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
         let connection = self.transport.connection();
-        // Of those who wait for a look one looks for all, however long that takes.
+        // One of the waiting callers reads for all of them.
         let is_recent = |look: &Look| look.at >= asked || look.at.elapsed() < age;
         let counts = |look: &&Look| look.connection == connection && is_recent(look);
         if let Some(look) = last.as_ref().filter(counts) {

@@ -1,4 +1,4 @@
-//! What a target tells of itself to whoever waits for it.
+//! Notices of a target's recovery to waiting callers.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::secret_key::SecretKey;
 pub enum TargetEvent {
     /// Calls are refused from now on; the target is probed.
     Suspended(SecretKey),
-    /// Calls pass again: whoever was refused may go on.
+    /// Calls pass again, so refused callers may continue.
     Recovered(SecretKey),
 }
 
@@ -34,7 +34,7 @@ impl Notices {
 
     fn send(&self, event: fn(SecretKey) -> TargetEvent) {
         if let Some(place) = &self.place {
-            // Fails only if nobody listens.
+            // Fails only if there is no receiver.
             self.events.send(event(place.clone())).ok();
         }
     }

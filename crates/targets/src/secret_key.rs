@@ -1,4 +1,4 @@
-//! What leads to a target.
+//! Reference to the kubeconfig of a target.
 
 /// Where an access Secret is, and which of its keys holds the kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

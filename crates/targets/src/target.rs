@@ -59,7 +59,7 @@ impl Target {
         passes: Passes,
     ) -> kube::Client {
         let caller = Caller::component(&self.agent, component_uid, account).limited_to(passes);
-        // What changes nothing needs nobody's turn.
+        // Reads are not fenced.
         caller.client(&self.transport, self.guard().filter(|_| passes == Passes::All))
     }
 

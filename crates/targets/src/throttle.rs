@@ -18,7 +18,7 @@ pub(crate) struct Throttle {
     paused_until: Option<Instant>,
 }
 
-/// What a call that asks for a slot gets.
+/// Answer to a call that requests a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// It holds one and gives it back with [`Throttle::done`].

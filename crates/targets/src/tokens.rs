@@ -34,7 +34,7 @@ pub trait TokenProvider: Send + Sync + 'static {
 pub struct IssuedToken {
     /// The bearer token.
     pub token: SecretString,
-    /// How long it is valid from now on.
+    /// Remaining validity.
     pub valid_for: Duration,
 }
 

@@ -41,7 +41,7 @@ pub(crate) use answer::{AuditIdPresence, Bounds, Queue, read as read_answer};
 /// When to come back after all slots stayed taken.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// What a probe asks for.
+/// Path of a probe.
 const PROBED: &str = "/readyz";
 
 /// A body of either kind of call.
@@ -52,7 +52,7 @@ pub(crate) struct Transport {
     wire: Wire,
     limits: Limits,
     breaker: Mutex<Breaker>,
-    /// What opened the breaker.
+    /// Failure that opened the breaker.
     cause: Mutex<Option<TargetError>>,
     throttle: Mutex<Throttle>,
     freed: Notify,
@@ -117,7 +117,7 @@ impl Transport {
         self.health.subscribe()
     }
 
-    /// How things stand with the target.
+    /// Returns the state of the connection to the target.
     pub(crate) fn contact(&self) -> Contact {
         let answered = self.answered.ago();
         match lock(&self.breaker).admit() {
@@ -196,7 +196,7 @@ impl Transport {
         request: Request<Body>,
         agent: HeaderValue,
     ) -> Result<Response<AnswerBody>, TargetError> {
-        // Waiting would hide that somebody leaks streams.
+        // Refuses instead of waiting, since a wait would hide a leak of streams.
         let permit =
             Arc::clone(&self.watches).try_acquire_owned().map_err(|_| TargetError::Throttled(BUSY))?;
         let slot = self.slot().await?;

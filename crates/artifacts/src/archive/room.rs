@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 const LARGEST: u32 = 100;
 /// MiB for all archives that are unpacked at a time: two of the largest.
 const ROOM: usize = 200;
-/// What deflate makes of a byte at most.
+/// Maximum expansion of one byte by deflate.
 const RATIO: u64 = 1032;
 
 /// Every archive has its turn.

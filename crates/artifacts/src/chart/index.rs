@@ -99,7 +99,7 @@ pub(super) async fn choose(
     Asked { indexes, base: &base, name, what, now: true }.pick(fetch, choose, credentials).await
 }
 
-/// What is asked of an index about a chart.
+/// Query for a chart in an index.
 struct Asked<'a> {
     indexes: &'a Arc<Indexes>,
     base: &'a Url,

@@ -1,4 +1,4 @@
-//! What is known of archives by their digest, so that each is unpacked once to look into it.
+//! Cache of chart metadata by the digest of the archive, so that each archive is unpacked once.
 
 use std::{
     num::NonZeroUsize,

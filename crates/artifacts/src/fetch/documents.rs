@@ -1,4 +1,4 @@
-//! What lies at addresses: indexes and archives of chart repositories, manifests.
+//! Documents at HTTP addresses: indexes and archives of chart repositories, manifests.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ struct Asking {
 }
 
 impl Fetch {
-    /// What lies at an address that these credentials may read.
+    /// Returns the document at an address that these credentials may read.
     pub(crate) async fn document(
         self: &Arc<Self>,
         url: &Url,
@@ -332,7 +332,7 @@ pub(crate) fn shown(url: &Url) -> String {
     url.into()
 }
 
-/// What is sent to an address with these credentials.
+/// Returns the request to an address with these credentials.
 fn authorization(url: &Url, credentials: &Credentials) -> Option<HeaderValue> {
     match credentials.for_path(&http::authority(url), url.path().trim_start_matches('/'))? {
         Auth::Basic { user, password } => registry::basic(user, password),

@@ -23,7 +23,7 @@ const SETTLED: Duration = Duration::from_mins(1);
 /// The last one of each address. Bounded, least recently used go first.
 pub(super) struct Validators(Mutex<LruCache<Origin, Validator>>);
 
-/// What an address gave, and to whom.
+/// Validators of an answer, and the credentials that received it.
 struct Validator {
     of: Of,
     digest: Digest,

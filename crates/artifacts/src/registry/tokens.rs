@@ -28,7 +28,7 @@ use crate::{
 
 const TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 const TOKEN_LIMIT: u64 = 256 << 10;
-/// What a token service means that names no expiry, by the specification.
+/// Validity of a token without expiry, by the specification.
 const DEFAULT_EXPIRY: u64 = 60;
 const MAX_EXPIRY: u64 = 3600;
 

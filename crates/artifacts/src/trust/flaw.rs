@@ -2,7 +2,7 @@
 
 use crate::ArtifactError;
 
-/// What is wrong with one signature. Never has content of it.
+/// Problem of one signature. Never contains its content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Flaw {
     /// Not what it claims to be.

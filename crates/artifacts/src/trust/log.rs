@@ -13,7 +13,7 @@ use super::{
 };
 use crate::Digest;
 
-/// What an entry has to be about.
+/// Expected subject of a log entry.
 pub(super) struct Logged<'a> {
     /// Digest of what is signed.
     pub(super) message: Digest,

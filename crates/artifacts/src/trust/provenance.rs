@@ -19,7 +19,7 @@ use crate::{ArtifactError, Digest};
 pub(crate) const LAYER: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
 /// What stands before the digests, behind what the chart says of itself.
 const SEPARATOR: &str = "\r\n...\r\n";
-/// How an armoured key begins.
+/// First line of an armoured key.
 const ARMOUR: &str = "-----BEGIN PGP ";
 /// Keys of one keyring at most.
 const KEYS: usize = 64;

@@ -30,7 +30,7 @@ pub struct TrustRoot {
 pub(super) struct Authority {
     /// Its root.
     pub(super) anchor: TrustAnchor<'static>,
-    /// What stands between its root and the certificates of signers.
+    /// Intermediate certificates between its root and the certificates of signers.
     pub(super) intermediates: Vec<CertificateDer<'static>>,
     /// The root and the intermediates.
     pub(super) certificates: Vec<CertificateDer<'static>>,

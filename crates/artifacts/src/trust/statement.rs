@@ -1,4 +1,4 @@
-//! What a signature says it is for.
+//! Statement that a signature covers.
 
 use serde::Deserialize;
 

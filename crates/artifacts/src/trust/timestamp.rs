@@ -35,7 +35,7 @@ const RESPONSE: usize = 8 << 10;
 /// Digits behind the second at most: nanoseconds.
 const DIGITS: usize = 9;
 
-/// What a timestamp says, and by whose signature.
+/// Content of a timestamp, and the signer.
 struct Token {
     info: Info,
     /// The attributes that are signed, as they are.

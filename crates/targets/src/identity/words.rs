@@ -1,4 +1,4 @@
-//! What a verdict that forbids to write is called, and says to people.
+//! Reasons and messages of verdicts that forbid writes.
 
 use std::fmt;
 

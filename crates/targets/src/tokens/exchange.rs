@@ -22,9 +22,9 @@ const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 
 /// Largest token of our own and largest answer that are read, in bytes.
 const LARGEST: u64 = 64 * 1024;
-/// How long a token is valid of which the issuer does not say it.
+/// Validity of a token whose issuer names no expiry.
 const UNSAID: Duration = Duration::from_mins(5);
-/// What stands in an audience for the server of a target.
+/// Placeholder for the target's server in an audience.
 const SERVER: &str = "{server}";
 
 /// Error codes of RFC 6749 and RFC 8693.
@@ -84,7 +84,7 @@ pub struct TokenExchange {
 }
 
 impl TokenExchange {
-    /// Judges the settings and prepares the client; asks nobody.
+    /// Validates the settings and creates the client; sends no request.
     ///
     /// # Errors
     /// Settings that cannot be used.

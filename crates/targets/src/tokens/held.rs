@@ -14,7 +14,7 @@ use super::{IssuedToken, TokenError, TokenProvider};
 
 /// Longest that an issuer may take.
 const ISSUE: Duration = Duration::from_secs(10);
-/// How long an issuer that gave no token is left alone.
+/// Delay before another request to an issuer that returned no token.
 const PAUSE: Duration = Duration::from_secs(10);
 /// How long before its end a token is renewed at most; of a short one the last fifth.
 const MARGIN: Duration = Duration::from_mins(1);

@@ -1,4 +1,4 @@
-//! Who we say we are.
+//! Credentials of requests.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use kube::client::Body;
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::tokens::{Held, TokenProviders};
 
-/// Who we say we are, beside a client certificate.
+/// Credentials besides a client certificate.
 pub(super) enum Authorization {
     None,
     Token(HeaderValue),

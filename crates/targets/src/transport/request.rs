@@ -1,4 +1,4 @@
-//! What a request asks for, as far as its way depends on it.
+//! Classifies a request for its routing.
 
 use http::{Request, Uri};
 

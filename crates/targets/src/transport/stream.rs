@@ -36,7 +36,7 @@ pub(super) fn bounded(body: AnswerBody, limits: &Limits, ties: Ties) -> AnswerBo
     .boxed_unsync()
 }
 
-/// What a stream has in common with other calls to the target.
+/// State that a stream shares with other calls to the target.
 pub(super) struct Ties {
     pub(super) pace: Arc<Mutex<Pace>>,
     pub(super) servers: Arc<Servers>,

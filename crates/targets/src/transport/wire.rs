@@ -87,7 +87,7 @@ impl Wire {
         Ok(answer)
     }
 
-    /// What gives the tokens for this target, where they do not stand in its kubeconfig.
+    /// Token provider of this target, if its kubeconfig contains no token.
     pub(super) fn tokens(&self) -> Option<&Held> {
         match self {
             Self::Remote(remote) => match &remote.authorization {

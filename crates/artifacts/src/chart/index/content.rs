@@ -1,4 +1,4 @@
-//! What an index says, without what nobody here asks it for.
+//! Content of an index, reduced to the fields in use.
 
 use std::{collections::HashMap, fmt};
 

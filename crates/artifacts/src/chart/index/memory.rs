@@ -1,4 +1,4 @@
-//! What was found in indexes.
+//! Cache of entries found in indexes.
 
 use std::{
     num::NonZeroUsize,
@@ -27,7 +27,7 @@ pub(crate) struct Indexes {
 /// An entry, or that there is none.
 pub(super) type Answer = Option<Entry>;
 
-/// What is asked of an index.
+/// Query for an index.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Question {
     /// Digest of the index.
