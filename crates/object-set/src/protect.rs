@@ -1,4 +1,4 @@
-//! Objects that no set of objects may replace or delete, whoever wrote the set.
+//! Objects that no set may replace or delete.
 
 use crate::object::Identity;
 
@@ -30,7 +30,7 @@ impl Protection {
         self
     }
 
-    /// What guards an object; `None` where nothing does.
+    /// Returns the guard of an object; `None` if it is not protected.
     pub fn guard(&self, object: &Identity) -> Option<Guard> {
         if self.objects.contains(object) {
             return Some(Guard::Always);

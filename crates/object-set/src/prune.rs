@@ -11,13 +11,13 @@ use crate::object::Identity;
 use crate::order;
 use crate::protect::{Guard, Protection};
 
-/// What a prune is decided from.
+/// Inputs of a prune.
 pub struct PruneRequest<'a> {
-    /// What is on the target in our name.
+    /// Owned objects on the target.
     pub inventory: &'a Inventory,
-    /// What the new set wants, as the target holds it ([`crate::Applied::identities`]).
+    /// Identities of the new set, with defaulted namespaces ([`crate::Applied::identities`]).
     pub desired: &'a BTreeSet<Identity>,
-    /// How many objects there were before the new set was applied.
+    /// Number of objects before the new set was applied.
     pub previous: usize,
     /// Whether all of the new set was applied ([`crate::Applied::is_complete`]).
     pub complete: bool,
@@ -29,7 +29,7 @@ pub struct PruneRequest<'a> {
     pub heir: &'a dyn Fn(&Identity) -> Option<String>,
     /// Whether an object is a hook of the new set: a Namespace or CRD that became one stays.
     pub is_hook: &'a dyn Fn(&Identity) -> bool,
-    /// What must never go.
+    /// Objects that must never be deleted.
     pub protection: &'a Protection,
 }
 
@@ -40,7 +40,7 @@ pub enum KeepReason {
     ResourcePolicy,
     /// A Namespace, CRD, volume or claim that was there before us.
     NotCreatedByUs,
-    /// Nobody may delete it.
+    /// It is protected from deletion.
     Protected,
     /// It holds data; volumes and claims never go by a prune, nor Namespaces with claims.
     HoldsData,
@@ -48,15 +48,15 @@ pub enum KeepReason {
     OtherOwner,
     /// The object of that name is not the one that we applied.
     NotTheSame,
-    /// Somebody took our label or our entry in `managedFields` away.
+    /// The owner label or the operator's entry in `managedFields` was removed.
     MarkLost,
     /// A CRD of which objects exist.
     InUse,
-    /// A Namespace in which somebody else's objects are.
+    /// A Namespace that contains objects of other owners.
     ForeignObjects,
     /// A Namespace in which objects of ours are that do not go with it.
     WantedObjects,
-    /// What is in it cannot be told, because a kind cannot be listed.
+    /// Its content is unknown, because a kind cannot be listed.
     CannotTell,
     /// It became a hook of the set.
     Hook,
@@ -121,7 +121,7 @@ impl PruneBlocked {
     }
 }
 
-/// What a prune does.
+/// Decision of a prune.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrunePlan {
     /// To be deleted, in order, if the target shows them as ours.

@@ -1,4 +1,4 @@
-//! What an apply or a prune would change, found out by dry runs.
+//! Changes that an apply or a prune would make, determined by dry runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,12 +25,13 @@ struct Held {
     claimed: BTreeMap<Identity, ObjectMeta>,
 }
 
-/// One object that would be sent.
+/// An object that would be sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rehearsed {
-    /// As it is; `None` where it is not there.
+    /// Live object; `None` if it does not exist.
     pub before: Option<Value>,
-    /// As it would be: what the API server answered to the dry run, or what would be sent where it could not be tried.
+    /// Object after the change: the API server's answer to the dry run, or the object to send if no dry run was
+    /// possible.
     pub after: Value,
     /// Why it could not be tried; `None` where it was.
     pub untried: Option<Untried>,
@@ -54,7 +55,7 @@ pub enum Untried {
     Version(String),
 }
 
-/// What API servers keep about an object, which no apply changes by itself.
+/// Metadata that only API servers write.
 const KEPT: [&str; 8] = [
     "managedFields",
     "resourceVersion",
@@ -105,7 +106,7 @@ impl Rehearsal {
         self.held().namespaces.insert(namespace.to_owned());
     }
 
-    /// What was found, in the order in which it would be sent.
+    /// Returns the changes in the order in which they would be sent.
     pub fn found(&self) -> Vec<(Identity, Rehearsed)> {
         let held = self.held();
         let mut found: Vec<_> =

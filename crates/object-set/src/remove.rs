@@ -75,7 +75,7 @@ pub async fn prune(
     let going = plan.delete.iter().cloned().collect();
     let rules = Rules { inventory, ownership, protection, purpose: Purpose::Prune, going };
     let run = Run { cluster, kinds, rules, heirs: plan.heirs.clone() };
-    // What stays is nobody's or its heir's before anything goes: a process that dies in between leaves no mark of ours.
+    // Objects that stay lose their marks before the first deletion, so that a crash leaves no mark of this owner.
     let mut released = Vec::with_capacity(plan.release.len());
     for (identity, reason) in &plan.release {
         let fate = run.until_settled(identity, Some(*reason)).await;
@@ -88,8 +88,8 @@ pub async fn prune(
     Ok(removal)
 }
 
-/// One step of taking everything away: custom resources go first and are awaited, CRDs and Namespaces last.
-/// Done when [`Removal::is_done`]; otherwise to be called again, with [`Removal::remaining`], on an event.
+/// Runs one step of an uninstallation: custom resources are deleted first and awaited, CRDs and Namespaces last. Done
+/// when [`Removal::is_done`]; otherwise to be called again, with [`Removal::remaining`], on an event.
 ///
 /// # Errors
 /// When the target cannot say what it serves.
@@ -109,7 +109,7 @@ pub async fn uninstall(
 /// the next one.
 ///
 /// # Errors
-/// What the target refused.
+/// Objects whose removal the target refused.
 pub(crate) async fn make_way(
     cluster: &Cluster,
     kinds: Arc<Kinds>,
@@ -279,7 +279,7 @@ impl Run<'_> {
         }
     }
 
-    /// What became of an object where nothing is served as its kind was known to be: the kind, or only its version.
+    /// Returns the result for an object whose recorded kind or version is no longer served.
     async fn unserved(&self, identity: &Identity, mut error: CallError) -> Result<Fate, CallError> {
         let newer = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await?;
         if newer.is_unknown(&identity.group) {

@@ -85,7 +85,7 @@ impl ObjectSet {
         self.objects
     }
 
-    /// What was put right while reading.
+    /// Corrections while reading.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }

@@ -1,4 +1,4 @@
-//! What is an owner's on a cluster, found by its marks alone: for when the inventory is lost.
+//! Finds an owner's objects on a cluster by their marks alone, after the inventory was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const PARALLEL: usize = 8;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// What becomes of a kind that cannot be listed.
+/// Handling of a kind that cannot be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlisted {
     /// The search fails: nothing else tells what there is.
@@ -32,7 +32,7 @@ pub enum Unlisted {
     LeftOut,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct SearchResult {
     /// The owner's objects.
@@ -59,10 +59,10 @@ pub async fn owned(
     Ok(found.remove(&ownership.owner).unwrap_or_default())
 }
 
-/// As [`owned`], for several owners with one search.
+/// Searches like [`owned`], for several owners at once.
 ///
 /// # Errors
-/// As [`owned`].
+/// As for [`owned`].
 pub async fn owned_by(
     cluster: &Cluster,
     manager: &str,

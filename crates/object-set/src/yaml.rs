@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 mod lenient;
 mod scalar;
 
-/// How much one YAML text may hold, counted with every alias written out.
+/// Limits of one YAML text, with every alias expanded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     /// Scalars, sequences and mappings.
@@ -64,7 +64,7 @@ pub(crate) enum YamlError {
 
 /// Parses all documents of a text and takes what they use from the budget.
 ///
-/// What breaks the grammar only as go-yaml allows it is parsed once more, corrected.
+/// Text with syntax errors that go-yaml tolerates is corrected and parsed again.
 pub(crate) fn parse(text: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
     let before = *budget;
     let error = match parse_strictly(text, budget) {

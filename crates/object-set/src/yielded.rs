@@ -1,7 +1,7 @@
-//! Fields that are ours only when an object is made: from then on they belong to whoever changes them.
+//! Fields that are set only when an object is created: from then on other managers may change them.
 //!
-//! A field that nobody owns any more is removed or reset by the API server. So, before an apply leaves such a field out,
-//! what we own of it moves to a manager that never applies anything ([`crate::Ownership::yielded_manager`]).
+//! The API server removes or resets a field without manager. So, before an apply leaves such a field out, what we own
+//! of it moves to a manager that never applies anything ([`crate::Ownership::yielded_manager`]).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,11 +27,11 @@ pub struct YieldError {
     pub rule: usize,
     /// Which of its paths.
     pub path: usize,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: PathProblem,
 }
 
-/// What is wrong with a path.
+/// Problem of a path.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PathProblem {
     /// It breaks RFC 6901.
@@ -73,7 +73,7 @@ struct Rule {
     fields: Vec<Field>,
 }
 
-/// Which fields of which objects belong to whoever changes them, once the object is there.
+/// Yielded fields by object: other managers may change them once the object exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Yielded {
     rules: Vec<Rule>,
@@ -85,7 +85,7 @@ impl Yielded {
     /// Reads rules.
     ///
     /// # Errors
-    /// The first path that is none, or that cannot be somebody else's.
+    /// The first path that is invalid, or that cannot have another manager.
     pub fn parse(rules: &[DriftIgnore]) -> Result<Self, YieldError> {
         let read = |(rule, DriftIgnore { target, paths }): (usize, &DriftIgnore)| {
             let field = |(path, text): (usize, &String)| {

@@ -88,7 +88,7 @@ pub enum TargetError {
         code: u16,
         /// Reason and path of the `Status`, or what stands for it.
         detail: String,
-        /// Returns the stable reason.
+        /// Its stable reason.
         reason: Reason,
     },
     /// Something in front of the target's API server refused the request: a proxy or load balancer.

@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::certificates::Certificate;
 
-/// How a user proves who it is.
+/// Credentials of a user.
 #[derive(Clone)]
 pub enum Credentials {
     /// A client certificate.
@@ -33,7 +33,7 @@ pub struct Access {
     pub cluster: String,
     /// The user's name in the kubeconfig.
     pub user: String,
-    /// What the user shows to the apiserver.
+    /// Credential that the user sends to the API server.
     pub credentials: Credentials,
 }
 
@@ -98,7 +98,7 @@ impl Access {
         )
     }
 
-    /// The same user at another address, such as a [`crate::Scripted`] server in front of the cluster.
+    /// Returns the same user at another address, such as a [`crate::Scripted`] server in front of the cluster.
     pub fn at(&self, url: impl Into<String>, ca: impl Into<String>) -> Self {
         Self { url: url.into(), ca: ca.into(), ..self.clone() }
     }

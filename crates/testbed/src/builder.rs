@@ -1,4 +1,4 @@
-//! What a cluster is started with.
+//! Options for the start of a cluster.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -54,7 +54,7 @@ impl ClusterBuilder {
         self.with_nodes(1)
     }
 
-    /// As [`Self::with_workloads`], with this many nodes.
+    /// Like [`Self::with_workloads`], with this number of nodes.
     pub fn with_nodes(mut self, nodes: u16) -> Self {
         self.controllers |= nodes > 0;
         self.nodes = nodes;

@@ -114,7 +114,7 @@ impl Cluster {
     /// A new client of the administrator; see [`Access::client`].
     ///
     /// # Errors
-    /// As [`Access::client`].
+    /// As for [`Access::client`].
     pub fn client(&self) -> Result<Client> {
         self.admin().client()
     }
@@ -146,7 +146,7 @@ impl Cluster {
     /// As [`Self::service_account`] with a token for `seconds`, at least 600.
     ///
     /// # Errors
-    /// As [`Self::service_account`].
+    /// As for [`Self::service_account`].
     pub async fn service_account_for(&self, namespace: &str, name: &str, seconds: i64) -> Result<Access> {
         let client = self.client()?;
         let meta = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
@@ -166,7 +166,7 @@ impl Cluster {
     /// The kubeconfig of [`Self::service_account`].
     ///
     /// # Errors
-    /// As [`Self::service_account`].
+    /// As for [`Self::service_account`].
     pub async fn kubeconfig_for_service_account(&self, namespace: &str, name: &str) -> Result<String> {
         Ok(self.service_account(namespace, name).await?.kubeconfig())
     }
@@ -229,7 +229,7 @@ impl Cluster {
     /// and resourceVersions, at this cluster's URL, for this cluster's users.
     ///
     /// # Errors
-    /// As [`Self::restore`].
+    /// As for [`Self::restore`].
     pub async fn become_copy_of(&self, other: &Self, name: &str) -> Result<()> {
         self.restore_from(&other.saved(name)).await
     }

@@ -1,4 +1,4 @@
-//! What a cloud does for a cluster, here a thread: volumes for claims, addresses for load balancers.
+//! Simulates a cloud provider in a thread: volumes for claims, addresses for load balancers.
 
 use std::thread::{self, JoinHandle};
 
@@ -117,7 +117,7 @@ where
     }
 }
 
-/// What kubernetes' own binder does: volume first, then the claim names it, then both are Bound.
+/// Binds a claim like Kubernetes' own binder: creates the volume, names it in the claim, then sets both to Bound.
 async fn bind(client: &Client, claim: &PersistentVolumeClaim) -> Result<()> {
     let spec = claim.spec.clone().unwrap_or_default();
     let ours = spec.storage_class_name.as_deref() == Some(CLASS);

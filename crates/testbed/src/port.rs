@@ -10,12 +10,12 @@ use crate::process::Process;
 
 /// Below those that Linux gives to connections (from 32768): one that is free now is not lost to somebody's client.
 const PORTS: Range<u16> = 10_000..30_000;
-/// How many ports are looked at before giving up.
+/// Maximum number of ports that are tried.
 const LOOKS: usize = 100;
-/// How often a server is started at another port when somebody else was faster.
+/// Maximum number of starts at another port after another process took the port.
 pub(crate) const TRIES: usize = 5;
 
-/// What this process gave out, kept from everybody else for as long as it lives: a server takes seconds to start.
+/// Ports that this process handed out, reserved for its lifetime, since a server takes seconds to start.
 static GIVEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 
 /// An address of this machine at which nobody listens, for a server of a test or one that comes back to it. No

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 
 use crate::binaries;
 
-/// What to start.
+/// The program to start.
 #[derive(Clone)]
 pub(crate) struct Start {
     pub(crate) name: String,
@@ -83,7 +83,7 @@ impl Process {
         self.child().id()
     }
 
-    /// How it ended, if it has.
+    /// Returns its exit status, if it ended.
     pub fn exited(&self) -> Option<ExitStatus> {
         self.child().try_wait().ok().flatten()
     }

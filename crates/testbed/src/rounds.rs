@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
-/// How often, in the environment.
+/// Environment variable with the number of rounds.
 const ROUNDS: &str = "TEST_ROUNDS";
 
 /// Tells the story once or, with the environment variable `TEST_ROUNDS`, so often, one round after the other, with a

@@ -67,7 +67,7 @@ pub struct Seen {
     pub path: String,
     /// The query without the question mark, empty where there is none.
     pub query: String,
-    /// What it wants to be answered with, `Accept`, empty where it does not say.
+    /// Its `Accept` header; empty if absent.
     pub accept: String,
     /// The User-Agent, empty where there is none.
     pub user_agent: String,
@@ -75,7 +75,7 @@ pub struct Seen {
     pub impersonated: String,
 }
 
-/// What the server does, and what was done to it.
+/// Scripted behaviour of the server, and its received requests.
 pub(crate) struct Script {
     rules: Mutex<Vec<Rule>>,
     seen: Mutex<Vec<Seen>>,
@@ -213,7 +213,7 @@ impl Scripted {
         self.script.deaf.store(deaf, Ordering::Relaxed);
     }
 
-    /// How many connections were opened so far.
+    /// Returns the number of connections opened so far.
     pub fn connections(&self) -> usize {
         self.script.connections.load(Ordering::Relaxed)
     }
@@ -223,7 +223,7 @@ impl Scripted {
         self.script.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many requests that fit arrived so far.
+    /// Returns the number of matching requests so far.
     pub fn count(&self, matching: &Matching) -> usize {
         self.seen().iter().filter(|request| matching.fits(request)).count()
     }

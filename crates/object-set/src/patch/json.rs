@@ -34,7 +34,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// What an operation puts somewhere.
+/// Value that an operation writes.
 fn added<'a>(body: &'a Value, operation: &'a PatchOperation) -> Option<&'a Value> {
     match operation {
         PatchOperation::Add(add) => Some(&add.value),

@@ -6,10 +6,10 @@
 
 use super::shape::Field::{Keyed, Map, Replaced, Scalars};
 
-/// How the fields of one type are merged.
+/// Merge strategies of the fields of one type.
 pub(super) struct Shape(&'static [(&'static str, Field)]);
 
-/// How one field is merged.
+/// Merge strategy of one field.
 #[derive(Clone, Copy)]
 pub(super) enum Field {
     /// A map, field by field.

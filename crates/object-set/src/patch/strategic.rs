@@ -15,7 +15,7 @@ const RETAIN: &str = "$retainKeys";
 const DELETE_SCALARS: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// What stands in `$patch`.
+/// Value of `$patch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Directive {
     Merge,

@@ -1,4 +1,4 @@
-//! What is in a Namespace or of a CRD, before it may go.
+//! Content of a Namespace, or objects of a CRD, which block its deletion.
 
 use std::collections::BTreeSet;
 
@@ -141,7 +141,7 @@ impl Run<'_> {
         Ok(Some(KeepReason::CannotTell))
     }
 
-    /// What a controller made that is there and stays is somebody's.
+    /// An object whose controller exists and stays belongs to another owner.
     async fn held_by_controller(
         &self,
         mapping: &Mapping,

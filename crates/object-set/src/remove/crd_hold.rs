@@ -28,7 +28,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(100);
 /// of them answers, so the time has to pass.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What is known about the objects of a CRD.
+/// Whether objects of a CRD exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CrdContents {
     /// No object exists and none can be created while the CRD has this resourceVersion.

@@ -1,4 +1,4 @@
-//! What an object says for and against its deletion, and against that of the Namespace that it is in.
+//! Rules by which an object allows or blocks its deletion and that of its Namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub(super) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// What an object itself says against its deletion.
+    /// Returns why an object's metadata forbids its deletion.
     pub(super) fn stays(&self, identity: &Identity, entry: &Entry, live: &ObjectMeta) -> Option<KeepReason> {
         if let Some(reason) = self.guarded(identity, entry).or_else(|| self.not_ours(identity, live)) {
             return Some(reason);
@@ -57,7 +57,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Whether the marks say that it belongs to somebody else, or to nobody.
+    /// Reports whether by its marks the object belongs to another owner, or to none.
     fn not_ours(&self, identity: &Identity, live: &ObjectMeta) -> Option<KeepReason> {
         let no_labels = BTreeMap::new();
         let labels = live.labels.as_ref().unwrap_or(&no_labels);
@@ -72,7 +72,7 @@ impl Rules<'_> {
         match labels.get(OWNER_LABEL) {
             Some(owner) if owner != us => Some(KeepReason::OtherOwner),
             Some(_) if applied_entry(live, &self.ownership.manager).is_some() => None,
-            // We have a share in a CRD that nobody of ours ever wrote.
+            // This owner has a share in a CRD that this operator never wrote.
             None if labels.contains_key(&Ownership::share_label(us)) && !is_of_ours(live) => {
                 Some(KeepReason::NotCreatedByUs)
             }
@@ -191,7 +191,7 @@ fn outside(controller: &OwnerReference) -> Identity {
     Identity::new(group, &controller.kind, None, &controller.name)
 }
 
-/// What an object was derived from.
+/// Source from which an object was derived.
 fn controller(live: &ObjectMeta) -> Option<&OwnerReference> {
     live.owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
 }

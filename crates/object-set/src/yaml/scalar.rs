@@ -1,4 +1,4 @@
-//! What one scalar means: the resolver of go-yaml v2, then Go's JSON encoding of the result.
+//! Resolves one scalar: the resolver of go-yaml v2, then Go's JSON encoding of the result.
 
 use base64::Engine as _;
 use granit_parser::Tag;

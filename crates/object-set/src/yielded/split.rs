@@ -1,4 +1,4 @@
-//! Who owns what of an object, between us and the manager that keeps what we let go.
+//! Splits field ownership of an object between the operator's manager and the manager of yielded fields.
 
 use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -18,7 +18,7 @@ pub struct PartOfWhole {
     pub place: String,
     /// The field, as a JSON pointer.
     pub field: String,
-    /// What it is part of, as a JSON pointer.
+    /// JSON pointer of the whole that it is part of.
     pub whole: String,
 }
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// Bodies of requests and answers, own and passed on.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// What a request gets.
+/// Answer to a request.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub(crate) what: What,
@@ -26,9 +26,9 @@ pub struct Answer {
 pub(crate) enum What {
     /// The connection breaks (RST).
     Reset,
-    /// Nothing, for ever; the connection stays open.
+    /// No answer; the connection stays open.
     Silence,
-    /// What the cluster says, after a while.
+    /// The cluster's answer, after a delay.
     Forward(Duration),
     Respond(Respond),
 }

@@ -48,7 +48,7 @@ impl Passing {
         Ok(Self { seen, body, request: Request::from_parts(head, ()), upstream: Arc::clone(upstream) })
     }
 
-    /// What is asked.
+    /// The request.
     pub fn seen(&self) -> &Seen {
         &self.seen
     }

@@ -18,7 +18,7 @@ use super::answer::Body;
 /// Longest time that an event waits for one that may overtake it.
 const OVERTAKEN: Duration = Duration::from_millis(300);
 
-/// What becomes of an event of a watch.
+/// Handling of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is passed on.
