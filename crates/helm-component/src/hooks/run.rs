@@ -52,7 +52,7 @@ pub(crate) struct Due<'a> {
     pub hooks: &'a [Hook],
     /// Digest of what makes it a release of its own: artifact, values, name and namespace.
     pub content: &'a str,
-    /// Returns its operation on the target.
+    /// Its operation on the target.
     pub change: Change,
     /// Progress of hooks.
     pub record: Option<&'a Hooks>,

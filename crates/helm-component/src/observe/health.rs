@@ -26,7 +26,7 @@ pub(crate) struct Yardstick<'a> {
     pub classes: &'a BTreeMap<String, bool>,
 }
 
-/// Returns the health of an object.
+/// Health of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// `None` while it is unknown.
