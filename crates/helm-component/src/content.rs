@@ -335,7 +335,7 @@ impl Text {
     }
 }
 
-/// Objects of a chart's `crds` folders.
+/// Returns the identities of the objects in a chart's `crds` folders.
 async fn crds(chart: &Arc<Chart>) -> Result<BTreeSet<Identity>, Failure> {
     let (chart, archive) = (Arc::clone(chart), chart.archive().clone());
     let read = unpacking(archive, move |_| chart.crds()).await;

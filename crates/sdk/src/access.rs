@@ -205,7 +205,7 @@ impl Access {
         self.inner.local.clone()
     }
 
-    /// Reports whether a live read, not the watch, returns NotFound for the Secret.
+    /// Reports whether a live read, not the watch, returns `NotFound` for the Secret.
     ///
     /// # Errors
     /// `HubUnavailable` and similar: a failed read does not prove that the Secret is gone.

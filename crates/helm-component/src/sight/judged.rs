@@ -18,7 +18,7 @@ use super::verdict::Verdict;
 use crate::expressions::Rules;
 
 impl Place {
-    /// Components whose subscriptions or health rules changed.
+    /// Replaces the subscriptions and health rules of a component.
     pub(super) fn wish(&mut self, dependent: &Dependent, mut wish: Wish) {
         let before = self.wishes.remove(dependent).unwrap_or_default();
         wish.stale = before.stale;
@@ -34,7 +34,7 @@ impl Place {
         self.wishes.insert(dependent.clone(), wish);
     }
 
-    /// Components without subscriptions.
+    /// Removes the subscriptions of a component.
     pub(super) fn unwish(&mut self, dependent: &Dependent) {
         self.judge_by(dependent, &Arc::default());
         if let Some(wish) = self.wishes.remove(dependent) {
