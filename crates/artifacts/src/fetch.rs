@@ -101,7 +101,7 @@ impl Fetch {
         &self.searches
     }
 
-    /// Verified content.
+    /// Returns the verified content.
     pub(crate) fn verified(&self) -> &Verified {
         &self.verified
     }

@@ -306,7 +306,7 @@ pub(crate) fn kinds_lag(pass: &Pass<'_>) -> bool {
     gvks.any(|gvk| pass.served.get(&gvk).is_some() && pass.kinds.get(&gvk).is_none())
 }
 
-/// Drifted objects that are not corrected, for messages.
+/// Returns the drifted objects that are not corrected, for messages.
 pub(crate) fn drifted(seen: &Observed) -> Vec<String> {
     let drifted = seen.pieces.iter().filter(|piece| piece.has_drifted());
     drifted.map(|piece| piece.identity.to_string()).collect()

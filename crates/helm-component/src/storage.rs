@@ -21,7 +21,7 @@ pub(crate) const TYPE: &str = "helm.sh/release.v1";
 /// Key in their data.
 pub(crate) const KEY: &str = "release";
 
-/// Label selector for the records of a release.
+/// Returns the label selector for the records of a release.
 pub(crate) fn selector(release: &str) -> String {
     format!("owner=helm,name={release}")
 }

@@ -17,7 +17,7 @@ pub(crate) struct Workloads {
 }
 
 impl Workloads {
-    /// Unreadable parts, for messages.
+    /// Returns the unreadable parts, for messages.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.images.unreadable().iter().map(|name| format!("the component's image {name} has no reference"))
     }

@@ -264,7 +264,7 @@ const CAUSES: &[&str] = &[
 /// Causes shown; the first ones say enough.
 const CAUSES_SHOWN: usize = 3;
 
-/// Reason and field paths of a status. The message is left out, since an untrusted target controls it.
+/// Returns reason and field paths of a status. The message is left out, since an untrusted target controls it.
 fn describe(status: &Status) -> String {
     let reason = match status.reason.as_str() {
         reason if !reason.is_empty() && kube::core::response::reason::is_known(reason) => reason,

@@ -80,7 +80,7 @@ pub(super) fn fails_in(
     seen.filter_map(|seen| yardstick.standing(seen).fails_in).min()
 }
 
-/// `StorageClass`es of claims that no Pod uses yet.
+/// Returns the `StorageClass`es of claims that no Pod uses yet.
 pub(crate) fn classes(snapshot: &Snapshot, pieces: &[Piece]) -> BTreeSet<String> {
     let counting = pieces.iter().filter(|piece| piece.counts);
     let seen = counting.filter_map(|piece| snapshot.objects.get(&piece.identity));

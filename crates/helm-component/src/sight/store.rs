@@ -70,7 +70,7 @@ impl Store {
         self.places().entry(target.cloned()).or_default().note(identity, sight, revision);
     }
 
-    /// State that all components of a target share.
+    /// Returns the state that all components of a target share.
     pub(super) fn shared(&self, target: Option<&SecretKey>) -> (Arc<Discovery>, Arc<Turns>) {
         let mut places = self.places();
         let place = places.entry(target.cloned()).or_default();

@@ -34,7 +34,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Value that an operation writes.
+/// Returns the value that an operation writes.
 fn added<'a>(body: &'a Value, operation: &'a PatchOperation) -> Option<&'a Value> {
     match operation {
         PatchOperation::Add(add) => Some(&add.value),

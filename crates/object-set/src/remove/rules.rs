@@ -191,7 +191,7 @@ fn outside(controller: &OwnerReference) -> Identity {
     Identity::new(group, &controller.kind, None, &controller.name)
 }
 
-/// Source from which an object was derived.
+/// Returns the source from which an object was derived.
 fn controller(live: &ObjectMeta) -> Option<&OwnerReference> {
     live.owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
 }

@@ -24,8 +24,8 @@ impl<K: Resource<DynamicType = ()>> Default for News<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> News<K> {
-    /// The objects to reconcile after an event. Objects of a list are returned at its end, since the store lacks them
-    /// before.
+    /// Returns the objects to reconcile after an event. Objects of a list are returned at its end, since the store
+    /// lacks them before.
     pub(super) fn of(&mut self, event: Event<K>) -> Vec<K> {
         match event {
             Event::Apply(object) => {

@@ -87,7 +87,7 @@ impl Wire {
         Ok(answer)
     }
 
-    /// Token provider of this target, if its kubeconfig contains no token.
+    /// Returns the token provider of this target, if its kubeconfig contains no token.
     pub(super) fn tokens(&self) -> Option<&Held> {
         match self {
             Self::Remote(remote) => match &remote.authorization {

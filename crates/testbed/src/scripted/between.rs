@@ -48,7 +48,7 @@ impl Passing {
         Ok(Self { seen, body, request: Request::from_parts(head, ()), upstream: Arc::clone(upstream) })
     }
 
-    /// The request.
+    /// Returns the request.
     pub fn seen(&self) -> &Seen {
         &self.seen
     }
