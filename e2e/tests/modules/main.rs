@@ -63,6 +63,6 @@ async fn one_setting_refuses_unsigned_modules_of_a_locked_registry() {
     let _turn = TURN.lock().await;
     let options = Options { targets: 1, registry_login: Some(signed::LOGIN), ..Options::default() };
     let landscape = Landscape::start(options).await.unwrap();
-    signed::unsigned_module_is_refused(&landscape).await.unwrap();
+    Box::pin(signed::unsigned_module_is_refused(&landscape)).await.unwrap();
     landscape.stop().await.unwrap();
 }

@@ -153,7 +153,7 @@ async fn until_ready(hub: &Client, module: &str, status: &str, reason: Reason) -
         found.is_some_and(|found| wait::has_condition(&found, condition::types::READY, status, reason))
     };
     let what = format!("{module} is Ready={status} {reason}");
-    wait::until(&what, components(hub), &names::component_name(KYMA, module), is_ready).await?;
+    Box::pin(wait::until(&what, components(hub), &names::component_name(KYMA, module), is_ready)).await?;
     Ok(())
 }
 

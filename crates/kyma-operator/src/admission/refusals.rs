@@ -95,8 +95,8 @@ mod tests {
         configs.iter().map(of).collect()
     }
 
-    fn told(rows: &[(&str, Reason)]) -> Option<RuleRefusals> {
-        Some(rows.iter().map(|(config, reason)| ((*config).to_owned(), *reason)).collect())
+    fn refused(rows: &[(&str, Reason)]) -> RuleRefusals {
+        rows.iter().map(|(config, reason)| ((*config).to_owned(), *reason)).collect()
     }
 
     #[test]
@@ -104,7 +104,10 @@ mod tests {
         let mut refusals = Refusals::default();
         assert_eq!(refusals.add("b", failure(Reason::ApplyRefused)), Ok(()));
         assert!(!refusals.repeat("c"), "the next one is tried");
-        assert_eq!(reasons(&wanted(&["a", "b", "c"]), Ok(&refusals)), told(&[("b", Reason::ApplyRefused)]));
+        assert_eq!(
+            reasons(&wanted(&["a", "b", "c"]), Ok(&refusals)),
+            Some(refused(&[("b", Reason::ApplyRefused)]))
+        );
         assert_eq!(refusals.into_first(), Some(failure(Reason::ApplyRefused)));
     }
 
@@ -113,7 +116,7 @@ mod tests {
         let mut refusals = Refusals::default();
         refusals.add("b", failure(Reason::TargetForbidden)).unwrap();
         assert!(refusals.repeat("c"));
-        let expected = told(&[("b", Reason::TargetForbidden), ("c", Reason::TargetForbidden)]);
+        let expected = Some(refused(&[("b", Reason::TargetForbidden), ("c", Reason::TargetForbidden)]));
         assert_eq!(reasons(&wanted(&["a", "b", "c"]), Ok(&refusals)), expected, "the target has a's");
     }
 
@@ -121,9 +124,9 @@ mod tests {
     fn a_list_that_the_target_refuses_is_about_all_configs() {
         let wanted = wanted(&["a", "b"]);
         // A target whose Kubernetes does not serve the kind answers 404.
-        let refused = failure(Reason::ApplyRefused);
-        let expected = told(&[("a", Reason::ApplyRefused), ("b", Reason::ApplyRefused)]);
-        assert_eq!(reasons(&wanted, Err(&refused)), expected);
+        let failure = failure(Reason::ApplyRefused);
+        let expected = Some(refused(&[("a", Reason::ApplyRefused), ("b", Reason::ApplyRefused)]));
+        assert_eq!(reasons(&wanted, Err(&failure)), expected);
     }
 
     #[test]
