@@ -154,7 +154,7 @@ impl Removal {
             self.remove_kyma(&live).await?;
         }
         for (resource, meta) in catalogue {
-            self.delete(&resource, &meta, DeleteProof::None).await?;
+            self.delete_through_gate(&resource, &meta, DeleteProof::None).await?;
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Removal {
         let reason = match hold_creation(&self.client, &live, MANAGER).await? {
             CrdContents::Empty { resource_version } => {
                 let proof = DeleteProof::CreatedAndEmpty { resource_version };
-                return self.delete(&resource, &live.metadata, proof).await.map(|()| None);
+                return self.delete_through_gate(&resource, &live.metadata, proof).await.map(|()| None);
             }
             CrdContents::InUse => "objects of its kind exist",
             CrdContents::Unknown => "whether objects of its kind exist cannot be read",
@@ -223,7 +223,7 @@ impl Removal {
                 Ok(None) => {
                     let resource_version = live.resource_version.clone().unwrap_or_default();
                     let proof = DeleteProof::CreatedAndEmpty { resource_version };
-                    return self.delete(&resource, &live, proof).await.map(|()| None);
+                    return self.delete_through_gate(&resource, &live, proof).await.map(|()| None);
                 }
                 Ok(Some(object)) => format!("it contains {object}"),
                 // Discovery fails for a moment after the removal of a CRD.
@@ -243,7 +243,7 @@ impl Removal {
     }
 
     /// Deletes an object and waits until it no longer exists.
-    async fn delete(
+    async fn delete_through_gate(
         &self,
         resource: &ApiResource,
         live: &ObjectMeta,

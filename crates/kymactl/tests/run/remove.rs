@@ -32,7 +32,13 @@ async fn remove_leaves_the_same_objects_as_before_once() {
     fs::write(files.path("catalogue/config.yaml"), config.to_string()).unwrap();
     let before = objects(&client).await.unwrap();
     files.once().await;
-    let installed = objects(&client).await.unwrap();
+    let listing = &client;
+    // The storage of a CRD that was just created refuses lists at first.
+    let installed = testbed::until_or_why("every kind is listed", PATIENCE, || async move {
+        Ok(objects(listing).await.map_err(|error| error.to_string()))
+    })
+    .await
+    .unwrap();
     for part in ["Namespace /kcp-system", "Kyma kcp-system/one", "ModuleConfig kcp-system/lantern"] {
         assert!(installed.iter().any(|object| object.starts_with(part)), "{part}: {installed:#?}");
     }

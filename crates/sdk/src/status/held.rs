@@ -1,4 +1,4 @@
-//! Delays reports of work in progress, since the next report often replaces them. Pure.
+//! Delays reports of work in progress, since the next report often replaces them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Cache of written statuses that the watch does not show yet. Pure.
+//! Cache of written statuses that the watch does not show yet.
 
 use std::collections::{HashMap, HashSet};
 
