@@ -16,9 +16,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use kube_runtime::reflector::ObjectRef;
-use kyma_sdk::{
-    Change, Expression, Failure, Judgement, Reconciler, Runtime, Settings, Wait, api::Reason, evaluate_apart,
-};
+use kyma_sdk::{Change, Failure, Reconciler, Runtime, Settings, Wait, api::Reason};
 use serde_json::{Value, json};
 use testbed::until;
 use tokio::sync::Notify;
@@ -28,11 +26,6 @@ use crate::{SOON, cluster, runtime};
 
 /// How long one waits to see whether another comes in beside it.
 const ALONE: Duration = Duration::from_millis(300);
-
-/// Time that operators give an evaluation.
-const EVALUATION_DEADLINE: Duration = Duration::from_secs(10);
-/// Objects whose expressions run to their limit: twice as many as are evaluated at the same time.
-const EXHAUSTING_OBJECTS: usize = 8;
 
 /// A controller over the ConfigMaps of a namespace of its own, and what it was asked.
 struct Stage {
@@ -320,44 +313,5 @@ async fn targets_that_do_not_answer_leave_the_slots_to_those_that_do() -> Result
         stage.until_times(&format!("silent-{number}"), 3).await?;
     }
     assert_eq!(hanging.1.load(Ordering::SeqCst), 1, "one of two slots is for them");
-    stage.stop().await
-}
-
-async fn until_count(what: &str, count: &AtomicUsize, least: usize) -> Result<()> {
-    until(what, SOON, || async { Ok((count.load(Ordering::SeqCst) >= least).then_some(())) }).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn exhausting_expressions_leave_another_reconcile_its_deadline() -> Result<()> {
-    let loops = format!("{}true{}", "[0,0,0,0,0,0,0,0].all(a,".repeat(20), ")".repeat(20));
-    let exhausting = Arc::new(Expression::compile(&loops)?);
-    let (exhausted, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-    let counts = (Arc::clone(&exhausted), Arc::clone(&ended));
-    let stage = Stage::new("exhausting", move |name: String, _| {
-        let (expression, (exhausted, ended)) = (Arc::clone(&exhausting), counts.clone());
-        async move {
-            if name == "calm" {
-                evaluate_apart(EVALUATION_DEADLINE, || ()).await?;
-                ended.fetch_add(1, Ordering::SeqCst);
-                return Ok(Wait::Event);
-            }
-            let judgement = evaluate_apart(EVALUATION_DEADLINE, move || expression.judge(&[])).await?;
-            assert_eq!(judgement, Judgement::TooLarge);
-            exhausted.fetch_add(1, Ordering::SeqCst);
-            Ok::<_, Failure>(Wait::Timer(Duration::ZERO))
-        }
-    })
-    .await?;
-    for number in 0..EXHAUSTING_OBJECTS {
-        stage.put(&format!("exhausting-{number}"), json!({}), json!({})).await?;
-    }
-    until_count("the expressions run to their limit", &exhausted, EXHAUSTING_OBJECTS).await?;
-    for time in 1..=3 {
-        let before = exhausted.load(Ordering::SeqCst);
-        stage.put("calm", json!({"labels": {"time": time.to_string()}}), json!({})).await?;
-        until_count("the other reconcile ends", &ended, time).await?;
-        until_count("the expressions still run", &exhausted, before + 1).await?;
-    }
-    assert_eq!(stage.times("calm"), ended.load(Ordering::SeqCst), "a pass missed its deadline");
     stage.stop().await
 }
