@@ -44,9 +44,10 @@ pub fn is_deleted_alone(created: Option<Timestamp>, since: Option<Timestamp>) ->
     created.zip(since).is_some_and(|(created, since)| since <= created)
 }
 
+/// Returns since when an object exists; `None` if it is being deleted or its age is unknown.
 fn exists_since(meta: &ObjectMeta) -> Option<Timestamp> {
-    let exists = meta.deletion_timestamp.is_none();
-    exists.then(|| meta.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0))
+    let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+    created.filter(|_| meta.deletion_timestamp.is_none())
 }
 
 #[cfg(test)]

@@ -81,6 +81,7 @@ async fn kyma_is_handed_over_while_its_registry_asks_for_a_password() {
     publish(&landscape, &inputs).await.unwrap();
     let situation = Situation::find(&inputs, LOCKED).unwrap();
     let story = Story::begin(&landscape, situation, LOCKED).await.unwrap();
+    story.refuses_while_klm_runs().await.unwrap();
     story.waits_for_pull_secret(PULL_SECRET).await.unwrap();
     allow_pulls(&landscape, PULL_SECRET, LOGIN).await.unwrap();
     story.hand_over().await.unwrap();

@@ -5,10 +5,11 @@ use std::{cmp::Ordering, time::Duration};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
     runtime::{conditions::is_crd_established, wait::await_condition},
 };
 use kyma_api::{annotations, crds};
+use kyma_object_set::remove::release_creation;
 use kyma_sdk::missing;
 use semver::Version;
 use tokio::time::timeout;
@@ -28,8 +29,13 @@ pub(super) async fn install(client: &Client, marks: bool) -> Result<(), Error> {
 
 async fn install_all(client: &Client, marks: bool) -> Result<(), Error> {
     let api: Api<Crd> = Api::all(client.clone());
+    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Crd>(&()));
     for mut crd in crds::all() {
         let name = crd.name_any();
+        if let Some(live) = definitions.get_opt(&name).await? {
+            // An interrupted removal left the CRD refusing new objects.
+            release_creation(client, &live, MANAGER).await?;
+        }
         let installed = api.get_opt(&name).await?;
         match judge(installed.as_ref(), &crd) {
             Step::Keep => {}

@@ -2,7 +2,7 @@
 
 mod contents;
 
-use std::{fmt::Debug, time::Duration};
+use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::{
@@ -19,7 +19,7 @@ use kube::{
     },
 };
 use kyma_api::{DeleteProof, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, crds as own_crds};
-use kyma_object_set::remove::{CrdContents, hold_creation};
+use kyma_object_set::remove::{CrdContents, hold_creation, release_creation};
 use kyma_sdk::{DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, Settings, read_halt};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -49,7 +49,7 @@ pub(super) async fn run(
 ) -> Result<(), Error> {
     let client = kyma_sdk::targets::client_from(config.clone())?;
     preflight::check(&client, &kyma, limits.allow_other_kymas).await?;
-    let removal = Removal {
+    let mut removal = Removal {
         client,
         kyma,
         hub_namespace: settings.hub_namespace.clone(),
@@ -57,6 +57,9 @@ pub(super) async fn run(
         deadline: Instant::now() + limits.timeout,
     };
     let live = removal.find_kyma().await?;
+    if let Some(live) = &live {
+        removal.kyma.clone_from(live);
+    }
     let others = removal.other_kymas().await?;
     let catalogue = if others.is_empty() { removal.catalogue().await? } else { Vec::new() };
     if live.is_some() || !catalogue.is_empty() {
@@ -73,12 +76,13 @@ pub(super) async fn run(
         removed?;
     }
     let name = removal.name();
-    if let Some(other) = others.first() {
+    // The removal took time, in which another Kyma may have been created.
+    if let Some(other) = removal.other_kymas().await?.first() {
         let remark = format!("catalogue, CRDs and Namespaces stay, because Kyma {other} exists");
         output::remark(&remark);
         return output::result(&format!("{name} is removed"));
     }
-    let namespaces = [&settings.hub_namespace, &settings.target_namespace];
+    let namespaces = BTreeSet::from([&settings.hub_namespace, &settings.target_namespace]);
     let stays = tokio::select! {
         stays = Box::pin(removal.remove_installation(&namespaces)) => stays?,
         () = process.shutdown.cancelled() => return Err(Error::Stopped),
@@ -93,7 +97,7 @@ pub(super) async fn run(
 /// One removal.
 struct Removal {
     client: Client,
-    /// The Kyma as the file has it.
+    /// The live Kyma, or the Kyma of the file if none is live. Pauses select by its labels.
     kyma: Kyma,
     hub_namespace: String,
     timeout: Duration,
@@ -153,6 +157,9 @@ impl Removal {
         if let Some(live) = live {
             self.remove_kyma(&live).await?;
         }
+        if !self.other_kymas().await?.is_empty() {
+            return Ok(());
+        }
         for (resource, meta) in catalogue {
             self.delete_through_gate(&resource, &meta, DeleteProof::None).await?;
         }
@@ -183,7 +190,7 @@ impl Removal {
     }
 
     /// Deletes CRDs and Namespaces that `run --once` created. Returns what stays, with the reason.
-    async fn remove_installation(&self, namespaces: &[&String]) -> Result<Vec<String>, Error> {
+    async fn remove_installation(&self, namespaces: &BTreeSet<&String>) -> Result<Vec<String>, Error> {
         let mut stays = Vec::new();
         for crd in own_crds::all() {
             stays.extend(self.remove_crd(&crd.name_any()).await?);
@@ -204,7 +211,15 @@ impl Removal {
         let reason = match hold_creation(&self.client, &live, MANAGER).await? {
             CrdContents::Empty { resource_version } => {
                 let proof = DeleteProof::CreatedAndEmpty { resource_version };
-                return self.delete_through_gate(&resource, &live.metadata, proof).await.map(|()| None);
+                let deleted = self.delete_through_gate(&resource, &live.metadata, proof).await;
+                if deleted.is_err()
+                    && let Ok(Some(live)) = api.get_opt(name).await
+                    && live.metadata.deletion_timestamp.is_none()
+                {
+                    // The CRD stays, so its kind must accept objects again. The next installation repairs a failure.
+                    _ = release_creation(&self.client, &live, MANAGER).await;
+                }
+                return deleted.map(|()| None);
             }
             CrdContents::InUse => "objects of its kind exist",
             CrdContents::Unknown => "whether objects of its kind exist cannot be read",
@@ -216,10 +231,17 @@ impl Removal {
         let resource = ApiResource::erase::<Namespace>(&());
         let api: Api<Namespace> = Api::all(self.client.clone());
         let end = self.deadline.min(Instant::now() + COLLECTION_TIMEOUT);
+        let mut was_empty = false;
         loop {
             let live = api.get_metadata_opt(name).await?.map(|live| live.metadata);
             let Some(live) = live.filter(is_marked) else { return Ok(None) };
             let reason = match contents::find_foreign(&self.client, name).await {
+                // An object that is created does not change its Namespace, so no precondition covers it. Two looks keep
+                // the gap before the DELETE short.
+                Ok(None) if !was_empty => {
+                    was_empty = true;
+                    continue;
+                }
                 Ok(None) => {
                     let resource_version = live.resource_version.clone().unwrap_or_default();
                     let proof = DeleteProof::CreatedAndEmpty { resource_version };

@@ -132,7 +132,7 @@ fn succeeded(output: &Output, said: &str) {
 async fn objects(client: &Client) -> kube::Result<BTreeSet<String>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     let mut found = BTreeSet::new();
-    for (resource, capabilities) in discovery.groups().flat_map(ApiGroup::recommended_resources) {
+    for (resource, capabilities) in discovery.groups().flat_map(ApiGroup::resources_by_stability) {
         let is_volatile = VOLATILE_KINDS.contains(&resource.kind.as_str());
         if is_volatile || !capabilities.supports_operation(verbs::LIST) {
             continue;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ApiResource;
 use kyma_api::{GroupKind, Reason, condition};
 
@@ -10,15 +12,19 @@ use super::{Driver, step};
 use crate::{Component, Context, Failure, Interest, Progress, Step, blocking::served, dependencies::Kind};
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
-/// Time between two lookups of a missing kind. Discovery lags behind the event of the CRD.
+/// Time between two lookups of a kind that is missing for less than [`EARLY`]. Discovery lags behind the event of the CRD.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(15);
+/// Time between two lookups of a kind that is missing for longer.
+const LATE_LOOKUP_INTERVAL: Duration = Duration::from_mins(2);
+/// Time for which a kind counts as missing for a short time.
+const EARLY: Duration = Duration::from_mins(2);
 /// Maximum number of kinds in a message.
 const MAX_NAMED_KINDS: usize = 10;
 
 impl<C: Component> Driver<C> {
     /// Looks up the kinds that the component depends on and returns the condition `DependenciesReady`; `None` if the
     /// component depends on no kind and the status mentions none. The CRDs of the target are watched from then on.
-    pub(super) async fn look_up_kinds(&self, context: &Context<C::Resource>) -> Option<Step> {
+    pub(super) async fn look_up_kinds(&self, context: &Context<C::Resource>) -> Option<Lookup> {
         // helm-component reports kinds itself, from the discovery that its components on a target share.
         if Kind::of::<C::Resource>() == Kind::helm() {
             return None;
@@ -26,30 +32,47 @@ impl<C: Component> Driver<C> {
         let kinds: Vec<GroupKind> =
             context.contract.spec.depends_on.iter().filter_map(|one| one.api.clone()).collect();
         if kinds.is_empty() {
-            return self.mentions_kinds(context).then(|| judge(&kinds, Ok(vec![])));
+            let held = self.reported_kinds(context)?;
+            let is_reported = held.status == "Unknown" || held.reason == Reason::DependencyMissing.as_str();
+            return is_reported.then(|| Lookup { step: judge(&kinds, Ok(vec![])), again: LOOKUP_INTERVAL });
         }
         context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
-        Some(judge(&kinds, served(&context.target.client(), &kinds).await))
+        let step = judge(&kinds, served(&context.target.client(), &kinds).await);
+        let again = lookup_interval(self.reported_kinds(context).as_ref(), Timestamp::now());
+        Some(Lookup { step, again })
     }
 
-    /// Returns whether the status still reports a kind as missing, or as not looked up.
-    fn mentions_kinds(&self, context: &Context<C::Resource>) -> bool {
+    /// Returns the condition `DependenciesReady` of the current status.
+    fn reported_kinds(&self, context: &Context<C::Resource>) -> Option<Condition> {
         let mut status = self.status.current(&context.resource).unwrap_or_default();
         let conditions = status.remove("conditions").unwrap_or_default();
-        let conditions: Vec<_> = serde_json::from_value(conditions).unwrap_or_default();
-        condition::get(&conditions, DEPENDENCIES_READY)
-            .is_some_and(|held| held.status == "Unknown" || held.reason == Reason::DependencyMissing.as_str())
+        let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
+        condition::get(&conditions, DEPENDENCIES_READY).cloned()
     }
 }
 
+/// Result of a lookup.
+pub(super) struct Lookup {
+    /// The condition `DependenciesReady`.
+    step: Step,
+    /// Time until the next lookup if a kind is missing.
+    again: Duration,
+}
+
+fn lookup_interval(reported: Option<&Condition>, now: Timestamp) -> Duration {
+    let Some(reported) = reported.filter(|one| one.status != "True") else { return LOOKUP_INTERVAL };
+    let age = Duration::try_from(now.duration_since(reported.last_transition_time.0)).unwrap_or_default();
+    if age < EARLY { LOOKUP_INTERVAL } else { LATE_LOOKUP_INTERVAL }
+}
+
 /// Adds the condition to the progress of a step, unless the component reports the condition itself.
-pub(super) fn with_kinds(kinds: Option<Step>, mut progress: Progress) -> Progress {
-    let Some(kinds) = kinds else { return progress };
+pub(super) fn with_kinds(kinds: Option<Lookup>, mut progress: Progress) -> Progress {
+    let Some(Lookup { step: kinds, again }) = kinds else { return progress };
     if progress.conditions.iter().any(|one| one.type_ == DEPENDENCIES_READY) {
         return progress;
     }
     if kinds.status != condition::Status::True {
-        progress = progress.again_within(LOOKUP_INTERVAL);
+        progress = progress.again_within(again);
     }
     progress.conditions.push(kinds);
     progress
@@ -133,6 +156,26 @@ mod tests {
         assert_eq!(judged(of_another_group, vec![served_lamp()]), group);
     }
 
+    fn lookup(step: Step) -> Lookup {
+        Lookup { step, again: LOOKUP_INTERVAL }
+    }
+
+    #[test]
+    fn a_kind_that_is_missing_for_long_is_looked_up_less_often() {
+        let now = Timestamp::from_second(1_000).unwrap();
+        let interval = |status: &str, second: i64| {
+            let reported = serde_json::json!({
+                "type": DEPENDENCIES_READY, "status": status, "reason": "DependencyMissing", "message": "",
+                "lastTransitionTime": Timestamp::from_second(second).unwrap(),
+            });
+            lookup_interval(Some(&serde_json::from_value(reported).unwrap()), now)
+        };
+        assert_eq!(lookup_interval(None, now), LOOKUP_INTERVAL);
+        assert_eq!(interval("False", 900), LOOKUP_INTERVAL);
+        assert_eq!(interval("False", 800), LATE_LOOKUP_INTERVAL);
+        assert_eq!(interval("True", 0), LOOKUP_INTERVAL, "it was served until now");
+    }
+
     #[test]
     fn many_missing_kinds_are_counted() {
         let kinds: Vec<GroupKind> =
@@ -146,7 +189,7 @@ mod tests {
         let failure = Failure::new(Reason::TargetServerError, "look up API group example.org");
         let unknown = judge(&[lamp(None)], Err(failure));
         assert_eq!((unknown.status, unknown.reason), (Status::Unknown, Reason::TargetServerError));
-        let progress = with_kinds(Some(unknown), Progress::ready("1"));
+        let progress = with_kinds(Some(lookup(unknown)), Progress::ready("1"));
         assert_eq!(progress, {
             let message = "look up API group example.org";
             let expected = Progress::ready("1").again_within(LOOKUP_INTERVAL);
@@ -157,6 +200,6 @@ mod tests {
     #[test]
     fn a_condition_that_the_component_reports_itself_stays() {
         let own = || Progress::ready("1").step(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
-        assert_eq!(with_kinds(Some(judge(&[lamp(None)], Ok(vec![]))), own()), own());
+        assert_eq!(with_kinds(Some(lookup(judge(&[lamp(None)], Ok(vec![])))), own()), own());
     }
 }

@@ -37,10 +37,6 @@ async fn reconcile(
     let name = object.name_any();
     // Not indexed yet: the other watch triggers it again.
     let Some(config) = state.configs().get(&name).cloned() else { return Ok(Wait::Event) };
-    let standing = state.standings().of(&name);
-    let Some(status) = next_status(&config, &standing, object.status.as_ref(), Timestamp::now()) else {
-        return Ok(Wait::Event);
-    };
     let pace = |written: &Instant| PACE.checked_sub(written.elapsed());
     let early = {
         let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,6 +46,11 @@ async fn reconcile(
     if let Some(rest) = early {
         return Ok(Wait::Timer(rest));
     }
+    // Cloned under the lock that Kymas need, so at most once per pace.
+    let standing = state.standings().of(&name);
+    let Some(status) = next_status(&config, &standing, object.status.as_ref(), Timestamp::now()) else {
+        return Ok(Wait::Event);
+    };
     write(state, object, &status).await?;
     written.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
     Ok(Wait::Event)
