@@ -1,8 +1,8 @@
 //! Applies resourceRules of ModuleConfigs to targets: one ValidatingAdmissionPolicy and binding for each
 //! ModuleConfig, while the module is installed.
 //!
-//! A policy is written where it differs, when a ModuleConfig changes or somebody on the target changes it. While one
-//! cannot be brought, modules go on, the Kyma says why, and the ModuleConfig names the Kyma.
+//! A policy is applied if it differs, after a ModuleConfig changed or it was changed on the target. A refused policy does
+//! not stop modules: the Kyma's condition gives the reason and the ModuleConfig names the Kyma.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,7 +124,7 @@ async fn bring(
 struct Applied {
     /// The Kyma's policies on the target, as they were before.
     found: BTreeMap<Id, DynamicObject>,
-    /// Of those that are in force.
+    /// Versions of the policies in force.
     versions: Versions,
     refusals: Refusals,
 }
@@ -162,8 +162,8 @@ async fn apply_all(
     Ok(Applied { found, versions, refusals })
 }
 
-/// Takes all of a Kyma's off its target. There is no inventory of them, and a list may lack some: those that
-/// ModuleConfigs may have there are read by name as well.
+/// Deletes all policies of a Kyma from its target. No inventory exists and a list may be incomplete, so names derived from
+/// ModuleConfigs are read as well.
 pub(crate) async fn clean(
     state: &State,
     kyma: &Kyma,
@@ -191,7 +191,7 @@ pub(crate) async fn clean(
     delete(target, found.into_iter().collect(), gate).await
 }
 
-/// Reads a policy or binding by name. `None` if none of this Kyma is there, or the target does not let us see it.
+/// Reads a policy or binding by name. `None` if the Kyma has none of this name, or the target forbids the read.
 async fn read(kyma: &KymaKey, target: &Target, id: &Id) -> Result<Option<DynamicObject>, Error> {
     let owner = names::owner_hash(&kyma.namespace, &kyma.name);
     let is_of_kyma = |live: &DynamicObject| {
@@ -205,7 +205,7 @@ async fn read(kyma: &KymaKey, target: &Target, id: &Id) -> Result<Option<Dynamic
     }
 }
 
-/// Bindings go first: what is left of a deletion that broke off is found by its policy.
+/// Deletes bindings first, so that after an interruption the policy still identifies what is left.
 async fn delete(
     target: &Target,
     mut objects: Vec<(Id, DynamicObject)>,

@@ -65,7 +65,7 @@ impl Kinds {
         self.get(kind).map(|known| &known.crd)
     }
 
-    /// Returns whether components of the kind can be written.
+    /// Returns the status of a kind: whether its components can be written, and otherwise the reason.
     pub(crate) fn status(&self, kind: &ComponentKind) -> KindStatus {
         let Some(known) = self.get(kind) else {
             return KindStatus::Missing;

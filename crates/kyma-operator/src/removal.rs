@@ -36,7 +36,8 @@ use status::report;
 const UNWATCHED: Duration = Duration::from_secs(30);
 
 /// Message about a cluster that is gone.
-const CLUSTER_GONE: &str = "the cluster is gone: its modules are let go, nothing is removed from it";
+const CLUSTER_GONE: &str =
+    "the cluster is gone: its components are deleted, and nothing is removed from the cluster";
 
 /// State of the target, and why it cannot be reached.
 struct Reach {

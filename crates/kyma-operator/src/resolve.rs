@@ -48,7 +48,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) wishes: &'a [EffectiveEntry],
     /// The entries in force of modules whose removal is held up, by module.
     pub(crate) leaving: &'a BTreeMap<String, EffectiveEntry>,
-    /// The ModuleConfigs: they hold also for what nobody asks for.
+    /// ModuleConfigs; they also apply to mandatory modules without an entry.
     pub(crate) configs: &'a Configs,
     /// ModuleConfigs on record that are missing and stay in force, by module.
     pub(crate) missing_configs: &'a BTreeMap<String, ConfigUids>,
@@ -315,7 +315,7 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
     })
 }
 
-/// Why a module that nobody has an entry for stays as it is: a ModuleConfig on its record is missing.
+/// Returns why a module without an entry stays unchanged: a recorded ModuleConfig is missing.
 fn missing_config(inputs: &Inputs<'_>, module: &str) -> Option<ModuleProblem> {
     let name = inputs.missing_configs.get(module)?.keys().next()?;
     Some(config::missing_config_reason(name))

@@ -1,7 +1,8 @@
 //! The delete gate: the only code of the operators that sends a DELETE.
 //!
-//! It refuses while a Pause is in force or the brake stops deletions, if the object was replaced, if the requester
-//! has no entry in its `managedFields`, and if the kind needs a proof that is missing ([`DeleteProof`]).
+//! It refuses while a Pause is in force or the brake stops deletions, if the requester has no entry in the object's
+//! `managedFields`, and if the kind needs a proof that is missing ([`DeleteProof`]). The uid is sent as a precondition,
+//! so the API server refuses if the object was replaced.
 
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Preconditions, PropagationPolicy};
 use kube::{Api, Client};

@@ -12,7 +12,7 @@ const MAX_NAMED_KYMAS: usize = 10;
 /// Conditions of this operator.
 const OWN: [&str; 2] = [types::READY, types::RESOURCE_RULES];
 
-/// The status that follows; none if it is the one that stands.
+/// Returns the next status; `None` if it equals the current one.
 pub(crate) fn next(
     config: &Config,
     standing: &Standing,
@@ -52,8 +52,8 @@ pub(crate) fn next(
     (!is_held).then_some(next)
 }
 
-/// Whether targets refuse the rules on modules' objects, and the first Kymas whose targets do. The reason is the same
-/// for all causes, so that it does not depend on which Kyma is first.
+/// Returns the condition `ResourceRules`: whether targets refuse them, and the first Kymas whose targets do. All causes
+/// have the same reason, so that it does not depend on the order of Kymas.
 fn resource_rules(standing: &Standing) -> (Status, Reason, String) {
     let refusing = standing.refusing_targets();
     if refusing.is_empty() {

@@ -13,7 +13,7 @@ const NAMES: usize = 20;
 /// Why one target refuses resourceRules, by ModuleConfig.
 pub(crate) type RuleRefusals = BTreeMap<String, Reason>;
 
-/// What one ModuleConfig means to the fleet.
+/// Effect of one ModuleConfig on the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Kymas with its module that it selects.
@@ -57,7 +57,7 @@ pub(crate) struct Standings {
 }
 
 impl Standings {
-    /// A Kyma was decided; replaces what was known. Gives the ModuleConfigs for which that is another standing.
+    /// Replaces the ModuleConfigs that apply to a Kyma. Returns those whose counts changed.
     pub(crate) fn decided(&mut self, kyma: &KymaKey, governed: &[EffectiveEntry]) -> Vec<String> {
         let mut refuses = BTreeMap::new();
         // A ModuleConfig for all modules has an objection if it has one for any module.
@@ -93,7 +93,7 @@ impl Standings {
         self.decided(kyma, &[]).into_iter().chain(named).collect()
     }
 
-    /// The standing of one.
+    /// Returns the counts of one ModuleConfig.
     pub(crate) fn of(&self, config: &str) -> Standing {
         self.of.get(config).cloned().unwrap_or_default()
     }

@@ -28,7 +28,8 @@ impl Line {
 }
 
 /// Message for a module to be removed whose component was deleted without a request.
-const LET_GO: &str = "its component was let go without an order; the module is removed by one made anew";
+const LET_GO: &str =
+    "its component was deleted without a deletion request; a new component removes the module";
 
 /// Returns the lines of the previous status, kept while nothing new is known.
 pub(crate) fn lines_before(before: &KymaStatus) -> Vec<Line> {

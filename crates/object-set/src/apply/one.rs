@@ -247,7 +247,10 @@ impl Run<'_> {
         })
     }
 
-    /// Reports whether an existing object that is not owned may be adopted.
+    /// Checks that an existing object may be adopted. An object of this owner passes.
+    ///
+    /// # Errors
+    /// If it may not be adopted.
     pub(super) fn may_adopt(
         &self,
         identity: &Identity,

@@ -57,7 +57,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Reports whether by its marks the object belongs to another owner, or to none.
+    /// Returns the reason to keep an object that its labels do not assign to this owner.
     fn not_ours(&self, identity: &Identity, live: &ObjectMeta) -> Option<KeepReason> {
         let no_labels = BTreeMap::new();
         let labels = live.labels.as_ref().unwrap_or(&no_labels);

@@ -91,8 +91,8 @@ impl<R: ComponentResource> Memory<R> {
         self.written.insert(ObjectRef::from_obj(resource), own);
     }
 
-    /// The watch brought `resource`. True if somebody has to look at its status again: it is gone, as some backup tools
-    /// leave it, or is what we wrote before a list that hid it from a pass.
+    /// Records an object that the watch delivered. Returns true if its status must be computed again: it is gone, as after
+    /// some backup tools, or it is one that was written before a list that hid it from a pass.
     pub(super) fn saw(&mut self, resource: &R) -> bool {
         let key = ObjectRef::from_obj(resource);
         let own = self.written.get_mut(&key);

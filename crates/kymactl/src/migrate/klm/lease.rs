@@ -48,7 +48,7 @@ struct LeaseObservation {
 }
 
 impl LeaseObserver {
-    /// Returns whether KLM runs. The first call waits, at most for the duration of the Lease.
+    /// Returns the state of KLM according to its Lease. The first call waits, at most for the duration of the Lease.
     pub(super) async fn state(&self, hub: &Client, namespace: &str) -> Result<KlmState, Error> {
         let leases: Api<Lease> = Api::namespaced(hub.clone(), namespace);
         let observed = self.observed.get_or_try_init(|| observe(&leases)).await?;
