@@ -224,7 +224,8 @@ pub async fn read_halt<K: Resource<DynamicType = ()>>(
     let api: Api<Pause> = Api::namespaced(hub.clone(), namespace);
     let pauses = match api.list(&ListParams::default()).await {
         Ok(listed) => listed.items,
-        Err(kube::Error::Api(status)) if status.is_not_found() => vec![],
+        // The reason of the answer for a kind that is not served is not NotFound.
+        Err(kube::Error::Api(status)) if status.code == 404 => vec![],
         Err(error) => return Err(error),
     };
     let pauses = pauses.into_iter().map(|pause| (pause.name_any(), Arc::new(pause))).collect();

@@ -10,7 +10,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd,
 };
 use kube::{
-    Api, Client, Config, Resource, ResourceExt as _,
+    Api, Client, Config, CustomResourceExt, Resource, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
     runtime::{
         WatchStreamExt as _,
@@ -118,6 +118,9 @@ impl Removal {
     /// # Errors
     /// It exists, and `run --once` did not create it.
     async fn find_kyma(&self) -> Result<Option<Kyma>, Error> {
+        if !has_crd::<Kyma>(&self.client).await? {
+            return Ok(None);
+        }
         let live = self.kymas().get_opt(&self.kyma.name_any()).await?;
         match live {
             Some(live) if !is_marked(&live.metadata) => {
@@ -306,22 +309,28 @@ impl Removal {
     }
 }
 
-/// Lists a kind in all namespaces. A kind that is not served has no objects.
+/// Lists a kind in all namespaces. A kind without CRD has no objects.
 async fn list<K>(client: &Client) -> Result<Vec<ObjectMeta>, Error>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = ()> + CustomResourceExt + Clone + DeserializeOwned + Debug,
 {
-    match Api::<K>::all(client.clone()).list_metadata(&ListParams::default()).await {
-        Ok(listed) => Ok(listed.items.into_iter().map(|item| item.metadata).collect()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
+    if !has_crd::<K>(client).await? {
+        return Ok(Vec::new());
     }
+    let listed = Api::<K>::all(client.clone()).list_metadata(&ListParams::default()).await?;
+    Ok(listed.items.into_iter().map(|item| item.metadata).collect())
+}
+
+/// Returns whether the CRD of a kind exists. A 404 for the kind itself would not prove that.
+async fn has_crd<K: CustomResourceExt>(client: &Client) -> Result<bool, Error> {
+    let definitions: Api<Crd> = Api::all(client.clone());
+    Ok(definitions.get_metadata_opt(K::crd_name()).await?.is_some())
 }
 
 /// Lists the objects of a kind that `run --once` created.
 async fn marked<K>(client: &Client) -> Result<Vec<(ApiResource, ObjectMeta)>, Error>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = ()> + CustomResourceExt + Clone + DeserializeOwned + Debug,
 {
     let resource = ApiResource::erase::<K>(&());
     let listed = list::<K>(client).await?.into_iter().filter(is_marked);

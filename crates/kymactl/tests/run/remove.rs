@@ -140,7 +140,7 @@ async fn objects(client: &Client) -> kube::Result<BTreeSet<String>> {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let listed = match api.list_metadata(&ListParams::default()).await {
             Ok(listed) => listed.items,
-            Err(kube::Error::Api(status)) if status.is_not_found() => continue,
+            Err(kube::Error::Api(status)) if status.code == 404 => continue,
             Err(error) => return Err(error),
         };
         for item in listed {

@@ -9,7 +9,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, Client, Config, Resource, ResourceExt,
     api::{ApiResource, DeleteParams, ListParams, Patch, PatchParams, PostParams},
-    core::DynamicObject,
+    core::{DynamicObject, PartialObjectMeta},
     discovery::{Discovery, verbs},
     runtime::wait::{Condition, await_condition},
 };
@@ -242,7 +242,7 @@ impl<C: Component> Trial<'_, C> {
                 continue;
             }
             let api: Api<DynamicObject> = Api::all_with(self.place.target_admin.clone(), &resource);
-            for object in api.list_metadata(&params).await?.items {
+            for object in listed(&api, &params).await? {
                 let place = object.namespace().unwrap_or_default();
                 let key = format!("{} {place}/{}", resource.kind, object.name_any());
                 objects.insert(key, object.resource_version().unwrap_or_default());
@@ -252,6 +252,27 @@ impl<C: Component> Trial<'_, C> {
     }
 }
 
+/// Lists objects of a kind that may come or go meanwhile.
+async fn listed(
+    api: &Api<DynamicObject>,
+    params: &ListParams,
+) -> kube::Result<Vec<PartialObjectMeta<DynamicObject>>> {
+    let end = Instant::now() + STORAGE_DEADLINE;
+    loop {
+        match api.list_metadata(params).await {
+            Ok(listed) => return Ok(listed.items),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
+            // The storage of a CRD that was just created is not ready yet.
+            Err(kube::Error::Api(status)) if status.code == 429 && Instant::now() < end => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Deadline for the storage of a new CRD.
+const STORAGE_DEADLINE: Duration = Duration::from_secs(30);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
