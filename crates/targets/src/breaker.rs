@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::limits::BreakerLimits;
 
-/// Effect of the result of one call on the breaker.
+/// Result of one call, as the breaker classifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It answered below 500, or refused this one request: the target works.

@@ -13,7 +13,7 @@ use crate::fence::{Fence, is_write};
 use crate::looks::Looks;
 use crate::transport::{ExpectedCluster, Transport};
 
-/// Name of the caller: first part of the User-Agent.
+/// Operator and replica that call: the first part of the User-Agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     pub(crate) operator: String,

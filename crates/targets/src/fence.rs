@@ -13,7 +13,7 @@ use crate::error::TargetError;
 use crate::identity::{Claim, Found, Mismatch, Recorded, Verdict, compare};
 use crate::looks::Looks;
 
-/// Maximum age of a stamp read that allows a write.
+/// Maximum age of the identity and stamp that allow a write, as read from the target.
 const RECENT: Duration = Duration::from_secs(2);
 
 /// Where the hub has on record whose turn it is.
@@ -27,7 +27,7 @@ pub trait Ledger: Send + Sync {
 /// On what grounds writes pass to a target.
 #[derive(Clone)]
 pub struct Fence {
-    /// The operator that writes.
+    /// Claim of the operator that writes.
     pub claim: Claim,
     /// Record of the hub when the target was verified.
     pub recorded: Recorded,

@@ -26,7 +26,7 @@ pub const STAMP_NAMESPACE: &str = "kyma-system";
 /// Annotation on the hub object with the epoch under which it manages the target.
 pub const TARGET_EPOCH: &str = "component.kyma-project.io/target-epoch";
 
-/// Claim of a Kyma on a target.
+/// Claim of an operator on a hub to a target, usually on behalf of a Kyma.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// uid of the hub's `kube-system` namespace.
@@ -142,7 +142,7 @@ pub enum Verdict {
     TargetIsHub,
 }
 
-/// Conflict between a stamp and the hub.
+/// Conflict between a stamp and the record on the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// Another hub took the target over after our last contact.
@@ -249,7 +249,7 @@ fn minor(version: &str) -> (u64, u64) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// Reads the record of a target from the annotations of a hub object.
+/// Returns the record of a target from the annotations of a hub object. They hold no turn.
 pub fn recorded(annotations: Option<&BTreeMap<String, String>>) -> Recorded {
     let get = |key| annotations.and_then(|all| all.get(key));
     Recorded {

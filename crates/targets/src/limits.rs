@@ -1,48 +1,48 @@
-//! The bounds within which a target can cost an operator anything.
+//! Limits on the time, memory and calls that a target can cost an operator.
 
 use std::time::Duration;
 
 const MIB: usize = 1024 * 1024;
 
-/// Deadlines and budgets for each target. The defaults are the ones documented for operators.
+/// Deadlines and budgets for each target. Operators document the same defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Name resolution, TCP, proxy and TLS handshake together. Default 5 s.
     pub connect: Duration,
-    /// One call, from its slot to the last byte of the answer; for a watch, to its headers. A call waits as long for
-    /// its slot at most, and ends as [`Throttled`](crate::TargetError::Throttled) without one. Default 15 s.
+    /// Deadline of a call, from its slot to the last byte of the answer; for a watch, to its headers. A call waits at
+    /// most as long for a slot, and fails with [`Throttled`](crate::TargetError::Throttled) without one. Default 15
+    /// s.
     pub call: Duration,
-    /// Silence after which a watch stream is given up. Apiservers send a bookmark about once a minute.
-    /// Default 180 s.
+    /// Silence after which a watch stream is closed. API servers send a bookmark about once a minute. Default 180 s.
     pub watch_idle: Duration,
-    /// Bytes of one answer. Default 16 MiB.
+    /// Maximum size of one answer in bytes. Default 16 MiB.
     pub body: usize,
-    /// Bytes that one answer may take in memory once it is read, by an estimate from above. Default 96 MiB.
+    /// Maximum memory of one decoded answer in bytes, by an upper estimate. Default 96 MiB.
     pub body_weight: usize,
-    /// Bytes of one line of a watch. Default 4 MiB: an API server stores no object of that size.
+    /// Maximum size of one line of a watch in bytes. Default 4 MiB: an API server stores no object of that size.
     pub line: usize,
-    /// Bytes that one line of a watch may take in memory once it is read, by an estimate from above. Default 32 MiB.
+    /// Maximum memory of one decoded line of a watch in bytes, by an upper estimate. Default 32 MiB.
     pub line_weight: usize,
-    /// How fast all watches together may tell.
+    /// Rate at which all watches together are read.
     pub watch_pace: WatchPace,
-    /// Calls in flight at once; 429 answers lower it for a while. Default 8.
+    /// Maximum calls in flight; answers with 429 lower it for a while. Default 8.
     pub calls: usize,
-    /// Watch streams open at once. Default 128.
+    /// Maximum open watch streams. Default 128.
     pub watches: usize,
     /// When a target counts as unhealthy and how it is probed.
     pub breaker: BreakerLimits,
 }
 
-/// How much of a target's watches is read in a time; a line counts as 4 KiB at least. The target has to wait with the
-/// rest. What we write there is told back by its watches, several times where controllers act on it, so each write adds to
-/// what may come: else the news of a large installation would queue up behind its own beginning.
+/// Rate at which the watches of a target are read; a line counts as at least 4 KiB. The target has to wait with the
+/// rest. Each write of the operator raises the allowance, since watches report it back, several times where
+/// controllers react to it: otherwise the events of a large installation would pile up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchPace {
-    /// Bytes at once after a silence. Default 8 MiB.
+    /// Bytes that are read at once after a silence. Default 8 MiB.
     pub burst: usize,
-    /// Bytes in a second beyond that. Default 256 KiB.
+    /// Bytes per second beyond that. Default 256 KiB.
     pub per_second: usize,
-    /// Bytes beyond that for each write of ours that the target took, dry runs excepted. Default 64 KiB.
+    /// Further bytes for each write of the operator that the target accepted, dry runs excepted. Default 64 KiB.
     pub per_write: usize,
 }
 

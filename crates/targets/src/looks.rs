@@ -61,7 +61,7 @@ impl Looks {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
         let connection = self.transport.connection();
-        // One of the waiting callers reads for all of them.
+        // A read that began after this call counts whatever its age, so waiting callers share one read.
         let is_recent = |look: &Look| look.at >= asked || look.at.elapsed() < age;
         let counts = |look: &&Look| look.connection == connection && is_recent(look);
         if let Some(look) = last.as_ref().filter(counts) {

@@ -1,4 +1,4 @@
-//! Notices of a target's recovery to waiting callers.
+//! Events on the suspension and recovery of targets.
 
 use std::sync::Arc;
 

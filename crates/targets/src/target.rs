@@ -1,4 +1,4 @@
-//! One target: clients for it, whether it answers, and which cluster it is.
+//! A target: clients for it, the state of its connection, and the identity of its cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,14 +44,14 @@ impl Target {
         Self { transport, place, agent, fence: None, client, looks, grant: None }
     }
 
-    /// Client for calls and watches. Each call is bounded as [`Limits`](crate::Limits) says, the body
-    /// included; a watch is bounded by silence and event size. It never retries and follows no redirect.
-    /// Errors are for [`classify`](crate::classify).
+    /// Returns the client for calls and watches. Each call, its body included, is bounded by
+    /// [`Limits`](crate::Limits); a watch is bounded by silence and event size. The client never retries and follows
+    /// no redirect. [`classify`](crate::classify) turns its errors into a [`TargetError`].
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
-    /// Client for one component, as `account` if there is one.
+    /// Returns the client for one component, which impersonates `account` if there is one.
     pub(crate) fn component_client(
         &self,
         component_uid: &str,
@@ -59,16 +59,16 @@ impl Target {
         passes: Passes,
     ) -> kube::Client {
         let caller = Caller::component(&self.agent, component_uid, account).limited_to(passes);
-        // Reads are not fenced.
+        // Reads and dry runs change nothing, so they are not fenced.
         caller.client(&self.transport, self.guard().filter(|_| passes == Passes::All))
     }
 
-    /// Client that only reads.
+    /// Returns a client that refuses all calls but reads.
     pub(crate) fn reader(&self) -> kube::Client {
         Caller::operator(&self.agent).limited_to(Passes::Reads).client(&self.transport, None)
     }
 
-    /// The same target, to which nothing is written unless `fence` admits it at that moment. What it refuses ends with
+    /// Returns the same target with a client whose writes `fence` has to admit one by one. A refused write fails with
     /// [`TargetError::Refused`].
     pub fn fenced(&self, fence: Fence) -> Self {
         let mut fenced = Self { fence: Some(Arc::new(fence)), ..self.clone() };
@@ -80,84 +80,86 @@ impl Target {
         self.fence.clone().map(|fence| (fence, self.looks.clone()))
     }
 
-    /// The Secret that leads here; none for the hub itself.
+    /// Returns the location of the kubeconfig; `None` for the hub itself.
     pub fn key(&self) -> Option<&SecretKey> {
         self.place.as_ref()
     }
 
-    /// The same target, of use as long as `grant` holds.
+    /// Returns the same target, to be used only until `grant` is withdrawn.
     pub fn granted(&self, grant: Grant) -> Self {
         Self { grant: Some(grant), ..self.clone() }
     }
 
-    /// Whether the access Secret changed since this was taken from it: whoever goes on takes it anew.
+    /// Reports whether the access Secret changed since the target was created from it. The caller then has to get the
+    /// target again.
     pub fn is_withdrawn(&self) -> bool {
         self.grant.as_ref().is_some_and(Grant::is_withdrawn)
     }
 
-    /// Whether this is the hub itself.
+    /// Reports whether this is the hub itself.
     pub fn is_local(&self) -> bool {
         self.place.is_none()
     }
 
-    /// Whether calls are tried, as opposed to refused with [`TargetError::Suspended`].
+    /// Reports whether calls are sent, as opposed to refused with [`TargetError::Suspended`].
     pub fn calls_pass(&self) -> bool {
         self.transport.health().borrow().calls_pass
     }
 
-    /// When it last answered, and what keeps calls from it.
+    /// Returns the time since the last answer, and why calls are refused, if they are.
     pub fn contact(&self) -> Contact {
         self.transport.contact()
     }
 
-    /// Returns once calls pass. At once if they do.
+    /// Waits until calls pass; returns at once if they do.
     pub async fn healthy_again(&self) {
         let mut health = self.transport.health();
-        // The sender lives as long as `self`, so this ends only with the state waited for.
+        // `self` owns the sender, so the wait cannot fail.
         health.wait_for(|health: &Health| health.calls_pass).await.ok();
     }
 
-    /// Another number whenever another server may answer than before: after an outage, after a connection that
-    /// broke, and where the server shows another certificate.
+    /// Returns a number that grows whenever another server may answer than before: after an outage, after a broken
+    /// connection, and when the server presents another certificate.
     pub fn connection(&self) -> u64 {
         self.transport.connection()
     }
 
-    /// Which cluster this is and whose, from the target itself: one look for each access Secret version and
-    /// [`Target::connection`].
+    /// Returns the identity of the cluster and its stamp, read from the target once for each access Secret version
+    /// and [`Target::connection`].
     ///
-    /// Errors: any [`TargetError`]. That the stamp may not be read is an error, not its absence.
+    /// Errors: any [`TargetError`]. A stamp that may not be read is an error, not a missing stamp.
     pub async fn identify(&self) -> Result<Found, TargetError> {
         self.looks.within(Duration::MAX).await
     }
 
-    /// The same, from a look that is made now.
+    /// Returns the same as [`Target::identify`], from a new read.
     pub async fn identify_anew(&self) -> Result<Found, TargetError> {
         self.looks.within(Duration::ZERO).await
     }
 
-    /// What `found` means for the hub, on the grounds of `fence`. Asks the hub how far it is only if the target is further
-    /// than the hub was known to be.
+    /// Returns the verdict on `found` for the claim of `fence`. Reads the record of the hub again only if the
+    /// target's stamp is later than the record that was last read.
     ///
-    /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
+    /// Errors: [`TargetError::Unconfirmed`] if the hub's record cannot be read.
     pub async fn judge(&self, fence: &Fence, found: &Found) -> Result<Verdict, TargetError> {
         fence.judge(&self.looks, found).await
     }
 
-    /// The error of a verdict that forbids to write. The next [`Target::identify`] looks again: somebody may mend that.
+    /// Returns the error of a verdict that forbids writes. The next [`Target::identify`] reads the target again,
+    /// since the conflict may have been resolved.
     pub async fn refuse(&self, verdict: Verdict) -> TargetError {
         self.looks.refuse(verdict).await
     }
 
-    /// The hub was seen to have this on record.
+    /// Keeps the record that was read from the hub, for later verdicts.
     pub fn hub_has(&self, recorded: Recorded) {
         self.looks.hub_has(recorded);
     }
 
-    /// Puts `stamp` on the target, provided that the one there is still the one in `over`.
+    /// Writes `stamp` to the target, if the stamp there is still the one in `over`.
     ///
-    /// Errors: 409 if somebody else wrote it since (look again with [`Target::identify`]); 404 if the
-    /// namespace [`STAMP_NAMESPACE`](crate::STAMP_NAMESPACE) is missing, which the caller ensures.
+    /// Errors: 409 if another client wrote the stamp since (read it again with [`Target::identify_anew`]); 404 if the
+    /// namespace [`STAMP_NAMESPACE`](crate::STAMP_NAMESPACE) is missing, which the caller has to ensure.
     pub async fn put_stamp(&self, stamp: &Stamp, over: &Found) -> Result<(), TargetError> {
         self.looks.put_stamp(stamp, over).await
     }

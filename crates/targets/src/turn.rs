@@ -1,45 +1,46 @@
-//! Turns: which of two hubs that are alike is behind (pure).
+//! Turns: fencing tokens that reveal an outdated copy of a hub. Pure.
 
 use std::fmt;
 use std::str::FromStr;
 
 const LONGEST_MARK: usize = 16;
 
-/// Counts the changes that a hub ordered for a target. The hub has it on record before it changes anything, the
-/// target's stamp has it next: who finds a later one on the stamp than the own hub has is an old copy, or was
-/// restored from a backup. A fencing token, as Kleppmann calls it.
+/// Number of a change that a hub ordered for a target: a fencing token. The hub records it before the change, then it
+/// is written to the target's stamp. A hub that finds a later turn on the stamp than in its own record is an old
+/// copy, or was restored from a backup.
 ///
-/// Two copies of one hub may count alike: the mark, drawn at random, tells them apart. Written as `<count>-<mark>`, with
-/// a mark of one to sixteen digits and small letters.
+/// Two copies of one hub may reach the same count, so a random mark tells them apart. Written as `<count>-<mark>`,
+/// with a mark of 1 to 16 digits and lowercase letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     count: u64,
     mark: String,
 }
 
-/// A text that is no turn.
+/// The error for a text that is not a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no turn: <number>-<mark> is expected, with 1 to 16 digits and small letters as mark")]
 pub struct TurnError;
 
 impl Turn {
-    /// The one after all of these, with a mark that nobody else draws.
+    /// Returns the turn that follows all `known` ones, with a random mark that the caller draws.
     pub fn after<'a>(known: impl IntoIterator<Item = &'a Self>, mark: impl Into<String>) -> Self {
         let count = known.into_iter().map(|turn| turn.count).max().unwrap_or(0);
         Self { count: count.saturating_add(1), mark: mark.into() }
     }
 
-    /// What stands for a turn that cannot be read: later than all others, so that nobody takes it for an own one.
+    /// Returns the substitute for a turn that cannot be parsed: later than all others, so that no hub takes it for
+    /// its own.
     pub(crate) fn unreadable() -> Self {
         Self { count: u64::MAX, mark: String::new() }
     }
 
-    /// Whether it is one that somebody took.
+    /// Reports whether it was parsed or drawn, as opposed to [`Turn::unreadable`].
     pub(crate) fn is_readable(&self) -> bool {
         !self.mark.is_empty()
     }
 
-    /// Whether who knows of `known` must not write where the stamp has this one.
+    /// Reports whether a hub whose record holds `known` must not write to a target whose stamp holds this turn.
     pub fn is_beyond(&self, known: Option<&Self>) -> bool {
         known.is_none_or(|known| {
             self.count > known.count || self.count == known.count && self.mark != known.mark
@@ -59,7 +60,7 @@ impl FromStr for Turn {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (count, mark) = text.split_once('-').ok_or(TurnError)?;
         let count = count.parse().map_err(|_| TurnError)?;
-        // A stamp is the target's to write, and its turn is copied to the hub.
+        // The target may have written any text to its stamp, and the turn is copied to the hub.
         let may_stand = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         if !(1..=LONGEST_MARK).contains(&mark.len()) || !mark.bytes().all(may_stand) {
             return Err(TurnError);

@@ -1,4 +1,4 @@
-//! Classifies a request for its routing.
+//! Classifies requests: whether one opens a stream, and whether it changes objects.
 
 use http::{Request, Uri};
 

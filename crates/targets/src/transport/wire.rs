@@ -87,7 +87,7 @@ impl Wire {
         Ok(answer)
     }
 
-    /// Returns the token provider of this target, if its kubeconfig contains no token.
+    /// Returns the source of this target's tokens, if its kubeconfig names a token provider.
     pub(super) fn tokens(&self) -> Option<&Held> {
         match self {
             Self::Remote(remote) => match &remote.authorization {
