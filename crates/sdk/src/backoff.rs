@@ -115,7 +115,7 @@ fn beside(failure: &Failure) -> Option<Failure> {
     failure.beside.as_deref().map(|reason| Failure::new(*reason, ""))
 }
 
-/// Adds jitter to a delay that the failure names.
+/// Returns a delay that the failure names, limited to 10 minutes, plus jitter.
 fn named(moment: Duration, jitter: f64) -> Duration {
     moment.min(LONGEST_ASKED) + FIRST.mul_f64(spread(SHARE, jitter))
 }

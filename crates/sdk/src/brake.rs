@@ -71,7 +71,7 @@ struct Inner {
     all: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
 }
 
-/// What the brake remembers between two questions.
+/// State of the brake between two decisions.
 struct BrakeState {
     window: Window,
     /// The brake's Pause was created, and no user has deleted it since.
@@ -87,8 +87,8 @@ struct BrakeState {
 }
 
 impl BrakeState {
-    /// Whether a person took the Pause away, which says that what goes on is meant. One that is merely missing is made
-    /// again as soon as it is due.
+    /// Processes releases and losses of the Pause. Returns whether a user deleted it, which confirms the deletions. A
+    /// Pause that is merely missing is created again with the next refusal.
     fn hear(&mut self, released: u64, lost: u64, now: ClockReading) -> bool {
         if lost > self.missed {
             self.is_on = false;
@@ -134,7 +134,7 @@ impl Brake {
     /// `MassDeletion`: too many other targets had deletions within ten minutes. The failure of the hub if the count
     /// cannot be recorded: nothing may be removed then.
     pub async fn permit(&self, target: &str) -> Result<(), Failure> {
-        // What is remembered stays where it is: a pass may be cut off at every await.
+        // The state stays in the guard, since a reconcile may be cancelled at every await.
         let mut guard = self.inner.state.lock().await;
         let state = match &mut *guard {
             Some(state) => state,

@@ -91,7 +91,7 @@ impl<'a> DeleteRequest<'a> {
         match self.authorship {
             Authorship::Managers(managers) => {
                 let entries = self.live.managed_fields.iter().flatten();
-                // Who writes only a status did not create the object.
+                // A manager that writes only a subresource did not create the object.
                 let entries =
                     entries.filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty());
                 let mut authors = entries.filter_map(|entry| entry.manager.as_deref());

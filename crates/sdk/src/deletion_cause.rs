@@ -28,9 +28,9 @@ pub async fn namespace_and_crds_since(
     Ok(Some(latest))
 }
 
-/// Returns whether an object that no longer exists was deleted by itself: its namespace and its CRD exist since before it
-/// was created, and still do. `since` is the result of [`namespace_and_crds_since`]. Proves nothing for an object of unknown
-/// age.
+/// Reports whether an object that no longer exists was deleted by itself: its namespace and its CRD exist since
+/// before it was created, and still do. `since` is the result of [`namespace_and_crds_since`]. Returns false for an
+/// object of unknown age.
 ///
 /// ```
 /// use jiff::Timestamp;

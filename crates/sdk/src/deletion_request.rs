@@ -59,7 +59,8 @@ impl DeletionRequest {
     }
 }
 
-/// Returns whether the garbage collector may delete the object: it has ownerReferences, and no annotation confirms the deletion.
+/// Reports whether the garbage collector may delete the object: it has ownerReferences, and no annotation confirms
+/// the deletion.
 pub fn may_be_garbage(meta: &ObjectMeta) -> bool {
     let confirmed = meta.annotations.as_ref().and_then(|set| set.get(DELETION_CONFIRMED));
     meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty())

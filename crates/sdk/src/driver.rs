@@ -87,7 +87,7 @@ impl<C: Component> Driver<C> {
         self.report(&resource, outcome).await
     }
 
-    /// Returns the outcome of the step on the target.
+    /// Opens the target, runs the step there and returns its outcome.
     async fn brought(
         &self,
         resource: &Arc<C::Resource>,
@@ -183,7 +183,7 @@ impl<C: Component> Driver<C> {
         }
     }
 
-    /// Reports a Pause or suspension. Watches stay open, so that no change is missed.
+    /// Reports a Pause. Watches stay open, so that no change is missed.
     async fn paused(&self, resource: &C::Resource, why: &str) -> Result<Wait, Failure> {
         let step = step(condition::types::READY, condition::Status::Unknown, Reason::Paused, why);
         self.report(resource, Outcome::halted(step)).await

@@ -22,9 +22,9 @@ pub struct Failure {
     pub class: ErrorClass,
     /// Message for users: what is wrong, and what to do.
     pub message: String,
-    /// Earliest time of a retry; `None`: the class decides.
+    /// Minimum delay of a retry; `None`: the class decides.
     pub retry_after: Option<Duration>,
-    /// Latest time of a retry; `None`: the class alone decides.
+    /// Maximum delay of a retry; `None`: the class alone decides.
     pub at_latest: Option<Duration>,
     /// Reason of a second failure in the same reconcile. The retry comes at the earlier time of both. Boxed, so that
     /// results stay small.

@@ -14,8 +14,8 @@ use crate::{ComponentResource, Failure, Operator, Runtime, hub_apply, kyma::Kyma
 
 /// Returns the claim of a component and its recorded target, for the comparison. Pure.
 ///
-/// Only kyma-operator writes the stamp; a component of a Kyma checks it. A takeover of a target raises the epoch of
-/// the Kyma's components too, so a component with an older epoch than the stamp is an outdated copy.
+/// Components only check the stamp; the operators that reconcile Kymas write it. A takeover of a target raises the
+/// epoch of the Kyma's components too, so a component with an older epoch than the stamp is an outdated copy.
 fn sides<R: ComponentResource>(
     hub_uid: &str,
     operator: Operator,

@@ -60,9 +60,9 @@ fn includes(live: &Value, wanted: &Value) -> bool {
 /// Ownership of an object on a target, relative to one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Owned by this owner, or by its field manager with the label lost.
+    /// It carries this owner's label, or this owner's field manager wrote it and the label was lost.
     Own,
-    /// No component owns it; another field manager wrote it.
+    /// No component owns it: it has no owner label, and another owner created it or another field manager wrote it.
     Unowned,
     /// Another owner owns it.
     Other,

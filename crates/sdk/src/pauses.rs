@@ -38,7 +38,7 @@ pub struct Pauses {
     operator: &'static str,
     /// Name of the Pause that the operator's brake creates.
     brake: String,
-    /// A new value whenever what stands still may be other than before.
+    /// Receives a new value whenever the Pauses in force may have changed.
     snapshot: watch::Sender<PauseSnapshot>,
     /// Whether the first list is complete.
     listed: watch::Sender<bool>,
@@ -255,7 +255,7 @@ impl PauseChanges {
     /// Waits for the next change.
     pub async fn next(&mut self) {
         if self.snapshot.changed().await.is_err() {
-            // Nobody is left who could pause anything.
+            // The sender is gone, so the Pauses cannot change any more.
             std::future::pending::<()>().await;
         }
         let now = (self.snapshot.borrow_and_update().clone(), Timestamp::now());

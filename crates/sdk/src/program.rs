@@ -26,7 +26,7 @@ pub trait Program: Send + Sized + 'static {
     /// One line for `--help`.
     const ABOUT: &'static str;
 
-    /// Whether it works on components of any kind and so needs the rules that their charts aggregate. Default: no.
+    /// Whether it works on components of any kind and so needs the rules that their roles aggregate. Default: no.
     const COLLECTS_COMPONENTS: bool = false;
 
     /// The CRDs that it owns, printed by `crd`.

@@ -120,7 +120,7 @@ pub struct Table {
     pub target: Vec<Rule>,
     /// Rules for the component's kind that are aggregated into kyma-operator's role.
     pub aggregated: Vec<Rule>,
-    /// What helm-component needs for the component's kind, in the hub namespace: HelmComponents may depend on it.
+    /// Rules of helm-component for the component's kind, in the hub namespace: HelmComponents may depend on it.
     pub dependents: Vec<Rule>,
 }
 

@@ -56,7 +56,7 @@ const LAST_PASSES: Duration = Duration::from_secs(5);
 /// Result of a reconcile, for the schedule of verifications.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// All objects were checked.
+    /// The reconcile checked everything.
     Through,
     /// It failed.
     Failed,
@@ -84,7 +84,7 @@ where
     access: Option<AccessOf<K>>,
 }
 
-/// Returns the access Secret of an object's target.
+/// Function that returns the access Secret of an object's target.
 type AccessOf<K> = Box<dyn Fn(&K) -> Option<SecretKeyRef> + Send + Sync>;
 
 impl<K> Reconciler<K>
@@ -139,9 +139,9 @@ where
     /// Reconciles until the process shuts down. Running reconciles get five seconds to finish; a cancelled one leaves
     /// the same state as a crash.
     ///
-    /// `reconcile` gets objects as last seen and whether the pass is a periodic verification, and says when to come back without an event. It is cut off at the
-    /// deadline of the settings. One object is never reconciled twice at the same time, and objects whose target did
-    /// not answer the last time share an eighth of the slots.
+    /// `reconcile` gets the cached object and the pass, and returns when to reconcile again without an event. It is
+    /// cancelled at the deadline of the settings. One object never has two reconciles at the same time, and objects
+    /// whose target did not answer last time share an eighth of the slots.
     pub async fn run<F, Fut>(self, reconcile: F)
     where
         F: Fn(Arc<K>, Pass) -> Fut + Send + Sync + 'static,

@@ -49,7 +49,7 @@ impl Runtime {
     /// and deletions are not sent.
     ///
     /// # Errors
-    /// As for [`Runtime::look_at`], and if the impersonation of its `ServiceAccount` is forbidden.
+    /// As for [`Runtime::look_at`], and if the resource names no `ServiceAccount` although a policy requires one.
     pub async fn rehearse<C: Component>(
         &self,
         component: &C,

@@ -108,8 +108,8 @@ impl Sighting {
     }
 }
 
-/// Receiver of watch events. Called inside of the stream, so it must not block unless it is expensive. A panic in it
-/// is logged and the stream continues.
+/// Receiver of watch events. Called inside of the stream, so it must not block unless `is_expensive` returns true. A
+/// panic in it is logged and the stream continues.
 ///
 /// `target` is the access Secret of the target, `None` for the hub itself; `dependents` are the subscribers of this
 /// stream.

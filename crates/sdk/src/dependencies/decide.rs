@@ -51,7 +51,7 @@ pub(crate) fn decide(unmet: &[Unmet], cycle: Option<&[Node]>, passed: bool) -> H
     if passed {
         return Hold::Lost(message);
     }
-    // Existing dependencies become ready without a user.
+    // These causes can pass without action of a user.
     let comes = unmet.iter().all(|one| matches!(one.why, Why::NotReady | Why::Denied | Why::Deleting));
     let state = if comes { State::Processing } else { State::Warning };
     Hold::Back { failure: Failure::new(Reason::DependencyNotReady, message), state }

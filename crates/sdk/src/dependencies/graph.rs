@@ -279,7 +279,8 @@ impl Graph {
         for (node, view) in known {
             whys.push(reason(kyma, node, view, need.ready.as_ref())?);
         }
-        // Of several components for a module, as during a replacement, the one closest to ready gives the reason.
+        // Of several components for a module, as during a replacement, the first that is not being deleted gives the
+        // reason.
         let closest = whys.into_iter().find(|why| *why != Why::Deleting);
         closest.or_else(|| (!self.meant(&need.on).is_empty()).then_some(Why::Deleting)).or_else(|| {
             Some(match self.standing.get(&kind) {
@@ -313,9 +314,9 @@ impl Graph {
         named.flat_map(|on| self.needed.dependents(&on).cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// Returns the components to requeue. If its readiness changes (`offers`): its dependents, and components that
-    /// wait for its end. If its dependencies change (`turns`): all transitive dependents, since a cycle may have
-    /// appeared or vanished.
+    /// Returns the components to requeue. If the state that dependents see changes (`offers`): its direct dependents.
+    /// If its dependencies change (`turns`): all transitive dependents, since a cycle may have appeared or vanished.
+    /// In any case: its dependencies that are being deleted, since their removal waits for it.
     fn affected(&self, node: &Node, offers: bool, turns: bool) -> BTreeSet<Node> {
         let mut affected = BTreeSet::new();
         if turns {

@@ -5,7 +5,7 @@ use kyma_targets::ServiceAccount;
 
 use crate::{Failure, Progress, Removal};
 
-/// Rewrites the result of an installation.
+/// Adds the `ServiceAccount` to the messages of an installation that lacked a right.
 pub(super) fn progress(
     account: Option<&ServiceAccount>,
     progress: Result<Progress, Failure>,
@@ -13,7 +13,7 @@ pub(super) fn progress(
     progress.map(|progress| told(account, progress)).map_err(|failure| refused(account, failure))
 }
 
-/// Rewrites the result of a removal.
+/// Adds the `ServiceAccount` to the messages of a removal that lacked a right.
 pub(super) fn removal(
     account: Option<&ServiceAccount>,
     removal: Result<Removal, Failure>,

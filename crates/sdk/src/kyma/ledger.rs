@@ -1,4 +1,4 @@
-//! Reads the recorded fencing generation of a Kyma's target from the hub.
+//! Reads the recorded turn of a Kyma's target from the hub.
 
 use futures::future::BoxFuture;
 use kube::Api;
@@ -8,7 +8,7 @@ use kyma_targets::{Ledger, Recorded, TargetError};
 use super::recorded_of;
 use crate::Runtime;
 
-/// The Kyma on the hub, whose status records the fencing generation.
+/// The Kyma on the hub, whose status records the turn.
 pub(crate) struct KymaLedger {
     kymas: Api<Kyma>,
     name: String,

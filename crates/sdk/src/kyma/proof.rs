@@ -19,11 +19,11 @@ const MAX_TRIES: usize = 5;
 pub struct Proof {
     /// The target as recorded on the hub.
     pub identity: TargetIdentity,
-    /// The Kyma as read live from the hub; `None` if the cached one was sufficient.
+    /// The Kyma as read from or written to the hub; `None` if the cached one was sufficient.
     pub kyma: Option<Kyma>,
     /// The stamp to write to the target before anything else. The caller ensures its namespace.
     pub stamp: Option<Stamp>,
-    /// The identity found on the target, which the stamp replaces.
+    /// Identity and stamp found on the target; the new stamp replaces that one.
     pub found: Found,
 }
 
@@ -80,8 +80,9 @@ pub async fn prove_known(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Res
     }
 }
 
-/// Records the hub as the target of `kyma` at the first contact. Returns the written Kyma, or `None` if the record
-/// exists already. The caller has checked with [`is_local`](crate::is_local) that no other cluster is.
+/// Records the hub as the target of `kyma` at the first contact. Returns the Kyma as written or read live, or `None`
+/// if `kyma` shows the record already. The caller has checked with [`is_local`](crate::is_local) that no other
+/// cluster is recorded.
 ///
 /// # Errors
 /// Another cluster was recorded meanwhile; the hub does not answer or does not take the record.
@@ -104,8 +105,8 @@ struct Judged {
     verdict: Verdict,
 }
 
-/// Compares the cached identity of the target with the cached Kyma. If one may be older than the other, both are read
-/// again: the target first, since a fencing generation is recorded on the hub before it is written to the target.
+/// Compares the last identity read from the target with the cached Kyma. If one may be older than the other, both are
+/// read again: the target first, since a turn is recorded on the hub before it is written to the target.
 async fn judge(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Judged, Failure> {
     let compared = |kyma: &Kyma, found: &Found| compare(&claim(runtime, kyma), &recorded_of(kyma), found);
     let found = target.identify().await?;

@@ -102,7 +102,8 @@ pub(crate) struct PauseSnapshot {
 }
 
 impl PauseSnapshot {
-    /// What stands still for an object of an operator at a moment. Of several Pauses the first by name is told.
+    /// Returns the operations that Pauses forbid for an object of an operator at a time. Of several Pauses of a scope
+    /// the first by name gives the message.
     pub(crate) fn halt(&self, operator: &str, whose: Whose<'_>, now: Timestamp) -> Halt {
         let mut halt = Halt::default();
         let is_named = |pause: &Pause| {

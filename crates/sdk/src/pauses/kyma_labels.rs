@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 /// Labels of one Kyma.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// Number of deleted Kymas whose last revision is kept, in addition to the number of existing ones.
+/// Number of deleted Kymas, beyond half of all entries, from which their last revisions are dropped.
 const MAX_GONE: usize = 64;
 
 /// Labels of all Kymas, by their value of the label `kyma-name`. A change costs the same however many there are. Cheap

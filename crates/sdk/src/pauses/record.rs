@@ -20,7 +20,7 @@ use crate::Runtime;
 
 /// Key of the Pauses in the `ConfigMap`.
 const PAUSES: &str = "pauses";
-/// Pauses that are recorded at most, the first by name.
+/// Maximum number of recorded Pauses: the first by name.
 const MAX_RECORDED_PAUSES: usize = 200;
 /// Delay before the record is read or written again after a failure, which no event ends.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub(super) struct RecordedPause {
     spec: PauseSpec,
 }
 
-/// What the hub holds of a record.
+/// Content of the record on the hub.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoredRecord {
     pub(super) pauses: BTreeMap<String, RecordedPause>,
@@ -46,7 +46,7 @@ pub(super) struct StoredRecord {
     resource_version: Option<String>,
 }
 
-/// What is recorded of all Pauses but the brake's own, which the brake makes again.
+/// Returns the content of the record: the Pauses in force except that of the brake, which creates it again.
 pub(super) fn recorded(
     snapshot: &PauseSnapshot,
     brake: &str,
@@ -116,7 +116,7 @@ impl PauseRecord {
         }
     }
 
-    /// Keeps the record in step with what is known, for ever. `stored` is what it holds.
+    /// Writes the record whenever the Pauses in force change, without end. `stored` is its last known content.
     pub(super) async fn follow(
         &self,
         mut snapshot: watch::Receiver<PauseSnapshot>,

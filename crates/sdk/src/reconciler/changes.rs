@@ -40,7 +40,7 @@ impl<K: Resource<DynamicType = ()>> Copy for Change<'_, K> {}
 
 pub(super) type Hook<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
 
-/// Returns the objects to reconcile. `hooks` are called before, after the store was updated.
+/// Returns a stream of the objects to reconcile. `hooks` are called before, after the store was updated.
 pub(super) fn own_changes<K>(
     runtime: &Runtime,
     api: Api<K>,

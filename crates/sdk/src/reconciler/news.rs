@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use kube::Resource;
 use kube_runtime::{Predicate, predicates, reflector::ObjectRef, watcher::Event};
 
-/// The uid and a hash of the desired state of an object.
+/// The uid of an object, and a hash of its generation, labels, annotations and finalizers.
 type Looks = (Option<String>, Option<u64>);
 
 /// Fingerprints of the existing objects, which separate changes of the desired state from others, such as status

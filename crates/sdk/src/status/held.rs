@@ -46,8 +46,8 @@ impl<R: ComponentResource> Default for Held<R> {
 }
 
 impl<R: ComponentResource> Held<R> {
-    /// What to put `report` on, and the report with what an earlier one says that still waits, where it says nothing of
-    /// that itself. An earlier one of another generation comes first, as what was found for that.
+    /// Returns the status to write `report` over, and `report` completed by a delayed one of the same generation. A
+    /// delayed one of another generation is added to that status first.
     pub(super) fn with(
         &self,
         of: &Of<R>,

@@ -9,8 +9,8 @@ use kyma_api::FreeForm;
 
 use crate::{ComponentResource, Contract};
 
-/// Statuses that we wrote and the watch has not brought back yet, or a pass at work has not seen; and objects that had
-/// one.
+/// Written statuses that the watch does not show yet or the running reconcile has not seen, and the objects that had
+/// a status.
 pub(super) struct Memory<R: ComponentResource> {
     written: HashMap<ObjectRef<R>, Written>,
     reported: HashSet<ObjectRef<R>>,
@@ -91,8 +91,8 @@ impl<R: ComponentResource> Memory<R> {
         self.written.insert(ObjectRef::from_obj(resource), own);
     }
 
-    /// Records an object that the watch delivered. Returns true if its status must be computed again: it is gone, as after
-    /// some backup tools, or it is one that was written before a list that hid it from a pass.
+    /// Processes an object that the watch delivered. Returns true if its status has to be written again: it was
+    /// removed, as some backup tools do, or a list hid the last written one from a reconcile.
     pub(super) fn saw(&mut self, resource: &R) -> bool {
         let key = ObjectRef::from_obj(resource);
         let own = self.written.get_mut(&key);

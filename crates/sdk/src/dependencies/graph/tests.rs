@@ -21,7 +21,7 @@ fn unready(needs: Vec<Need>) -> View {
     View { is_ready: false, ..ready(needs) }
 }
 
-/// Returns a graph of these components in which every kind is listed.
+/// Returns a graph of these HelmComponents, whose list is complete.
 fn graph(components: &[(&str, View)]) -> Graph {
     let mut graph = Graph::default();
     graph.stands(&Kind::helm(), Standing::Listed);
