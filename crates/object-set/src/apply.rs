@@ -79,12 +79,13 @@ pub struct ApplyOptions<'a> {
     /// Whether to adopt existing objects.
     pub adopt: Adopt,
     /// Reports whether the owner with that hash still exists, as far as this operator serves it. [`Adopt::Unowned`]
-    /// takes objects of owners that do not, if our field manager marked them; those of other operators stay theirs.
+    /// adopts objects of owners that do not exist if this operator's field manager marked them, and leaves those that
+    /// other operators marked.
     pub owner_is_live: &'a (dyn Fn(&str) -> bool + Sync),
     /// Whether unknown and duplicate fields are errors (`fieldValidation=Strict`) or ignored.
     pub strict: bool,
-    /// Whether the set is the one that was applied before. Differences are then random values, and values on the
-    /// target that no other manager changed stay.
+    /// Whether the same set was applied before. It then differs only in random values, and values on the target that
+    /// no other manager changed stay.
     pub repair: bool,
     /// Namespace of objects that name none and need one.
     pub namespace: &'a str,

@@ -146,8 +146,8 @@ impl Ownership {
         format!("{}-create", self.manager)
     }
 
-    /// Returns the field manager that co-owns yielded fields, so that they are not removed or reset. It applies
-    /// nothing.
+    /// Returns the field manager that owns yielded fields instead of the operator's, so that they are not removed or
+    /// reset. It applies nothing.
     pub fn yielded_manager(&self) -> String {
         format!("{}-yielded", self.manager)
     }

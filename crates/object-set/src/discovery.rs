@@ -166,7 +166,7 @@ impl Kinds {
         kinds
     }
 
-    /// Removes kinds that are not served.
+    /// Removes these kinds, since the target does not serve them.
     pub(crate) fn forget(&mut self, gone: &BTreeSet<Gvk>) {
         for versions in self.by_kind.values_mut() {
             versions.retain(|mapping| !gone.contains(&mapping.gvk()));

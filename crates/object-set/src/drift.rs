@@ -110,7 +110,7 @@ pub fn compare(recorded: &Entry, observed: Option<&Observed>, us: &str) -> Drift
         None => Drift::Gone,
         Some(observed) if observed.uid != recorded.uid => Drift::Recreated,
         Some(observed) if observed.deleting => Drift::Deleting,
-        // Another owner has it already, and the entry says so.
+        // Drift of it is ignored: another owner has it, or it is created once and never updated.
         Some(_) if recorded.fingerprint.is_empty() => Drift::Unchanged,
         Some(observed) if observed.is_taken_from(us) => Drift::Taken,
         Some(observed) if observed.fingerprint == recorded.fingerprint => Drift::Unchanged,

@@ -53,7 +53,7 @@ impl fmt::Display for HealthStatus {
 /// reasons), never free text of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Status.
+    /// Health status.
     pub status: HealthStatus,
     /// Reason of the status; may be empty.
     pub message: String,
@@ -112,8 +112,8 @@ pub fn assess(object: &Value, now: Timestamp) -> Health {
     }
 }
 
-/// Returns the health that applies to objects of any kind: being deleted, or with a generation that no controller
-/// observed yet.
+/// Returns the health of an object of any kind that is being deleted, or whose generation no controller observed yet;
+/// `None` for any other object.
 pub fn assess_progress(object: &Value) -> Option<Health> {
     let view = View::of(object);
     if view.deleting() { Some(kinds::terminating(view)) } else { unobserved(view) }

@@ -28,7 +28,8 @@ impl Entry {
         Self { fingerprint: String::new(), ..self }
     }
 
-    /// Reports whether the object was ever sent. One that was only adopted is recorded by its uid alone.
+    /// Reports whether the object was sent. One that another system handed over, or that is being replaced, is
+    /// recorded by its uid alone.
     pub fn was_sent(&self) -> bool {
         !(self.hash.is_empty() && self.fingerprint.is_empty())
     }
@@ -78,7 +79,8 @@ impl Inventory {
         self.get(identity).is_some_and(Entry::was_sent)
     }
 
-    /// Returns the objects that were adopted with their own content, including those that the set lacks.
+    /// Returns the objects that have no hash of desired content, since they were adopted with their own; includes
+    /// those that the set lacks.
     pub fn left_as_is(&self) -> impl Iterator<Item = &Identity> {
         let all = self.entries.iter();
         all.filter(|(_, entry)| entry.hash.is_empty()).map(|(identity, _)| identity)

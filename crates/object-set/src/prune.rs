@@ -52,7 +52,7 @@ pub enum KeepReason {
     MarkLost,
     /// A CRD of which objects exist.
     InUse,
-    /// A Namespace that contains objects of other owners.
+    /// A Namespace that contains objects that this owner does not own.
     ForeignObjects,
     /// A Namespace in which objects of ours are that do not go with it.
     WantedObjects,

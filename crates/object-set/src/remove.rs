@@ -75,7 +75,8 @@ pub async fn prune(
     let going = plan.delete.iter().cloned().collect();
     let rules = Rules { inventory, ownership, protection, purpose: Purpose::Prune, going };
     let run = Run { cluster, kinds, rules, heirs: plan.heirs.clone() };
-    // Objects that stay lose their marks before the first deletion, so that a crash leaves no mark of this owner.
+    // Objects that stay lose this owner's marks, or get those of the next owner, before the first deletion, so that a
+    // crash leaves no outdated mark.
     let mut released = Vec::with_capacity(plan.release.len());
     for (identity, reason) in &plan.release {
         let fate = run.until_settled(identity, Some(*reason)).await;
@@ -109,7 +110,7 @@ pub async fn uninstall(
 /// the next one.
 ///
 /// # Errors
-/// Objects whose removal the target refused.
+/// If the target refuses a call or does not answer.
 pub(crate) async fn make_way(
     cluster: &Cluster,
     kinds: Arc<Kinds>,

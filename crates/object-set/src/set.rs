@@ -85,7 +85,7 @@ impl ObjectSet {
         self.objects
     }
 
-    /// Corrections while reading.
+    /// Returns the warnings about what was corrected while reading.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }

@@ -215,7 +215,7 @@ async fn listed(
     loop {
         let page = match api.list_metadata(&params).await {
             Ok(page) => page,
-            // No event announces that the API server serves a kind whose CRD was just established.
+            // No event announces that the API server has initialised the storage of a kind.
             Err(error) if is_getting_ready(&error) => match pauses.next() {
                 Some(pause) => {
                     tokio::time::sleep(pause).await;

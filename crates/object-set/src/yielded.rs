@@ -1,7 +1,8 @@
 //! Fields that are set only when an object is created: from then on other managers may change them.
 //!
-//! The API server removes or resets a field without manager. So, before an apply leaves such a field out, what we own
-//! of it moves to a manager that never applies anything ([`crate::Ownership::yielded_manager`]).
+//! The API server removes or resets a field without manager. So, before an apply leaves such a field out, its
+//! ownership moves from the operator to a manager that never applies anything
+//! ([`crate::Ownership::yielded_manager`]).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,7 +28,7 @@ pub struct YieldError {
     pub rule: usize,
     /// Which of its paths.
     pub path: usize,
-    /// Description of the problem.
+    /// The problem of the path.
     pub problem: PathProblem,
 }
 

@@ -17,8 +17,8 @@ const SERVERS: [&str; 5] = ["managedFields", "resourceVersion", "generation", "u
 
 impl Run<'_> {
     /// Returns the object to send instead of `object` so that the content stays; `None` if `object` itself changes
-    /// nothing, or the owned fields are unknown. `tracked`: whether Argo CD tracks it by a label that `object` may
-    /// have too.
+    /// nothing, the live object is gone, or its owned fields are unknown. `tracked`: whether Argo CD tracks it by a
+    /// label that `object` may have too.
     pub(super) async fn as_is(
         &self,
         object: &Object,

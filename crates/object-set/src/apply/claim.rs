@@ -12,8 +12,8 @@ use crate::object::{Gvk, Identity};
 
 /// Sets the owner label on an object that is recorded by its uid alone, so that it can be pruned like an applied one.
 /// Returns its inventory entry. Changes nothing else. `None` if the object is gone, replaced, being deleted or owned
-/// already, or if `is_meant` returns false. Namespaces and CRDs are never claimed, since existing ones must not be
-/// deleted.
+/// already, if its kind is not served, or if `is_meant` returns false. Namespaces and CRDs are never claimed, since
+/// existing ones must not be deleted.
 ///
 /// # Errors
 /// The target refuses it or does not answer.

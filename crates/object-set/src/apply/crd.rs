@@ -229,7 +229,7 @@ fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Returns the mapping of the kind that a CRD defines.
+/// Returns the mapping of the first served version of a CRD's kind; `None` if no version is served.
 fn served_as(crd: &DynamicObject) -> Option<Mapping> {
     let crd = Object::from_value(serde_json::to_value(crd).ok()?).ok()?;
     crd_mappings(&crd).into_iter().next()

@@ -23,8 +23,8 @@ pub(super) fn values(wish: &Map<String, Value>, live: &Value, manager: &str) -> 
     }
 }
 
-/// Keeps the live annotations: a change of annotations gives a Deployment a new generation, like a rollout. The
-/// desired annotations are applied with the next change.
+/// Reduces the desired annotations to those that the live object has, with their live values: a change of annotations
+/// gives a Deployment a new generation, like a rollout. The next change applies the desired annotations.
 pub(super) fn annotations(wish: &mut Object, live: &ObjectMeta) {
     let wished = wish.body_mut().get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
     let Some(wished) = wished.and_then(Value::as_object_mut) else { return };

@@ -20,7 +20,7 @@ impl Run<'_> {
         let recorded = self.recorded.get(&wanted.identity);
         let place = self.look(&wanted.identity, mapping).await?;
         if self.options.protection.guard(&wanted.identity) == Some(Guard::Always) {
-            // It exists, which is all that a set may require.
+            // A set may require that a protected Namespace exists, and change nothing in it.
             return match place {
                 Place::Empty | Place::Unseen if is_of_kubernetes(&wanted.identity.name) => {
                     Err(Refusal::Protected { object: wanted.identity.clone() })

@@ -147,7 +147,7 @@ impl Run<'_> {
         is_theirs && self.options.foreign == Foreign::AsIs
     }
 
-    /// Returns the outcome of a sent object.
+    /// Returns the outcome and the inventory entry of a sent object.
     pub(super) fn done(
         &self,
         mapping: &Mapping,
@@ -185,7 +185,7 @@ impl Run<'_> {
     ) -> Done {
         let mapping = self.kinds.get(&object.gvk()).unwrap_or(mapping);
         let metadata = self.send(object, identity, mapping, Aim::of(uid)).await?;
-        // It has not the desired content, which the next change sends.
+        // The object keeps content that is not the desired one, so the entry has no hash of it.
         let entry = self.entry(mapping, &metadata, String::new(), created);
         Ok((Outcome::AsIs { revision: revision(&metadata) }, Some(entry)))
     }
@@ -279,7 +279,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns the system of an object that is only reported. `None` if it carries this owner's mark.
+    /// Returns the system that applied an object, if such objects are only reported ([`Foreign::Tell`]) and this one
+    /// lacks this owner's label.
     fn foreign(&self, metadata: &ObjectMeta) -> Option<System> {
         let owner = metadata.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
         let tells = self.options.foreign == Foreign::Tell && owner != Some(&self.options.ownership.owner);

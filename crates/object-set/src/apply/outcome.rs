@@ -34,7 +34,8 @@ pub enum Outcome {
     Foreign(System),
     /// The target does not serve its kind; it is applied once the kind is served.
     Missing(Gvk),
-    /// It cannot be applied yet; the text names the cause. A watch event of the object ends the wait.
+    /// It cannot be applied yet; the text names the cause. A watch event of the object ends the wait, or the next run
+    /// after `TIME_IS_UP`.
     Waiting(&'static str),
     /// It was not tried, since an object of an earlier stage was refused.
     Skipped,
@@ -156,7 +157,7 @@ pub struct Applied {
     /// The owned objects on the target: those recorded before and those applied now. Objects that left the set stay
     /// in it until they are pruned.
     pub inventory: Inventory,
-    /// Corrections before sending.
+    /// Warnings about what was corrected before sending.
     pub warnings: Vec<Warning>,
 }
 
@@ -196,7 +197,7 @@ impl Applied {
         self.errors().any(|(_, refusal)| !refusal.is_failed_webhook())
     }
 
-    /// Sets the outcome of CRDs that are not established in time. The outcome of CRDs that were not sent stays.
+    /// Marks CRDs that are not established in time as waiting. The outcome of CRDs that were not sent stays.
     pub(super) fn wait_for_crds(&mut self, late: impl Iterator<Item = Identity>) {
         let late: BTreeSet<Identity> = late.collect();
         let is_there = |outcome: &Outcome| {

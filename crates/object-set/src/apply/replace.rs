@@ -31,7 +31,7 @@ impl Run<'_> {
         let inventory = self.recorded;
         match make_way(self.cluster, kinds, inventory, ownership, protection, &wanted.identity).await? {
             Way::Free => {
-                // No owned object is left, except possibly the one with that uid.
+                // Keeps the uid, since the object may exist until its deletion ends, and counts it as not sent.
                 let entry = Entry { hash: String::new(), fingerprint: String::new(), ..entry.clone() };
                 Ok((Outcome::Waiting("the old object is being deleted, to be made anew"), Some(entry)))
             }

@@ -13,14 +13,15 @@ const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 /// The label that Helm sets beside them, unless the chart did.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// Labels and annotations by which systems find their objects. Removed, so that no system deletes an adopted object.
+/// Prefixes of labels and annotations by which systems find their objects. Removed, so that no system deletes an
+/// adopted object.
 const MARKS: [&str; 3] = ["helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/", "argocd.argoproj.io/"];
 
 /// Where Argo CD does not track by annotation, which it does by default since v3, it does by this label. Many charts set it
 /// themselves, and it is theirs then.
 /// Source: <https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/>.
 pub(super) const TRACKING_LABEL: &str = "app.kubernetes.io/instance";
-/// The annotation by which Argo CD tracks otherwise.
+/// The annotation by which Argo CD tracks by default.
 const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";
 
 /// Another system that keeps objects on clusters.

@@ -32,7 +32,7 @@ pub(super) struct Wish<'a> {
 /// Result of sending the desired state.
 pub(super) struct Brought {
     pub(super) metadata: ObjectMeta,
-    /// Why it has not the desired state yet, although it was sent.
+    /// Why it lacks the desired state, although it was sent.
     pub(super) unsettled: Option<Refusal>,
 }
 
@@ -111,7 +111,8 @@ impl Run<'_> {
         }
     }
 
-    /// Sends the object again if fields that it may lack became the operator's only after the first apply.
+    /// Sends the object again if fields that the set may lack moved to the operator's field manager after the first
+    /// apply.
     async fn tidy(
         &self,
         wish: &Wish<'_>,

@@ -1,4 +1,4 @@
-//! Content of a Namespace, or objects of a CRD, which block its deletion.
+//! Objects in a Namespace or of a CRD, which block its deletion.
 
 use std::collections::BTreeSet;
 
@@ -141,7 +141,8 @@ impl Run<'_> {
         Ok(Some(KeepReason::CannotTell))
     }
 
-    /// An object whose controller exists and stays belongs to another owner.
+    /// Returns why a Namespace stays that contains an object of this controller: the controller exists and is not
+    /// being deleted, or it may not be read.
     async fn held_by_controller(
         &self,
         mapping: &Mapping,

@@ -34,7 +34,7 @@ pub(super) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Returns why an object's metadata forbids its deletion.
+    /// Returns why an object must stay, by its protection and its metadata.
     pub(super) fn stays(&self, identity: &Identity, entry: &Entry, live: &ObjectMeta) -> Option<KeepReason> {
         if let Some(reason) = self.guarded(identity, entry).or_else(|| self.not_ours(identity, live)) {
             return Some(reason);
@@ -57,7 +57,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Returns the reason to keep an object that its labels do not assign to this owner.
+    /// Returns the reason to keep an object that its labels and `managedFields` do not assign to this owner.
     fn not_ours(&self, identity: &Identity, live: &ObjectMeta) -> Option<KeepReason> {
         let no_labels = BTreeMap::new();
         let labels = live.labels.as_ref().unwrap_or(&no_labels);
@@ -191,7 +191,7 @@ fn outside(controller: &OwnerReference) -> Identity {
     Identity::new(group, &controller.kind, None, &controller.name)
 }
 
-/// Returns the source from which an object was derived.
+/// Returns the owner reference to an object's controller.
 fn controller(live: &ObjectMeta) -> Option<&OwnerReference> {
     live.owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
 }

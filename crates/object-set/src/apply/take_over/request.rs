@@ -43,7 +43,7 @@ impl Run<'_> {
                 return Err(error.into());
             }
             let found = self.cluster.metadata(mapping, identity).await?.map(|found| found.metadata);
-            // A replaced object, or one of another owner, is handled by the next read.
+            // An object that was replaced, is being deleted or has another owner now is left to the next run.
             let Some(found) = found.filter(|found| is_as_seen(found, metadata)) else {
                 return Err(error.into());
             };
@@ -52,7 +52,7 @@ impl Run<'_> {
     }
 }
 
-/// Reports whether the object has the same uid and owner as when it was read.
+/// Reports whether the object has the same uid and owner as when it was read, and is not being deleted.
 fn is_as_seen(found: &ObjectMeta, seen: &ObjectMeta) -> bool {
     let owner = |metadata: &ObjectMeta| metadata.labels.as_ref()?.get(OWNER_LABEL).cloned();
     found.uid == seen.uid && owner(found) == owner(seen) && found.deletion_timestamp.is_none()
