@@ -259,8 +259,8 @@ impl Run<'_> {
         }
     }
 
-    /// In a rehearsal, counts an object as sent if its dry run failed only because another object of the same set
-    /// does not exist yet.
+    /// In a rehearsal, counts an object as sent if its dry run failed although a real apply may succeed: for example,
+    /// if its Namespace or CRD is in the same set.
     async fn excused(&self, wanted: &Wanted, done: Done) -> Done {
         let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) else {
             return done;

@@ -1,4 +1,4 @@
-//! Small corrections before an object is sent, so that server-side apply takes what `kubectl create` takes.
+//! Corrects an object before it is sent, so that server-side apply accepts what `kubectl create` accepts.
 
 use base64::Engine as _;
 use serde_json::{Map, Value};
@@ -21,10 +21,10 @@ const SERVER_METADATA: &[&str] = &[
     "uid",
 ];
 
-/// Corrects an object: removes `status`, what only the server writes and what says nothing (empty labels and
-/// annotations, null in kinds of Kubernetes' own), turns a Secret's `stringData` into
-/// `data`, defaults the protocol of ports, and leaves of duplicate list keys the last (with a warning each) where that
-/// has no effect. Other duplicates stay and are restored after the apply.
+/// Corrects an object: removes `status`, metadata that only the API server writes, empty labels and annotations,
+/// nulls in built-in kinds, and the rules of an aggregated ClusterRole; turns a Secret's `stringData` into `data`;
+/// sets the default protocol of ports; keeps the last of several list items with the same key (with a warning each)
+/// if that does not change the meaning. Other duplicates stay and are restored after the apply.
 pub fn normalise(object: &mut Object) -> Vec<Warning> {
     let identity = object.identity();
     let kind = (object.group().to_owned(), object.kind().to_owned());
@@ -61,7 +61,8 @@ fn strip_metadata(body: &mut Map<String, Value>) {
     }
 }
 
-/// Empty labels and annotations would be owned as a whole: the first label that anybody adds would be drift.
+/// Removes empty labels and annotations: an apply would own the whole map, and the first label of another manager
+/// would be drift.
 fn strip_empty(metadata: &mut Map<String, Value>) {
     for field in ["labels", "annotations"] {
         let is_empty = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
@@ -71,12 +72,12 @@ fn strip_empty(metadata: &mut Map<String, Value>) {
     }
 }
 
-/// Maps of text, in which the API server reads null as an empty text and not as absent.
+/// Maps of strings, in which the API server reads null as an empty string and not as absent.
 const TEXT_MAPS: &[&str] =
     &["annotations", "binaryData", "data", "labels", "matchLabels", "nodeSelector", "selector", "stringData"];
 
-/// Null is absent to the API server for its own kinds, but an apply would own it, and the next one who sets the
-/// field would be drift.
+/// Removes nulls: for built-in kinds they mean absence to the API server, but an apply would own the field, and a
+/// value that another manager sets would be drift.
 fn strip_nulls(map: &mut Map<String, Value>) {
     map.retain(|_, value| !value.is_null());
     for (key, value) in map.iter_mut() {
@@ -95,7 +96,7 @@ fn string_data(body: &mut Map<String, Value>) {
     for (key, value) in text {
         let value = match value {
             Value::String(text) => base64::engine::general_purpose::STANDARD.encode(text).into(),
-            // Null is an empty string to the API server; anything else it refuses, and it shall.
+            // The API server reads null as an empty string, and refuses any other type.
             Value::Null => Value::String(String::new()),
             other => other,
         };

@@ -1,12 +1,12 @@
-//! In which order the objects of a set are applied and deleted.
+//! Order in which the objects of a set are applied and deleted.
 
 use crate::object::{GroupKind, Identity, Object};
 
-/// A step of an installation. What is in one stage is applied in parallel; the next one starts when all of
-/// it was sent (and, for [`Stage::Foundation`], is established).
+/// A step of an installation. The objects of a stage are applied in parallel; the next stage starts when all of them
+/// were sent (and, for [`Stage::Foundation`], its CRDs are established or late).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Namespaces and CRDs, on which everything else stands.
+    /// Namespaces and CRDs, which other objects need.
     Foundation,
     /// Cluster-scoped RBAC, storage classes, priority classes and the like.
     Cluster,
@@ -14,7 +14,7 @@ pub enum Stage {
     Configuration,
     /// Services and workloads.
     Workload,
-    /// What the API server asks for other requests: aggregated APIs, webhooks, admission policies.
+    /// Objects that the API server consults for other requests: aggregated APIs, webhooks, admission policies.
     Admission,
     /// Objects of custom or unknown kinds.
     Custom,
@@ -26,8 +26,8 @@ impl Stage {
         [Self::Foundation, Self::Cluster, Self::Configuration, Self::Workload, Self::Admission, Self::Custom];
 }
 
-/// In Helm's install order, with the group that the kind must have to be meant. Kinds that Helm does not list
-/// but Kubernetes has stand where they do no harm.
+/// Kinds with their group and stage, in Helm's install order. Kubernetes kinds that Helm does not list are placed
+/// where their order does no harm.
 const INSTALL: &[(&str, &str, Stage)] = &[
     ("scheduling.k8s.io", "PriorityClass", Stage::Cluster),
     ("", "Namespace", Stage::Foundation),
@@ -75,7 +75,7 @@ const INSTALL: &[(&str, &str, Stage)] = &[
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", Stage::Admission),
 ];
 
-/// Groups whose objects are Kubernetes' own, also where the kind is not listed.
+/// Reports whether a group belongs to Kubernetes, also if the kind is not listed.
 pub(crate) fn is_builtin(group: &str) -> bool {
     matches!(group, "" | "apps" | "batch" | "autoscaling" | "policy")
         || INSTALL.iter().any(|(g, ..)| *g == group)
@@ -85,7 +85,7 @@ fn rank(kind: &GroupKind) -> Option<usize> {
     INSTALL.iter().position(|(group, name, _)| *group == kind.group && *name == kind.kind)
 }
 
-/// The stage in which objects of a kind are applied.
+/// Returns the stage in which objects of a kind are applied.
 pub fn stage(kind: &GroupKind) -> Stage {
     match rank(kind) {
         Some(index) => INSTALL[index].2,
@@ -94,7 +94,7 @@ pub fn stage(kind: &GroupKind) -> Stage {
     }
 }
 
-/// The objects of each stage that is not empty, in Helm's kind order and then as they were.
+/// Returns the objects of each non-empty stage, in Helm's kind order and otherwise in the order of the input.
 pub fn stages<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Vec<(Stage, Vec<&'a Object>)> {
     let mut all: Vec<(Stage, usize, &Object)> = objects
         .into_iter()
@@ -114,18 +114,18 @@ pub fn stages<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Vec<(Stage, 
     out
 }
 
-/// A step of an uninstallation: all of one step is gone before the next one starts.
+/// A step of an uninstallation: all objects of a step are gone before the next one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Teardown {
-    /// Custom resources, so that the operator that holds their finalizers is still there.
+    /// Custom resources, while the operator that handles their finalizers still runs.
     Custom,
-    /// What would refuse or route other requests: webhooks, aggregated APIs, admission policies.
+    /// Objects that can refuse or route other requests: webhooks, aggregated APIs, admission policies.
     Admission,
-    /// Workloads, which stop before their configuration and rights go.
+    /// Workloads, before their configuration and rights are deleted.
     Workload,
-    /// Everything else but the foundation.
+    /// All other objects except CRDs and Namespaces.
     Rest,
-    /// CRDs, then nothing of their kinds is left.
+    /// CRDs, whose custom resources are gone by then.
     Crd,
     /// Namespaces.
     Namespace,
@@ -137,8 +137,8 @@ impl Teardown {
         [Self::Custom, Self::Admission, Self::Workload, Self::Rest, Self::Crd, Self::Namespace];
 }
 
-/// The step in which an object of a kind is deleted. Unlike Helm, custom resources go first: Helm deletes
-/// them after their operator and CRD, which leaves finalizers that nobody serves.
+/// Returns the step in which an object is deleted. Unlike Helm, custom resources are deleted first: Helm deletes them
+/// after their operator and CRD, so that no controller handles their finalizers.
 pub fn teardown(identity: &Identity) -> Teardown {
     if identity.is_namespace() {
         return Teardown::Namespace;
@@ -154,7 +154,7 @@ pub fn teardown(identity: &Identity) -> Teardown {
     }
 }
 
-/// Sorts for deletion: by step, and within one in the reverse of Helm's install order.
+/// Sorts objects for deletion: by step, and within a step in reverse of Helm's install order.
 pub fn sort_for_deletion(identities: &mut [Identity]) {
     identities.sort_by_cached_key(|identity| {
         let rank = rank(&identity.group_kind()).unwrap_or(INSTALL.len());

@@ -1,4 +1,4 @@
-//! Text as Helm, kubectl or a module author writes it -> a set of objects.
+//! Parses the output of Helm, and manifests for kubectl, into a set of objects.
 
 use std::fmt;
 
@@ -16,16 +16,16 @@ const SOURCE_COMMENT: &str = "# Source: ";
 /// Maximum length of a name in a message.
 const MAX_NAME_BYTES: usize = 253;
 
-/// How large a text and what is in it may be.
+/// Maximum sizes of a text and its content.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of text; default 32 MiB.
+    /// Bytes of the text; default 32 MiB.
     pub text_bytes: usize,
-    /// Objects, lists flattened; default 5,000.
+    /// Objects, with the items of lists; default 5,000.
     pub objects: usize,
-    /// Scalars, maps and lists with every YAML alias written out; default 2,000,000.
+    /// Scalars, maps and lists, with every YAML alias expanded; default 2,000,000.
     pub nodes: usize,
-    /// Bytes in scalars with every YAML alias written out; default 64 MiB.
+    /// Bytes in scalars, with every YAML alias expanded; default 64 MiB.
     pub scalar_bytes: usize,
 }
 
@@ -35,11 +35,11 @@ impl Default for Limits {
     }
 }
 
-/// Why a text is not a set of objects. Documents count from 1 and include empty ones. Of the text itself a message has
-/// only names of files, kinds and objects, since the text may hold Secrets.
+/// Why a text is not a set of objects. Documents count from 1 and include empty ones. A message contains only names
+/// of files, kinds and objects of the text, since the text may hold Secrets.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ParseError {
-    /// Breaks the grammar of YAML.
+    /// It is not valid YAML.
     #[error("document {document}, line {line} of the text: not valid YAML: {problem}")]
     Syntax {
         /// Which document, from 1.
@@ -56,7 +56,7 @@ pub enum ParseError {
         document: usize,
         /// Line in the whole text, from 1.
         line: usize,
-        /// What cannot be expressed.
+        /// The value that JSON cannot express.
         problem: &'static str,
     },
     /// A document is not a Kubernetes object.
@@ -69,13 +69,13 @@ pub enum ParseError {
         place: String,
         /// Kind and name, for example `ConfigMap settings`; `object` if neither is valid.
         object: String,
-        /// What is missing.
+        /// The problem of the object.
         problem: ObjectError,
     },
     /// Larger than [`Limits`] allow.
     #[error("more than {limit} {what}")]
     TooLarge {
-        /// What there is too much of.
+        /// The exceeded quantity.
         what: &'static str,
         /// The limit.
         limit: usize,
@@ -91,11 +91,10 @@ pub enum ParseError {
     NotText,
 }
 
-/// Parses one YAML or JSON document that is a map, with the meaning that Helm gives to a file of values; an empty
-/// text is an empty map.
+/// Parses one YAML or JSON document that is a map, as Helm parses a file of values; an empty text is an empty map.
 ///
 /// # Errors
-/// The text is no YAML, holds something else or more than one document, or is larger than `limits` allow.
+/// The text is not valid YAML, is not one map, or is larger than `limits` allow.
 pub fn parse_map(text: &str, limits: &Limits) -> Result<Map<String, Value>, ParseError> {
     match parse_one(text, limits) {
         Ok(Value::Null) => Ok(Map::new()),
@@ -119,9 +118,9 @@ pub(crate) fn parse_one(text: &str, limits: &Limits) -> Result<Value, ParseError
 }
 
 impl ObjectSet {
-    /// Parses YAML or JSON of any number of documents; `List` kinds are replaced by their items, which get the kind of a
-    /// typed list and Helm's annotations of the list, empty and
-    /// null documents are skipped. Scalars mean what Helm and kubectl read from them (YAML 1.1).
+    /// Parses YAML or JSON with any number of documents. The items of `List` kinds replace the list; they get the
+    /// kind of a typed list and the list's Helm annotations. Empty and null documents are skipped. Scalars have the
+    /// types that Helm and kubectl give them (YAML 1.1).
     ///
     /// # Errors
     /// The first document that is not a Kubernetes object, or the limit that was passed.
@@ -141,10 +140,10 @@ impl ObjectSet {
         Ok(Self::new(objects))
     }
 
-    /// As [`ObjectSet::parse`], for bytes that have to be UTF-8.
+    /// Parses like [`ObjectSet::parse`] bytes that have to be UTF-8.
     ///
     /// # Errors
-    /// As [`ObjectSet::parse`].
+    /// As for [`ObjectSet::parse`].
     pub fn parse_bytes(bytes: &[u8], limits: &Limits) -> Result<Self, ParseError> {
         let text = std::str::from_utf8(bytes).map_err(|_| ParseError::NotText)?;
         Self::parse(text, limits)
@@ -160,8 +159,8 @@ fn located(error: YamlError, document: usize, first_line: usize, limits: &Limits
     }
 }
 
-/// Splits at lines that start with `---`, as Helm does: what follows the dashes belongs to the new document,
-/// also without a space. With each part comes the line, from 1, at which it starts.
+/// Splits a text at lines that start with `---`, as Helm does: text directly after the dashes belongs to the new
+/// document. Returns the parts, each with the line, from 1, at which it starts.
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let mut parts = Vec::new();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -175,7 +174,7 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
         offset += line.len();
     }
     parts.push((start_line, &text[start..]));
-    // What stands before the first separator is no document of its own when it is blank.
+    // Blank text before the first separator is no document.
     if parts.first().is_some_and(|(_, part)| part.trim().is_empty()) {
         parts.remove(0);
     }
@@ -184,7 +183,7 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
 
 fn values(part: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
     if part.trim_start().starts_with('{') {
-        // JSON first: it may escape what YAML does not, and several objects may follow each other.
+        // JSON is tried first: its escapes differ from YAML's, and several objects may follow each other.
         let json: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(part).into_iter().collect();
         if let Ok(values) = json {
             values.iter().try_for_each(|value| budget.take(value))?;
@@ -194,17 +193,17 @@ fn values(part: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
     yaml::parse(part, budget)
 }
 
-/// What the items of a list get from the list itself.
+/// Values that a list passes on to its items.
 #[derive(Clone, Debug, Default)]
 struct ListDefaults {
-    /// API version and kind of the items of a typed list, such as a RoleBindingList, which need not repeat them.
+    /// API version and kind of the items of a typed list, such as RoleBindingList, whose items may omit them.
     kind: Option<(Value, Value)>,
-    /// Helm's annotations on the list: Helm decides by those of the document, so they hold for each item.
+    /// Helm's annotations on the list. Helm reads them from the document, so they apply to each item.
     annotations: Map<String, Value>,
 }
 
 impl ListDefaults {
-    /// What the items of `list` get, which may itself be an item.
+    /// Returns the values for the items of `list`, which may itself be an item.
     fn of(&self, list: &Map<String, Value>) -> Self {
         let kind = list.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"));
         let kind = kind.filter(|kind| !kind.is_empty());
@@ -241,12 +240,12 @@ struct Place<'a> {
     document: usize,
     /// The file that Helm rendered to this document.
     file: Option<&'a str>,
-    /// Indexes in lists from 1, that of the outermost list first.
+    /// Indexes in lists, from 1, the outermost list first.
     items: Vec<usize>,
 }
 
 impl Place<'_> {
-    /// Returns the place of an item of the list that is here. `index` counts from 0.
+    /// Returns the place of an item of the list at this place. `index` counts from 0.
     fn item(&self, index: usize) -> Self {
         let items = self.items.iter().copied().chain([index + 1]).collect();
         Self { items, ..*self }
@@ -262,7 +261,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// Returns the file that Helm rendered to a document, which the comment before the document names.
+/// Returns the file that Helm rendered to a document, from Helm's comment at its beginning.
 fn rendered_file(part: &str) -> Option<&str> {
     let first_line = part.lines().map(str::trim).find(|line| !line.is_empty())?;
     first_line.strip_prefix(SOURCE_COMMENT).filter(|file| is_name(file))
@@ -278,7 +277,7 @@ fn describe(value: &Value) -> String {
     }
 }
 
-/// Whether a message may have the text: a name of a file, a kind or an object, which no Secret value has to look like.
+/// Reports whether a message may contain the text: it can be the name of a file, a kind or an object.
 fn is_name(text: &str) -> bool {
     let is_part = |character: char| character.is_ascii_alphanumeric() || "-._/:".contains(character);
     !text.is_empty() && text.len() <= MAX_NAME_BYTES && text.chars().all(is_part)

@@ -1,9 +1,9 @@
-//! Changes to the objects of a set, as kubectl's `patch` and Kustomize know them.
+//! Patches of the objects of a set, like those of `kubectl patch` and Kustomize.
 //!
-//! A text that is a map is a strategic merge patch; for kinds that are not Kubernetes' own, whose lists nobody knows the
-//! keys of, a JSON merge patch (RFC 7386). A text that is a list is a JSON patch (RFC 6902). What identifies an object
-//! never changes. Patches are done one after the other, each on what those before it left. `$patch: delete` at the top of
-//! a patch takes the object out of the set.
+//! A text that is a map is a strategic merge patch for built-in kinds, and a JSON merge patch (RFC 7386) for others,
+//! since the keys of their lists are unknown. A text that is a list is a JSON patch (RFC 6902). A patch cannot change
+//! an object's identity. Patches are applied in order, each to the result of the previous ones. `$patch: delete` at
+//! the top of a patch removes the object from the set.
 
 use json_patch::PatchOperation;
 use kyma_api::ObjectSelector;
@@ -24,16 +24,16 @@ mod strategic;
 use shape::Shape;
 use strategic::Directive;
 
-/// How large the text of one patch may be.
+/// Maximum size of one patch.
 const LIMITS: Limits = Limits { text_bytes: 256 << 10, objects: 1, nodes: 100_000, scalar_bytes: 1 << 20 };
-/// What identifies an object in a patch, and is none of its changes.
+/// Metadata fields of a patch that select the object and are no changes.
 const IDENTITY: [&str; 2] = ["name", "namespace"];
 
-/// Why a patch cannot be applied. Patches count from 0, as in the list that they stand in. Nothing of their values is
-/// told, nor of those of objects: both may be secret.
+/// Why a patch cannot be applied. Patches count from 0, as in their list. Contains no values of patches or objects,
+/// since they may be secret.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum PatchError {
-    /// The text is no patch.
+    /// The text is not a patch.
     #[error("patches[{patch}]: {problem}")]
     Text {
         /// Which patch.
@@ -55,66 +55,66 @@ pub enum PatchError {
     },
 }
 
-/// What is wrong with a patch, or with one part of it.
+/// Problem of a patch, or of a part of it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Problem {
-    /// No YAML, more than one document, or larger than patches may be.
+    /// Not valid YAML, more than one document, or larger than a patch may be.
     #[error("{0}")]
     Yaml(ParseError),
-    /// One document, but neither a map nor a list.
+    /// Neither a map nor a list.
     #[error("write a map (a strategic merge patch) or a list of operations (a JSON patch)")]
     Shape,
-    /// Not all that an operation needs.
+    /// An invalid or incomplete operation.
     #[error("operation {0} is none of a JSON patch; give it op, path, and value or from")]
     Operation(usize),
-    /// A JSON patch names no object.
+    /// A JSON patch without target.
     #[error("a JSON patch needs a target")]
     NoTarget,
     /// A strategic merge patch that names no object.
     #[error("name the object by apiVersion, kind and metadata.name, or give a target")]
     Unnamed,
-    /// A `$patch` that means nothing.
+    /// An unknown value of `$patch`.
     #[error("$patch is none of delete, replace and merge")]
     Directive,
     /// `$retainKeys` contradicts the patch.
     #[error("$retainKeys has to name every field that the patch sets")]
     RetainKeys,
-    /// The value of a directive.
+    /// The value of a directive is not a list.
     #[error("the value of the directive has to be a list")]
     NotAList,
-    /// A scalar among maps.
+    /// An item of a list of maps is not a map.
     #[error("the list is one of maps, an item is none")]
     ItemNotAMap,
-    /// An item cannot be told from others.
+    /// An item lacks the key of the list.
     #[error("an item has no {0}, by which the list is merged")]
     MergeKey(&'static str),
-    /// `test`.
+    /// The operation `test` failed.
     #[error("the value is not the tested one")]
     TestFailed,
-    /// `path`.
+    /// The object has no value at `path`.
     #[error("the object has no such path")]
     NoSuchPath,
-    /// `from`.
+    /// The object has no value at `from`.
     #[error("the object has nothing at the path of from")]
     NothingToTake,
-    /// `move`.
+    /// The operation `move` has a destination inside of its source.
     #[error("a value cannot be moved into itself")]
     MoveIntoItself,
-    /// Deeper than a manifest may be.
+    /// Nested deeper than a manifest may be.
     #[error("nested too deeply")]
     TooDeep,
     /// All changes together are larger than a manifest may be.
     #[error("the patches add too much")]
     TooLarge,
-    /// The object would be another one.
+    /// The patch changes the identity of the object.
     #[error("a patch cannot change apiVersion, kind, metadata.name or metadata.namespace")]
     OtherObject,
-    /// The object would be none.
+    /// The result is not a valid object.
     #[error("the patched object {0}")]
     NoObject(ObjectError),
 }
 
-/// Patches in the order in which they are done.
+/// Patches in the order of their application.
 #[derive(Clone, Default)]
 pub struct Patches {
     all: Vec<Patch>,
@@ -130,7 +130,8 @@ impl std::fmt::Debug for Patches {
 #[derive(Clone)]
 struct Patch {
     selector: ObjectSelector,
-    /// The patch itself names the object: one without namespace is that of the release.
+    /// Whether the patch itself names the object. Without a namespace it then selects only objects in the default
+    /// namespace.
     is_named: bool,
     change: Change,
 }
@@ -142,17 +143,17 @@ enum Change {
 }
 
 impl Patches {
-    /// Reads patches.
+    /// Parses patches.
     ///
     /// # Errors
-    /// The first one that is none.
+    /// The first invalid patch.
     pub fn parse(patches: &[kyma_api::Patch]) -> Result<Self, PatchError> {
         let read = |(patch, one)| Patch::parse(one).map_err(|problem| PatchError::Text { patch, problem });
         Ok(Self { all: patches.iter().enumerate().map(read).collect::<Result<_, _>>()? })
     }
 
-    /// Changes the objects of a set. Those that name no namespace lie in `namespace` where `kinds` does not know their kind
-    /// as one without namespaces. A patch that selects nothing is a warning.
+    /// Applies the patches to the objects of a set. Objects without a namespace belong to `namespace`, unless `kinds`
+    /// has their kind as cluster-scoped. A patch that selects no object is a warning.
     ///
     /// # Errors
     /// The first patch that does not fit an object that it selects.
@@ -190,7 +191,7 @@ impl Patch {
         let change = match value {
             Value::Array(operations) => {
                 let read = |(number, operation)| {
-                    // What serde says could quote the patch.
+                    // The message of serde could quote the patch.
                     serde_json::from_value(operation).map_err(|_| Problem::Operation(number))
                 };
                 Change::Operations(operations.into_iter().enumerate().map(read).collect::<Result<_, _>>()?)
@@ -232,7 +233,7 @@ impl Patch {
         }
     }
 
-    /// The object as it is then; `None` where it goes.
+    /// Returns the patched object; `None` if the patch removes it.
     fn change(&self, object: Object, budget: &mut Budget) -> Result<Option<Object>, Fault> {
         let before = (object.gvk(), object.identity());
         let body = match &self.change {
@@ -258,7 +259,7 @@ impl Patch {
     }
 }
 
-/// What is wrong, and where in the object: `spec.template: `, or nothing.
+/// A problem and its place in the object, such as `spec.template: `; empty for the whole object.
 struct Fault {
     place: String,
     problem: Problem,
@@ -283,7 +284,7 @@ impl From<json::Fault> for Fault {
     }
 }
 
-/// The object with the patch merged in; `None` where the patch says that it goes.
+/// Returns the body of the object after a merge of the patch; `None` if the patch removes the object.
 fn merge(object: &Object, patch: &Map<String, Value>) -> Result<Option<Value>, strategic::Fault> {
     let mut body = match strategic::directive(patch)? {
         Directive::Delete => return Ok(None),
@@ -305,7 +306,7 @@ fn merge(object: &Object, patch: &Map<String, Value>) -> Result<Option<Value>, s
     Ok(Some(body))
 }
 
-/// The object that a patch names, exactly.
+/// Returns a selector for exactly the object that a patch names.
 fn named(patch: &Map<String, Value>) -> Option<ObjectSelector> {
     let mut identity = Map::new();
     put_identity(patch, &mut identity);
@@ -319,7 +320,7 @@ fn named(patch: &Map<String, Value>) -> Option<ObjectSelector> {
     })
 }
 
-/// Copies what identifies an object.
+/// Copies apiVersion, kind, name and namespace.
 fn put_identity(from: &Map<String, Value>, to: &mut Map<String, Value>) {
     for field in ["apiVersion", "kind"] {
         to.extend(from.get(field).map(|value| (field.to_owned(), value.clone())));
@@ -331,7 +332,7 @@ fn put_identity(from: &Map<String, Value>, to: &mut Map<String, Value>) {
     }
 }
 
-/// The changes of a patch alone.
+/// Returns the changes of a patch without the identity of its object.
 fn without_identity(mut patch: Map<String, Value>) -> Map<String, Value> {
     patch.remove("apiVersion");
     patch.remove("kind");

@@ -2,29 +2,29 @@
 
 use crate::object::Identity;
 
-/// Why an object is out of reach.
+/// Protection of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Never applied over, never deleted.
+    /// Must not be applied or deleted.
     Always,
-    /// Only what we created ourselves may be changed or deleted.
+    /// May be applied or deleted only if it was created by an apply.
     UnlessCreated,
 }
 
-/// Which objects are out of reach: those of Kubernetes itself, and those that the operator adds.
+/// The protected objects: those of Kubernetes itself, and those that the operator adds.
 #[derive(Clone, Debug, Default)]
 pub struct Protection {
     objects: Vec<Identity>,
 }
 
 impl Protection {
-    /// Kubernetes' own objects: the Namespaces `default` and `kube-*`, and RBAC named `system:*` that we did
-    /// not create.
+    /// Returns the protection of Kubernetes' own objects: the Namespaces `default` and `kube-*`, and RBAC objects
+    /// named `system:*` that no apply created.
     pub fn of_kubernetes() -> Self {
         Self::default()
     }
 
-    /// One more object, for example an operator's own CRD.
+    /// Adds an object, for example an operator's own CRD.
     pub fn with(mut self, object: Identity) -> Self {
         self.objects.push(object);
         self
@@ -45,7 +45,7 @@ impl Protection {
     }
 }
 
-/// Whether a Namespace is one of Kubernetes itself.
+/// Reports whether a Namespace belongs to Kubernetes itself.
 pub(crate) fn is_of_kubernetes(namespace: &str) -> bool {
     namespace == "default" || namespace.starts_with("kube-")
 }

@@ -1,4 +1,4 @@
-//! Removing what a set no longer has. Deciding what may go is pure; see [`remove`](crate::remove) for the doing.
+//! Plans the removal of objects that left a set. Pure; [`remove`](crate::remove) carries the plan out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,9 +23,9 @@ pub struct PruneRequest<'a> {
     pub complete: bool,
     /// Whether the set differs only because the target no longer serves an API version: then nothing is deleted.
     pub api_version_gone: bool,
-    /// Whether a person said that a much smaller set is meant.
+    /// Whether the user confirmed a much smaller set.
     pub allow_shrink: bool,
-    /// The owner to whom an object is handed over, since it wants it too.
+    /// Returns the owner to which an object is handed over, since its set contains the object too.
     pub heir: &'a dyn Fn(&Identity) -> Option<String>,
     /// Whether an object is a hook of the new set: a Namespace or CRD that became one stays.
     pub is_hook: &'a dyn Fn(&Identity) -> bool,
@@ -38,15 +38,15 @@ pub struct PruneRequest<'a> {
 pub enum KeepReason {
     /// It carries `helm.sh/resource-policy: keep`.
     ResourcePolicy,
-    /// A Namespace, CRD, volume or claim that was there before us.
+    /// A Namespace, CRD, volume or claim that existed before.
     NotCreatedByUs,
     /// It is protected from deletion.
     Protected,
-    /// It holds data; volumes and claims never go by a prune, nor Namespaces with claims.
+    /// A volume or claim, which a prune never deletes, or a Namespace that contains one.
     HoldsData,
-    /// Another owner of ours uses it, or took it over.
+    /// Another owner uses it, or took it over.
     OtherOwner,
-    /// The object of that name is not the one that we applied.
+    /// The live object has another uid than the applied one.
     NotTheSame,
     /// The owner label or the operator's entry in `managedFields` was removed.
     MarkLost,
@@ -54,7 +54,7 @@ pub enum KeepReason {
     InUse,
     /// A Namespace that contains objects that this owner does not own.
     ForeignObjects,
-    /// A Namespace in which objects of ours are that do not go with it.
+    /// A Namespace that contains objects of this owner that stay.
     WantedObjects,
     /// Its content is unknown, because a kind cannot be listed.
     CannotTell,
@@ -93,13 +93,13 @@ pub enum PruneBlocked {
     /// The new set is empty.
     #[error("the new set is empty, {of} objects would go")]
     Empty {
-        /// How many objects there are.
+        /// Number of existing objects.
         of: usize,
     },
     /// The new set is less than half as large.
     #[error("the new set has {now} objects, the one before had {of}")]
     Shrunken {
-        /// How many it has.
+        /// Number of objects in the new set.
         now: usize,
         /// How many the one before had.
         of: usize,
@@ -115,7 +115,7 @@ impl PruneBlocked {
         }
     }
 
-    /// What to do about it.
+    /// Returns the error class.
     pub fn class(&self) -> ErrorClass {
         ErrorClass::Blocked
     }
@@ -124,25 +124,25 @@ impl PruneBlocked {
 /// Decision of a prune.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrunePlan {
-    /// To be deleted, in order, if the target shows them as ours.
+    /// Objects to delete, in order, if the target shows them as owned.
     pub delete: Vec<Identity>,
-    /// To be given up without touching them, but for our marks.
+    /// Objects to release: only this owner's marks are removed.
     pub release: BTreeMap<Identity, KeepReason>,
-    /// Of those the ones that become another owner's, by its mark: one that goes as well finds them by that.
+    /// Released objects that pass to another owner, whose mark they get, so that it finds them if it prunes too.
     pub heirs: BTreeMap<Identity, String>,
 }
 
 impl PrunePlan {
-    /// Whether nothing left the set.
+    /// Reports whether no object left the set.
     pub fn is_empty(&self) -> bool {
         self.delete.is_empty() && self.release.is_empty()
     }
 }
 
-/// Decides what of the inventory goes.
+/// Decides which objects of the inventory are deleted or released.
 ///
 /// # Errors
-/// When the set is not wholly applied, empty, or shrunk by more than half without a person's word.
+/// If the set is incomplete, empty, or smaller than half of the previous one without the user's confirmation.
 pub fn plan(request: &PruneRequest<'_>) -> Result<PrunePlan, PruneBlocked> {
     let gone = request.inventory.missing_from(request.desired);
     if gone.is_empty() {
@@ -201,7 +201,7 @@ fn must_stay(identity: &Identity, request: &PruneRequest<'_>) -> Option<KeepReas
     None
 }
 
-/// Volumes and claims.
+/// Reports whether an object is a volume or a claim.
 pub(crate) fn holds_data(identity: &Identity) -> bool {
     identity.is("", "PersistentVolumeClaim") || identity.is("", "PersistentVolume")
 }

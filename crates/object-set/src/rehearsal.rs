@@ -11,7 +11,7 @@ use crate::error::{Action, CallError, Failure};
 use crate::object::{Identity, Object};
 use crate::order;
 
-/// Collects what would be sent, and what would be there then. For [`crate::Cluster::rehearsal`].
+/// Collects the objects that would be sent, and their state afterwards. For [`crate::Cluster::rehearsal`].
 #[derive(Debug, Default)]
 pub struct Rehearsal {
     held: Mutex<Held>,
@@ -21,7 +21,7 @@ pub struct Rehearsal {
 struct Held {
     objects: BTreeMap<Identity, Rehearsed>,
     namespaces: BTreeSet<String>,
-    /// What would bear our marks and does not yet, with those.
+    /// Objects that would get this owner's marks, with the metadata after that.
     claimed: BTreeMap<Identity, ObjectMeta>,
 }
 
@@ -33,25 +33,25 @@ pub struct Rehearsed {
     /// Object after the change: the API server's answer to the dry run, or the object to send if no dry run was
     /// possible.
     pub after: Value,
-    /// Why it could not be tried; `None` where it was.
+    /// Why no dry run was possible; `None` if there was one.
     pub untried: Option<Untried>,
-    /// Whether fields that kubectl or Helm applied would become ours first: those that the set lacks go then, which no dry
-    /// run shows.
+    /// Whether fields that other tools applied would move to the operator's field manager first. The apply then
+    /// removes those that the set lacks, which no dry run shows.
     pub takes_over: bool,
 }
 
-/// Why an object could not be tried by a dry run, though nothing says that it would be refused.
+/// Why no dry run of an object was possible, although nothing shows that it would be refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Untried {
-    /// Its namespace comes with the same set.
+    /// Its Namespace is created by the same set.
     Namespace(String),
-    /// Its kind comes with a CRD of the same set.
+    /// Its kind is defined by a CRD of the same set.
     Kind,
-    /// A field of it would change that cannot: it would be deleted and made anew.
+    /// An immutable field would change: the object would be deleted and created again.
     Anew,
-    /// A webhook has side effects, so API servers do not call it in dry runs; its name.
+    /// A webhook has side effects, so API servers refuse dry runs; its name.
     Webhook(String),
-    /// Some of its fields were written in an API version that its kind has no more, which is put right first.
+    /// Some of its fields were written in a removed API version, which an apply corrects first.
     Version(String),
 }
 
@@ -68,7 +68,7 @@ const KEPT: [&str; 8] = [
 ];
 
 impl Rehearsed {
-    /// Whether anything that counts would be another than before.
+    /// Reports whether the object would change, apart from status and metadata of the API server.
     pub fn changes(&self) -> bool {
         self.takes_over
             || matches!(self.untried, Some(Untried::Webhook(_)))
@@ -76,7 +76,7 @@ impl Rehearsed {
     }
 }
 
-/// An object without its status and without what API servers keep about it: what two states of it are compared by.
+/// Returns an object without its status and the metadata that API servers write, for comparisons.
 pub fn content(object: &Value) -> Value {
     let mut content = object.clone();
     if let Value::Object(body) = &mut content {
@@ -101,7 +101,7 @@ impl std::fmt::Display for Untried {
 }
 
 impl Rehearsal {
-    /// Says that a namespace would be made: objects in it are not refused because it is missing.
+    /// Adds a Namespace that would be created: objects in it are not refused because it is missing.
     pub fn brings(&self, namespace: &str) {
         self.held().namespaces.insert(namespace.to_owned());
     }
@@ -115,7 +115,7 @@ impl Rehearsal {
         found
     }
 
-    /// A server-side apply as a dry run.
+    /// Sends a server-side apply as a dry run and records the result.
     pub(crate) async fn patch(
         &self,
         api: &Api<DynamicObject>,
@@ -135,27 +135,28 @@ impl Rehearsal {
         Ok(after)
     }
 
-    /// An object would bear our marks from then on.
+    /// Records an object that would get this owner's marks.
     pub(crate) fn claims(&self, identity: &Identity, marked: ObjectMeta) {
         self.held().claimed.insert(identity.clone(), marked);
     }
 
-    /// The metadata of an object that would bear them; `None` where nothing would change about them.
+    /// Returns the metadata of an object that would get this owner's marks; `None` if they would not change.
     pub(crate) fn claimed(&self, identity: &Identity) -> Option<ObjectMeta> {
         self.held().claimed.get(identity).cloned()
     }
 
-    /// An object that would be there and is not.
+    /// Records an object that would be created.
     pub(crate) fn created(&self, identity: &Identity, after: Value) {
         self.note(identity, |one| one.after = after);
     }
 
-    /// Fields of other tools would become ours.
+    /// Records that fields of other tools would move to the operator's field manager.
     pub(crate) fn takes_over(&self, identity: &Identity) {
         self.note(identity, |one| one.takes_over = true);
     }
 
-    /// Why an object that failed could only not be tried; `is_new`: whether its kind comes with the set.
+    /// Returns why a failed dry run does not count; `None` if it does. `is_new`: whether a CRD of the set defines the
+    /// kind.
     pub(crate) fn excuse(&self, error: &CallError, is_new: bool) -> Option<Untried> {
         match &error.failure {
             Failure::NamespaceMissing(name) if self.held().namespaces.contains(name) => {
@@ -168,7 +169,7 @@ impl Rehearsal {
         }
     }
 
-    /// An object that would be sent as it is here, and could not be tried.
+    /// Records an object that would be sent, for which no dry run was possible.
     pub(crate) fn untried(&self, object: &Object, before: Option<DynamicObject>, why: Untried) {
         self.note(&object.identity(), |one| {
             one.before = before.and_then(|before| serde_json::to_value(before).ok());

@@ -1,4 +1,4 @@
-//! Deleting objects of ours from the cluster, step by step, never waiting: who calls comes again on an event.
+//! Deletes owned objects from the cluster, step by step and without waiting: the caller repeats the call on an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,18 +29,18 @@ use removal::Fate;
 pub use removal::Removal;
 use rules::{Purpose, Rules};
 
-/// Deletions at the same time.
+/// Maximum number of concurrent deletions.
 const PARALLEL: usize = 8;
 
-/// Looks at one object that others keep changing.
+/// Maximum number of tries for an object that other writers keep changing.
 const TRIES: usize = 4;
 
-/// What came of an order to make way for another object of the same name.
+/// Result of the deletion of an object that is to be created again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It is gone, or going: an event tells when.
+    /// It is gone or being deleted; its DELETE event shows the end.
     Free,
-    /// It is not ours, or something forbids its deletion.
+    /// It is not this owner's, or its deletion is not allowed.
     Blocked,
 }
 
@@ -48,7 +48,7 @@ struct Run<'a> {
     cluster: &'a Cluster,
     kinds: Arc<Kinds>,
     rules: Rules<'a>,
-    /// Owners to whom objects pass that are given up.
+    /// New owners of released objects.
     heirs: BTreeMap<Identity, String>,
 }
 
@@ -58,9 +58,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Does what a prune plan says. What was given up or is gone is to leave the inventory
-/// ([`Removal::remaining`]); what waits is asked for again by the next plan. A Namespace goes only if nothing is in it
-/// that stays.
+/// Carries out a prune plan. Released and deleted objects leave the inventory ([`Removal::remaining`]); the next plan
+/// contains the waiting ones again. A Namespace is deleted only if it contains no object that stays.
 ///
 /// # Errors
 /// When the target cannot say what it serves.
@@ -106,8 +105,8 @@ pub async fn uninstall(
     Ok(run.steps(inventory.iter().map(|(identity, _)| identity.clone()).collect()).await)
 }
 
-/// Deletes an object so that it can be made anew: what depends on it goes first, but the Pods of a StatefulSet stay for
-/// the next one.
+/// Deletes an object so that it can be created again. Its dependents are deleted first, but the Pods of a StatefulSet
+/// stay for the new one.
 ///
 /// # Errors
 /// If the target refuses a call or does not answer.
@@ -137,10 +136,10 @@ pub(crate) async fn make_way(
     }
 }
 
-/// Owners besides us that hold an object or have a share in it; none where it does not exist.
+/// Returns the other owners that own an object or share it; none if the object does not exist.
 ///
 /// # Errors
-/// When the target does not say.
+/// If the target does not answer or refuses a call.
 pub async fn other_owners(
     cluster: &Cluster,
     object: &Identity,
@@ -156,7 +155,7 @@ pub async fn other_owners(
 }
 
 impl Run<'_> {
-    /// Deletes step by step, and stops at the first step of which something is still there.
+    /// Deletes step by step, and stops after the first step that leaves objects waiting or failed.
     async fn steps(&self, mut identities: Vec<Identity>) -> Removal {
         order::sort_for_deletion(&mut identities);
         let mut removal = Removal::default();
@@ -188,7 +187,7 @@ impl Run<'_> {
         removal
     }
 
-    /// One object, looked at again where it changed between the look and the deed.
+    /// Deletes or releases one object, and tries again if it changed between read and write.
     async fn until_settled(&self, identity: &Identity, kept: Option<KeepReason>) -> Fate {
         let mut settled = self.one(identity, kept).await;
         for _ in 1..TRIES {
@@ -203,7 +202,7 @@ impl Run<'_> {
         settled.unwrap_or_else(Fate::Failed)
     }
 
-    /// Deletes an object, or gives it up where something forbids that; `kept` says so beforehand.
+    /// Deletes an object, or releases it if it must stay; `kept`: the reason, if it is known before.
     async fn one(&self, identity: &Identity, kept: Option<KeepReason>) -> Result<Fate, CallError> {
         let Some(entry) = self.rules.inventory.get(identity) else { return Ok(Fate::Gone) };
         let Some(mapping) = self.mapping(identity, entry) else {
@@ -248,7 +247,8 @@ impl Run<'_> {
             None => self.must_stay(identity, entry, mapping, &live).await?,
         };
         let reason = match judged {
-            // A deletion has no dry run that the client could tell from a real one.
+            // A rehearsal sends no DELETE: its client, which refuses writes, cannot tell a dry run of it from a real
+            // one.
             Ok(_) if self.cluster.rehearsal.is_some() => return Ok(Fate::Waiting),
             Ok(proof) => return self.delete_gated(identity, mapping, &live, proof).await,
             Err(reason) => reason,
@@ -260,7 +260,8 @@ impl Run<'_> {
         Ok(if is_heirs { Fate::Handed } else { Fate::Kept(reason) })
     }
 
-    /// An object as it is, or what became of it. Its kind may have gone since the target was asked what it serves.
+    /// Reads an object; returns its result if it is gone or its kind is no longer served. The kind may have been
+    /// removed since discovery.
     async fn look(
         &self,
         identity: &Identity,
@@ -289,13 +290,13 @@ impl Run<'_> {
         if newer.preferred(&identity.group_kind()).is_none() {
             return Ok(Fate::Unserved);
         }
-        // It is in another version, in which the next try looks for it.
+        // The kind is served in another version, in which the next try reads it.
         error.failure = Failure::Conflict;
         Err(error)
     }
 
-    /// What an absent kind says of an object: a kind that is not served has none, but one of which nothing is known
-    /// proves nothing.
+    /// Returns the result for an object of an absent kind: the object is gone with its kind, unless the API group
+    /// does not answer, which proves nothing.
     fn without_kind(&self, identity: &Identity) -> Fate {
         let unknown = self.kinds.is_unknown(&identity.group);
         if unknown { Fate::Failed(CallError::group_unknown(identity)) } else { Fate::Unserved }
@@ -305,7 +306,7 @@ impl Run<'_> {
         self.kinds.any(&Gvk::new(&identity.group, &entry.version, &identity.kind))
     }
 
-    /// Everything that forbids a deletion, looked up on the live object; otherwise the evidence for the delete gate.
+    /// Returns the reason against a deletion, from the live object; otherwise the proof for the delete gate.
     async fn must_stay(
         &self,
         identity: &Identity,
@@ -339,7 +340,7 @@ impl Run<'_> {
         let propagation = match self.rules.purpose {
             Purpose::Replace if identity.is("apps", "StatefulSet") => PropagationPolicy::Orphan,
             Purpose::Replace => PropagationPolicy::Foreground,
-            // A workload is gone when its Pods are, so that what they need goes after them.
+            // Foreground: a workload stays until its Pods are gone, since they need the objects of later steps.
             Purpose::Uninstall if order::teardown(identity) == Teardown::Workload => {
                 PropagationPolicy::Foreground
             }

@@ -14,7 +14,7 @@ use crate::error::{Action, CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::object::{GroupKind, Identity};
 
-/// Lists at the same time.
+/// Maximum number of concurrent lists.
 const PARALLEL: usize = 8;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
@@ -22,13 +22,13 @@ const PAGE: u32 = 500;
 /// Handling of a kind that cannot be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlisted {
-    /// The search fails: nothing else tells what there is.
+    /// The search fails, since nothing else shows the objects.
     Refused,
-    /// A broken kind is left out and named: its conversion webhook or its aggregated API does not answer, or the API
-    /// server does not get its storage ready in two seconds. One foreign CRD must not hold up every removal. A kind that
-    /// may not be listed is refused.
+    /// A broken kind is left out and reported: its conversion webhook or its aggregated API does not answer, or the
+    /// API server does not initialise its storage within two seconds. A single foreign CRD must not block every
+    /// removal. A kind that may not be listed fails the search.
     BrokenLeftOut,
-    /// Every such kind is left out: what is known to be there is gone, and the search only looks for more.
+    /// Every such kind is left out: the known objects are gone, and the search only looks for further ones.
     LeftOut,
 }
 
@@ -41,14 +41,14 @@ pub struct SearchResult {
     pub left_out: BTreeSet<GroupKind>,
 }
 
-/// Every object of every kind that carries the owner's mark and was applied by our field manager: an operator that
-/// copies labels to what it makes does not make that ours. Kinds that are shared are found by the owner's share.
+/// Returns every object that carries the owner's mark and was applied by this operator's field manager: an operator
+/// that copies labels to its own objects does not pass ownership on. Shared kinds are found by the owner's share.
 ///
-/// One list for each kind that the cluster serves, so it is for when nothing else tells. A kind of which one version
-/// cannot be listed is listed in another one.
+/// Sends one list for each kind that the cluster serves, so use it only without an inventory. A kind that cannot be
+/// listed in one version is listed in another one.
 ///
 /// # Errors
-/// A kind cannot be listed, or is of an aggregated API that does not answer any more: then what it holds is not known.
+/// A kind cannot be listed, or its aggregated API no longer answers, so that its objects are unknown.
 pub async fn owned(
     cluster: &Cluster,
     ownership: &Ownership,
@@ -117,7 +117,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The owners' objects of a kind, in the first version that can be listed; the kind if it is left out.
+    /// Returns the owners' objects of a kind, from the first version that can be listed, or the kind if it is left
+    /// out.
     async fn in_some_version(
         &self,
         kinds: &Kinds,
@@ -147,7 +148,7 @@ impl Search<'_> {
         let by_owner = format!("{OWNER_LABEL} in ({})", owners.join(","));
         let mut found = listed(self.cluster, mapping, &probe, &by_owner, self.unlisted).await?;
         if probe.is_crd() || probe.is_namespace() {
-            // A selector takes no alternative of labels.
+            // A selector cannot match one of several label keys, so for several owners everything is listed.
             let by_share = match owners.as_slice() {
                 [owner] => Ownership::share_label(owner),
                 _ => String::new(),
@@ -157,7 +158,7 @@ impl Search<'_> {
         Ok(found.iter().flat_map(|object| self.owned(mapping, &object.metadata)).collect())
     }
 
-    /// The owners of an object, each with what is to be remembered of it.
+    /// Returns the owners of an object, each with an inventory entry.
     fn owned(&self, mapping: &Mapping, metadata: &ObjectMeta) -> Vec<OwnedObject> {
         let gvk = mapping.gvk();
         let labels = metadata.labels.as_ref();
@@ -188,14 +189,14 @@ impl Search<'_> {
     }
 }
 
-/// Whether the kind of a list is broken, and not the API server.
+/// Reports whether the kind of a list is broken, as opposed to the API server.
 pub(crate) fn is_broken(error: &CallError) -> bool {
     matches!(error.failure, Failure::ConversionFailed(_))
         || is_getting_ready(error.cause())
         || error.may_be_of_group()
 }
 
-/// Whether the API server has no storage of a kind yet, as it says of a CRD that has just come or changed.
+/// Reports whether the API server has not initialised the storage of a kind yet, as after a change of its CRD.
 /// Source: `storage is (re)initializing` in `staging/src/k8s.io/apiserver/pkg/storage/cacher` of Kubernetes.
 fn is_getting_ready(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 429 && status.message.contains("(re)initializing"))
@@ -224,7 +225,7 @@ async fn listed(
                 None => return Err(CallError::new(Action::List, Some(kind), error)),
             },
             Err(error) => match CallError::new(Action::List, Some(kind), error) {
-                // Its CRD went since discovery, and all objects with it.
+                // Its CRD was removed since discovery, and all objects with it.
                 error if error.failure == Failure::NotFound => return Ok(found),
                 error if error.failure == Failure::Forbidden && unlisted == Unlisted::LeftOut => {
                     return Ok(found);

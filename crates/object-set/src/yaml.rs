@@ -1,8 +1,8 @@
-//! YAML text to JSON values, with the meaning that Helm and kubectl give to it.
+//! Parses YAML text to JSON values, as Helm and kubectl do.
 //!
-//! Both parse by `sigs.k8s.io/yaml`, that is go-yaml v2 (YAML 1.1 scalars) and then JSON. The parser under
-//! this module is a YAML 1.2 one that yields events; everything that differs (booleans, octal integers,
-//! merge keys, keys that are not strings) is decided here.
+//! Both use `sigs.k8s.io/yaml`: go-yaml v2 (YAML 1.1 scalars) and then JSON. The parser below this module is a YAML
+//! 1.2 parser that yields events; this module handles the differences: booleans, octal integers, merge keys, and keys
+//! that are not strings.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Takes what a value costs that did not come from YAML.
+    /// Charges the cost of a value that was not parsed from YAML.
     pub(crate) fn take(&mut self, value: &Value) -> Result<(), YamlError> {
         let bytes = value.as_str().map_or(0, str::len);
         self.charge(1, bytes)?;
@@ -33,7 +33,7 @@ impl Budget {
         }
     }
 
-    /// The same for what is in a map.
+    /// Charges the cost of the entries of a map.
     pub(crate) fn take_map(&mut self, map: &Map<String, Value>) -> Result<(), YamlError> {
         map.iter().try_for_each(|(key, value)| {
             self.charge(1, key.len())?;
@@ -48,21 +48,21 @@ impl Budget {
     }
 }
 
-/// How deep lists and maps may nest: what JSON parsers, ours among them, read back.
+/// Maximum nesting of lists and maps: JSON parsers, including this program's, read no deeper ones.
 pub(crate) const DEEPEST: usize = 127;
 
-/// Why a text is not YAML that can be used; never holds text of the input.
+/// Why a text cannot be used as YAML. Contains no text of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum YamlError {
-    /// The text breaks YAML's grammar: what was wrong, and the line (from 1) in this text.
+    /// The text is not valid YAML: the problem, and the line (from 1) in this text.
     Syntax { problem: String, line: usize },
-    /// The text is larger than its budget once aliases are written out.
+    /// The text exceeds its budget once aliases are expanded.
     Budget,
     /// A value or key that JSON cannot express.
     Value { problem: &'static str, line: usize },
 }
 
-/// Parses all documents of a text and takes what they use from the budget.
+/// Parses all documents of a text and charges their cost to the budget.
 ///
 /// Text with syntax errors that go-yaml tolerates is corrected and parsed again.
 pub(crate) fn parse(text: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
@@ -90,7 +90,7 @@ fn parse_strictly(text: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlErr
     Ok(builder.documents)
 }
 
-/// The variant's name as words, without its payload, which could quote the input.
+/// Returns the variant's name as words, without its payload, which could quote the input.
 fn words(debug: &str) -> String {
     let mut out = String::new();
     for c in debug.chars().take_while(char::is_ascii_alphanumeric) {
@@ -102,25 +102,25 @@ fn words(debug: &str) -> String {
     out
 }
 
-/// A finished node, with what it costs to repeat it.
+/// A complete node, with the cost of repeating it.
 #[derive(Clone)]
 struct Node {
     value: Value,
     nodes: usize,
     bytes: usize,
-    /// Lists and maps within each other; 0 for a scalar.
+    /// Nesting of lists and maps; 0 for a scalar.
     depth: usize,
-    /// A plain `<<`, which is an instruction when it stands as a key.
+    /// Whether it is a plain `<<`, which merges maps if it is a key.
     merge: bool,
 }
 
-/// A list or map that is being read.
+/// A list or map that is being parsed.
 struct Open {
     content: Content,
     anchor: usize,
     nodes: usize,
     bytes: usize,
-    /// Of the deepest node in it.
+    /// Depth of its deepest node.
     depth: usize,
 }
 
@@ -190,7 +190,7 @@ impl Builder<'_> {
             return Err(YamlError::Value { problem: "nested too deeply", line });
         }
         if anchor != 0 {
-            // The copy takes memory whether or not an alias asks for it.
+            // The copy takes memory even if no alias uses it.
             self.budget.charge(node.nodes, node.bytes)?;
             self.anchors.insert(anchor, node.clone());
         }
@@ -217,8 +217,8 @@ impl Builder<'_> {
     }
 }
 
-/// What `<<` does in go-yaml v2: keys of the merged maps replace what was read before them, earlier maps of
-/// a list win over later ones.
+/// Merges maps like `<<` in go-yaml v2: their keys replace previous ones, and earlier maps of a list win over later
+/// ones.
 fn merge(map: &mut Map<String, Value>, value: Value) -> Result<(), &'static str> {
     match value {
         Value::Object(other) => map.extend(other),
@@ -233,7 +233,7 @@ fn merge(map: &mut Map<String, Value>, value: Value) -> Result<(), &'static str>
     Ok(())
 }
 
-/// Whether a tag is the YAML core one of that name (`!!name`).
+/// Reports whether a tag is the YAML core tag of that name (`!!name`).
 fn is_core(tag: &Tag, name: &str) -> bool {
     tag.to_string() == format!("tag:yaml.org,2002:{name}") || tag.is_yaml_core_schema_tag(name)
 }

@@ -1,4 +1,4 @@
-//! JSON patches (RFC 6902), bounded: operations that copy could make an object as large and deep as they like.
+//! JSON patches (RFC 6902), with limits: copy operations could make an object arbitrarily large and deep.
 
 use json_patch::{PatchErrorKind, PatchOperation};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Problem;
 use crate::yaml::{Budget, DEEPEST};
 
-/// Which operation fails, from 0, and why.
+/// The failed operation, from 0, and the reason.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) operation: usize,
@@ -14,7 +14,7 @@ pub(super) struct Fault {
     pub(super) problem: Problem,
 }
 
-/// Does one operation after the other.
+/// Applies the operations in order.
 pub(super) fn apply(
     body: &mut Value,
     operations: &[PatchOperation],

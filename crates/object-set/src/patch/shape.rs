@@ -1,8 +1,8 @@
-//! Which lists of Kubernetes' own kinds a strategic merge patch merges item by item, and by which field.
+//! Lists of built-in kinds that a strategic merge patch merges item by item, and the field that identifies an item.
 //!
-//! What `patchStrategy` and `patchMergeKey` say in the Go types of Kubernetes 1.36, without status. A map or list that is not
-//! here is merged field by field or replaced as a whole. Keys of a list are those of patches, which are fewer than
-//! those of server-side apply: ports of a Service go by `port` alone.
+//! From `patchStrategy` and `patchMergeKey` in the Go types of Kubernetes 1.36, without status. A map or list that is
+//! not here is merged field by field or replaced as a whole. The keys of a list are those of patches, which are fewer
+//! than those of server-side apply: for example, ports of a Service have the key `port` alone.
 
 use super::shape::Field::{Keyed, Map, Replaced, Scalars};
 
@@ -12,18 +12,18 @@ pub(super) struct Shape(&'static [(&'static str, Field)]);
 /// Merge strategy of one field.
 #[derive(Clone, Copy)]
 pub(super) enum Field {
-    /// A map, field by field.
+    /// A map that is merged field by field.
     Map(&'static Shape),
     /// A map that is replaced as a whole.
     Replaced,
-    /// A list of maps, those with the same value of this field.
+    /// A list of maps, of which those with the same value of this field are merged.
     Keyed(&'static str, &'static Shape),
-    /// A list of scalars, each of which is there once.
+    /// A list of unique scalars.
     Scalars,
 }
 
 impl Shape {
-    /// The shape of an object's body.
+    /// Returns the shape of an object of this kind.
     pub(super) fn of(group: &str, kind: &str) -> &'static Self {
         match (group, kind) {
             ("", "Pod") => &POD,
@@ -48,13 +48,13 @@ impl Shape {
         }
     }
 
-    /// How a field is merged, where it is not as its JSON type says.
+    /// Returns the merge strategy of a field, if it differs from that of its JSON type.
     pub(super) fn field(&self, name: &str) -> Option<Field> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
     }
 }
 
-/// A type in which nothing is special.
+/// A type without special merge strategies.
 pub(super) static PLAIN: Shape = Shape(&[]);
 
 static METADATA: Shape = Shape(&[("finalizers", Scalars), ("ownerReferences", Keyed("uid", &PLAIN))]);

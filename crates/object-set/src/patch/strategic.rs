@@ -23,7 +23,7 @@ pub(super) enum Directive {
     Delete,
 }
 
-/// Where in the patch something is wrong, innermost first.
+/// A problem and its path in the patch, innermost field first.
 #[derive(Debug)]
 pub(super) struct Fault {
     path: Vec<String>,
@@ -40,14 +40,14 @@ impl Fault {
         self
     }
 
-    /// What, and where as in `spec.template.spec.containers`.
+    /// Returns the problem and its path, such as `spec.template.spec.containers`.
     pub(super) fn told(self) -> (Problem, String) {
         let path: Vec<String> = self.path.into_iter().rev().collect();
         (self.problem, path.join("."))
     }
 }
 
-/// The directive of a map.
+/// Returns the directive of a map.
 pub(super) fn directive(patch: &Map<String, Value>) -> Result<Directive, Fault> {
     match patch.get(DIRECTIVE).map(Value::as_str) {
         None | Some(Some("merge")) => Ok(Directive::Merge),
@@ -131,7 +131,7 @@ fn keyed(held: &mut Vec<Value>, items: &[Value], by: &'static str, shape: &Shape
     for item in items {
         let map = item.as_object().ok_or_else(|| Fault::new(Problem::ItemNotAMap))?;
         match directive(map)? {
-            // It stands for the list.
+            // In an item, `replace` applies to the whole list.
             Directive::Replace => is_replaced = true,
             Directive::Delete => {
                 deleted.insert(key(item, Some(by))?);
@@ -172,7 +172,7 @@ fn scalars(held: &mut Vec<Value>, items: &[Value]) -> Result<(), Fault> {
     arrange(held, None, items, &before)
 }
 
-/// What `$setElementOrder` says of a list, and the keys of what was in it.
+/// The order from `$setElementOrder` of a list, and the keys of its items before the patch.
 struct Order<'a> {
     name: &'a str,
     by: Option<&'static str>,
@@ -190,7 +190,7 @@ fn orders<'a>(
         let by = match shape.field(name) {
             Some(Field::Keyed(by, _)) => Some(by),
             Some(Field::Scalars) => None,
-            // Such a list is replaced as it stands.
+            // Any other list is replaced as a whole.
             _ => continue,
         };
         let read = |value: Option<&Value>| match value {
@@ -204,8 +204,8 @@ fn orders<'a>(
     Ok(found)
 }
 
-/// Sorts a list as API servers do: what the patch names in the patch's order, the rest in its old one. Both are merged by
-/// their old places; what had none stands as far in front as it can.
+/// Sorts a list as API servers do: items that the patch names in the order of the patch, the rest in their previous
+/// order. Both are merged by the previous positions; a new item is placed as early as possible.
 fn arrange(
     items: &mut Vec<Value>,
     by: Option<&'static str>,
@@ -250,7 +250,7 @@ fn keys(items: &[Value], by: Option<&'static str>) -> Result<Vec<Value>, Fault> 
     items.iter().map(|item| key(item, by).cloned()).collect()
 }
 
-/// What tells an item from others: a field of it, or all of it.
+/// Returns the key of an item: one of its fields, or the item itself.
 fn key<'a>(item: &'a Value, by: Option<&'static str>) -> Result<&'a Value, Fault> {
     match by {
         None => Ok(item),
@@ -269,7 +269,8 @@ fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>) ->
     Ok(())
 }
 
-/// What is put where nothing is yet: without directives and nulls, which say what goes. `None`: nothing.
+/// Returns a value of a patch for a field that does not exist yet: without directives and nulls, which request
+/// removals. `None` if nothing is left.
 fn cleaned(value: &Value) -> Result<Option<Value>, Fault> {
     match value {
         Value::Null => Ok(None),
@@ -286,7 +287,7 @@ fn cleaned(value: &Value) -> Result<Option<Value>, Fault> {
     }
 }
 
-/// The fields of a map that are none of a patch's own, cleaned.
+/// Returns the fields of a map without directives, cleaned.
 pub(super) fn plain(map: &Map<String, Value>) -> Result<Map<String, Value>, Fault> {
     let mut kept = Map::new();
     for (name, value) in map.iter().filter(|(name, _)| !is_directive(name)) {

@@ -15,7 +15,7 @@ fn patch(target: &Value, text: &str) -> kyma_api::Patch {
     serde_json::from_value(json!({"target": target, "patch": text})).unwrap()
 }
 
-/// What one patch makes of objects, and how many warnings it is worth.
+/// Returns the objects after one patch, and the number of warnings.
 fn patched(target: &Value, text: &str, objects: &[Value]) -> Result<(Vec<Value>, usize), String> {
     let patches = Patches::parse(&[patch(target, text)]).map_err(|error| error.to_string())?;
     let set = patches.apply(set(objects), &Kinds::default(), HERE).map_err(|error| error.to_string())?;
@@ -23,7 +23,7 @@ fn patched(target: &Value, text: &str, objects: &[Value]) -> Result<(Vec<Value>,
     Ok((set.into_objects().into_iter().map(Object::into_value).collect(), warnings))
 }
 
-/// What one patch makes of one object.
+/// Returns the object after one patch.
 fn one(target: &Value, text: &str, object: &Value) -> Value {
     patched(target, text, std::slice::from_ref(object)).unwrap().0.remove(0)
 }
@@ -117,7 +117,7 @@ fn objects_are_selected_exactly() {
         (json!({"kind": "Config"}), "data: {a: new}".to_owned(), vec![]),
     ];
     for (target, text, expected) in rows {
-        // As they come out of a manifest that names some namespaces and others not.
+        // As in a manifest in which only some objects name a namespace.
         let whole = objects.iter().map(|one| Object::from_value(one.clone()).unwrap()).collect();
         let patches = Patches::parse(&[patch(&target, &text)]).unwrap();
         let set =

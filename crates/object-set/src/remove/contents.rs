@@ -14,15 +14,15 @@ use crate::object::Identity;
 use crate::prune::KeepReason;
 use crate::sweep::is_broken;
 
-/// Objects per page.
+/// Objects per page of a list.
 const PAGE: u32 = 500;
 
-/// Pages that are read of one kind; what has more cannot be told.
+/// Maximum number of pages of one kind; the content of a kind with more is unknown.
 const PAGES: usize = 40;
 
 impl Run<'_> {
-    /// Whether objects of a CRD's kind exist, in any namespace, and if not, the resourceVersion at which none can be
-    /// created. Asked by what the CRD itself says: discovery may be behind, and what it lacks is no proof.
+    /// Returns the resourceVersion of a CRD at which none of its objects exist and none can be created; otherwise the
+    /// reason to keep it. Uses the versions in the CRD itself, since discovery may lag behind.
     pub(super) async fn crd_in_use(
         &self,
         crd: &Identity,
@@ -62,9 +62,10 @@ impl Run<'_> {
         drop(released);
     }
 
-    /// Whether something is in a Namespace that is to stay: every kind that can be listed and deleted is listed.
+    /// Returns the reason to keep a Namespace, if it contains objects that stay. Lists every kind that can be listed
+    /// and deleted.
     pub(super) async fn held_by_contents(&self, namespace: &str) -> Result<Option<KeepReason>, CallError> {
-        // A kind that came since the target was asked last counts too.
+        // Includes kinds that were added since the last discovery.
         let kinds = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await?;
         if kinds.unknown().next().is_some() {
             return Ok(Some(KeepReason::CannotTell));
@@ -81,7 +82,7 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// Lists a kind in the first version that can be listed; a broken kind of a foreign CRD cannot be told.
+    /// Lists a kind in the first version that can be listed. If none can, the content of the Namespace is unknown.
     async fn held_by_some_version(
         &self,
         kinds: &Kinds,
@@ -111,7 +112,7 @@ impl Run<'_> {
         for _ in 0..PAGES {
             let page = match api.list_metadata(&params).await.map_err(|error| listing(mapping, error)) {
                 Ok(page) => page,
-                // The kind went while we looked.
+                // The kind was removed meanwhile.
                 Err(error) if error.failure == Failure::NotFound => return Ok(None),
                 Err(error) if error.failure == Failure::Forbidden => return Ok(Some(KeepReason::CannotTell)),
                 Err(error) => return Err(error),
@@ -162,7 +163,7 @@ impl Run<'_> {
     }
 }
 
-/// A CRD that was changed between the look and the patch is looked at again.
+/// Returns the error of a call for a CRD. A refused patch is a conflict: the CRD changed since it was read.
 fn holding(crd: &Identity, error: kube::Error) -> CallError {
     let mut error = CallError::new(Action::Patch, Some(crd), error);
     if matches!(error.failure, Failure::Refused(_)) {

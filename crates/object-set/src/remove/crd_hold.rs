@@ -1,11 +1,11 @@
-//! Proof that no object of a CRD is lost with it: creation is refused before the last list.
+//! Proves that a CRD has no object at its deletion: creation is refused before the last list.
 //!
-//! A list that is empty proves nothing about the moment of the DELETE: creating an object does not change the CRD, so no
-//! precondition covers it. The CRD is therefore changed first, in the same way for every served version: each schema
-//! requires a property that the API server prunes from every object. Objects that exist stay readable, new ones are
-//! refused. Then the objects are listed again, and the DELETE requires the resourceVersion of the changed CRD. If an
-//! object exists, or the CRD is not deleted, the property is removed again; an interrupted removal leaves it, and the next
-//! removal or apply of the CRD repairs that.
+//! An empty list proves nothing about the time of the DELETE: creating an object does not change the CRD, so no
+//! precondition covers it. The CRD is therefore changed first, in every served version: each schema requires a
+//! property that the API server prunes from every object. Existing objects stay readable, new ones are refused. Then
+//! the objects are listed again, and the DELETE requires the resourceVersion of the changed CRD. If an object exists,
+//! or the CRD is not deleted, the property is removed again. An interrupted removal leaves the property, and the next
+//! removal or apply of the CRD removes it.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::object::Object;
 
 /// The required property that no object has.
 const MARKER: &str = "thisKindIsBeingRemoved";
-/// Dry runs that show whether creation is refused.
+/// Maximum number of dry runs that show whether creation is refused.
 const MAX_PROBES: usize = 20;
-/// Pause between two of them. An API server takes a schema over some time after the CRD's change, and reports no event.
+/// Pause between two dry runs. An API server applies a changed schema with a delay, and reports no event.
 const PROBE_PAUSE: Duration = Duration::from_millis(100);
-/// How long another API server of the target may take to refuse creation as well. Behind one address nothing shows which
-/// of them answers, so the time has to pass.
+/// Time for other API servers of the target to refuse creation as well. Behind one address the client cannot see
+/// which of them answers.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// Whether objects of a CRD exist.
@@ -68,7 +68,7 @@ pub async fn hold_creation(client: &Client, crd: &DynamicObject, manager: &str) 
     Ok(if found? == Some(true) { CrdContents::InUse } else { CrdContents::Unknown })
 }
 
-/// Whether objects of a CRD exist, without changing it; `None` if no version is served.
+/// Reports whether objects of a CRD exist, without changing it; `None` if no version is served.
 ///
 /// # Errors
 /// The target does not answer or forbids it.
@@ -95,13 +95,13 @@ pub async fn release_creation(client: &Client, crd: &DynamicObject, manager: &st
     }
 }
 
-/// The kind CustomResourceDefinition.
+/// Returns the kind CustomResourceDefinition.
 fn crds() -> ApiResource {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     ApiResource::from_gvk(&kind)
 }
 
-/// A served version: the stored one if possible, since it is read without the CRD's conversion webhook.
+/// Returns a served version: the stored one if possible, since it is read without the CRD's conversion webhook.
 fn served(crd: &DynamicObject) -> Option<Mapping> {
     let stored = crd.data.pointer("/spec/versions").and_then(Value::as_array)?;
     let stored = stored.iter().find(|version| version["storage"] == true)?["name"].as_str()?.to_owned();
@@ -124,7 +124,7 @@ async fn change(
     api.patch(&crd.name_any(), &params, &Patch::<()>::Json(patch)).await
 }
 
-/// The patch that adds the required property to every schema, or removes it; `None` if nothing changes.
+/// Returns the patch that adds the required property to every schema, or removes it; `None` if nothing changes.
 fn patch_of(crd: &DynamicObject, hold: bool) -> Option<JsonPatch> {
     let versions = crd.data.pointer("/spec/versions")?.as_array()?;
     let changes = versions.iter().enumerate().filter_map(|(index, version)| {
@@ -153,9 +153,9 @@ fn patch_of(crd: &DynamicObject, hold: bool) -> Option<JsonPatch> {
     serde_json::from_value(Value::Array(operations)).ok()
 }
 
-/// Returns whether the API server refuses new objects, shown by dry runs. A refusal for another reason (a missing right,
-/// a webhook) hides the answer of the schema: then the change had the time of all dry runs to take effect. No answer, or
-/// that of an overloaded server, does not count as a refusal.
+/// Reports whether the API server refuses new objects, by dry runs. A refusal for another reason (a missing right, a
+/// webhook) hides the answer of the schema: then the change had the time of all dry runs to take effect. A failed
+/// call, or the answer of an overloaded server, does not count as a refusal.
 async fn is_creation_refused(client: &Client, mapping: &Mapping) -> bool {
     let api = mapping.api(client, mapping.namespaced.then_some("default"));
     let probe = DynamicObject::new("creation-probe", &mapping.resource);

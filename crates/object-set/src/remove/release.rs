@@ -1,4 +1,4 @@
-//! Giving an object up without deleting it.
+//! Releases an object without deleting it.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{Patch as JsonPatch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
@@ -13,9 +13,10 @@ use crate::error::{Action, CallError, Failure};
 use crate::object::Identity;
 
 impl Run<'_> {
-    /// Takes our marks off an object that stays, so that others may have it. What we applied stays, except for
-    /// our share in Namespaces and CRDs. Says whether its heir has it now. Fails with a conflict if the object is no
-    /// longer as it was looked at: its other owners may have given it up meanwhile.
+    /// Removes this owner's marks from an object that stays, so that others may adopt it. Applied content stays,
+    /// except for the share in Namespaces and CRDs. Returns whether the object carries the mark of its new owner now.
+    /// Fails with a conflict if the object changed since it was read: its other owners may have released it
+    /// meanwhile.
     pub(super) async fn give_up(
         &self,
         identity: &Identity,
@@ -35,11 +36,11 @@ impl Run<'_> {
         if labels.contains_key(&Ownership::share_label(us)) {
             self.unshare(identity, mapping, live.uid.as_deref(), version).await?;
         }
-        // An answer that was lost may have told of it before.
+        // True also if the label was passed on by an earlier call whose answer was lost.
         Ok(heir.is_some() && holder.as_ref() == heir)
     }
 
-    /// Passes the owner label on, or removes it; gives the resourceVersion that this made.
+    /// Passes the owner label on, or removes it. Returns the new resourceVersion.
     async fn relabel(
         &self,
         identity: &Identity,
@@ -62,7 +63,7 @@ impl Run<'_> {
         let params =
             PatchParams { field_manager: Some(self.rules.ownership.creator()), ..PatchParams::default() };
         match self.change(identity, mapping, &params, &Patch::Json(relabelled)).await {
-            // The patch tests the resourceVersion.
+            // The patch tests the resourceVersion, so a refusal means that the object changed.
             Err(mut error) if matches!(error.failure, Failure::Refused(_)) => {
                 error.failure = Failure::Conflict;
                 Err(error)
@@ -71,7 +72,7 @@ impl Run<'_> {
         }
     }
 
-    /// Ends our share: an apply of nothing removes what only we applied.
+    /// Ends this owner's share: an apply without fields removes those that only its manager applied.
     async fn unshare(
         &self,
         identity: &Identity,
@@ -89,7 +90,7 @@ impl Run<'_> {
         self.change(identity, mapping, &params, &Patch::Apply(nothing)).await.map(drop)
     }
 
-    /// Gives the resourceVersion that the patch made; `None` where the object went meanwhile.
+    /// Sends a patch and returns the new resourceVersion; `None` if the object is gone.
     async fn change(
         &self,
         identity: &Identity,

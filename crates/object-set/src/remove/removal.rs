@@ -1,4 +1,4 @@
-//! The result of a removal, as its caller sees it.
+//! Result of a removal.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,33 @@ use crate::inventory::Inventory;
 use crate::object::Identity;
 use crate::prune::KeepReason;
 
-/// What became of objects that were to go.
+/// Results of a removal, by object.
 #[derive(Clone, Debug, Default)]
 pub struct Removal {
-    /// No longer there.
+    /// Objects that no longer exist.
     pub gone: Vec<Identity>,
-    /// Those of them whose kind the target no longer serves: with it they went.
+    /// Those of `gone` whose kind the target no longer serves.
     pub unserved: Vec<Identity>,
-    /// Deletion was ordered and something (finalizers, dependents) holds it up. An event tells its end.
+    /// Objects that are being deleted and wait for finalizers or dependents. Their DELETE event shows the end.
     pub waiting: Vec<Identity>,
-    /// They stay, and why; we gave them up.
+    /// Released objects that stay, with the reason.
     pub kept: BTreeMap<Identity, KeepReason>,
-    /// Those of them that bear the mark of their heir ([`PrunePlan::heirs`](crate::prune::PrunePlan::heirs)) now.
+    /// Those of `kept` that carry the mark of their new owner ([`PrunePlan::heirs`](crate::prune::PrunePlan::heirs))
+    /// now.
     pub handed: Vec<Identity>,
-    /// Their turn has not come: others that must go first are still there.
+    /// Objects of later steps, which start when the earlier ones are gone.
     pub later: Vec<Identity>,
-    /// What the target refused.
+    /// Failed calls.
     pub failed: Vec<CallError>,
 }
 
 impl Removal {
-    /// Whether nothing is left to do.
+    /// Reports whether nothing is left to do.
     pub fn is_done(&self) -> bool {
         self.waiting.is_empty() && self.later.is_empty() && self.failed.is_empty()
     }
 
-    /// What is still ours: the inventory without what is gone or was given up.
+    /// Returns the inventory without deleted and released objects.
     pub fn remaining(&self, inventory: &Inventory) -> Inventory {
         let mut remaining = inventory.clone();
         for identity in self.gone.iter().chain(self.kept.keys()) {

@@ -15,7 +15,7 @@ use crate::prune::{KeepReason, holds_data};
 /// Helm's annotation for objects that outlive their release.
 const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
-/// Why objects go; decides how.
+/// Purpose of a removal, which decides on its rules and propagation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Prune,
@@ -23,13 +23,14 @@ pub(super) enum Purpose {
     Replace,
 }
 
-/// By what objects are judged.
+/// The rules of one removal, with their inputs.
 pub(super) struct Rules<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) ownership: &'a Ownership,
     pub(super) protection: &'a Protection,
     pub(super) purpose: Purpose,
-    /// What else is to go, so that it may go with its Namespace; an uninstallation leaves nothing of ours.
+    /// Objects that are deleted too, and so do not keep their Namespace. Empty for an uninstallation, which deletes
+    /// all owned objects.
     pub(super) going: BTreeSet<Identity>,
 }
 
@@ -80,13 +81,13 @@ impl Rules<'_> {
         }
     }
 
-    /// Why an object keeps its Namespace; `None` where it may go with it. All of ours goes with an uninstallation, but
-    /// with a prune only what is to go by itself, and nothing that holds data.
+    /// Returns the reason why an object keeps its Namespace; `None` if it may be deleted with it. An uninstallation
+    /// deletes all owned objects with it, a prune only those of its plan and nothing that holds data.
     pub(super) fn held_by(&self, kinds: &Kinds, kind: &GroupKind, live: &ObjectMeta) -> Option<KeepReason> {
         if live.deletion_timestamp.is_some() {
             return None;
         }
-        // A label alone proves nothing: operators copy labels of ours to objects of their own.
+        // The label alone proves nothing, since operators copy labels to their own objects.
         let applied = applied_entry(live, &self.ownership.manager).is_some();
         let owner = live.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
         let ours = applied && owner == Some(&self.ownership.owner);
@@ -109,7 +110,7 @@ impl Rules<'_> {
         Some(if ours { KeepReason::WantedObjects } else { KeepReason::ForeignObjects })
     }
 
-    /// Whether an object is to be deleted, and nothing that it says of itself is against that.
+    /// Reports whether an object is in the plan and may be deleted by its own metadata.
     fn goes(&self, identity: &Identity, live: &ObjectMeta) -> bool {
         let entry = self.inventory.get(identity).filter(|_| self.going.contains(identity));
         entry.is_some_and(|entry| {
@@ -117,8 +118,8 @@ impl Rules<'_> {
         })
     }
 
-    /// Whether an object's controller decides what becomes of it: one in the same Namespace is looked at itself. One
-    /// outside stays unless it is to go.
+    /// Reports whether an object is covered by its controller: one in the same Namespace is checked itself, and one
+    /// outside of Namespaces or its CRD is being deleted.
     fn goes_with_controller(&self, kinds: &Kinds, live: &ObjectMeta) -> bool {
         let Some(controller) = controller(live) else { return false };
         let outside = outside(controller);
@@ -126,13 +127,13 @@ impl Rules<'_> {
         is_inside || self.going.contains(&outside) || self.removes_kind(controller)
     }
 
-    /// Whether the controller of an object is known: its kind is served, or goes with one of our CRDs. The owner of any
-    /// other kind may come back with its CRD, so what it made is foreign.
+    /// Reports whether the controller of an object is known: its kind is served, or its CRD is removed by this owner.
+    /// A controller of any other kind may return with its CRD, so its objects are foreign.
     fn explains(&self, kinds: &Kinds, controller: &OwnerReference) -> bool {
         kinds.preferred(&outside(controller).group_kind()).is_some() || self.removes_kind(controller)
     }
 
-    /// Whether a CRD of the controller's API group is being removed.
+    /// Reports whether a CRD of the controller's API group is being removed.
     fn removes_kind(&self, controller: &OwnerReference) -> bool {
         let group = outside(controller).group;
         let is_of_group = |object: &Identity| {
@@ -144,8 +145,8 @@ impl Rules<'_> {
         }
     }
 
-    /// What has to be gone before an uninstallation takes an object with its Namespace: its controller, with its uid,
-    /// where that is of no Namespace.
+    /// Returns an object's cluster-scoped controller and its uid. It has to be gone before an uninstallation deletes
+    /// the object with its Namespace.
     pub(super) fn hangs_on<'k>(
         &self,
         kinds: &'k Kinds,
@@ -159,24 +160,24 @@ impl Rules<'_> {
     }
 }
 
-/// Whether one of our owners made it.
+/// Reports whether an owner created it.
 fn is_of_ours(live: &ObjectMeta) -> bool {
     live.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY))
 }
 
-/// Whether a Namespace is searched for objects of a kind before it may go.
+/// Reports whether a Namespace is searched for objects of a kind before its deletion.
 pub(super) fn is_looked_at(mapping: &Mapping) -> bool {
     mapping.namespaced && mapping.can("list") && mapping.can("delete")
 }
 
-/// Whether an object is made by Kubernetes for every Namespace or only tells what happened in it.
+/// Reports whether Kubernetes creates an object for every Namespace, or as a record of events there.
 fn is_trace(kind: &GroupKind, live: &ObjectMeta) -> bool {
     let name = live.name.as_deref().unwrap_or_default();
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "ConfigMap") => name == "kube-root-ca.crt",
         ("", "ServiceAccount") => name == "default",
-        // Leases, events and endpoints are traces of what ran here; nobody keeps anything in them. Kinds of
-        // other groups that are called the same may be anything.
+        // Leases, events and endpoints are records without other content. Kinds of the same name in other groups may
+        // hold data.
         ("" | "events.k8s.io", "Event")
         | ("", "Endpoints")
         | ("discovery.k8s.io", "EndpointSlice")
@@ -185,7 +186,7 @@ fn is_trace(kind: &GroupKind, live: &ObjectMeta) -> bool {
     }
 }
 
-/// A controller as an object of no Namespace.
+/// Returns the identity of a controller as a cluster-scoped object.
 fn outside(controller: &OwnerReference) -> Identity {
     let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
     Identity::new(group, &controller.kind, None, &controller.name)

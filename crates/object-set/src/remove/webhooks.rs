@@ -1,4 +1,4 @@
-//! Webhooks of the set itself whose backend no longer answers: they must not forbid the removal of the set.
+//! Webhooks of the set itself whose backend no longer answers, which must not block the removal of the set.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,8 @@ impl Run<'_> {
         }
         for error in std::mem::take(&mut removal.failed) {
             match error.object.clone().filter(|_| dead_webhook(&error.failure).is_some()) {
-                // API servers take a moment to see that the configuration is gone; then the next call succeeds.
+                // API servers use a deleted configuration for another moment; until then the call fails and is
+                // repeated later.
                 Some(identity) => {
                     let fate = self.until_settled(&identity, None).await;
                     removal.take(identity, fate);
@@ -41,7 +42,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a live configuration has one of these webhooks.
+    /// Reports whether a live configuration has one of these webhooks.
     async fn calls_any(&self, identity: &Identity, webhooks: &BTreeSet<String>) -> bool {
         let entry = self.rules.inventory.get(identity);
         let Some(mapping) = entry.and_then(|entry| self.mapping(identity, entry)) else { return false };

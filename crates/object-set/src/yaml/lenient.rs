@@ -1,11 +1,11 @@
-//! Text that go-yaml takes and the grammar of YAML does not: quoted text in block maps that goes on at any column, and a
-//! comment right behind a closing quotation mark or bracket.
+//! Corrects text that go-yaml accepts although it is not valid YAML: continued quoted text in block maps at any
+//! column, and a comment directly after a closing quotation mark or bracket.
 
-/// Most bytes that are added to a text, as a multiple of its length. Deep indentation of many lines is no real text.
+/// Maximum growth of a text, as a multiple of its length. Deep indentation of many lines does not occur in real text.
 const MAX_GROWTH: usize = 2;
 
-/// The text with such lines indented and such comments set apart; `None` where there is nothing of the kind. Lines keep
-/// their numbers, and values stay what go-yaml reads: leading blanks of a line in quoted text mean nothing.
+/// Returns the text with such lines indented and such comments separated; `None` if it has none. Line numbers stay,
+/// and values are those that go-yaml reads: leading blanks of a line in quoted text have no meaning.
 pub(super) fn corrected(text: &str) -> Option<String> {
     let mut scanner = Scanner { out: String::with_capacity(text.len()), state: State::Block, changed: false };
     for line in text.split_inclusive('\n') {
@@ -17,15 +17,15 @@ pub(super) fn corrected(text: &str) -> Option<String> {
     scanner.changed.then_some(scanner.out)
 }
 
-/// What the next line begins in.
+/// Context at the beginning of the next line.
 enum State {
     /// Block maps and lists.
     Block,
-    /// The lines of a block scalar whose header is indented so far.
+    /// The lines of a block scalar whose header has this indentation.
     Literal { indent: usize },
-    /// Quoted text, whose lines have to be indented so far.
+    /// Quoted text, whose lines need at least this indentation.
     Quoted { quote: char, indent: usize },
-    /// A flow map or list: open brackets, and the quotation mark of text that is open.
+    /// A flow map or list: number of open brackets, and the quotation mark of open quoted text.
     Flow { depth: usize, quote: Option<char> },
 }
 
@@ -36,7 +36,7 @@ struct Scanner {
 }
 
 impl Scanner {
-    /// `None` for a line that ends a document in the middle of quoted text.
+    /// Adds a line; `None` if it ends a document in the middle of quoted text.
     fn take(&mut self, line: &str) -> Option<()> {
         match self.state {
             State::Literal { indent } if is_blank(line) || indentation(line) > indent => {
@@ -82,7 +82,7 @@ impl Scanner {
         }
     }
 
-    /// What is left of a line in quoted text.
+    /// Adds the rest of a line in quoted text.
     fn quoted(&mut self, rest: &str, quote: char, indent: usize) {
         let Some(end) = closing(rest, quote) else {
             self.out.push_str(rest);
@@ -124,7 +124,8 @@ impl Scanner {
         self.state = State::Flow { depth, quote };
     }
 
-    /// What follows a value on its line: nothing, a comment, or a colon and another value, if the value was a key.
+    /// Adds the text after a value on its line: nothing, a comment, or a colon and another value, if the value was a
+    /// key.
     fn behind(&mut self, rest: &str) {
         if rest.starts_with('#') {
             self.out.push(' ');
@@ -142,8 +143,8 @@ fn indentation(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// The value with which a line of a block begins or that follows its key, without anchor and tag; and the width of list
-/// entries before it.
+/// Returns the width of the list entries at the beginning of a line, and the value of the line or of its key, without
+/// anchor and tag.
 fn value_of(line: &str) -> (usize, &str) {
     let mut rest = line;
     while let Some(inner) = rest.strip_prefix("- ").or_else(|| rest.strip_prefix("? ")) {
@@ -167,7 +168,7 @@ fn value_of(line: &str) -> (usize, &str) {
     (entries, rest)
 }
 
-/// Where quoted text ends, behind its closing mark.
+/// Returns the end of quoted text, after its closing mark.
 fn closing(text: &str, quote: char) -> Option<usize> {
     let mut characters = text.char_indices().peekable();
     while let Some((at, character)) = characters.next() {

@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 
 use super::is_core;
 
-/// The JSON value of a scalar. `plain` says that it was written without quotes and not as a block.
+/// Returns the JSON value of a scalar. `plain`: it was written without quotes and not as a block.
 pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, &'static str> {
     let Some(tag) = tag else {
         return if plain { implicit(text) } else { Ok(text.into()) };
@@ -15,7 +15,7 @@ pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Valu
         return binary(text);
     }
     let wanted = ["null", "bool", "int", "float"].into_iter().find(|name| is_core(tag, name));
-    // `!!str`, `!`, timestamps and tags of one's own leave the text alone.
+    // `!!str`, `!`, timestamps and custom tags leave the text unchanged.
     let Some(wanted) = wanted else { return Ok(text.into()) };
     let value = implicit(text)?;
     let fits = match (&value, wanted) {
@@ -26,7 +26,7 @@ pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Valu
     if fits { Ok(value) } else { Err("a scalar does not fit its tag") }
 }
 
-/// A map key as Go writes it into JSON.
+/// Returns a map key as Go encodes it in JSON.
 pub(super) fn key(value: &Value) -> Result<String, &'static str> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -40,7 +40,7 @@ pub(super) fn key(value: &Value) -> Result<String, &'static str> {
     }
 }
 
-// Go formats float keys as 32 bit numbers; whole ones were made integers before.
+// Go formats float keys as 32 bit numbers. Whole floats were converted to integers before.
 #[allow(clippy::cast_possible_truncation)]
 fn float_key(number: &Number) -> Result<String, &'static str> {
     match number.as_f64() {
@@ -83,7 +83,7 @@ fn numeric(text: &str) -> Result<Value, &'static str> {
     Ok(text.into())
 }
 
-/// YAML 1.1 words for true, false and null.
+/// Resolves the YAML 1.1 words for true, false and null.
 fn word(text: &str) -> Option<Value> {
     Some(match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -97,7 +97,7 @@ fn word(text: &str) -> Option<Value> {
     })
 }
 
-/// Go's `strconv.ParseInt` and `ParseUint` with base 0: prefixes, and a leading 0 for octal.
+/// Parses an integer like Go's `strconv.ParseInt` and `ParseUint` with base 0: prefixes, and a leading 0 for octal.
 fn integer(text: &str) -> Option<Value> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => ("-", &text[1..]),
@@ -126,7 +126,8 @@ fn integer(text: &str) -> Option<Value> {
     Some(unsigned.into())
 }
 
-/// go-yaml's pattern for floats: `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
+/// Reports whether a text matches go-yaml's pattern for floats:
+/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_float(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -142,7 +143,7 @@ fn is_float(text: &str) -> bool {
     mantissa && exponent.is_none_or(|e| digits(e.strip_prefix(['-', '+']).unwrap_or(e)))
 }
 
-/// Go writes whole floats without a point, so that they come back as integers.
+/// Returns a float as JSON. Go writes whole floats without a point, so they become integers.
 #[allow(clippy::cast_possible_truncation)]
 fn number(float: f64) -> Value {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;

@@ -92,7 +92,7 @@ fn latest<K: Resource<DynamicType = ()> + Clone + 'static>(
     readable(guard).map(slim).or_else(|| last.get(&key).map(|object| (*object).clone()))
 }
 
-/// Removes `managedFields`, except the entry that shows which operator manages a Kyma.
+/// Removes `managedFields`, except KLM's entry, which shows that KLM works on a Kyma.
 fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
     let of_klm = hand_over::klm_entry(object.meta()).cloned();
     let of_klm = of_klm.map(|entry| vec![ManagedFieldsEntry { fields_v1: None, ..entry }]);

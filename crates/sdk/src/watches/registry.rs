@@ -126,8 +126,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// Subscribes `dependent` to exactly these streams and cancels its other subscriptions. Opens missing streams.
     /// Must run inside of a tokio runtime.
     ///
-    /// The first event of a new stream is its list. Neither that list nor an earlier read of the caller shows that it
-    /// missed a change in between, so a caller that read before has to read again on `Listed`.
+    /// The first event of a new stream is its list. No event reports a change between an earlier read of the caller
+    /// and that list, so the caller has to read again on `Listed`.
     ///
     /// Through an access Secret that changed since `target` was taken from it nothing is opened: the change brings
     /// `dependent` back.

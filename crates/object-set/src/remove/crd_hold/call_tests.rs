@@ -1,4 +1,4 @@
-//! Objects that are created while a CRD is being removed, against an API server in memory. Time is paused.
+//! Tests the creation of objects during the removal of their CRD, with an API server in memory and paused time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ const MANAGER: &str = "operator";
 /// The state of an API server with one CRD.
 struct Stored {
     crd: Value,
-    /// The number of objects in each list that follows; none afterwards.
+    /// Numbers of objects in the next lists; later lists are empty.
     lists: VecDeque<usize>,
     /// Whether the schema refuses new objects once it requires the property.
     is_schema_in_force: bool,
