@@ -43,7 +43,7 @@ pub struct Deletion<'a> {
     pub managers: &'a [&'a str],
     /// Evidence for kinds that hold data or other objects.
     pub proof: DeleteProof,
-    /// What happens to dependents.
+    /// Propagation to dependents.
     pub propagation: PropagationPolicy,
 }
 
@@ -96,7 +96,7 @@ impl Cluster {
         Self { deleter: Some(deleter), ..self }
     }
 
-    /// The metadata of an object; `None` where it does not exist.
+    /// Reads the metadata of an object; `None` if it does not exist.
     pub(crate) async fn metadata(
         &self,
         mapping: &Mapping,
@@ -124,20 +124,20 @@ pub struct Ownership {
     pub version: String,
 }
 
-/// On every object that is applied: the owner's hash; on Namespaces, which nobody owns, [`SHARED`].
+/// Label on every applied object: the owner's hash, or [`SHARED`] on Namespaces, which have no single owner.
 pub const OWNER_LABEL: &str = kyma_api::labels::OWNER;
 
 /// Value of [`OWNER_LABEL`] on Namespaces.
 pub const SHARED: &str = "shared";
 
-/// On objects that several owners may share (Namespaces, CRDs): one label per owner, this prefix and then `/`
-/// and the owner's hash.
+/// Prefix of the labels on objects that several owners may share (Namespaces, CRDs): one label per owner, this
+/// prefix, `/` and the owner's hash.
 pub const SHARE_PREFIX: &str = "owner.component.kyma-project.io";
 
-/// On Namespaces and CRDs that did not exist before: the hash of the owner who created them.
+/// Annotation on created objects, for example Namespaces and CRDs: the hash of the owner who created them.
 pub const CREATED_BY: &str = kyma_api::annotations::CREATED_BY;
 
-/// On CRDs: the version of the set that wrote them last.
+/// Annotation on CRDs: the version of the set that wrote them last.
 pub const SET_VERSION: &str = "component.kyma-project.io/set-version";
 
 impl Ownership {
@@ -157,18 +157,18 @@ impl Ownership {
         format!("{}-lists", self.manager)
     }
 
-    /// Field manager of an owner's share in an object of several owners.
+    /// Returns the field manager of an owner's share in an object of several owners.
     pub fn share_manager(&self, owner: &str) -> String {
         format!("{}-{owner}", self.manager)
     }
 
-    /// The label that marks an owner's share in an object of several owners.
+    /// Returns the label that marks an owner's share in an object of several owners.
     pub fn share_label(owner: &str) -> String {
         format!("{SHARE_PREFIX}/{owner}")
     }
 }
 
-/// The owners that have a share in an object, by its labels.
+/// Returns the owners that have a share in an object, by its labels.
 pub(crate) fn sharers<'a>(labels: impl Iterator<Item = &'a String>) -> Vec<String> {
     labels
         .filter_map(|label| label.strip_prefix(SHARE_PREFIX)?.strip_prefix('/'))

@@ -96,8 +96,8 @@ impl Kinds {
         self.by_kind.values().filter_map(|versions| versions.first())
     }
 
-    /// Whether nothing can be said about the kinds of this group, because an aggregated API of it does not
-    /// answer. An absent kind of such a group is not proof that it is gone.
+    /// Reports whether the kinds of this group are unknown, because an aggregated API of it does not answer. An
+    /// absent kind of such a group is not proof that it is gone.
     pub fn is_unknown(&self, group: &str) -> bool {
         self.unknown.iter().any(|gv| gv.rsplit_once('/').map_or("", |(g, _)| g) == group)
     }
@@ -112,7 +112,7 @@ impl Kinds {
         self.unknown.iter().map(String::as_str)
     }
 
-    /// What `helm template --api-versions` takes: every `group/version` and `group/version/Kind`, sorted.
+    /// Returns the values for `helm template --api-versions`: every `group/version` and `group/version/Kind`, sorted.
     pub fn api_versions(&self) -> Vec<String> {
         let kinds = self.by_kind.values().flatten().map(|mapping| mapping.gvk().to_string());
         let mut all: BTreeSet<String> = self.named.clone();
@@ -120,7 +120,7 @@ impl Kinds {
         all.into_iter().collect()
     }
 
-    /// The server's version as `helm template --kube-version` takes it, for example `v1.33.2`.
+    /// Returns the server's version for `helm template --kube-version`, for example `v1.33.2`.
     pub fn kube_version(&self) -> &str {
         &self.kube_version
     }
@@ -197,7 +197,7 @@ impl Object {
     }
 }
 
-/// How a kind that discovery names is reached.
+/// Returns the mapping of a resource in the discovery answer.
 fn mapping_of(group: &str, version: &str, found: APIResourceDiscovery) -> Option<Mapping> {
     let plural = found.resource?;
     let kind = found.response_kind?.kind.filter(|kind| !kind.is_empty())?;
@@ -265,8 +265,8 @@ impl Discovery {
         Ok(kinds)
     }
 
-    /// As [`Discovery::kinds`], but asks again, once, when one of these kinds is not in what is cached, in any
-    /// version: only a fresh answer proves that a kind is not served.
+    /// Returns the same as [`Discovery::kinds`], but repeats discovery once if the cache has one of these kinds in no
+    /// version: only a new answer proves that a kind is not served.
     ///
     /// # Errors
     /// As [`Discovery::kinds`].
@@ -278,11 +278,11 @@ impl Discovery {
         self.newer_than(&seen, client).await
     }
 
-    /// As [`Discovery::kinds`], but asks again when `seen` is what is cached: concurrent callers who all miss
-    /// a kind in the same look share one refresh.
+    /// Returns the same as [`Discovery::kinds`], but repeats discovery if `seen` is the cached result: concurrent
+    /// callers that miss a kind in the same result share one refresh.
     ///
     /// # Errors
-    /// As [`Discovery::kinds`]; what was cached stays.
+    /// As for [`Discovery::kinds`]; the cache then stays.
     pub async fn newer_than(&self, seen: &Arc<Kinds>, client: &Client) -> Result<Arc<Kinds>, CallError> {
         let mut cached = self.cached.lock().await;
         if let Some(kinds) = cached.as_ref().filter(|kinds| !Arc::ptr_eq(kinds, seen)) {

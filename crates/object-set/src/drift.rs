@@ -1,8 +1,8 @@
 //! Detects changes of applied objects by other managers, from `metadata` alone.
 //!
-//! The API server keeps, per field manager, the set of fields that the manager applied. A foreign write to
-//! one of our fields takes it out of our entry; writes to status or to other fields leave the entry as it is.
-//! So a hash of our entry, remembered after each apply, tells drift in a metadata-only watch.
+//! The API server records, per field manager, the fields that the manager applied. A write of another manager to one
+//! of these fields removes it from the operator's entry; writes to status or other fields leave the entry unchanged.
+//! So a hash of the entry, recorded after each apply, reveals drift in a metadata-only watch.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
@@ -11,25 +11,25 @@ use crate::field_set;
 use crate::inventory::Entry;
 use crate::object::hash_value;
 
-/// What a watch or a GET shows of an object on the target, reduced to what decisions need.
+/// State of a live object from a watch or a GET, reduced to the fields that decisions need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// `metadata.uid`.
     pub uid: String,
-    /// Hash of our managedFields entry, 16 hex digits; empty where we have none.
+    /// Hash of the operator's managedFields entry, 16 hex digits; empty if it has none.
     pub fingerprint: String,
-    /// What that hash would be had nobody scaled the object; `None` where nobody did, or took nothing of ours.
+    /// The same hash as if the object had not been scaled; `None` if it was not, or if scaling took no applied field.
     pub unscaled: Option<String>,
     /// Whether a deletion is under way.
     pub deleting: bool,
     /// Value of the owner label (`component.kyma-project.io/owner`).
     pub owner: Option<String>,
-    /// Whether our field manager applied that label.
+    /// Whether the operator's field manager applied that label.
     pub marked: bool,
 }
 
 impl Observed {
-    /// Reduces metadata to what decisions need.
+    /// Reduces metadata to the fields that decisions need.
     pub fn from_metadata(metadata: &ObjectMeta, manager: &str, owner_label: &str) -> Self {
         Self {
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -47,7 +47,7 @@ impl Observed {
     }
 }
 
-/// The hash of what a field manager applied, with what others took of it by scaling.
+/// Returns the hash of the fields that a manager applied and of those that others took from it by scaling.
 fn unscaled(metadata: &ObjectMeta, manager: &str) -> Option<String> {
     let taken = field_set::scaled(metadata, manager)?;
     let ours = &applied_entry(metadata, manager)?.fields_v1.as_ref()?.0;
@@ -62,15 +62,15 @@ fn marks(entry: &ManagedFieldsEntry, label: &str) -> bool {
     labels.is_some_and(|labels| labels.get(format!("f:{label}")).is_some())
 }
 
-/// The hash of what a field manager applied: 16 hex digits, empty where it applied nothing. Depends on the
-/// fields only, not on times or on the version in which they were written.
+/// Returns the hash of the fields that a manager applied: 16 hex digits, empty if it applied none. Depends only on
+/// the fields, not on times or the API version in which they were written.
 pub fn fingerprint(metadata: &ObjectMeta, manager: &str) -> String {
     applied_entry(metadata, manager)
         .and_then(|entry| entry.fields_v1.as_ref())
         .map_or_else(String::new, |fields| hash_value(&fields.0))
 }
 
-/// The managedFields entry that a manager's applies to the main resource made.
+/// Returns the managedFields entry of a manager's applies to the main resource.
 pub(crate) fn applied_entry<'a>(metadata: &'a ObjectMeta, manager: &str) -> Option<&'a ManagedFieldsEntry> {
     metadata.managed_fields.iter().flatten().find(|entry| {
         entry.manager.as_deref() == Some(manager)
@@ -79,7 +79,7 @@ pub(crate) fn applied_entry<'a>(metadata: &'a ObjectMeta, manager: &str) -> Opti
     })
 }
 
-/// The value of an annotation, where a field manager applied it and nobody changed it since.
+/// Returns the value of an annotation if a field manager applied it and no other manager changed it since.
 pub fn applied_annotation<'a>(metadata: &'a ObjectMeta, manager: &str, name: &str) -> Option<&'a str> {
     let fields = &applied_entry(metadata, manager)?.fields_v1.as_ref()?.0;
     fields.get("f:metadata")?.get("f:annotations")?.get(format!("f:{name}"))?;
@@ -127,12 +127,12 @@ pub struct Flaps {
     corrections: Vec<i64>,
 }
 
-/// When corrections count as a fight.
+/// Limit of corrections, beyond which two managers count as conflicting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlapLimit {
-    /// Corrections that are still normal.
+    /// Maximum number of corrections in the period.
     pub corrections: usize,
-    /// Seconds in which they are counted.
+    /// Period in which they are counted, in seconds.
     pub seconds: i64,
 }
 
@@ -144,20 +144,20 @@ impl Default for FlapLimit {
 }
 
 impl Flaps {
-    /// Notes a correction at `now` (Unix seconds).
+    /// Records a correction at `now` (Unix seconds).
     pub fn corrected(&mut self, now: i64, limit: FlapLimit) {
         self.corrections.push(now);
         let surplus = self.corrections.len().saturating_sub(limit.corrections.max(1));
         self.corrections.drain(..surplus);
     }
 
-    /// Whether corrections have to stop: the limit was reached within its time span.
+    /// Reports whether corrections have to stop: the limit was reached within its period.
     pub fn fighting(&self, now: i64, limit: FlapLimit) -> bool {
         self.corrections.len() >= limit.corrections.max(1)
             && self.corrections.first().is_some_and(|oldest| now - oldest < limit.seconds)
     }
 
-    /// The moment (Unix seconds) from which corrections are allowed again; `None` when they are now.
+    /// Returns the time (Unix seconds) from which corrections are allowed again; `None` if they are allowed now.
     pub fn allowed_again(&self, now: i64, limit: FlapLimit) -> Option<i64> {
         self.fighting(now, limit)
             .then(|| self.corrections.first().map_or(now, |oldest| oldest + limit.seconds))

@@ -86,7 +86,7 @@ impl CallError {
         }
     }
 
-    /// The namespace that has to come before the call can succeed.
+    /// Returns the namespace that has to exist before the call can succeed.
     pub fn missing_namespace(&self) -> Option<&str> {
         match &self.failure {
             Failure::NamespaceMissing(namespace) => Some(namespace),
@@ -112,7 +112,7 @@ impl CallError {
         causes.map(|cause| cause.field.clone()).filter(|field| !field.is_empty()).collect()
     }
 
-    /// What was tried, on what.
+    /// Returns a description of the attempted call and its object.
     pub fn attempt(&self) -> String {
         match &self.object {
             Some(object) => format!("{} {object}", self.action),
@@ -120,26 +120,27 @@ impl CallError {
         }
     }
 
-    /// Whether it may be the aggregated API of the object's group alone that does not answer: then what is known of what
-    /// the target serves is out of date.
+    /// Reports whether only the aggregated API of the object's group may be unreachable, so that the cached discovery
+    /// is outdated.
     pub(crate) fn may_be_of_group(&self) -> bool {
         self.failure == Failure::Server(503)
             && self.object.as_ref().is_some_and(|object| object.group.contains('.'))
     }
 
-    /// Whether the API server refused an object since another object holds a value that it allocates once, such as a node
-    /// port or a cluster address.
+    /// Reports whether the API server refused an object since another object holds a value that it allocates once,
+    /// such as a node port or a cluster address.
     /// Source: `pkg/registry/core/service` (`portallocator.ErrAllocated`, `ipallocator.ErrAllocated`) of Kubernetes.
     pub fn is_already_allocated(&self) -> bool {
         matches!(self.cause(), kube::Error::Api(status) if status.code == 422 && status.message.contains("already allocated"))
     }
 
-    /// Whether an apply failed since the target does not serve the kind (and not since its Namespace is absent).
+    /// Reports whether an apply failed since the target does not serve the kind (and not since its Namespace is
+    /// absent).
     pub(crate) fn is_missing_kind(&self) -> bool {
         self.action == Action::Apply && self.is_about_no_object()
     }
 
-    /// Whether nothing was found where objects of the kind would be. Of one that is absent the answer has the name.
+    /// Reports whether the kind was not found. The answer for an absent object contains its name.
     pub(crate) fn is_about_no_object(&self) -> bool {
         let names_an_object = match self.cause() {
             kube::Error::Api(status) => {
@@ -173,7 +174,7 @@ impl fmt::Display for CallError {
     }
 }
 
-/// The kinds of failures that call for different reactions.
+/// Kinds of failures that need different reactions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// No answer: connection, TLS, deadline, breaker. [`CallError::of_target`] says which.
@@ -200,7 +201,7 @@ pub enum Failure {
     NotFound,
     /// 404 since the object's namespace is not there; its name.
     NamespaceMissing(String),
-    /// The API group of the object's kind does not answer, so that nothing can be said of the object; its name.
+    /// The API group of the object's kind does not answer, so that the object's state is unknown; the group's name.
     GroupUnknown(String),
     /// 404 for a kind of a CRD that was established a moment ago: the API server is about to serve it.
     NotServedYet,
@@ -208,9 +209,10 @@ pub enum Failure {
     Conflict,
     /// 410 or an expired list token.
     Expired,
-    /// 500 since managers of an object's fields wrote in an API version that its kind has no more; that `group/version`.
+    /// 500 since fields of an object were written in an API version that its kind no longer has; that
+    /// `group/version`.
     VersionGone(String),
-    /// 422 since fields that cannot change would change; their paths.
+    /// 422 since immutable fields would change; their paths.
     Immutable(Vec<String>),
     /// 400 or 422: paths with the API server's reason.
     Refused(Vec<String>),
@@ -226,9 +228,9 @@ pub enum Failure {
     Server(u16),
     /// No call was made: the delete gate refused.
     Halted {
-        /// Why, as a stable word.
+        /// Stable reason.
         reason: Reason,
-        /// Why, for people.
+        /// Message for users.
         message: String,
     },
 }
@@ -245,7 +247,7 @@ impl Failure {
         }
     }
 
-    /// The stable word for it; a coarse one where [`Failure::is_of_target`].
+    /// Returns the stable reason, which is less precise if [`Failure::is_of_target`].
     pub fn reason(&self) -> Reason {
         match self {
             Self::NoAnswer => Reason::TargetUnreachable,
@@ -269,7 +271,7 @@ impl Failure {
         }
     }
 
-    /// Whether the target as a whole is in trouble, so that further calls are in vain.
+    /// Reports whether the target as a whole has a problem, so that further calls would fail too.
     pub fn is_of_target(&self) -> bool {
         matches!(
             self,
@@ -337,7 +339,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The namespace of an object, where the answer says that it is the namespace that is not found.
+/// Returns the namespace of an object, if the answer says that the namespace was not found.
 fn missing_namespace(error: &kube::Error, object: Option<&Identity>) -> Option<String> {
     let kube::Error::Api(status) = error else { return None };
     let details = status.details.as_ref().filter(|details| details.kind == "namespaces")?;

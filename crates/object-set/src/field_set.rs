@@ -1,5 +1,6 @@
-//! Sets of fields, as entries of `managedFields` have them (`fieldsV1`): `f:name` is a field, `k:{...}` an item of a list
-//! by its keys, `v:...` an item of a set by its value, `.` the place itself. What has nothing below it is owned whole.
+//! Sets of fields, as in entries of `managedFields` (`fieldsV1`): `f:name` is a field, `k:{...}` an item of a list by
+//! its keys, `v:...` an item of a set by its value, `.` the field itself. A field without entries below it is owned
+//! as a whole.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
@@ -16,17 +17,17 @@ pub(crate) fn union(into: &mut Value, other: &Value) {
     }
 }
 
-/// A set without fields.
+/// Returns a set without fields.
 pub(crate) fn empty() -> Value {
     Value::Object(Map::new())
 }
 
-/// Whether nothing is below this place.
+/// Reports whether a field has no entries below it.
 pub(crate) fn is_leaf(fields: &Value) -> bool {
     fields.as_object().is_none_or(Map::is_empty)
 }
 
-/// What is at a path of the set, with its path; takes it out of the set.
+/// Removes the fields at a path from the set and returns them with their path.
 pub(crate) fn take(fields: &mut Value, path: &[String]) -> Value {
     let Some((first, rest)) = path.split_first() else { return std::mem::replace(fields, empty()) };
     let Value::Object(map) = fields else { return empty() };
@@ -34,7 +35,7 @@ pub(crate) fn take(fields: &mut Value, path: &[String]) -> Value {
         map.remove(first)
     } else {
         let below = map.get_mut(first).map(|below| take(below, rest)).filter(|below| !is_leaf(below));
-        // Without anything below it, it would count as owned whole.
+        // Without entries below it, the field would count as owned as a whole.
         if below.is_some() && map.get(first).is_some_and(is_leaf) {
             map.remove(first);
         }
@@ -45,7 +46,7 @@ pub(crate) fn take(fields: &mut Value, path: &[String]) -> Value {
     Value::Object(found)
 }
 
-/// What others than `manager` hold through the scale subresource.
+/// Returns the fields that other managers than `manager` own through the scale subresource.
 pub(crate) fn scaled(metadata: &ObjectMeta, manager: &str) -> Option<Value> {
     let entries = metadata.managed_fields.iter().flatten();
     let theirs = entries.filter(|entry| {
@@ -59,7 +60,7 @@ pub(crate) fn scaled(metadata: &ObjectMeta, manager: &str) -> Option<Value> {
     (!is_leaf(&fields)).then_some(fields)
 }
 
-/// The paths of all fields that are owned whole, as far as they go through maps alone.
+/// Returns the paths of all fields that are owned as a whole, as far as they lead through maps only.
 pub(crate) fn leaves(fields: &Value) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (key, below) in fields.as_object().into_iter().flatten() {

@@ -49,15 +49,16 @@ impl fmt::Display for HealthStatus {
     }
 }
 
-/// The health of one object. The message is ours, of numbers and words of the API (condition types and
-/// reasons), never free text of the target.
+/// The health of one object. The message consists of numbers and words of the API (condition types and reasons),
+/// never of free text of the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     /// Health status.
     pub status: HealthStatus,
     /// Reason of the status; may be empty.
     pub message: String,
-    /// From when on it is a failure, without any change of the object; `None`: at once if it is one, else never.
+    /// Time from which it counts as failed without any change of the object; `None`: at once if it is failed,
+    /// otherwise never.
     pub failed_from: Option<Timestamp>,
     /// `StorageClass` of a claim that no Pod uses yet. If the class binds on the first Pod, the claim is healthy.
     pub storage_class: Option<String>,
@@ -85,13 +86,13 @@ impl Health {
         Self::new(HealthStatus::Failed, message)
     }
 
-    /// Whether the object works.
+    /// Reports whether the object works.
     pub fn is_current(&self) -> bool {
         self.status == HealthStatus::Current
     }
 }
 
-/// The health of an object at a moment.
+/// Returns the health of an object at a time.
 pub fn assess(object: &Value, now: Timestamp) -> Health {
     let view = View::of(object);
     if let Some(health) = assess_progress(object) {
@@ -125,8 +126,8 @@ fn unobserved(view: View<'_>) -> Option<Health> {
     (wanted != seen).then(stale)
 }
 
-/// Whether an object has done its work and Kubernetes deletes it by itself: a Job that succeeded and has a
-/// `ttlSecondsAfterFinished`. That it is gone is no drift.
+/// Reports whether an object is finished and Kubernetes deletes it by itself: a Job that succeeded and has a
+/// `ttlSecondsAfterFinished`. Its absence is no drift.
 pub fn is_finished(object: &Value) -> bool {
     let view = View::of(object);
     view.group_kind() == ("batch", "Job")
@@ -134,8 +135,8 @@ pub fn is_finished(object: &Value) -> bool {
         && view.int("/spec/ttlSecondsAfterFinished").is_some()
 }
 
-/// The health of many objects: failed if one is, else unknown if one is, else in progress if one is.
-/// One that is being deleted counts as in progress.
+/// Returns the health of several objects: failed if one is failed, otherwise unknown if one is unknown, otherwise in
+/// progress if one is. An object that is being deleted counts as in progress.
 pub fn aggregate<'a>(all: impl IntoIterator<Item = &'a Health>) -> HealthStatus {
     let weight = |health: &Health| match health.status {
         HealthStatus::Terminating => HealthStatus::InProgress,
@@ -144,8 +145,8 @@ pub fn aggregate<'a>(all: impl IntoIterator<Item = &'a Health>) -> HealthStatus 
     all.into_iter().map(weight).max().unwrap_or(HealthStatus::Current)
 }
 
-/// Kinds whose health is worth a watch of whole objects; of all others metadata is enough, and health is
-/// looked at when it is needed.
+/// Reports whether objects of a kind are watched whole for their health. For other kinds metadata is enough, and
+/// health is read when it is needed.
 pub fn watched_whole(kind: &GroupKind) -> bool {
     matches!(
         (kind.group.as_str(), kind.kind.as_str()),

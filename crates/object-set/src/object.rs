@@ -1,4 +1,4 @@
-//! One Kubernetes object of a set, and what identifies it on a cluster.
+//! A Kubernetes object of a set, and its identity on a cluster.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// A kind without its version: what stays the same when an API moves from `v1beta1` to `v1`.
+/// A kind without its version, which stays the same if its API moves from `v1beta1` to `v1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKind {
     /// API group, empty for the core group.
@@ -66,7 +66,7 @@ impl fmt::Display for Gvk {
     }
 }
 
-/// What identifies an object on one cluster: without a version, since it is the same in all of its kind.
+/// Identity of an object on one cluster, without a version, since all versions show the same object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// API group, empty for the core group.
@@ -149,12 +149,12 @@ pub enum ObjectError {
 #[derive(Clone, PartialEq)]
 pub struct Object {
     body: Map<String, Value>,
-    /// Its data is in no hash.
+    /// Whether hashes leave its data out.
     unhashed: bool,
 }
 
 impl fmt::Debug for Object {
-    // Bodies hold Secrets: never printed.
+    // Bodies may contain Secrets and are never printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Object({})", self.identity())
     }
@@ -247,7 +247,7 @@ impl Object {
         self.set_in("annotations", key, value);
     }
 
-    /// What identifies this object on a cluster.
+    /// Returns the identity of this object on a cluster.
     pub fn identity(&self) -> Identity {
         Identity::new(self.group(), self.kind(), self.namespace(), self.name())
     }
@@ -257,7 +257,7 @@ impl Object {
         &self.body
     }
 
-    /// The whole object, to be changed. `apiVersion`, `kind` and `metadata.name` must stay.
+    /// Returns the whole object for changes. `apiVersion`, `kind` and `metadata.name` must stay.
     pub fn body_mut(&mut self) -> &mut Map<String, Value> {
         &mut self.body
     }
@@ -267,13 +267,13 @@ impl Object {
         Value::Object(self.body)
     }
 
-    /// Leaves `data` out of [`Object::intent_hash`], which is kept where others read it: a short secret could be guessed
-    /// from it. Something else in the object then has to change with its data.
+    /// Leaves `data` out of [`Object::intent_hash`], which others can read: a short secret could be guessed from it.
+    /// Another field of the object then has to change with the data.
     pub fn leave_data_out_of_hashes(&mut self) {
         self.unhashed = true;
     }
 
-    /// A hash of the whole object: 16 hex digits, equal for equal content whatever the order of keys.
+    /// Returns a hash of the object: 16 hex digits, equal for equal content in any order of keys.
     pub fn intent_hash(&self) -> String {
         let mut hasher = Sha256::new();
         if self.unhashed {
@@ -299,8 +299,8 @@ impl Object {
     }
 }
 
-/// Of the maps that labels, annotations and data are put into, the first that is something else: putting a map in its
-/// place would drop what its author wrote.
+/// Returns the first of labels, annotations and data of a Secret that is not a map. Replacing it by a map would drop
+/// its author's content.
 fn odd_map(body: &Map<String, Value>) -> Option<&'static str> {
     let metadata = body.get("metadata");
     let in_metadata = |field: &str| metadata.and_then(|metadata| metadata.get(field));
@@ -317,7 +317,7 @@ fn odd_map(body: &Map<String, Value>) -> Option<&'static str> {
     maps.into_iter().find_map(|(field, value)| value.is_some_and(odd).then_some(field))
 }
 
-/// The map at `key`, which replaces anything there that is not a map.
+/// Returns the map at `key`; replaces any other value there by an empty map.
 pub(crate) fn map_at<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
     let value = map.entry(key.to_owned()).or_insert_with(|| Value::Object(Map::new()));
     if !value.is_object() {
@@ -330,7 +330,7 @@ pub(crate) fn map_at<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut 
     }
 }
 
-/// A hash of a JSON value, 16 hex digits, independent of the order of keys.
+/// Returns a hash of a JSON value, 16 hex digits, independent of the order of keys.
 pub(crate) fn hash_value(value: &Value) -> String {
     let mut hasher = Sha256::new();
     hash_into(value, &mut hasher);

@@ -1,10 +1,11 @@
-//! Which objects are meant.
+//! Selection of objects.
 
 use kyma_api::ObjectSelector;
 
 use crate::object::Object;
 
-/// Whether an object, whose namespace is filled in, is one of those meant; what a selector does not say fits any.
+/// Reports whether a selector matches an object with filled-in namespace. An absent field of the selector matches any
+/// value.
 pub(crate) fn selects(selector: &ObjectSelector, object: &Object) -> bool {
     let ObjectSelector { group, version, kind, namespace, name } = selector;
     let fits = |wished: &Option<String>, is: &str| wished.as_ref().is_none_or(|wished| wished == is);

@@ -1,24 +1,24 @@
-//! A set of objects, and what was put right in it.
+//! A set of objects, and the corrections of its input.
 
 use std::collections::BTreeMap;
 
 use crate::object::{Identity, Object};
 
-/// Something in the input that was put right in a way its author should know of.
+/// A correction of the input that its author should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// The set holds the object more than once; the last one counts.
+    /// The set contains the object more than once; the last one counts.
     Duplicate {
         /// Which object.
         object: Identity,
     },
-    /// A list that the API server merges by a key holds that key more than once; the last one counts.
+    /// A list that the API server merges by a key contains that key more than once; the last item counts.
     DuplicateListKey {
         /// Which object.
         object: Identity,
-        /// Where, as in `spec.template.spec.containers[0].env`.
+        /// Path, such as `spec.template.spec.containers[0].env`.
         path: String,
-        /// The key, as in `name=PATH`.
+        /// Key, such as `name=PATH`.
         key: String,
     },
     /// A patch selects none of the objects.
@@ -51,8 +51,8 @@ pub struct ObjectSet {
 }
 
 impl ObjectSet {
-    /// A set of these objects; of equal identities the last one stays, in the place of the first. Helm's hooks of
-    /// different moments may share one: they are not there at the same time.
+    /// Returns a set of these objects. Of equal identities the last object counts, at the place of the first. Helm
+    /// hooks of different events may have the same identity, since they do not exist at the same time.
     pub fn new(objects: Vec<Object>) -> Self {
         let mut places: BTreeMap<(Identity, Option<String>), usize> = BTreeMap::new();
         let mut set = Self::default();
@@ -75,7 +75,7 @@ impl ObjectSet {
         &self.objects
     }
 
-    /// The objects, to be changed. What identifies them must stay.
+    /// Returns the objects for changes. Their identities must stay.
     pub fn objects_mut(&mut self) -> &mut [Object] {
         &mut self.objects
     }
@@ -95,7 +95,7 @@ impl ObjectSet {
         self.objects.len()
     }
 
-    /// Whether there is no object.
+    /// Reports whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
@@ -105,14 +105,14 @@ impl ObjectSet {
         self.objects.iter().filter(|object| object.identity().is_crd())
     }
 
-    /// The set with these objects in the place of its own, and further warnings.
+    /// Returns the set with other objects and further warnings.
     pub(crate) fn with_objects(self, objects: Vec<Object>, more: Vec<Warning>) -> Self {
         let mut warnings = self.warnings;
         warnings.extend(more);
         Self { objects, warnings }
     }
 
-    /// The set with one object more, which replaces one of the same identity.
+    /// Returns the set with further objects, which replace those of the same identity.
     pub fn with(self, more: Vec<Object>) -> Self {
         let Self { mut objects, mut warnings } = self;
         objects.extend(more);

@@ -20,7 +20,7 @@ mod split;
 pub use split::PartOfWhole;
 pub(crate) use split::split;
 
-/// Why a path is none. Rules and paths count from 0, as in the lists that they stand in.
+/// Why a path is invalid. Rules and paths count from 0, as in their lists.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("drift.ignore[{rule}].paths[{path}]: {problem}")]
 pub struct YieldError {
@@ -41,10 +41,10 @@ pub enum PathProblem {
     /// The empty pointer.
     #[error("is the whole object; use drift.mode")]
     Whole,
-    /// What tells objects apart.
+    /// A field that identifies the object.
     #[error("tells which object it is, and cannot change")]
     Identity,
-    /// All labels or annotations, or one of ours.
+    /// All labels or annotations, or one of the operator's own.
     #[error("holds marks of the operator; name other labels and annotations one by one")]
     Marks,
 }
@@ -54,7 +54,7 @@ pub enum PathProblem {
 pub(crate) struct Field {
     /// Names and indices on the way to it.
     tokens: Vec<String>,
-    /// Where it is told that it is one, as in `spec.drift.ignore[0].paths[1]`.
+    /// The rule that yields it, as in `spec.drift.ignore[0].paths[1]`.
     place: String,
 }
 
@@ -78,12 +78,12 @@ struct Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Yielded {
     rules: Vec<Rule>,
-    /// Namespaces in which what was written through the scale subresource does not count.
+    /// Namespaces in which writes through the scale subresource do not count.
     retaken: BTreeSet<String>,
 }
 
 impl Yielded {
-    /// Reads rules.
+    /// Parses rules.
     ///
     /// # Errors
     /// The first path that is invalid, or that cannot have another manager.
@@ -104,31 +104,31 @@ impl Yielded {
         Ok(Self { rules, retaken: BTreeSet::new() })
     }
 
-    /// With the replicas of what autoscalers among these objects scale.
+    /// Adds the replicas of the workloads that autoscalers among these objects scale.
     pub fn with_autoscalers<'a>(mut self, objects: impl IntoIterator<Item = &'a Object>) -> Self {
         self.rules.extend(objects.into_iter().filter_map(scaled_by));
         self
     }
 
-    /// Without what was written through the scale subresource in these namespaces: whoever did is about to go.
+    /// Ignores writes through the scale subresource in these namespaces, whose writer is about to be removed.
     pub fn with_retaken(mut self, namespaces: BTreeSet<String>) -> Self {
         self.retaken = namespaces;
         self
     }
 
-    /// Fields of an object, whose namespace is filled in, that are not ours once it is there.
+    /// Returns the fields of an object, with filled-in namespace, that other managers may change.
     pub(crate) fn of(&self, object: &Object) -> Vec<&Field> {
         let rules = self.rules.iter().filter(|rule| selects(&rule.target, object));
         rules.flat_map(|rule| &rule.fields).collect()
     }
 
-    /// Whether what others wrote through the scale subresource of an object is taken back.
+    /// Reports whether other managers' writes through the scale subresource of an object are overwritten.
     pub(crate) fn retakes(&self, object: &Identity) -> bool {
         object.namespace.as_ref().is_some_and(|namespace| self.retaken.contains(namespace))
     }
 }
 
-/// Whether an object scales others by itself.
+/// Reports whether an object is an autoscaler.
 pub fn is_autoscaler(object: &Identity) -> bool {
     object.is("autoscaling", "HorizontalPodAutoscaler")
 }
@@ -152,7 +152,7 @@ fn scaled_by(object: &Object) -> Option<Rule> {
     Some(Rule { target, fields: vec![Field { tokens: replicas, place: object.identity().to_string() }] })
 }
 
-/// The names and indices of a pointer, if what it points to can be somebody else's.
+/// Returns the names and indices of a pointer, if the field may have another manager.
 fn tokens(text: &str) -> Result<Vec<String>, PathProblem> {
     let pointer = PointerBuf::parse(text).map_err(|_| PathProblem::Syntax)?;
     let tokens: Vec<String> = pointer.tokens().map(|token| token.decoded().into_owned()).collect();
@@ -170,7 +170,7 @@ fn tokens(text: &str) -> Result<Vec<String>, PathProblem> {
     }
 }
 
-/// Leaves fields out of an object; gives those that it had.
+/// Removes fields from an object. Returns those that it had.
 pub(crate) fn leave_out(object: &mut Object, fields: &[&Field]) -> BTreeSet<String> {
     let had = fields.iter().filter(|field| is_in(object, &field.tokens)).map(ToString::to_string).collect();
     leave_out_paths(object, fields.iter().map(|field| field.tokens.as_slice()).collect());
@@ -190,9 +190,10 @@ fn is_in(object: &Object, path: &[String]) -> bool {
     at.is_some()
 }
 
-/// Leaves out what is at these paths.
+/// Removes the values at these paths.
 pub(crate) fn leave_out_paths(object: &mut Object, mut paths: Vec<&[String]>) {
-    // Later items of a list first, and what is in an item before the item: indices are those of the whole object.
+    // Later items of a list are removed first, and values in an item before the item, since indices are those of the
+    // whole object.
     let order = |path: &[String]| -> Vec<(Option<usize>, String)> {
         path.iter().map(|token| (token.parse().ok(), token.clone())).collect()
     };
@@ -206,8 +207,8 @@ pub(crate) fn leave_out_paths(object: &mut Object, mut paths: Vec<&[String]>) {
     }
 }
 
-/// Removes a value; a map that has nothing else goes with it, as applied it would be owned whole. Tells whether what it
-/// was in is empty now.
+/// Removes a value, and maps that become empty, which an apply would own as a whole. Returns whether its parent is
+/// empty now.
 fn remove(value: &mut Value, path: &[String]) -> bool {
     let Some((first, rest)) = path.split_first() else { return true };
     match value {

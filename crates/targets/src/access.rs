@@ -1,7 +1,7 @@
-//! Which addresses an operator may connect to on behalf of an access Secret.
+//! Addresses to which an operator may connect for an access Secret.
 //!
-//! Whoever writes an access Secret chooses a host name, and whoever owns that name chooses the address. The
-//! rules here are therefore applied to addresses after name resolution, by the code that opens the connection.
+//! The author of an access Secret chooses a host name, and the owner of that name chooses the address. The rules are
+//! therefore applied to addresses after name resolution, by the code that opens the connection.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use kyma_api::{AddressRefusal, AddressRules};
 
 use crate::tokens::TokenProviders;
 
-/// What kubeconfigs may ask for beyond the safe default. Set by flags of the operator, never by a Secret.
+/// Rights of kubeconfigs beyond the safe default. Set by flags of the operator, never by a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags, each its own command-line switch")]
 pub struct AccessPolicy {
@@ -22,10 +22,10 @@ pub struct AccessPolicy {
     /// Accept `proxy-url` in kubeconfigs. Default false. The address rules then hold for the proxy and for a
     /// server given as an address; a server given by name is resolved by the proxy.
     pub allow_proxy: bool,
-    /// What gives tokens to kubeconfigs that name it as the command of an `exec` entry. Default none.
+    /// Providers of tokens for kubeconfigs that name them as the command of an `exec` entry. Default none.
     pub token_providers: TokenProviders,
-    /// Address and port under which the hub's own apiserver is known. A target may not live there: the hub is
-    /// managed only as the local cluster. Default empty.
+    /// Addresses and ports of the hub's own API server, to which no target may lead: the hub is managed only as the
+    /// local cluster. Default empty.
     pub hub_addresses: Vec<SocketAddr>,
 }
 

@@ -1,10 +1,10 @@
-//! A ServiceAccount on a target in whose name calls are made.
+//! A `ServiceAccount` on a target that calls impersonate.
 
 use std::fmt;
 
 use http::HeaderValue;
 
-/// A ServiceAccount on a target in whose name calls are made. The apiserver fills its groups in.
+/// A `ServiceAccount` on a target that calls impersonate. The API server adds its groups.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ServiceAccount {
     user: HeaderValue,
@@ -12,7 +12,7 @@ pub struct ServiceAccount {
 }
 
 impl ServiceAccount {
-    /// The account of this name; `None` where a ServiceAccount can't have such a name or namespace.
+    /// Returns the account of this name; `None` if Kubernetes allows no such name or namespace.
     pub fn new(namespace: &str, name: &str) -> Option<Self> {
         let text = format!("system:serviceaccount:{namespace}:{name}");
         let user = HeaderValue::from_str(&text).ok()?;
@@ -37,7 +37,7 @@ impl fmt::Debug for ServiceAccount {
     }
 }
 
-/// A colon would make another user of it.
+/// Reports whether Kubernetes allows the name. A colon would name another user.
 fn is_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     !text.is_empty() && text.len() <= 253 && text.bytes().all(allowed)

@@ -1,5 +1,5 @@
-//! In whose name calls go to a target: that of one ServiceAccount for what is done for a component, that of the
-//! kubeconfig's user for the streams that many components share.
+//! Identity of calls to a target: a `ServiceAccount` for the work of one component, the kubeconfig's user for streams
+//! that many components share.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::contact::Contact;
 use crate::secret_key::SecretKey;
 use crate::target::Target;
 
-/// A target for one component: its client says who it is for, and acts as its ServiceAccount if it has one. No way
-/// leads from here to a client of the kubeconfig's user that could write. Cheap to clone; shares connections, breaker
-/// and budgets with the [`Target`].
+/// A target for one component. Its client names the component in the User-Agent and impersonates the component's
+/// `ServiceAccount`, if it has one. It gives no access to a client of the kubeconfig's user that could write. Cheap
+/// to clone; shares connections, breaker and budgets with the [`Target`].
 #[derive(Clone)]
 pub struct Acting {
     target: Target,
@@ -20,15 +20,15 @@ pub struct Acting {
 }
 
 impl Target {
-    /// The same target for one component: as `account` if there is one, and with `component_uid` in the User-Agent,
-    /// so that the target's audit log tells which component caused a call.
+    /// Returns the target for one component: its client impersonates `account`, if there is one, and has
+    /// `component_uid` in the User-Agent, so that the target's audit log shows which component caused a call.
     pub fn acting_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> Acting {
         let client = self.component_client(component_uid, account.as_ref(), Passes::All);
         Acting { target: self.clone(), account, client }
     }
 
-    /// As [`Target::acting_for`], but nothing is changed: each call that would change something is sent as a dry run, and
-    /// deletions, which say so in their body, are not sent at all; they end with
+    /// Returns the same as [`Target::acting_for`], with a client that changes nothing: writes are sent as dry runs.
+    /// Deletions are not sent, since their dry run is requested in the body; they fail with
     /// [`TargetError::Request`](crate::TargetError::Request).
     pub fn rehearsing_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> Acting {
         let client = self.component_client(component_uid, account.as_ref(), Passes::DryRuns);
@@ -37,7 +37,7 @@ impl Target {
 }
 
 impl Acting {
-    /// Client for calls in the component's name; bounded and fenced as [`Target::client`] is.
+    /// Returns the client for the component's calls, bounded and fenced like [`Target::client`].
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
@@ -72,13 +72,13 @@ impl fmt::Debug for Acting {
     }
 }
 
-/// What streams are opened with that all components on a target share: always as the kubeconfig's user, since one
-/// stream serves components of several accounts. Reads pass, nothing else.
+/// Access for the streams that all components on a target share. Always as the kubeconfig's user, since one stream
+/// serves components with different accounts. Allows only reads.
 #[derive(Clone, Debug)]
 pub struct Streams(Target);
 
 impl Streams {
-    /// Client for lists and watches. What would change something ends with
+    /// Returns the client for lists and watches. A write fails with
     /// [`TargetError::Request`](crate::TargetError::Request).
     pub fn client(&self) -> kube::Client {
         self.0.reader()

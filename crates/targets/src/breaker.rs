@@ -30,7 +30,7 @@ pub enum Effect {
     Recovered,
 }
 
-/// Refuses calls to a target that does not answer, or not to us, and finds out when it does again.
+/// Refuses calls to a target that does not answer or refuses the credentials, and probes it until it recovers.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     limits: BreakerLimits,
@@ -45,12 +45,12 @@ enum State {
 }
 
 impl Breaker {
-    /// A closed breaker.
+    /// Returns a closed breaker.
     pub fn new(limits: BreakerLimits) -> Self {
         Self { limits, state: State::Closed { failures: 0 } }
     }
 
-    /// Whether calls pass; otherwise the moment of the next probe.
+    /// Checks that calls pass. The error is the time of the next probe.
     pub fn admit(&self) -> Result<(), Instant> {
         match self.state {
             State::Open { until, .. } => Err(until),
@@ -58,7 +58,7 @@ impl Breaker {
         }
     }
 
-    /// Takes note of the outcome of a call that was admitted. `jitter` lies in 0..1.
+    /// Records the outcome of a call that was admitted. `jitter` lies in 0..1.
     pub fn record(&mut self, outcome: Outcome, now: Instant, jitter: f64) -> Effect {
         let State::Closed { failures } = self.state else {
             return Effect::None;
@@ -76,7 +76,7 @@ impl Breaker {
         Effect::None
     }
 
-    /// Takes note of the outcome of a probe. `jitter` lies in 0..1.
+    /// Records the outcome of a probe. `jitter` lies in 0..1.
     pub fn probed(&mut self, healthy: bool, now: Instant, jitter: f64) -> Effect {
         let before = self.state;
         if healthy {
@@ -95,7 +95,7 @@ impl Breaker {
     fn open(&mut self, probes: u32, now: Instant, jitter: f64) -> Effect {
         let doubled = self.limits.probe_first.saturating_mul(1 << probes.min(16));
         let delay = doubled.min(self.limits.probe_longest);
-        // Between 75 % and 100 %: an outage of many targets must not end in one wave of probes.
+        // Between 75 % and 100 %, so that probes after an outage of many targets do not come in one wave.
         let delay = delay.mul_f64(1.0 - 0.25 * jitter.clamp(0.0, 1.0));
         self.state = State::Open { probes, until: now + delay };
         Effect::Open(delay)

@@ -18,12 +18,12 @@ use crate::secret_key::SecretKey;
 use crate::target::Target;
 use crate::transport::Transport;
 
-/// Probes of unhealthy targets under way at once, over all targets.
+/// Maximum number of concurrent probes of unhealthy targets, over all targets.
 const PROBES: usize = 16;
-/// Notices kept for a slow reader; beyond that it is told that it missed some.
+/// Number of events kept for a slow receiver, which otherwise gets an error for missed ones.
 const NOTICES: usize = 1024;
 
-/// The targets that an operator talks to. Cheap to clone; clones share the cache.
+/// Cache of an operator's targets. Cheap to clone; clones share the cache.
 #[derive(Clone)]
 pub struct Targets {
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ struct Cached {
 }
 
 impl Targets {
-    /// An empty cache for at most `capacity` targets.
+    /// Returns an empty cache for at most `capacity` targets.
     ///
     /// `operator` is `<name>/<version>` and `replica` the name of the pod: both appear in the User-Agent, so
     /// that the audit log of a target explains who called.
@@ -64,8 +64,8 @@ impl Targets {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The target behind `secret`. The same uid and resourceVersion give the same connections, breaker and
-    /// budgets as before; a changed Secret starts afresh.
+    /// Returns the target behind `secret`. The same uid and resourceVersion give the same connections, breaker and
+    /// budgets as before; a changed Secret gets new ones.
     ///
     /// Makes no call. Must run inside of a tokio runtime. Errors: no data under `key`, or no usable
     /// kubeconfig there.
@@ -92,7 +92,7 @@ impl Targets {
         built
     }
 
-    /// The target behind a Secret of this uid and resourceVersion, where [`Targets::from_secret`] has made it already.
+    /// Returns the cached target of a Secret with this uid and resourceVersion.
     pub fn held(&self, place: &SecretKey, uid: &str, version: &str) -> Option<Target> {
         let mut cache = self.cache();
         let held = cache.get(place).filter(|cached| cached.uid == uid && cached.version == version);
@@ -114,26 +114,26 @@ impl Targets {
         Ok(Target::new(transport, Some(place.clone()), shared.agent.clone(), shared.hub_epoch.clone()))
     }
 
-    /// The hub itself as a target, for single-cluster mode, with the same deadlines and limits. Not cached:
-    /// keep it.
+    /// Returns the hub itself as a target, for single-cluster mode, with the same deadlines and limits. Not cached:
+    /// the caller keeps it.
     pub fn local(&self, hub: kube::Client) -> Target {
         let transport = Transport::local(hub, self.shared.limits.clone(), self.notices(None));
         Target::new(transport, None, self.shared.agent.clone(), self.shared.hub_epoch.clone())
     }
 
-    /// Drops what is cached for a Secret that is gone. Clients in use keep working until they are dropped.
+    /// Drops the cached target of a Secret that is gone. Clients in use keep working until they are dropped.
     pub fn forget(&self, place: &SecretKey) {
         self.cache().pop(place);
     }
 
-    /// The hub may have gone back in time: its record of each target is read again, also for targets that are in use but
-    /// no longer cached.
+    /// Invalidates the records that were read from the hub, which may have been restored from a backup. Includes
+    /// targets that are in use but no longer cached.
     pub fn forget_turns(&self) {
         self.shared.hub_epoch.advance();
     }
 
-    /// Suspensions and recoveries from now on, of all targets. A reader that lags has to assume that every
-    /// target recovered.
+    /// Returns a receiver of later suspensions and recoveries of all targets. A receiver that lags has to assume that
+    /// every target recovered.
     pub fn events(&self) -> broadcast::Receiver<TargetEvent> {
         self.shared.events.subscribe()
     }
@@ -143,7 +143,7 @@ impl Targets {
         self.cache().len()
     }
 
-    /// Whether no target is cached.
+    /// Reports whether no target is cached.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -20,15 +20,15 @@ pub(crate) struct Agent {
     pub(crate) replica: String,
 }
 
-/// Who calls.
+/// A caller of a target: its User-Agent, account and allowed calls.
 pub(crate) struct Caller {
     agent: HeaderValue,
-    /// The user to act as.
+    /// The impersonated user.
     account: Option<HeaderValue>,
     passes: Passes,
 }
 
-/// Which calls pass.
+/// The calls that a client allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passes {
     All,
@@ -39,7 +39,7 @@ pub(crate) enum Passes {
 }
 
 impl Passes {
-    /// The request as it may be sent.
+    /// Checks a request, and turns a write into a dry run where only those are allowed.
     fn judge(self, request: &mut Request<Body>) -> Result<(), TargetError> {
         match self {
             Self::All => Ok(()),
@@ -53,7 +53,7 @@ impl Passes {
     }
 }
 
-/// The same call, which then changes nothing.
+/// Returns the URI of the same call as a dry run.
 fn dry_run(uri: &Uri) -> Option<Uri> {
     let query = uri.query().unwrap_or_default();
     let kept = query.split('&').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some("dryRun"));
@@ -63,7 +63,8 @@ fn dry_run(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// The apiserver takes the request as this user's, if the kubeconfig's user may act as that one.
+/// Header of impersonation: the API server handles the request as this user's, if the kubeconfig's user may
+/// impersonate it.
 const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 impl Caller {
@@ -80,12 +81,12 @@ impl Caller {
         Self { agent, account: account.map(|account| account.user().clone()), passes: Passes::All }
     }
 
-    /// The same, of whose calls only these pass.
+    /// Returns the same caller, limited to these calls.
     pub(crate) fn limited_to(self, passes: Passes) -> Self {
         Self { passes, ..self }
     }
 
-    /// A client in its name. Writes pass only where the fence admits them, if there is one.
+    /// Returns a client of this caller. A write needs the admission of the fence, if there is one.
     pub(crate) fn client(
         self,
         transport: &Arc<Transport>,
@@ -112,7 +113,7 @@ impl Caller {
     }
 }
 
-/// Names and uids of Kubernetes are header values; anything else is not worth failing for.
+/// Returns the User-Agent. Names and uids of Kubernetes are valid header values; any other text falls back to `kyma`.
 fn agent(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("kyma"))
 }

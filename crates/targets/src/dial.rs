@@ -1,4 +1,4 @@
-//! Opens connections: resolves the name, judges each address, connects to a judged one and no other.
+//! Opens connections: resolves the name, checks each address, and connects only to a checked one.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -24,13 +24,12 @@ use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, TargetError>> + Send>>;
 
-/// Addresses of one name that are looked at.
+/// Maximum number of addresses of one name that are checked.
 const MOST_ADDRESSES: usize = 16;
 
 /// TCP to addresses that the policy accepts, directly or through a proxy.
 ///
-/// The address that was judged is the one connected to, so a name that changes its address in between gains
-/// nothing.
+/// Connects to the checked address itself, so a name whose address changes in between gains nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct GuardedTcp {
     policy: Arc<AccessPolicy>,
@@ -67,7 +66,7 @@ impl GuardedTcp {
         let resolved = tokio::net::lookup_host((host(to), to.port_u16().unwrap_or(default_port))).await;
         let resolved = resolved.map_err(|_| TargetError::NameNotFound)?;
         let addresses: Vec<SocketAddr> = resolved.take(MOST_ADDRESSES).collect();
-        // One refused address condemns the name: a public one beside it may be bait.
+        // One refused address makes the whole name refused: a public address beside it may be bait.
         for address in &addresses {
             self.policy.check(*address).map_err(TargetError::AddressRefused)?;
         }
@@ -76,7 +75,7 @@ impl GuardedTcp {
         for address in addresses {
             match tokio::time::timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    // Requests are small and answered at once; Nagle would only delay them.
+                    // Requests are small and answered at once, so Nagle's algorithm would only delay them.
                     stream.set_nodelay(true).map_err(|error| from_chain(&error))?;
                     return Ok(TokioIo::new(stream));
                 }
@@ -87,7 +86,7 @@ impl GuardedTcp {
         Err(outcome)
     }
 
-    /// Through a proxy names are resolved by the proxy; what can be judged here is an address.
+    /// Checks a literal address of the server. A name is resolved by the proxy, so it cannot be checked here.
     fn judge_literal(&self, to: &Uri) -> Result<(), TargetError> {
         let host = host(to);
         let literal = if host.eq_ignore_ascii_case("localhost") { "127.0.0.1" } else { host };
@@ -103,14 +102,14 @@ fn host(uri: &Uri) -> &str {
     uri.host().unwrap_or_default().trim_matches(['[', ']'])
 }
 
-/// Certificates of one target that are remembered. Servers of a highly available control plane have one each.
+/// Maximum number of remembered certificates of one target. Each server of a highly available control plane has its
+/// own.
 const MAX_CERTIFICATES: usize = 32;
 
-/// Counts what may mean that another server answers than before: a certificate that was not met before, or a connection
-/// that broke.
+/// Counts signs that another server answers than before: a new certificate, or a broken connection.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
-    /// The certificates that were met, the latest last.
+    /// The certificates seen so far, the latest last.
     met: Mutex<Vec<Vec<u8>>>,
     changes: AtomicU64,
 }
@@ -132,7 +131,7 @@ impl Servers {
         met.push(certificate.to_vec());
     }
 
-    /// A connection broke, or none could be made.
+    /// Records that a connection broke, or that none could be opened.
     pub(crate) fn lost(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
-//! Before anything is written on a target: is it still this hub's to write there?
+//! Checks before each write that this hub still manages the target.
 //!
-//! A target is proven when it is opened. What happens after that, an old copy of the hub that falls behind or another
-//! hub that takes the target over, is seen here, at the next write.
+//! A target is verified when it is opened. If this hub is an outdated copy, or another hub takes the target over, the
+//! next write detects that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,27 +16,30 @@ use crate::looks::Looks;
 /// Maximum age of the identity and stamp that allow a write, as read from the target.
 const RECENT: Duration = Duration::from_secs(2);
 
-/// Where the hub has on record whose turn it is.
+/// Source of the hub's record of a target.
 pub trait Ledger: Send + Sync {
-    /// What is on record, from the hub itself; none if nobody is there any more who could take a turn.
+    /// Returns the record, read live from the hub; `None` if its Kyma is gone, so that no change can be ordered any
+    /// more.
     ///
     /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
     fn recorded(&self) -> BoxFuture<'_, Result<Option<Recorded>, TargetError>>;
 }
 
-/// On what grounds writes pass to a target.
+/// Conditions for writes to a target.
 #[derive(Clone)]
 pub struct Fence {
     /// Claim of the operator that writes.
     pub claim: Claim,
     /// Record of the hub when the target was verified.
     pub recorded: Recorded,
-    /// Asked where the target is further than that; none where nobody counts turns.
+    /// Source of a newer record if the stamp is later than `recorded`; `None` for a component without Kyma, which has
+    /// no turns.
     pub ledger: Option<Arc<dyn Ledger>>,
 }
 
 impl Fence {
-    /// What `found` means for the hub. Asks it how far it is only if the target is further than the hub was known to be.
+    /// Returns the verdict on `found`. Reads the hub's record again only if the stamp is later than the last read
+    /// record.
     ///
     /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
     pub(crate) async fn judge(&self, looks: &Looks, found: &Found) -> Result<Verdict, TargetError> {
@@ -49,16 +52,16 @@ impl Fence {
                 looks.hub_has(recorded);
                 self.known(looks)
             }
-            // Nothing is ordered any more; what was ordered before is finished.
+            // No further change is ordered, and earlier ones are complete.
             None => Recorded { turn: found.turn(), ..self.recorded.clone() },
         };
         Ok(compare(&self.claim, &known, found))
     }
 
-    /// Whether a write may go to the target now: rests on a look at it that is not older than two seconds. Gives the
-    /// uid of the cluster that was seen: the write may go to no other one.
+    /// Checks that a write may go to the target, by an identity and stamp that were read within two seconds. Returns
+    /// the uid of the cluster, the only one to which the write may go.
     ///
-    /// Errors: [`TargetError::Refused`]; that the target or the hub does not answer.
+    /// Errors: [`TargetError::Refused`]; the target or the hub does not answer.
     pub(crate) async fn admit(&self, looks: &Looks) -> Result<String, TargetError> {
         let found = looks.within(RECENT).await?;
         match self.judge(looks, &found).await? {
@@ -67,7 +70,8 @@ impl Fence {
         }
     }
 
-    /// With the turn that the hub was last seen to have on record; each epoch counts anew.
+    /// Returns the record with the turn that was last read from the hub, if the epoch is the same: each epoch has its
+    /// own turns.
     fn known(&self, looks: &Looks) -> Recorded {
         let seen = looks.hub_record().filter(|seen| seen.epoch == self.recorded.epoch);
         Recorded { turn: seen.and_then(|seen| seen.turn), ..self.recorded.clone() }
@@ -80,7 +84,7 @@ impl std::fmt::Debug for Fence {
     }
 }
 
-/// Whether a request changes something.
+/// Reports whether a request is a write.
 pub(crate) fn is_write(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }

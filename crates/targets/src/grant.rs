@@ -1,21 +1,21 @@
-//! Whether what an access Secret granted still holds.
+//! Validity of targets that were created from an access Secret.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What an access Secret grants from one of its changes to the next. Cheap to clone; clones are withdrawn together.
+/// Grant of one content of an access Secret, until its next change. Cheap to clone; clones are withdrawn together.
 ///
-/// A call under way goes on when it is withdrawn, but nothing that lasts, such as a watch, is begun with it any more.
+/// A withdrawal does not stop running calls, but nothing lasting, such as a watch, may start afterwards.
 #[derive(Clone, Debug, Default)]
 pub struct Grant(Arc<AtomicBool>);
 
 impl Grant {
-    /// The Secret changed or is gone.
+    /// Withdraws the grant, after the Secret changed or was deleted.
     pub fn withdraw(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether the Secret changed since.
+    /// Reports whether the Secret changed since.
     pub fn is_withdrawn(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

@@ -145,7 +145,7 @@ pub enum Verdict {
 /// Conflict between a stamp and the record on the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// Another hub took the target over after our last contact.
+    /// Another hub took the target over after this hub's last contact.
     TakenOver,
     /// The stamp has a later epoch or turn: this hub is an older copy, or was restored from a backup.
     LaterState,
@@ -168,7 +168,7 @@ pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
     }
     let present = found.stamp.as_ref();
     let epoch = recorded.epoch.max(present.map_or(1, |stamp| stamp.epoch)).max(1);
-    // A stamp of an earlier epoch counted otherwise.
+    // Turns of an earlier epoch are not comparable.
     let counted = present.filter(|stamp| stamp.epoch == epoch);
     let turn = counted.map_or_else(|| recorded.turn.clone(), |stamp| stamp.turn.clone());
     let wanted = claim.kyma.as_ref().map(|kyma| stamp(claim, kyma, (epoch, turn), present));
@@ -180,16 +180,16 @@ pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
     Verdict::FirstContact { record, write }
 }
 
-/// What a person's decision to take a target over puts in the place of what contradicts it: the record for the hub and
-/// the stamp for the target. None where nothing contradicts, or where a decision is not enough: the hub itself, and a
-/// target of another Kyma of this hub.
+/// Returns the record for the hub and the stamp for the target with which a user's decision to take a target over
+/// replaces the conflicting ones. `None` if there is no conflict, or if a decision is not enough: for the hub itself,
+/// and for a target of another Kyma of this hub.
 ///
-/// The epoch is above all that are known, so an old copy of the hub falls behind. Versions are left out, so that
-/// operators older than those which worked there may go on. Pure.
+/// The epoch is higher than all known ones, so an old copy of the hub is behind. Versions are left out, so that older
+/// operators than those that worked there may continue. Pure.
 pub fn adopt(claim: &Claim, recorded: &Recorded, found: &Found) -> Option<(Recorded, Stamp)> {
     let may = match compare(claim, recorded, found) {
         Verdict::TargetChanged { .. } => {
-            // Whoever else has it by now does not lose it by the way.
+            // A Kyma of this hub that owns the new cluster keeps it.
             let first = compare(claim, &Recorded::default(), found);
             !matches!(first, Verdict::TargetInUse { other_hub: false, .. })
         }
@@ -222,7 +222,7 @@ fn contradiction(claim: &Claim, recorded: &Recorded, known: bool, stamp: &Stamp)
     if claim.kyma.as_ref().is_some_and(other) {
         return Some(Verdict::TargetInUse { kyma: owner(), other_hub: false });
     }
-    // Turns are a Kyma's: a component without one takes no part.
+    // Only Kymas have turns; for a component without one they are not checked.
     let beyond = |turn: &Turn| claim.kyma.is_some() && turn.is_beyond(recorded.turn.as_ref());
     let in_turn = || !stamp.turn.as_ref().is_some_and(beyond);
     if known && (stamp.epoch > recorded.epoch || stamp.epoch == recorded.epoch && !in_turn()) {
@@ -243,7 +243,8 @@ fn stamp(claim: &Claim, kyma: &KymaId, (epoch, turn): (u64, Option<Turn>), prese
     Stamp { hub_uid: claim.hub_uid.clone(), kyma: kyma.clone(), epoch, turn, versions }
 }
 
-/// Patch releases are left out: they may be rolled back, and they write nothing on targets.
+/// Returns major and minor version. The patch version is ignored: it may be rolled back, and its change writes
+/// nothing to targets.
 fn minor(version: &str) -> (u64, u64) {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
@@ -259,8 +260,8 @@ pub fn recorded(annotations: Option<&BTreeMap<String, String>>) -> Recorded {
     }
 }
 
-/// The annotations that record `recorded` on a hub object; empty before the first contact. The turn is not among them:
-/// it is the Kyma's.
+/// Returns the annotations that store `recorded` on a hub object; empty before the first contact. They hold no turn,
+/// which the status of the Kyma records.
 pub fn record(recorded: &Recorded) -> BTreeMap<String, String> {
     let Some(uid) = &recorded.target_uid else {
         return BTreeMap::new();
@@ -280,7 +281,7 @@ const TURN: &str = "turn";
 const VERSION_PREFIX: &str = "version.";
 
 impl Stamp {
-    /// The `ConfigMap` that carries this stamp.
+    /// Returns the `ConfigMap` that carries this stamp.
     pub fn to_config_map(&self) -> ConfigMap {
         let mut data = BTreeMap::from([
             (HUB_UID.to_owned(), self.hub_uid.clone()),
@@ -305,8 +306,8 @@ impl Stamp {
         }
     }
 
-    /// Reads the stamp from its `ConfigMap`. What is missing or unreadable stays empty or 0, which matches
-    /// nothing: a damaged stamp is never taken for ours.
+    /// Returns the stamp in its `ConfigMap`. Missing or unreadable fields become empty or 0, which match nothing: a
+    /// damaged stamp never counts as this hub's.
     pub fn from_config_map(map: &ConfigMap) -> Self {
         let data = map.data.clone().unwrap_or_default();
         let text = |key: &str| data.get(key).cloned().unwrap_or_default();

@@ -15,25 +15,25 @@ use crate::error::{TargetError, classify};
 use crate::identity::{Found, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, Verdict};
 use crate::transport::{ExpectedCluster, Transport};
 
-/// The looks at one target. Cheap to clone; clones share what was seen.
+/// Cache of the identity of one target. Cheap to clone; clones share the cache.
 #[derive(Clone)]
 pub(crate) struct Looks {
     transport: Arc<Transport>,
-    /// For reads and the stamp alone, which is guarded by its resourceVersion: no fence is before it.
+    /// For reads and writes of the stamp, which need no fence: the resourceVersion guards the stamp.
     client: kube::Client,
     last: Arc<Mutex<Option<Look>>>,
-    /// What the hub was last seen to have on record for the target, and in which epoch of `hub_epoch`.
+    /// The record that was last read from the hub, and the epoch of `hub_epoch` at that time.
     hub: Arc<SyncMutex<Option<(u64, Recorded)>>>,
     hub_epoch: HubEpoch,
 }
 
-/// Counts how often the hub may have gone back in time. Shared by all targets, also those that left the cache: a record
-/// of an earlier epoch no longer counts.
+/// Counts possible restores of the hub from a backup. Shared by all targets, including those that left the cache: a
+/// record of an earlier epoch is invalid.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HubEpoch(Arc<AtomicU64>);
 
 impl HubEpoch {
-    /// Begins the next epoch, whatever the number of targets.
+    /// Begins the next epoch, at a cost independent of the number of targets.
     pub(crate) fn advance(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -43,7 +43,7 @@ impl HubEpoch {
     }
 }
 
-/// What the target said about itself, when, and through which connection.
+/// Identity and stamp as read from the target, with time and connection of the read.
 struct Look {
     connection: u64,
     at: Instant,
@@ -51,12 +51,12 @@ struct Look {
 }
 
 impl Looks {
-    /// None was taken yet.
+    /// Returns an empty cache.
     pub(crate) fn new(transport: Arc<Transport>, client: kube::Client, hub_epoch: HubEpoch) -> Self {
         Self { transport, client, last: Arc::default(), hub: Arc::default(), hub_epoch }
     }
 
-    /// What the target says, from a look that is not older than `age` and through the same connection.
+    /// Returns identity and stamp from a read that is not older than `age` and used the current connection.
     pub(crate) async fn within(&self, age: Duration) -> Result<Found, TargetError> {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
@@ -73,18 +73,19 @@ impl Looks {
         Ok(found)
     }
 
-    /// The error of a verdict that forbids to write. What was seen no longer counts: somebody may mend that.
+    /// Returns the error of a verdict that forbids writes, and drops the cached read, since the conflict may be
+    /// resolved.
     pub(crate) async fn refuse(&self, verdict: Verdict) -> TargetError {
         self.doubt().await;
         TargetError::Refused(Box::new(verdict))
     }
 
-    /// Has the target looked at again, however old the last look is.
+    /// Drops the cached read.
     async fn doubt(&self) {
         *self.last.lock().await = None;
     }
 
-    /// The hub was seen to have this on record.
+    /// Caches a record that was read from the hub.
     pub(crate) fn hub_has(&self, recorded: Recorded) {
         *self.hub() = Some((self.hub_epoch.current(), recorded));
     }
@@ -111,9 +112,9 @@ impl Looks {
         })
     }
 
-    /// Puts `stamp` on the target, provided that the one there is still the one in `over`.
+    /// Writes `stamp` to the target, if the stamp there is still the one in `over`.
     ///
-    /// Errors: 409 if somebody else wrote it since; 404 if the namespace [`STAMP_NAMESPACE`] is missing.
+    /// Errors: 409 if another client wrote it since; 404 if the namespace [`STAMP_NAMESPACE`] is missing.
     pub(crate) async fn put_stamp(&self, stamp: &Stamp, over: &Found) -> Result<(), TargetError> {
         let stamps = kube::core::Request::new(ConfigMap::url_path(&(), Some(STAMP_NAMESPACE)));
         let map = stamp.to_config_map();
@@ -136,7 +137,7 @@ impl Looks {
     }
 }
 
-/// The data of `map`, and null for what the stamp there has beyond.
+/// Returns the data of `map`, with null for further keys of the previous stamp.
 fn over_what_was(map: &ConfigMap, was: Option<&Stamp>) -> BTreeMap<String, Option<String>> {
     let before = was.and_then(|was| was.to_config_map().data).unwrap_or_default();
     let gone = before.into_keys().map(|key| (key, None));

@@ -1,5 +1,5 @@
-//! How many calls a target gets at once, as a state machine without clock or task: additive increase,
-//! multiplicative decrease on 429, and a pause where the target asks for one.
+//! Limits the concurrent calls to a target, as a state machine without clock or task: additive increase,
+//! multiplicative decrease on 429, and a pause if the target requests one.
 
 use std::time::{Duration, Instant};
 

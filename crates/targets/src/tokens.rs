@@ -1,8 +1,8 @@
-//! Tokens that this process gets for targets, in place of the programs that kubeconfigs name for it.
+//! Tokens for targets that this process requests itself, instead of running the programs that kubeconfigs name.
 //!
-//! A kubeconfig chooses a provider by the command of its `exec` entry, and nothing else: the program is never run, and
-//! arguments and environment of the entry are not read. Where a provider asks for tokens, as whom, and which servers
-//! get them, is said where it is registered.
+//! A kubeconfig selects a provider only by the command of its `exec` entry: the program is never run, and arguments
+//! and environment of the entry are not read. The registration of a provider determines its issuer, its identity, and
+//! the servers that get its tokens.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,13 +19,14 @@ mod held;
 pub use exchange::{ExchangeSettings, ExchangeSettingsError, TokenExchange};
 pub(crate) use held::Held;
 
-/// Where tokens for targets come from.
+/// A source of tokens for targets.
 pub trait TokenProvider: Send + Sync + 'static {
-    /// Whether its tokens may be sent to this server, the https address in a kubeconfig. Whoever writes a kubeconfig
-    /// chooses the server, so a provider that says yes to every one gives its tokens away.
+    /// Reports whether its tokens may be sent to this server, the https address in a kubeconfig. The author of a
+    /// kubeconfig chooses the server, so a provider that accepts every server gives its tokens away.
     fn serves(&self, server: &Url) -> bool;
 
-    /// A new token for a server that it serves. Bounded by the caller; asked by one caller at a time for each target.
+    /// Returns a new token for a server that it serves. The caller limits the time; only one caller at a time
+    /// requests a token for a target.
     fn issue<'a>(&'a self, server: &'a Url) -> BoxFuture<'a, Result<IssuedToken, TokenError>>;
 }
 
@@ -38,7 +39,7 @@ pub struct IssuedToken {
     pub valid_for: Duration,
 }
 
-/// Why there is no token. Holds no text of the issuer but an error code that the specifications name.
+/// Why there is no token. Contains no text of the issuer except error codes of the specifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The operator's own token, which it would exchange, cannot be read.
@@ -46,21 +47,21 @@ pub enum TokenError {
         "the operator's own token cannot be read ({0}): see the file that --token-exchange-token-file names"
     )]
     Own(std::io::ErrorKind),
-    /// The issuer gives no answer.
+    /// The issuer does not answer.
     #[error("the token issuer cannot be reached: {0}")]
     Unreachable(&'static str),
     /// The issuer answers with an error of its own.
     #[error("the token issuer answers HTTP {0}")]
     Unavailable(u16),
-    /// The issuer's answer is not what the specification says.
+    /// The issuer's answer does not match the specification.
     #[error("the token issuer's answer cannot be used: {0}")]
     Unreadable(&'static str),
-    /// The issuer refuses.
+    /// The issuer refuses the request.
     #[error("the token issuer gives no token for this target (HTTP {status}, {code})")]
     Refused {
         /// HTTP status.
         status: u16,
-        /// Error code of OAuth, or what stands for it.
+        /// Error code of OAuth, or a substitute for an unknown one.
         code: &'static str,
     },
 }
@@ -72,7 +73,7 @@ pub struct TokenProviders {
 }
 
 impl TokenProviders {
-    /// With one more; of two with the same name the last one counts.
+    /// Adds a provider; replaces one of the same name.
     pub fn with(mut self, name: &str, provider: impl TokenProvider) -> Self {
         self.by_name.insert(name.to_owned(), Arc::new(provider));
         self

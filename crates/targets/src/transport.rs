@@ -1,4 +1,4 @@
-//! Every call to one target passes here: breaker, slots, deadline, body limit, and the outcome back to the
+//! Transport of all calls to one target: breaker, slots, deadline and body limit; reports the outcomes to the
 //! breaker.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -38,16 +38,16 @@ pub(crate) use verified::ExpectedCluster;
 #[cfg(fuzzing)]
 pub(crate) use answer::{AuditIdPresence, Bounds, Queue, read as read_answer};
 
-/// When to come back after all slots stayed taken.
+/// Delay that a caller is asked for if all slots stayed taken.
 const BUSY: Duration = Duration::from_secs(1);
 
 /// Path of a probe.
 const PROBED: &str = "/readyz";
 
-/// A body of either kind of call.
+/// Body of an answer, of remote and local calls.
 pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, TargetError>;
 
-/// The way to one target, shared by all clients for it.
+/// Connection to one target, shared by all of its clients.
 pub(crate) struct Transport {
     wire: Wire,
     limits: Limits,
@@ -60,13 +60,13 @@ pub(crate) struct Transport {
     servers: Arc<Servers>,
     answered: Arc<Answered>,
     pace: Arc<Mutex<pace::Pace>>,
-    /// One large answer is read at a time.
+    /// Permit for reading a large answer, one at a time.
     large: Arc<Semaphore>,
-    /// How often the breaker has closed again, and whether calls pass.
+    /// Number of recoveries of the breaker, and whether calls pass.
     health: watch::Sender<Health>,
     notices: Notices,
     audits: answer::AuditIdPresence,
-    /// The uid that the last look found.
+    /// The uid of the cluster in the last identity read.
     identified: Mutex<Option<String>>,
 }
 
@@ -130,18 +130,18 @@ impl Transport {
         }
     }
 
-    /// A look found the cluster with this uid.
+    /// Records the uid of an identity read.
     pub(crate) fn identified(&self, uid: &str) {
         *lock(&self.identified) = Some(uid.to_owned());
     }
 
-    /// Grows whenever another server may answer from now on than before.
+    /// Returns a number that grows whenever another server may answer than before.
     pub(crate) fn connection(&self) -> u64 {
         self.health.borrow().recoveries + self.servers.changes()
     }
 
-    /// Sends one request of kube's and gives back an answer that is bounded in time and size. Who has to wait gets
-    /// the 429 of an apiserver, whether it came from there or the call was held back here.
+    /// Sends a request of kube and returns an answer that is limited in time and size. A caller that has to wait gets
+    /// a 429, whether the API server sent it or the call was not sent.
     pub(crate) async fn call(
         self: Arc<Self>,
         mut request: Request<Body>,
@@ -175,7 +175,7 @@ impl Transport {
         let sent = tokio::time::timeout(self.limits.call, self.exchange(request, agent, &queue)).await;
         let answer = match sent {
             Ok(answer) => answer,
-            // The time went by in our own queue: not the target is slow.
+            // The time passed in the queue of this process, so the target is not slow.
             Err(_) if queue.held_up() => return Err(TargetError::Throttled(BUSY)),
             Err(_) => Err(TargetError::Deadline(self.limits.call)),
         };
@@ -236,15 +236,15 @@ impl Transport {
         answer::read(answer, answer::Bounds::of(&self.limits, queue, &self.audits), &path).await
     }
 
-    /// Waits for a slot, for as long as a call may take. That time is not the call's: a target that works would be cut
-    /// off because of calls before it.
+    /// Waits for a slot, at most for the deadline of a call. That time does not count for the call: otherwise a
+    /// working target would be suspended because of earlier calls.
     async fn slot(&self) -> Result<SlotGuard<'_>, TargetError> {
         let deadline = tokio::time::Instant::now() + self.limits.call;
         loop {
-            // Registered before the look, so that no slot given back in between is missed.
+            // Registered before the check, so that no slot that is freed in between is missed.
             let mut freed = std::pin::pin!(self.freed.notified());
             freed.as_mut().enable();
-            // Or one that is woken for every slot and gets none would wait for ever.
+            // Checked each time, or a caller that is woken for every slot and gets none would wait forever.
             if tokio::time::Instant::now() >= deadline {
                 return Err(TargetError::Throttled(BUSY));
             }
@@ -252,7 +252,7 @@ impl Transport {
             match slot {
                 Slot::Taken => {
                     let slot = SlotGuard { transport: self };
-                    // The calls before it may have found the target dead.
+                    // Earlier calls may have opened the breaker.
                     self.not_suspended()?;
                     return Ok(slot);
                 }
@@ -270,7 +270,7 @@ impl Transport {
         }
     }
 
-    /// Tells breaker and throttle how a call went.
+    /// Reports the outcome of a call to breaker and throttle.
     fn noted<B>(
         self: &Arc<Self>,
         answer: Result<Response<B>, TargetError>,
@@ -297,7 +297,7 @@ impl Transport {
         answer
     }
 
-    /// Tells the throttle whether the target wants fewer calls.
+    /// Reports to the throttle whether the target requested fewer calls.
     fn paced<B>(&self, answer: Response<B>) -> Result<Response<B>, TargetError> {
         if answer.status() != StatusCode::TOO_MANY_REQUESTS {
             lock(&self.throttle).accepted();
@@ -327,7 +327,7 @@ impl Transport {
         self.notices.recovered();
     }
 
-    /// Starts the only probing task of this target; it ends when calls pass again or nobody uses the target.
+    /// Starts the only probing task of this target, which ends when calls pass again or the target is no longer used.
     fn probe_after(self: &Arc<Self>, delay: Duration) {
         tokio::spawn(probe_until_healthy(Arc::downgrade(self), delay));
     }
@@ -338,16 +338,16 @@ impl Transport {
             return false;
         };
         let agent = HeaderValue::from_static(concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (probe)"));
-        // Whether the target answers does not hang on an issuer of tokens.
+        // The probe does not depend on an issuer of tokens.
         let sent = self.wire.dispatch(request, agent, None);
         let answered = tokio::time::timeout(self.limits.connect, sent).await;
         let Ok(Ok(answer)) = answered else { return false };
         if answer.status() == StatusCode::UNAUTHORIZED && self.wire.tokens().is_none() {
-            // It works, and would take no call.
+            // The target works and would refuse every call.
             *lock(&self.cause) = Some(TargetError::Unauthorized);
             return false;
         }
-        // 403 comes from a working apiserver as well; what it means is for the next call to tell.
+        // A working API server may answer with 403 too; the next call shows its meaning.
         let large = Arc::new(Semaphore::new(1));
         let queue = answer::Queue::at(&large);
         let bounds = answer::Bounds::of(&self.limits, &queue, &self.audits);
@@ -376,7 +376,7 @@ async fn probe_until_healthy(target: Weak<Transport>, mut delay: Duration) {
     }
 }
 
-/// Gives the slot back, also when the call is dropped half-way.
+/// Releases the slot, also if the call is dropped before its end.
 struct SlotGuard<'a> {
     transport: &'a Transport,
 }
@@ -388,7 +388,8 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
-/// What an answer tells about the target, and why it would be suspended. Nothing if it was our own refusal.
+/// Returns the outcome of an answer for the breaker, and the cause of a suspension; `None` for a refusal by this
+/// process.
 fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Option<TargetError>)> {
     match answer {
         Ok(answer) if answer.status().is_server_error() => {
@@ -402,7 +403,7 @@ fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Opti
         Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => {
             Some((Outcome::Refused, Some(TargetError::Unauthorized)))
         }
-        // Refusals that are errors: a new connection was asked which cluster it leads to.
+        // Errors that are refusals come from the identity check of a new connection.
         Ok(_)
         | Err(
             TargetError::Throttled(_)
@@ -423,14 +424,14 @@ fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Opti
     }
 }
 
-/// A number in 0..1 that differs between calls and processes; not for secrets.
+/// Returns a number in 0..1 that differs between calls and processes; not for secrets.
 fn jitter() -> f64 {
     use std::hash::{BuildHasher as _, RandomState};
     let random = RandomState::new().hash_one(Instant::now());
     f64::from(u32::try_from(random >> 32).unwrap_or(0)) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// What is guarded here stays consistent at every step, so a panic elsewhere does not spoil it.
+/// Locks a mutex. Its data is consistent at every step, so a panic elsewhere does not damage it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -112,8 +112,8 @@ fn without_marks(metadata: &mut Map<String, Value>, tracked: bool) {
     }
 }
 
-/// An object of these fields alone, with the identity and the owner label of `wished`; where Argo CD would find it by a
-/// label that `wished` has too, with its value of that.
+/// Returns an object of only these fields, with the identity and owner label of `wished`. If Argo CD tracks it by a
+/// label that `wished` has too, the label has the value of `wished`.
 fn bare(wished: &Object, fields: &Value, tracked: bool) -> Option<Object> {
     let mut body = fields.as_object().cloned().unwrap_or_default();
     for field in ["apiVersion", "kind"] {
@@ -141,8 +141,8 @@ fn in_version(object: &Object, api_version: &str) -> Option<Object> {
     Object::from_value(Value::Object(body)).ok()
 }
 
-/// What a set of fields names of an object, with the values that it has there: `f:name` is a field, `k:{...}` an item of a
-/// list by its keys, `v:...` an item of a set.
+/// Returns the live values of a set of fields: `f:name` is a field, `k:{...}` an item of a list by its keys, `v:...`
+/// an item of a set.
 fn extract(live: &Value, fields: &Value) -> Value {
     let Some(named) = fields.as_object() else { return live.clone() };
     let mut inner = named.iter().filter(|(key, _)| *key != ".").peekable();
@@ -168,7 +168,7 @@ fn extract(live: &Value, fields: &Value) -> Value {
     }
 }
 
-/// An item of a list, where the fields name it; its keys come along, without which it is none.
+/// Returns an item of a list, with its keys, if the set of fields contains it.
 fn extract_item(item: &Value, named: &Map<String, Value>) -> Option<Value> {
     named.iter().find_map(|(key, fields)| match key.split_once(':')? {
         ("v", value) => (serde_json::from_str::<Value>(value).ok()? == *item).then(|| item.clone()),

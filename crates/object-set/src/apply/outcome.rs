@@ -46,7 +46,7 @@ pub enum Outcome {
 /// Why an object was refused.
 #[derive(Clone, Debug, Error)]
 pub enum Refusal {
-    /// The target's answer.
+    /// The call failed.
     #[error(transparent)]
     Call(Box<CallError>),
     /// Another owner owns it.
@@ -70,7 +70,7 @@ pub enum Refusal {
         object: Identity,
         /// Its size as JSON.
         bytes: usize,
-        /// The most that is sent.
+        /// The maximum size.
         limit: usize,
     },
     /// A yielded field of it cannot have its own owner.
@@ -78,7 +78,7 @@ pub enum Refusal {
     PartOfWhole {
         /// Which object.
         object: Identity,
-        /// What is part of what.
+        /// The field, and the whole that it is part of.
         part: Box<PartOfWhole>,
     },
     /// Objects are stored in API versions of a CRD that the new one does not serve.
@@ -102,7 +102,7 @@ impl From<CallError> for Refusal {
 }
 
 impl Refusal {
-    /// What to do about it.
+    /// Returns the error class.
     pub fn class(&self) -> ErrorClass {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
@@ -120,7 +120,7 @@ impl Refusal {
         matches!(self, Self::Call(error) if matches!(error.failure, Failure::WebhookFailed(_)))
     }
 
-    /// The stable word for it.
+    /// Returns the stable reason.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Call(error) => error.reason(),
@@ -226,7 +226,7 @@ impl Applied {
         self.outcomes.iter().filter_map(|(_, outcome)| system(outcome)).collect()
     }
 
-    /// Objects that were sent and taken.
+    /// Returns the objects that were sent and accepted.
     pub fn changed(&self) -> impl Iterator<Item = &Identity> {
         self.outcomes
             .iter()
@@ -243,7 +243,7 @@ impl Applied {
         self.outcomes.iter().filter_map(|(_, outcome)| missing(outcome)).collect()
     }
 
-    /// Objects that wait for something on the target.
+    /// Returns the objects that cannot be applied yet, each with the cause.
     pub fn waiting(&self) -> impl Iterator<Item = (&Identity, &'static str)> {
         self.outcomes.iter().filter_map(|(identity, outcome)| match outcome {
             Outcome::Waiting(what) => Some((identity, *what)),
@@ -264,7 +264,7 @@ impl Applied {
         })
     }
 
-    /// The identities of the set as the target holds them (namespaces defaulted).
+    /// Returns the identities of the set with defaulted namespaces.
     pub fn identities(&self) -> BTreeSet<Identity> {
         self.outcomes.iter().map(|(identity, _)| identity.clone()).collect()
     }

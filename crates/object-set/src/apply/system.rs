@@ -17,9 +17,8 @@ const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// adopted object.
 const MARKS: [&str; 3] = ["helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/", "argocd.argoproj.io/"];
 
-/// Where Argo CD does not track by annotation, which it does by default since v3, it does by this label. Many charts set it
-/// themselves, and it is theirs then.
-/// Source: <https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/>.
+/// The label by which Argo CD tracks if it does not track by annotation, its default since v3. Many charts set the
+/// label themselves, and then it belongs to the chart.
 pub(super) const TRACKING_LABEL: &str = "app.kubernetes.io/instance";
 /// The annotation by which Argo CD tracks by default.
 const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";
@@ -71,13 +70,14 @@ impl fmt::Display for System {
     }
 }
 
-/// Whether an entry is about the object itself, not a subresource of it.
+/// Reports whether an entry is for the object itself, not for a subresource.
 pub(super) fn is_of_object(entry: &ManagedFieldsEntry) -> bool {
     entry.subresource.as_deref().unwrap_or_default().is_empty()
 }
 
-/// Whether whoever has this entry made the object part of a release. The field manager of Helm is the name of the program
-/// that it is built into. People set the annotations by `kubectl annotate`, to have Helm adopt an object.
+/// Reports whether the manager of this entry made the object part of a Helm release. Helm's field manager has the
+/// name of the program that contains Helm. The annotations of `kubectl annotate`, with which users let Helm adopt an
+/// object, do not count.
 pub(super) fn is_helms(entry: &ManagedFieldsEntry) -> bool {
     let manager = entry.manager.as_deref().unwrap_or_default();
     let annotations = entry.fields_v1.as_ref().map(|fields| &fields.0["f:metadata"]["f:annotations"]);
@@ -85,7 +85,7 @@ pub(super) fn is_helms(entry: &ManagedFieldsEntry) -> bool {
         && annotations.is_some_and(|all| all.get(format!("f:{RELEASE_NAME}")).is_some())
 }
 
-/// Takes Helm's own marks out of a set of fields that Helm owns: they stay on the object, nobody's from then on. Where the
+/// Removes Helm's own marks from a set of fields that Helm owns: they stay on the object without a manager. If the
 /// chart renders them, its apply owns them again.
 pub(super) fn leave_helms_marks(fields: &mut Value) {
     let Some(metadata) = fields.get_mut("f:metadata").and_then(Value::as_object_mut) else { return };
@@ -96,7 +96,7 @@ pub(super) fn leave_helms_marks(fields: &mut Value) {
         if held.remove(&format!("f:{key}")).is_none() {
             continue;
         }
-        // Whoever has the map itself takes away all that is in it and nobody's.
+        // The manager of the map itself would remove entries without a manager.
         held.remove(".");
         if held.is_empty() {
             metadata.remove(place);
@@ -110,12 +110,13 @@ pub(super) fn leave_helms_marks(fields: &mut Value) {
     }
 }
 
-/// Whether a label or annotation is a mark by which another system finds what is its own.
+/// Reports whether a label or annotation is a mark by which another system finds its objects.
 pub(super) fn is_mark(key: &str) -> bool {
     MARKS.iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// Whether Argo CD finds an object by the label that charts may set too: it set the label, and no annotation.
+/// Reports whether Argo CD tracks an object by the label that charts may set too: it set the label, and no
+/// annotation.
 pub(super) fn is_tracked_by_label(metadata: &ObjectMeta) -> bool {
     let has =
         |all: Option<&BTreeMap<String, String>>, key: &str| all.is_some_and(|all| all.contains_key(key));

@@ -20,9 +20,10 @@ const BEFORE: &str = "before-first-apply";
 /// kubectl's record of its last apply, from which it would restore removed fields.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The patch that makes fields ours that tools applied which apply whole objects: what they own and our set lacks was
-/// left out on purpose. `more` are managers of further tools. `None` where there are none. It fails when the object
-/// changed since `metadata` was read. The label by which Argo CD finds the object goes with it, unless `wanted` has it too.
+/// Returns the patch that moves the fields of other tools to `manager`. These tools apply whole objects, so fields
+/// that they own and the set lacks were left out on purpose. `more`: managers of further tools. `None` if there are
+/// no such fields. The patch fails if the object changed since `metadata` was read. It removes the label by which
+/// Argo CD tracks the object, unless `wanted` has it too.
 pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str], wanted: &Object) -> Option<Patch> {
     let annotated = metadata.annotations.as_ref().is_some_and(|a| a.contains_key(LAST_APPLIED));
     let is_tool = |entry: &ManagedFieldsEntry| {
@@ -36,8 +37,8 @@ pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str], wanted:
     Some(patch)
 }
 
-/// The patch that makes the fields of the managers `from` those of an apply of the manager `to`; `None` where they have
-/// none. No value changes. It fails when the object changed since `metadata` was read.
+/// Returns the patch that moves the fields of the managers `from` to applies of the manager `to`; `None` if they have
+/// none. No value changes. The patch fails if the object changed since `metadata` was read.
 pub fn move_fields(metadata: &ObjectMeta, from: &[&str], to: &str) -> Option<Patch> {
     let is_from =
         |entry: &ManagedFieldsEntry| entry.manager.as_deref().is_some_and(|name| from.contains(&name));

@@ -44,7 +44,8 @@ impl<'a> Wish<'a> {
         let left_out = leave_out(&mut object, &fields);
         let mut hash = object.intent_hash();
         if !left_out.is_empty() {
-            // What is left out is a wish too: of a field that goes from the set, or is ours again, the rest says nothing.
+            // The fields left out are part of the hash: otherwise a yielded field that leaves the set, or is no
+            // longer yielded, would change nothing.
             hash = hash_value(&json!([hash, left_out]));
         }
         Self { object, hash, whole, fields }
@@ -81,7 +82,8 @@ impl Run<'_> {
         if wish.fields.is_empty() && !wish.has_replicas() && !scaled {
             return Ok(());
         }
-        // What the watch shows may be from before somebody scaled it. Where it is gone, sending it tells.
+        // Reads the live object, since the watch may not show a scaling yet. If the object is gone, the apply shows
+        // that.
         let Some(found) = self.cluster.metadata(mapping, &wanted.identity).await? else { return Ok(()) };
         let (metadata, _) = self.settle(wish, wanted, mapping, found.metadata).await?;
         let manager = &self.options.ownership.manager;
@@ -121,7 +123,7 @@ impl Run<'_> {
         metadata: ObjectMeta,
         is_adopted: bool,
     ) -> Result<ObjectMeta, Refusal> {
-        // The first apply to what had no managedFields makes an entry for all that was there.
+        // The first apply to an object without managedFields makes an entry for all of its fields.
         let behind = if is_adopted { self.take_over(wanted, mapping, &metadata).await? } else { None };
         let taken = behind.is_some();
         let (metadata, returned) = self.settle(wish, wanted, mapping, behind.unwrap_or(metadata)).await?;
@@ -132,8 +134,8 @@ impl Run<'_> {
         Ok(self.send(&wish.object, &wanted.identity, mapping, aim).await?)
     }
 
-    /// Moves the ownership of fields that others may change to whoever keeps them, and back what they may no longer;
-    /// tells whether something came back.
+    /// Moves the ownership of yielded fields to the manager of yielded fields, and that of fields that are no longer
+    /// yielded back. Returns whether any moved back.
     pub(super) async fn settle(
         &self,
         wish: &Wish<'_>,

@@ -6,7 +6,7 @@ use crate::object::GroupKind;
 
 use super::view::{View, is_word};
 
-/// Whether objects of a kind work through Pods of their own, of one template.
+/// Reports whether objects of a kind create Pods of one template.
 pub fn makes_pods(kind: &GroupKind) -> bool {
     matches!(
         (kind.group.as_str(), kind.kind.as_str()),
@@ -14,8 +14,8 @@ pub fn makes_pods(kind: &GroupKind) -> bool {
     )
 }
 
-/// Why a Pod does not work: what a container waits for and how it ended before, or why no node takes it. `None` where it
-/// does not say, or is being deleted.
+/// Returns why a Pod does not work: the waiting reason and last end of a container, or why the scheduler found no
+/// node. `None` if its status gives no reason, or it is being deleted.
 pub fn holdup(pod: &Value) -> Option<String> {
     let view = View::of(pod);
     if view.deleting() {
@@ -33,13 +33,13 @@ pub fn holdup(pod: &Value) -> Option<String> {
         .map(super::view::Condition::words)
 }
 
-/// Why a workload cannot even make its Pods: its condition `ReplicaFailure`.
+/// Returns why a workload cannot create its Pods: its condition `ReplicaFailure`.
 pub fn refusal(workload: &Value) -> Option<String> {
     let condition = View::of(workload).condition("ReplicaFailure");
     condition.filter(|condition| condition.is_true()).map(super::view::Condition::words)
 }
 
-/// What one container waits for, unless that is just its start.
+/// Returns the waiting reason of a container, unless it is only starting.
 fn waiting(status: &Value) -> Option<String> {
     let word = |pointer: &str| status.pointer(pointer)?.as_str().filter(|text| is_word(text));
     let reason = word("/state/waiting/reason").filter(|reason| !STARTING.contains(reason));
@@ -50,7 +50,7 @@ fn waiting(status: &Value) -> Option<String> {
     Some(format!("container {name}: {reason}{}", before.unwrap_or_default()))
 }
 
-/// What every container waits for at first.
+/// Waiting reasons of every container at its start.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 #[cfg(test)]

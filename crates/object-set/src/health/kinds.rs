@@ -1,4 +1,4 @@
-//! The rules of single kinds.
+//! Health rules of single kinds.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -6,14 +6,14 @@ use serde_json::Value;
 use super::view::{Condition, View, is_word};
 use super::{Health, HealthStatus};
 
-/// How long a Pod may be unschedulable before that is a failure.
+/// Time after which an unschedulable Pod counts as failed.
 const UNSCHEDULABLE: SignedDuration = SignedDuration::from_secs(15);
-/// Finalizers that are named.
+/// Maximum number of finalizers in a message.
 const NAMED: usize = 3;
-/// What the scheduler writes on a claim once a Pod asked for it.
+/// Annotation that the scheduler sets on a claim once a Pod uses it.
 const SELECTED_NODE: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
 
-/// The rule of an object's kind; `None` where it has none of its own.
+/// Returns the health by the rule of the object's kind; `None` if the kind has no own rule.
 pub(super) fn assess(view: View<'_>, now: Timestamp) -> Option<Health> {
     Some(match view.group_kind() {
         ("apps", "Deployment") => deployment(view),
@@ -47,7 +47,7 @@ fn wanted_replicas(view: View<'_>) -> i64 {
     view.int("/spec/replicas").unwrap_or(1)
 }
 
-/// `InProgress` with "have of want what" when there are too few.
+/// Returns `InProgress` with "have of want what" if there are too few.
 fn too_few(have: i64, want: i64, what: &str) -> Option<Health> {
     (have < want).then(|| Health::in_progress(format!("{have} of {want} replicas {what}")))
 }
@@ -259,7 +259,8 @@ fn namespace(view: View<'_>) -> Health {
     Health::current()
 }
 
-/// An object on its way out, with what it waits for: finalizers, and what a Namespace says of its content.
+/// Returns the health of an object that is being deleted, with its finalizers and a Namespace's conditions about its
+/// content.
 pub(super) fn terminating(view: View<'_>) -> Health {
     let finalizers = view.items("/metadata/finalizers").iter().chain(view.items("/spec/finalizers"));
     let finalizers =
@@ -279,7 +280,7 @@ pub(super) fn terminating(view: View<'_>) -> Health {
     Health::new(HealthStatus::Terminating, message)
 }
 
-/// The first condition that is not True, or is about an older generation.
+/// Returns the health by the first condition that is not True or describes an older generation.
 fn unmet<'a>(view: View<'a>, conditions: impl Iterator<Item = Condition<'a>>) -> Option<Health> {
     let stale = |condition: Condition<'_>| {
         let about = condition.observed_generation();
@@ -305,7 +306,7 @@ fn gateway(view: View<'_>) -> Health {
     }
 }
 
-/// A route says of each parent how it stands there.
+/// The status of a route has conditions for each parent.
 fn route(view: View<'_>) -> Health {
     let parents = view.items("/status/parents");
     if parents.is_empty() && !view.items("/spec/parentRefs").is_empty() {
@@ -317,7 +318,7 @@ fn route(view: View<'_>) -> Health {
     unmet(view, conditions).unwrap_or_else(Health::current)
 }
 
-/// A webhook whose CA somebody is to inject does not work before it is there.
+/// A webhook whose CA cert-manager injects does not work before the CA is present.
 fn webhooks(view: View<'_>) -> Health {
     let injected = ["cert-manager.io~1inject-ca-from", "cert-manager.io~1inject-ca-from-secret"];
     let expected = injected.iter().any(|key| view.at(&format!("/metadata/annotations/{key}")).is_some());

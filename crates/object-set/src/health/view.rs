@@ -1,8 +1,8 @@
-//! Reading what an object says of itself, without trusting its shape.
+//! Reads the status of an object without trusting its structure.
 
 use serde_json::Value;
 
-/// An object that is looked at.
+/// Read access to an object.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     object: &'a Value,
@@ -45,7 +45,7 @@ impl<'a> View<'a> {
         self.at(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// A counter of the status, 0 where absent.
+    /// Returns a counter of the status, 0 if absent.
     pub(super) fn count(self, field: &str) -> i64 {
         self.status_int(field).unwrap_or(0)
     }
@@ -68,13 +68,13 @@ impl<'a> View<'a> {
 }
 
 impl<'a> Condition<'a> {
-    /// The condition of a type, in a list of them.
+    /// Returns the condition of a type from a list.
     pub(super) fn of(conditions: &'a Value, kind: &str) -> Option<Self> {
         let found = conditions.as_array()?.iter().find(|condition| condition["type"] == kind);
         found.map(|value| Self { value })
     }
 
-    /// The generation of the object that it is about, where it says so.
+    /// Returns the generation that the condition describes, if it names one.
     pub(super) fn observed_generation(self) -> Option<i64> {
         self.value["observedGeneration"].as_i64()
     }
@@ -91,7 +91,7 @@ impl<'a> Condition<'a> {
         self.value["reason"].as_str().unwrap_or_default()
     }
 
-    /// Type, status and reason, without the free text.
+    /// Returns type, status and reason, without the free text.
     pub(super) fn words(self) -> String {
         let word = |field: &str| match self.value[field].as_str() {
             Some(text) if is_word(text) => text,
@@ -106,7 +106,7 @@ impl<'a> Condition<'a> {
     }
 }
 
-/// Whether a text of the target is a word of the API rather than prose.
+/// Reports whether a text of the target is a word of the API and not prose.
 pub(super) fn is_word(text: &str) -> bool {
     text.len() <= 100 && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:".contains(c))
 }

@@ -10,11 +10,11 @@ use crate::drift::applied_entry;
 use crate::field_set::{empty, is_leaf, take, union};
 use crate::managed_fields;
 
-/// A field is part of something that the API server knows only as a whole, so it has no owner of its own.
+/// A field is part of a value that the API server owns only as a whole, so the field has no manager of its own.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{place}: {field} is part of {whole}, which changes as a whole; name that instead")]
 pub struct PartOfWhole {
-    /// Where it is named.
+    /// The rule that names the field.
     pub place: String,
     /// The field, as a JSON pointer.
     pub field: String,
@@ -22,17 +22,17 @@ pub struct PartOfWhole {
     pub whole: String,
 }
 
-/// Ownership that has to move.
+/// A move of field ownership.
 #[derive(Debug)]
 pub(crate) struct Split {
-    /// Moves it; fails when the object changed since its metadata was read.
+    /// The patch; fails if the object changed since its metadata was read.
     pub(crate) patch: Patch,
-    /// Whether we get something back, which the next apply takes off the object unless it is wished.
+    /// Whether fields move back to the operator's manager; its next apply removes those that are not desired.
     pub(crate) returns: bool,
 }
 
-/// What has to move so that `keeper` has exactly those of `fields` that nobody else took; `None` where it is so already.
-/// `whole` is the object as it would be made.
+/// Returns the move after which `keeper` owns exactly those of `fields` that `manager` or `keeper` owned before;
+/// `None` if nothing has to move. `whole` is the object in the form for its creation.
 pub(crate) fn split(
     metadata: &ObjectMeta,
     whole: &Value,
@@ -54,7 +54,7 @@ pub(crate) fn split(
             }
         }
     }
-    // What it keeps beyond that is no longer to be left to others, or not part of the object any more.
+    // Other fields of the keeper are no longer yielded, or no longer part of the object.
     union(&mut ours, &theirs);
     if ours == had && keeps == kept {
         return Ok(None);
@@ -68,7 +68,7 @@ pub(crate) fn split(
     Ok(Some(Split { patch: managed_fields::replace(metadata, &all), returns: !is_leaf(&theirs) }))
 }
 
-/// Where in a set of fields one of them is; `None` where it is not in it.
+/// Returns the path of a field in a set of fields; `None` if the set lacks it.
 fn find(field: &Field, whole: &Value, set: &Value) -> Result<Option<Vec<String>>, PartOfWhole> {
     let (mut value, mut place) = (whole, set);
     let mut path = Vec::new();
@@ -82,7 +82,7 @@ fn find(field: &Field, whole: &Value, set: &Value) -> Result<Option<Vec<String>>
             _ => return Ok(None),
         };
         let Some(below) = below else { return Ok(None) };
-        // Owned whole, so that what is in it has no owner of its own.
+        // The parent is owned as a whole, so the field has no manager of its own.
         let key = if depth > 0 && is_leaf(place) { Key::Unclear } else { key };
         let key = match key {
             Key::Is(key) => key,
@@ -99,16 +99,17 @@ fn find(field: &Field, whole: &Value, set: &Value) -> Result<Option<Vec<String>>
     Ok(Some(path))
 }
 
-/// What a set of fields calls something.
+/// Key of a value in a set of fields.
 enum Key {
     Is(String),
-    /// It has no such thing.
+    /// The set has no such key.
     None,
-    /// It may be one of several, or a part of something that is owned whole.
+    /// One of several keys, or a part of a value that is owned as a whole.
     Unclear,
 }
 
-/// How a set of fields calls an item of a list: by its keys, or by its value. An item may lack keys that have a default.
+/// Returns the key of a list item in a set of fields: by its keys, or by its value. An item may lack keys that have a
+/// default.
 fn key_of(item: &Value, place: &Value) -> Key {
     let keys =
         |key: &str| -> Option<Map<String, Value>> { serde_json::from_str(key.strip_prefix("k:")?).ok() };

@@ -1,4 +1,4 @@
-//! The token of one target: kept until shortly before its end, renewed by one caller for all.
+//! Token of one target: cached until shortly before its expiry, and renewed by one caller for all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +12,18 @@ use url::Url;
 
 use super::{IssuedToken, TokenError, TokenProvider};
 
-/// Longest that an issuer may take.
+/// Timeout of a request to an issuer.
 const ISSUE: Duration = Duration::from_secs(10);
 /// Delay before another request to an issuer that returned no token.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How long before its end a token is renewed at most; of a short one the last fifth.
+/// Maximum time between the renewal and the expiry of a token; a fifth of the validity if that is shorter.
 const MARGIN: Duration = Duration::from_mins(1);
-/// Longest time for which a token is kept, whatever its issuer says.
+/// Maximum time for which a token is cached, whatever validity its issuer names.
 const LONGEST: Duration = Duration::from_hours(24);
-/// Longest token, in bytes.
+/// Maximum length of a token, in bytes.
 const LARGEST: usize = 16 * 1024;
 
-/// A provider and what it gave for one server.
+/// A provider and its token for one server.
 pub(crate) struct Held {
     provider: Arc<dyn TokenProvider>,
     server: Url,
@@ -35,7 +35,7 @@ pub(crate) struct Held {
 #[derive(Default)]
 struct State {
     token: Option<Kept>,
-    /// Until when the issuer is left alone, and why.
+    /// Time until which no further request is sent to the issuer, and its last error.
     failed: Option<(Instant, TokenError)>,
 }
 
@@ -50,7 +50,7 @@ impl Held {
         Self { provider, server, state: Mutex::default(), in_doubt: AtomicBool::new(false) }
     }
 
-    /// The authorization for a call now. Who comes while it is renewed waits for the one who renews it.
+    /// Returns the current authorization. Callers wait while another one renews the token.
     pub(crate) async fn authorization(&self) -> Result<HeaderValue, TokenError> {
         let mut state = self.state.lock().await;
         let now = Instant::now();
@@ -76,15 +76,16 @@ impl Held {
         }
     }
 
-    /// The target accepts the token that it was last shown.
+    /// Records that the target accepted the last sent token.
     pub(crate) fn accepted(&self) {
         if self.in_doubt.load(Ordering::Relaxed) {
             self.in_doubt.store(false, Ordering::Relaxed);
         }
     }
 
-    /// The target refused this authorization. Whether another one is worth a try: one that replaced a refused one and
-    /// is refused as well stays until its time, or a target could have us ask for tokens without end.
+    /// Records that the target refused this authorization. Returns whether a retry with another token makes sense. A
+    /// token that replaced a refused one and is refused too stays until its renewal; otherwise a target could cause
+    /// endless token requests.
     pub(crate) async fn refused(&self, header: &HeaderValue) -> bool {
         let mut state = self.state.lock().await;
         if state.token.as_ref().is_none_or(|kept| kept.header != *header) {

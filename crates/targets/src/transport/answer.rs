@@ -1,4 +1,4 @@
-//! Reads an answer whole, within the limit, and keeps foreign text out of it.
+//! Reads a whole answer within its limits, and removes foreign text from it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use super::weight::Weight;
 use crate::error::{TargetError, is_filling};
 use crate::limits::Limits;
 
-/// Bytes of an answer from which on it counts as large.
+/// Size in bytes from which an answer counts as large.
 const LARGE: usize = 1024 * 1024;
 
-/// Where a large answer waits for the one before it.
+/// Queue in which a large answer waits for the previous one.
 #[derive(Debug)]
 pub(crate) struct Queue<'a> {
     large: &'a Arc<Semaphore>,
@@ -37,7 +37,7 @@ impl<'a> Queue<'a> {
         Self { large, stood: AtomicBool::new(false) }
     }
 
-    /// Whether the answer had to wait: then the time that its call took says nothing of the target.
+    /// Reports whether the answer had to wait: then the time of its call says nothing about the target.
     pub(super) fn held_up(&self) -> bool {
         self.stood.load(Ordering::Relaxed)
     }
@@ -52,7 +52,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// Within which bounds an answer is read.
+/// Limits for reading an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds<'a> {
     bytes: usize,
@@ -67,7 +67,7 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// An answer that was read. A large one keeps others waiting until it is handed over.
+/// An answer that was read. A large one blocks others until it is handed over.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) bytes: Bytes,
@@ -143,7 +143,7 @@ pub(crate) async fn read(
 /// Header that API servers put on every answer, refusals included.
 const AUDIT_ID: &str = "audit-id";
 
-/// Whether answers of the target's API server carry [`AUDIT_ID`]. Something in between may take headers off.
+/// Whether answers of the target's API server carry [`AUDIT_ID`]. A proxy may remove headers.
 #[derive(Debug, Default)]
 pub(crate) struct AuditIdPresence(AtomicBool);
 
@@ -155,33 +155,34 @@ impl AuditIdPresence {
     }
 }
 
-/// Whether a refusal without `Status` and [`AUDIT_ID`] comes from something in front of the API server.
+/// Reports whether a refusal without `Status` and [`AUDIT_ID`] comes from a proxy or load balancer in front of the
+/// API server.
 ///
-/// API servers refuse with a `Status`, but for kinds that they do not serve: those they answer with 404 and plain text, as
-/// any Go program does.
+/// API servers refuse with a `Status`, except for kinds that they do not serve: they answer those with 404 and plain
+/// text, like any Go program.
 fn is_foreign(code: StatusCode, path: &str, audits: &AuditIdPresence) -> bool {
     match code.as_u16() {
-        // Credentials, size and pace are judged alike, whoever judges.
+        // Refusals for credentials, size and rate mean the same from any server.
         401 | 413 | 429 => false,
         404 => is_always_served(path) || audits.0.load(Ordering::Relaxed),
         _ => code.is_client_error(),
     }
 }
 
-/// Whether every API server serves what is at this path.
+/// Reports whether every API server serves this path.
 fn is_always_served(path: &str) -> bool {
     ["/version", "/api", "/apis", "/readyz"].contains(&path) || path.starts_with("/api/v1")
 }
 
-/// Marks a server error that something in front of the apiserver wrote.
+/// Marks a server error that did not come from the API server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotFromApiserver;
 
-/// Marks a 429 that asks for no peace ([`is_filling`]): other calls are answered meanwhile.
+/// Marks a 429 that does not request fewer calls ([`is_filling`]): other calls are answered meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filling;
 
-/// The answer that an apiserver gives to whom it asks to wait, for calls that are not even sent.
+/// Returns the 429 of an API server for a call that is not sent.
 pub(super) fn throttled(pause: Duration) -> Result<Response<Read>, TargetError> {
     let mut status = json!(bare_status(StatusCode::TOO_MANY_REQUESTS));
     status["details"] = json!({ "retryAfterSeconds": pause.as_millis().div_ceil(1000) });

@@ -34,7 +34,7 @@ impl Authorization {
     }
 }
 
-/// A request and a copy of it, where its body can be had twice.
+/// Returns a request and a copy of it, if its body can be cloned.
 pub(super) fn doubled(request: Request<Body>) -> (Request<Body>, Option<Request<Body>>) {
     let (parts, body) = request.into_parts();
     let again = body.try_clone().map(|body| Request::from_parts(parts.clone(), body));

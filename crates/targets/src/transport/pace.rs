@@ -1,11 +1,11 @@
-//! How fast the watches on a target may tell: a bucket that empties with what arrives and fills with time and with what
-//! is written. Pure.
+//! Rate at which the watches on a target are read: a token bucket that incoming bytes drain and that time and writes
+//! refill. Pure.
 
 use std::time::{Duration, Instant};
 
 use crate::limits::WatchPace;
 
-/// What a line costs at least, in bytes: each wakes somebody, however short it is.
+/// Minimum cost of a line, in bytes: each wakes a subscriber, however short it is.
 const LINE: f64 = 4096.0;
 
 /// The bucket of one target's watches.
@@ -21,7 +21,7 @@ impl Pace {
         Self { left: as_f64(limits.burst), limits, seen: now }
     }
 
-    /// Notes what arrived; gives how long nothing more is to be read.
+    /// Records incoming bytes. Returns the time for which nothing more is read.
     pub(super) fn took(&mut self, data: &[u8], now: Instant) -> Option<Duration> {
         let refill = now.saturating_duration_since(self.seen).as_secs_f64() * as_f64(self.limits.per_second);
         self.seen = now;
@@ -32,7 +32,7 @@ impl Pace {
         (self.left < 0.0).then(|| Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))
     }
 
-    /// Notes that something was written there, of which the watches will tell.
+    /// Records a write, which watches report.
     pub(super) fn wrote(&mut self) {
         self.left = (self.left + as_f64(self.limits.per_write)).min(as_f64(self.limits.burst));
     }

@@ -2,12 +2,12 @@
 
 use http::{Request, Uri};
 
-/// Whether it opens a stream.
+/// Reports whether a request opens a stream.
 pub(super) fn is_stream(uri: &Uri) -> bool {
     parameters(uri).any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
 }
 
-/// Whether objects differ afterwards, so that watches have something to tell.
+/// Reports whether a request changes objects, so that watches report events.
 pub(super) fn changes<B>(request: &Request<B>) -> bool {
     !request.method().is_safe() && !parameters(request.uri()).any(|pair| pair.starts_with("dryRun="))
 }

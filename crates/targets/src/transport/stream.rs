@@ -1,4 +1,4 @@
-//! Bounds a watch stream: silence, the length of one event, and how much comes in a time.
+//! Limits of a watch stream: silence, the length of one event, and the rate.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -19,8 +19,8 @@ use crate::dial::Servers;
 use crate::error::TargetError;
 use crate::limits::Limits;
 
-/// `body` that fails when nothing arrives for too long or one line grows too long, and is read no faster than
-/// the target's pace; tells its servers when it breaks.
+/// Returns a body that fails if nothing arrives for too long or one line is too long, and that is read at the
+/// target's pace. Reports a broken connection to the target's servers.
 pub(super) fn bounded(body: AnswerBody, limits: &Limits, ties: Ties) -> AnswerBody {
     Bounded {
         body,
@@ -41,7 +41,7 @@ pub(super) struct Ties {
     pub(super) pace: Arc<Mutex<Pace>>,
     pub(super) servers: Arc<Servers>,
     pub(super) answered: Arc<Answered>,
-    /// Held as long as the stream lasts.
+    /// Permit that is held until the stream ends.
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
@@ -54,7 +54,7 @@ struct Bounded {
     line: usize,
     heaviest: usize,
     weight: Weight,
-    /// Until then nothing is read; the sender waits.
+    /// Pause during which nothing is read, so that the sender waits.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -110,7 +110,7 @@ impl HttpBody for Bounded {
     }
 }
 
-/// Bytes since the last line end, after `data`. A line within one frame is bounded by the frame.
+/// Returns the bytes since the last line end, after `data`. A line within one frame is limited by the frame.
 fn longest_open_line(before: usize, data: &[u8]) -> usize {
     match data.iter().rposition(|byte| *byte == b'\n') {
         Some(end) => data.len() - end - 1,

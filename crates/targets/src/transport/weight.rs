@@ -1,11 +1,11 @@
-//! How much memory JSON takes once it is read: a few bytes, such as `[{},{},{}]`, can become very much.
+//! Memory of decoded JSON: a few bytes, such as `[{},{},{}]`, can need much.
 
 /// A value and its place in a list or map.
 const VALUE: usize = 64;
 /// An object, which may become a map or a Kubernetes object with all its metadata.
 const OBJECT: usize = 640;
 
-/// Weighs JSON as it arrives, without reading it. What it says is above what a parser will make of it.
+/// Estimates the decoded size of JSON as it arrives, without decoding it. An upper bound of what a parser needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weight {
     total: usize,
@@ -14,7 +14,7 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    /// Takes the next bytes; gives the weight of all so far.
+    /// Adds the next bytes. Returns the weight of all bytes so far.
     pub(super) fn add(&mut self, bytes: &[u8]) -> usize {
         self.total = self.total.saturating_add(bytes.len());
         for byte in bytes {
@@ -23,7 +23,8 @@ impl Weight {
         self.total
     }
 
-    /// As [`Self::add`] for lines that are read one by one: gives that of the heaviest, the last one unended.
+    /// Adds bytes like [`Self::add`], for lines that are decoded one by one. Returns the weight of the heaviest line,
+    /// including the incomplete last one.
     pub(super) fn add_lines(&mut self, bytes: &[u8]) -> usize {
         let mut heaviest = 0;
         let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').peekable();

@@ -1,4 +1,4 @@
-//! The wire to a target: its address, the connection, and what shows it who calls.
+//! Connection to a target: its address, the HTTP client, and the credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::error::{TargetError, from_chain};
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::tokens::Held;
 
-/// Where calls go.
+/// Destination of calls.
 pub(super) enum Wire {
     Remote(Box<Remote>),
     Local(kube::Client),
@@ -28,14 +28,14 @@ pub(super) enum Wire {
 
 pub(super) struct Remote {
     http: HyperClient<Dialer, Body>,
-    /// For what is meant for one cluster.
+    /// For requests to an expected cluster.
     verified: VerifiedPool,
     base: Uri,
     authorization: Authorization,
 }
 
 impl Wire {
-    /// To the server of a kubeconfig. Connects with the first call.
+    /// Returns the wire to the server of a kubeconfig. Connects with the first call.
     pub(super) fn remote(
         kubeconfig: &Kubeconfig,
         policy: Arc<AccessPolicy>,
@@ -53,8 +53,7 @@ impl Wire {
         Ok(Self::Remote(Box::new(Remote { http, verified, base, authorization })))
     }
 
-    /// Sends a request with what shows the target who calls; once more with new tokens, where it does not take those
-    /// at hand.
+    /// Sends a request with credentials; repeats it once with a new token if the target refuses the cached one.
     pub(super) async fn send(
         &self,
         request: Request<Body>,
@@ -64,7 +63,7 @@ impl Wire {
         let shown = tokens.authorization().await?;
         let (request, again) = doubled(request);
         let answer = self.dispatch(request, agent.clone(), Some(shown.clone())).await;
-        // A connection that does not know who calls was never used for the request.
+        // A connection whose identity check was refused was never used for the request.
         let is_refused = match &answer {
             Ok(answer) => answer.status() == StatusCode::UNAUTHORIZED,
             Err(error) => *error == TargetError::Unauthorized,
@@ -75,7 +74,7 @@ impl Wire {
             }
             return answer;
         }
-        // Who is not known is told before anything is done, so the call may be made once more.
+        // The API server refuses unknown credentials before it does anything, so the call may be repeated.
         let Some(again) = again else { return answer };
         if !tokens.refused(&shown).await {
             return answer;
@@ -98,7 +97,7 @@ impl Wire {
         }
     }
 
-    /// Sends a request once, with these tokens where the kubeconfig has none of its own.
+    /// Sends a request once, with the provided token if the kubeconfig has none of its own.
     pub(super) async fn dispatch(
         &self,
         mut request: Request<Body>,
@@ -134,7 +133,7 @@ impl Wire {
     }
 }
 
-/// Connections that a dialer opens, kept while they are in use.
+/// Returns a pool of the dialer's connections, kept while they are in use.
 pub(super) fn pool<D>(dialer: D) -> HyperClient<D, Body>
 where
     D: Connect + Clone,
@@ -143,12 +142,12 @@ where
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_mins(1))
         .pool_max_idle_per_host(2)
-        // A request that was perhaps received is for the caller to repeat, who knows whether it may be.
+        // The caller decides whether to repeat a request that the server may have received.
         .retry_canceled_requests(false)
         .build(dialer)
 }
 
-/// The request's path and query below the server's URL.
+/// Returns the request's path and query below the server's URL.
 pub(super) fn absolute(base: &Uri, relative: &Uri) -> Option<Uri> {
     let path = relative.path_and_query().map_or("/", |path| path.as_str());
     let path = format!("{}{path}", base.path().trim_end_matches('/'));

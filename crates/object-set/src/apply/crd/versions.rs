@@ -44,7 +44,7 @@ fn serves(spec: Option<&Value>, version: &str) -> bool {
     versions(spec).any(|one| one["name"] == version && one["served"] == true)
 }
 
-/// Versions in which objects may be stored and that ours does not have, or serves no longer.
+/// Returns the versions in which objects may be stored and that the desired CRD lacks or no longer serves.
 pub(super) fn lost_versions(ours: &Object, live: &Live) -> Vec<String> {
     let spec = ours.body().get("spec");
     let is_lost = |version: &&String| {
@@ -87,7 +87,7 @@ fn highest_api_version(spec: &Value) -> (u8, u32, u32) {
     names.map(priority).max().unwrap_or_default()
 }
 
-/// Semantic versions by their precedence; a version that is none is lower than one that is.
+/// Compares semantic versions by their precedence; any other text is lower.
 fn compare_versions(ours: &str, theirs: &str) -> Ordering {
     let parse = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
     parse(ours).cmp(&parse(theirs)).then_with(|| ours.cmp(theirs))
