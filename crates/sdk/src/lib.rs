@@ -48,7 +48,7 @@ mod rehearsal;
 mod runtime;
 mod watches;
 
-// What every operator's process has.
+// Parts of every operator's process.
 mod admin;
 mod apply_status;
 mod args;

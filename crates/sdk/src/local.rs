@@ -9,7 +9,7 @@ use kyma_targets::Verdict;
 
 use crate::{ComponentResource, Contract, Failure, Runtime, recorded_of, refusal};
 
-/// What the hub knows about the target of a Kyma or component whose target is the hub according to a flag.
+/// Access and record of the target of a Kyma or component whose target is the hub according to a flag.
 struct LocalTarget<'a> {
     /// The object, for messages.
     subject: String,
@@ -48,7 +48,7 @@ pub fn not_local(subject: &str, secret: &str) -> Failure {
     Failure::new(Reason::AccessInvalid, message)
 }
 
-/// Returns whether the hub is the target of `kyma`.
+/// Reports whether the hub is the target of `kyma`.
 ///
 /// # Errors
 /// A flag says so, and the Kyma has an access Secret (`AccessInvalid`) or is recorded with another cluster
@@ -68,7 +68,7 @@ pub fn is_local(runtime: &Runtime, kyma: &Kyma) -> Result<bool, Failure> {
     target.check(&runtime.hub_uid).map(|()| true)
 }
 
-/// Returns whether the hub is the target of a component. `recorded` is the uid recorded for its target.
+/// Reports whether the hub is the target of a component. `recorded` is the uid recorded for its target.
 ///
 /// # Errors
 /// As for [`is_local`]; the access Secrets are those of the component and of its Kyma.

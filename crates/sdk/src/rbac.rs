@@ -26,7 +26,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule for resources of one group.
+    /// Returns a rule for resources of one group.
     pub const fn new(
         groups: &'static [&'static str],
         resources: &'static [&'static str],
@@ -36,7 +36,7 @@ impl Rule {
         Self { groups, resources, verbs, names: &[], paths: &[], why, guard: Guard::Undecided }
     }
 
-    /// A rule for paths outside of the resources.
+    /// Returns a rule for paths outside of the resources.
     pub const fn paths(
         paths: &'static [&'static str],
         verbs: &'static [&'static str],
@@ -57,7 +57,7 @@ impl Rule {
         self
     }
 
-    /// Whether the rule allows `verb` on `resource` (plural, with subresource) of `group`, for any name.
+    /// Reports whether the rule allows `verb` on `resource` (plural, with subresource) of `group`, for any name.
     pub fn allows(&self, group: &str, resource: &str, verb: &str) -> bool {
         let any = |list: &[&str], word: &str| list.iter().any(|one| *one == "*" || *one == word);
         any(self.groups, group) && any(self.resources, resource) && any(self.verbs, verb)
@@ -137,16 +137,16 @@ pub enum Side {
     Hub,
     /// The role on targets.
     Target,
-    /// Roles on the hub, then the role on targets, which is named `<operator>-target` and bound to nobody.
+    /// Roles on the hub, then the role on targets, which is named `<operator>-target` and has no binding.
     Both,
     /// Both on one cluster: the target's role bound to the ServiceAccount too (single-cluster mode).
     SingleCluster,
 }
 
 impl Table {
-    /// The roles as YAML documents, each rule below a comment that says why. On the hub with ServiceAccount (named
-    /// after the operator) and bindings; on targets the ClusterRole alone, since who is bound to it depends on how
-    /// access is given. Same table, same bytes.
+    /// Returns the roles as YAML documents, each rule below a comment with its reason. For the hub with
+    /// ServiceAccount (named after the operator) and bindings; for targets only the ClusterRole, since its subject
+    /// depends on the access. The same table gives the same bytes.
     pub fn render(&self, namespace: &str, side: Side) -> String {
         let name = self.operator;
         let mut out = String::new();
@@ -200,19 +200,19 @@ impl Table {
         rules.filter(|rule| rule.writes() && rule.guard == Guard::Undecided).collect()
     }
 
-    /// Whether the hub roles allow it in the hub namespace.
+    /// Reports whether the hub roles allow the verb in the hub namespace.
     pub fn hub_allows(&self, group: &str, resource: &str, verb: &str) -> bool {
         self.hub_cluster.iter().chain(&self.hub_namespace).any(|rule| rule.allows(group, resource, verb))
     }
 
-    /// Whether the target role allows it.
+    /// Reports whether the target role allows the verb.
     pub fn target_allows(&self, group: &str, resource: &str, verb: &str) -> bool {
         self.target.iter().any(|rule| rule.allows(group, resource, verb))
     }
 }
 
-/// The role that collects what components' roles aggregate ([`Table::aggregated`]), bound to `operator` in the hub
-/// namespace only. kyma-operator has it; the hub's controller manager keeps it filled.
+/// Returns the role that aggregates the rules of components' roles ([`Table::aggregated`]), bound to `operator` in
+/// the hub namespace only. kyma-operator has it; the hub's controller manager fills it.
 pub fn render_collector(operator: &str, namespace: &str) -> String {
     let name = format!("{operator}-components");
     let mut out = format!(

@@ -43,7 +43,7 @@ pub struct Settings {
     pub only_kyma: Option<String>,
     /// Number of targets with deletions after which a user has to confirm more.
     pub brake: BrakeLimit,
-    /// What access Secrets may ask for. The hub's own addresses are added when the hub is connected.
+    /// Rights of access Secrets. The hub's own addresses are added when the hub is connected.
     pub access: AccessPolicy,
 }
 
@@ -117,7 +117,7 @@ impl Settings {
         }
     }
 
-    /// Parses and judges every flag.
+    /// Parses and validates every flag.
     ///
     /// # Errors
     /// The first flag whose value cannot be used.

@@ -62,7 +62,7 @@ pub fn next_status(before: &FreeForm, report: &Report, generation: Option<i64>, 
     status
 }
 
-/// `before` with `fields` replaced; nulls, which mean absence, are taken out.
+/// Returns `before` with `fields` replaced; removes nulls, which mean absence.
 fn with_fields(before: &FreeForm, fields: &FreeForm) -> FreeForm {
     let mut status = before.clone();
     status.extend(fields.clone());
@@ -70,8 +70,8 @@ fn with_fields(before: &FreeForm, fields: &FreeForm) -> FreeForm {
     status
 }
 
-/// Writes statuses of one kind. Remembers what it wrote until the watch has brought it back, so that a reconcile
-/// that runs in between does not write it again.
+/// Writes statuses of one kind. Caches written statuses until the watch shows them, so that a reconcile in between
+/// does not write them again.
 pub(crate) struct StatusWriter<R: ComponentResource> {
     inner: Arc<Inner<R>>,
 }
@@ -209,7 +209,7 @@ impl<R: ComponentResource> StatusWriter<R> {
     }
 }
 
-/// A pass at work.
+/// Guard of a running reconcile.
 pub(crate) struct PassOver<R: ComponentResource> {
     writer: StatusWriter<R>,
     key: ObjectRef<R>,
@@ -221,7 +221,7 @@ impl<R: ComponentResource> Drop for PassOver<R> {
     }
 }
 
-/// The Ready condition of a status as (status, reason), to tell whether an event is due.
+/// Returns status and reason of the condition Ready, which decide whether an event is published.
 pub(crate) fn ready_of(status: &FreeForm) -> Option<(String, String)> {
     let conditions = status.get("conditions")?.as_array()?;
     let ready = conditions

@@ -33,11 +33,11 @@ pub fn init_telemetry(settings: &Settings) -> Result<(), TelemetryError> {
     Ok(())
 }
 
-/// Libraries that log, below errors, what they cannot parse: answers of targets, signatures. What strangers send must not
-/// reach our logs.
+/// Libraries that log, below level error, input that they cannot parse: answers of targets, signatures. Text of
+/// untrusted senders must not get into the log.
 const HELD: [&str; 2] = ["kube_client", "pgp"];
 
-/// The directives, with these libraries held at errors unless they name them.
+/// Returns the directives, which limit these libraries to errors unless they name them.
 fn filter(directives: &str) -> Result<EnvFilter, TelemetryError> {
     let is_number = |directive: &&str| directive.parse::<i64>().is_ok();
     if let Some(number) = directives.split(',').map(str::trim).find(is_number) {

@@ -1,4 +1,4 @@
-//! Pushed triggers: keys that something other than the own watch wants reconciled.
+//! Pushed triggers: keys of objects to reconcile, besides those from the reconciler's own watch.
 
 use std::{
     collections::HashSet,
@@ -10,10 +10,10 @@ use std::{
 use futures::{Stream, stream};
 use tokio::sync::Notify;
 
-/// Asks for the reconcile of keys. Cheap to clone; all clones feed the same stream.
+/// Requests reconciles of keys. Cheap to clone; all clones feed the same stream.
 ///
-/// A key that is already waiting is not added again, so what waits is bounded by the number of keys that
-/// exist, however often a target or a Secret changes.
+/// A waiting key is not added again, so the number of waiting keys is limited by the number of objects, however often
+/// a target or a Secret changes.
 pub struct Trigger<Key> {
     inner: Arc<Inner<Key>>,
 }
@@ -24,23 +24,23 @@ struct Inner<Key> {
 }
 
 impl<Key: Clone + Eq + Hash> Trigger<Key> {
-    /// A trigger with nothing waiting.
+    /// Returns a trigger without waiting keys.
     pub fn new() -> Self {
         Self { inner: Arc::new(Inner { waiting: Mutex::new(HashSet::new()), arrived: Notify::new() }) }
     }
 
-    /// Asks for a reconcile of `key`, soon and once.
+    /// Requests one reconcile of `key` as soon as possible.
     pub fn enqueue(&self, key: Key) {
         self.waiting().insert(key);
         self.inner.arrived.notify_one();
     }
 
-    /// How many keys wait to be taken.
+    /// Returns the number of waiting keys.
     pub fn waiting_count(&self) -> usize {
         self.waiting().len()
     }
 
-    /// The keys as they come, each once. One consumer only.
+    /// Returns a stream of the waiting keys, each once. It must have only one consumer.
     pub fn stream(&self) -> impl Stream<Item = Key> + Send + use<Key>
     where
         Key: Send + 'static,

@@ -17,7 +17,7 @@ use kyma_targets::SecretKey;
 pub use bounds::{Implausible, is_plausible};
 pub use registry::{WatchLimit, Watches};
 
-/// Which objects of a target are watched, and how much of them.
+/// The watched objects of a target, and their content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Interest {
     /// API group; empty for the core group.
@@ -34,21 +34,21 @@ pub struct Interest {
     pub labels: Option<String>,
     /// Field selector; `None`: all.
     pub fields: Option<String>,
-    /// Metadata alone, or whole objects.
+    /// Only metadata, or whole objects.
     pub content: Content,
 }
 
-/// How much of each object a watch brings.
+/// Content of the objects in watch events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Content {
     /// Metadata, managedFields included; [`DynamicObject::data`] is null.
     Metadata,
-    /// Everything.
+    /// The whole object.
     Whole,
 }
 
 impl Interest {
-    /// The metadata of all objects of a kind.
+    /// Returns an interest in the metadata of all objects of a kind.
     pub fn in_kind(resource: &ApiResource) -> Self {
         let ApiResource { group, version, kind, plural, .. } = resource.clone();
         Self {
@@ -63,18 +63,19 @@ impl Interest {
         }
     }
 
-    /// Only objects that carry an owner label of ours. One stream serves all components on a target.
+    /// Limits the interest to objects with an owner label. One stream serves all components on a target.
     pub fn owned(self) -> Self {
         self.marked(kyma_api::labels::OWNER)
     }
 
-    /// Only objects that carry this label. Its value is the hash of an owner, who alone hears of the object.
+    /// Limits the interest to objects with this label. Its value is the hash of an owner, which alone is notified of
+    /// the object.
     pub fn marked(mut self, label: &str) -> Self {
         self.labels = Some(label.to_owned());
         self
     }
 
-    /// The kind as kube wants it.
+    /// Returns the kind in kube's form.
     pub fn resource(&self) -> ApiResource {
         let gvk = GroupVersionKind::gvk(&self.group, &self.version, &self.kind);
         ApiResource::from_gvk_with_plural(&gvk, &self.plural)
@@ -86,7 +87,7 @@ impl Interest {
 pub enum Sighting {
     /// The complete list, at the start and after every gap. Objects that it lacks are gone.
     Listed {
-        /// All there are.
+        /// All objects.
         objects: Vec<DynamicObject>,
         /// The resourceVersion of the list.
         version: String,
@@ -98,8 +99,8 @@ pub enum Sighting {
 }
 
 impl Sighting {
-    /// The resourceVersion up to which the stream has told everything; `None` where the server's are no numbers.
-    /// Those of one kind can be compared (KEP-5504).
+    /// Returns the resourceVersion up to which the stream has delivered all events; `None` if the server's are not
+    /// numeric. Those of one kind are comparable (KEP-5504).
     pub fn revision(&self) -> Option<u64> {
         match self {
             Self::Listed { version, .. } => version.parse().ok(),
@@ -114,7 +115,7 @@ impl Sighting {
 /// `target` is the access Secret of the target, `None` for the hub itself; `dependents` are the subscribers of this
 /// stream.
 pub trait Listener<D>: Send + Sync + 'static {
-    /// Whether [`saw`](Self::saw) takes processor time for what a stream shows: it is called on a thread apart then, and
+    /// Reports whether [`saw`](Self::saw) is CPU-bound for this stream. It is then called on a separate thread, and
     /// the stream waits for it. Default: no.
     fn is_expensive(&self, _target: Option<&SecretKey>, _interest: &Interest) -> bool {
         false
@@ -137,17 +138,17 @@ where
     }
 }
 
-/// How long a stream may be silent before it counts as dead; apiservers send bookmarks about once a minute.
+/// Maximum silence of a stream, after which it counts as dead; API servers send bookmarks about once a minute.
 const SILENCE: Duration = Duration::from_mins(3);
 /// Time after which a stream is verified by a new list. Shortened at random by up to a tenth.
 const VERIFY: Duration = Duration::from_hours(24);
 
-/// Bounds of how long a stream is relied on.
+/// Times after which a stream is listed again.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchTimes {
-    /// How long it may be silent before it is listed anew.
+    /// Maximum silence before it is listed again.
     pub silence: Duration,
-    /// How long it may go on before it is listed anew all the same, shortened at random by up to a tenth.
+    /// Time after which it is listed again in any case, shortened at random by up to a tenth.
     pub verify: Duration,
 }
 

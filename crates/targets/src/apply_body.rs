@@ -12,8 +12,8 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 /// Returns a client for the cluster of a [`Config`], for instance the hub.
 ///
-/// Unlike a client of kube's own it applies every text unchanged: kube writes bodies as JSON, and API servers read those
-/// of server-side applies as YAML, in which some characters mean something else.
+/// Unlike kube's own client it applies every text unchanged: kube encodes bodies as JSON, and API servers parse those
+/// of server-side applies as YAML, in which some characters have another meaning.
 ///
 /// # Errors
 /// As for [`Client::try_from`].
@@ -27,7 +27,7 @@ pub fn client_from(config: Config) -> kube::Result<Client> {
     Ok(Client::new(service, namespace).with_valid_until(valid_until))
 }
 
-/// Returns the request with a body that an API server reads as the data that was meant.
+/// Returns the request with a body that an API server parses as the intended data.
 ///
 /// # Errors
 /// The body cannot be read, which no body in memory causes.

@@ -1,4 +1,4 @@
-//! When a target last answered, and what keeps calls from it.
+//! State of the connection to a target: the last answer, and the cause of refused calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 pub struct Contact {
     /// Time since its last answer to a call or through a watch. `None`: none since its access Secret was read.
     pub answered: Option<Duration>,
-    /// Calls are refused until it is probed in so long; `None`: they pass.
+    /// Time until the next probe while calls are refused; `None`: calls pass.
     pub held_for: Option<Duration>,
-    /// Why they are refused.
+    /// Why calls are refused.
     pub cause: Option<String>,
 }
 
-/// The moment of the last answer.
+/// Time of the last answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
     start: Instant,
-    /// Milliseconds after `start`, plus one; 0 while there was none.
+    /// Milliseconds after `start`, plus one; 0 before the first answer.
     last: AtomicU64,
 }
 

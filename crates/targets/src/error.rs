@@ -14,8 +14,8 @@ use crate::tokens::TokenError;
 #[cfg(test)]
 mod tests;
 
-/// Why a target could not be reached or did not do what it was asked. Holds no text written by the target
-/// except object names, fields and reasons of a Kubernetes `Status`.
+/// Failure of a call to a target. Contains no text of the target except object names, fields and reasons of a
+/// Kubernetes `Status`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The access Secret has no data under the key.
@@ -25,13 +25,13 @@ pub enum TargetError {
         namespace: String,
         /// Name of the Secret.
         name: String,
-        /// Key that was looked for.
+        /// The missing key.
         key: String,
     },
     /// The access Secret holds no usable kubeconfig.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// The server's address may not be connected to.
+    /// Connections to the server's address are not allowed.
     #[error("connecting to the target is refused: its address is {0}")]
     AddressRefused(AddressRefusal),
     /// The server's name has no address.
@@ -46,19 +46,19 @@ pub enum TargetError {
     /// No complete answer within the deadline.
     #[error("the target gave no complete answer within {} s", .0.as_secs_f32())]
     Deadline(Duration),
-    /// Calls are held back until the next successful probe, because several in a row failed. Reason and class are
-    /// those of the cause, so that a condition does not change with every try.
+    /// Calls are refused until the next successful probe, because several in a row failed. Reason and class are those
+    /// of the cause, so that a condition does not change with every retry.
     #[error("{cause}; calls are held back until it answers again")]
     Suspended {
-        /// When it is probed next.
+        /// Time until the next probe.
         retry_in: Duration,
         /// The last failure.
         cause: Box<TargetError>,
     },
-    /// The target asked for fewer calls (429), or all slots for it stayed taken. How long to wait.
+    /// The target requested fewer calls (429), or all slots for it stayed taken. Time to wait.
     #[error("the target takes fewer calls than are asked of it")]
     Throttled(Duration),
-    /// An answer beyond a limit, as it comes or as it would be in memory.
+    /// An answer that exceeds a limit, as sent or decoded.
     #[error("the target's answer takes more than {0} bytes")]
     TooLarge(usize),
     /// An answer that redirects elsewhere. Never followed.
@@ -67,10 +67,10 @@ pub enum TargetError {
     /// The credentials are not accepted.
     #[error("the target does not accept the credentials (401)")]
     Unauthorized,
-    /// There is no token to show.
+    /// No token is available.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The credentials do not suffice.
+    /// The credentials lack a right.
     #[error("the target does not allow it (403): {0}")]
     Forbidden(String),
     /// The target answered with a server error.
@@ -91,7 +91,7 @@ pub enum TargetError {
         /// Its stable reason.
         reason: Reason,
     },
-    /// Something in front of the target's API server refused the request: a proxy or load balancer.
+    /// A proxy or load balancer in front of the target's API server refused the request.
     #[error("something in front of the API server answered with status {0}, and the API server did not")]
     NotApiServer(u16),
     /// The API server is still loading the objects of a kind.
@@ -100,13 +100,13 @@ pub enum TargetError {
     /// An answer that is not what the Kubernetes API specifies.
     #[error("the target's answer cannot be read")]
     Unreadable,
-    /// It is not the hub's to write there, or not any more.
+    /// The hub must not write to the target, or no longer.
     #[error("{0}")]
     Refused(Box<Verdict>),
-    /// The target is further than this hub was known to be, and the hub did not say how far it is.
+    /// The target's stamp is later than the last read record of the hub, and the hub's current record cannot be read.
     #[error("the hub did not say what it has on record about the target")]
     Unconfirmed,
-    /// The request could not be built: an error of ours.
+    /// The request could not be built: an internal error.
     #[error("the request to the target could not be built")]
     Request,
 }
@@ -129,7 +129,7 @@ pub enum TlsFault {
     /// The certificate is one of an authority, and not in the kubeconfig itself.
     #[error("its certificate is one of an authority (CA:TRUE) that the kubeconfig does not hold")]
     Authority,
-    /// The certificate is not for servers.
+    /// The certificate is not for use by servers.
     #[error("its certificate is not for servers: its extended key usage lacks serverAuth")]
     Purpose,
     /// The key or signature of the certificate is of an unsupported kind.
@@ -150,10 +150,10 @@ pub enum TlsFault {
     /// The target refuses the client certificate.
     #[error("it refuses the client certificate")]
     ClientCertificate,
-    /// The target refused our side of the handshake.
+    /// The target refused the handshake.
     #[error("it refused the handshake")]
     Refused,
-    /// Anything else.
+    /// Another failure of the handshake.
     #[error("the handshake failed")]
     Handshake,
 }
@@ -164,7 +164,7 @@ impl TargetError {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
 
-    /// Stable reason for conditions, events and metrics.
+    /// Returns the stable reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
             Self::KeyMissing { .. } | Self::Kubeconfig(_) => Reason::AccessInvalid,
@@ -190,7 +190,7 @@ impl TargetError {
     }
 }
 
-/// Tells what happened from kube's error. The one place where that is decided.
+/// Classifies an error of kube. All errors of calls to targets are classified here.
 pub fn classify(error: &kube::Error) -> TargetError {
     match error {
         kube::Error::Api(status) => from_status(status),
@@ -204,8 +204,8 @@ pub fn classify(error: &kube::Error) -> TargetError {
     }
 }
 
-/// Whether the target serves the kind and is about to know its objects: so it is for a moment after the first request
-/// for a kind whose CRD has just come.
+/// Reports whether the API server serves the kind and still loads its objects, as after the first request for a kind
+/// whose CRD was just established.
 pub fn is_filling(status: &Status) -> bool {
     Refusal::of(status) == Refusal::Initializing
 }
@@ -225,12 +225,13 @@ fn from_status(status: &Status) -> TargetError {
     }
 }
 
-/// What a refusal is called here: of a target as a whole no dependency is missing.
+/// Returns the reason of a refusal. A call without an object to depend on has no missing dependency, so NotFound is
+/// an ordinary refusal.
 fn reason_of(refusal: &Refusal) -> Reason {
     if *refusal == Refusal::NotFound { Reason::ApplyRefused } else { refusal.reason() }
 }
 
-/// The policy, quota or field that refuses, or reason and paths of the status.
+/// Returns the policy, quota or field that refuses, or reason and paths of the status.
 fn detail_of(refusal: &Refusal, status: &Status) -> String {
     match refusal {
         Refusal::QuotaExceeded(_)
@@ -245,7 +246,7 @@ fn detail_of(refusal: &Refusal, status: &Status) -> String {
     }
 }
 
-/// Reasons of causes that apiservers write.
+/// Reasons of causes that API servers write.
 const CAUSES: &[&str] = &[
     "FieldManagerConflict",
     "FieldValueDuplicate",
@@ -261,7 +262,7 @@ const CAUSES: &[&str] = &[
     "ResourceVersionTooLarge",
     "UnexpectedServerResponse",
 ];
-/// Causes shown; the first ones say enough.
+/// Maximum number of displayed causes.
 const CAUSES_SHOWN: usize = 3;
 
 /// Returns reason and field paths of a status. The message is left out, since an untrusted target controls it.
@@ -272,7 +273,7 @@ fn describe(status: &Status) -> String {
     };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let known = causes.filter(|cause| CAUSES.contains(&cause.reason.as_str()));
-    // Sorted: of custom resources each answer names them in another order.
+    // Sorted, since answers about custom resources have no stable order.
     let known: BTreeSet<String> = known
         .map(|cause| match path(&cause.field) {
             Some(field) => format!(", {} at {field}", cause.reason),
@@ -282,13 +283,13 @@ fn describe(status: &Status) -> String {
     known.iter().take(CAUSES_SHOWN).fold(reason.to_owned(), |text, cause| text + cause)
 }
 
-/// `field` if it looks like the path of a field.
+/// Returns `field` if it looks like the path of a field.
 fn path(field: &str) -> Option<&str> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/[]()\"=,:".contains(&byte);
     (!field.is_empty() && field.len() <= 200 && field.bytes().all(allowed)).then_some(field)
 }
 
-/// Looks for the cause in an error and its sources.
+/// Finds the cause in an error and its sources.
 pub(crate) fn from_chain(error: &(dyn StdError + 'static)) -> TargetError {
     const DEEPEST: usize = 16;
     let mut next = Some(error);

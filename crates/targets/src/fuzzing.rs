@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use crate::transport::{AuditIdPresence, Bounds, Queue, read_answer};
 use crate::{Kubeconfig, Limits, TargetError, classify};
 
-/// Everything that a kubeconfig was read to.
+/// All fields of a parsed kubeconfig.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Parts {
     /// URL of the apiserver.
@@ -31,7 +31,7 @@ pub struct Parts {
     pub namespace: Option<String>,
 }
 
-/// Takes a kubeconfig apart.
+/// Returns all fields of a kubeconfig.
 pub fn parts(kubeconfig: &Kubeconfig) -> Parts {
     let identity = kubeconfig.identity.as_ref();
     Parts {
@@ -45,7 +45,7 @@ pub fn parts(kubeconfig: &Kubeconfig) -> Parts {
     }
 }
 
-/// Reads a target's answer as a call does; none where the code or the header is none of HTTP.
+/// Reads a target's answer like a call; `None` if code or header are not valid HTTP.
 pub fn answer(
     code: u16,
     content_type: &[u8],
@@ -67,7 +67,7 @@ pub fn answer(
     }
 }
 
-/// What a refused call becomes, given the body that [`answer`] let through.
+/// Returns the error of a refused call with a body that [`answer`] accepted.
 pub fn refusal(body: &[u8]) -> Option<TargetError> {
     serde_json::from_slice(body).ok().map(|status| classify(&kube::Error::Api(status)))
 }

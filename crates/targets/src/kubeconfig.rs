@@ -1,6 +1,6 @@
-//! A kubeconfig as we accept it: one https server with inline CA and inline credentials, nothing else.
+//! Parses an accepted kubeconfig: one https server with inline CA and inline credentials, nothing else.
 //!
-//! kube's own loader is never used on it: that one runs `exec` plugins and reads any file a kubeconfig names.
+//! kube's own loader is never used for it, since it runs `exec` plugins and reads any file that a kubeconfig names.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ mod fields;
 mod tests;
 mod text;
 
-/// Largest kubeconfig that is looked at, in bytes.
+/// Maximum size of a kubeconfig, in bytes.
 const LARGEST: usize = 256 * 1024;
 /// Fields that hardly anything else has.
 const TELLING: [&str; 3] = ["current-context", "certificate-authority", "client-key-data"];
-/// Longest bearer token, in bytes. Apiservers refuse headers beyond this anyway.
+/// Maximum length of a bearer token, in bytes. API servers refuse longer headers anyway.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
 /// A kubeconfig that passed every check. Holds credentials: `Debug` shows the server only.
@@ -54,7 +54,7 @@ pub(crate) struct ClientIdentity {
 /// Why a kubeconfig is not used. Names fields, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
-    /// Larger than we look at.
+    /// Larger than the maximum size.
     #[error("kubeconfig is larger than {LARGEST} bytes")]
     TooLarge,
     /// Not YAML, not a mapping, a duplicate key, or beyond the parser's budget.
@@ -68,16 +68,16 @@ pub enum KubeconfigError {
     Refused {
         /// Path of the field.
         field: &'static str,
-        /// What it would do and what to use instead.
+        /// Its effect, and what to use instead.
         why: &'static str,
     },
-    /// A field that we do not know.
+    /// An unknown field.
     #[error("kubeconfig has an unknown field in {parent}")]
     Unknown {
         /// Path of the mapping that holds it.
         parent: &'static str,
     },
-    /// A field that is needed.
+    /// A missing required field.
     #[error("kubeconfig field {field} is missing")]
     Missing {
         /// Path of the field.
@@ -88,7 +88,7 @@ pub enum KubeconfigError {
     Malformed {
         /// Path of the field.
         field: &'static str,
-        /// What is expected.
+        /// The expected content.
         why: &'static str,
     },
     /// A name that refers to no entry.
@@ -134,7 +134,7 @@ impl Kubeconfig {
         read_user(&user, kubeconfig, policy)
     }
 
-    /// Whether this looks like a kubeconfig, one that is accepted or another one.
+    /// Reports whether a text looks like a kubeconfig, accepted or not.
     pub fn is_likely(bytes: &[u8]) -> bool {
         let Ok(root) = document(bytes) else {
             // Several documents, aliases or a large one: what cannot be read here may be read elsewhere.
@@ -145,13 +145,13 @@ impl Kubeconfig {
         is_config || root.contains_key("clusters") || root.contains_key("current-context")
     }
 
-    /// Host and port of the server, for messages.
+    /// Returns host and port of the server, for messages.
     pub fn server(&self) -> String {
         let host = self.server.host_str().unwrap_or_default();
         format!("{host}:{}", self.server.port_or_known_default().unwrap_or(443))
     }
 
-    /// Namespace of the context, where it has one.
+    /// Returns the namespace of the context, if it has one.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
@@ -281,8 +281,8 @@ fn read_proxy(text: &str, policy: &AccessPolicy) -> Result<Url, KubeconfigError>
     Ok(proxy)
 }
 
-/// The registered provider that an `exec` entry names; the rest of the entry is neither used nor judged. A server that
-/// its tokens are not for is refused, and so is what could lead the connection elsewhere.
+/// Returns the registered provider that an `exec` entry names. The rest of the entry is neither used nor checked. A
+/// server for which the provider has no tokens is refused, and so is any field that could redirect the connection.
 fn read_provider(
     user: &Fields<'_>,
     kubeconfig: &Kubeconfig,

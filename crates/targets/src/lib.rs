@@ -1,14 +1,14 @@
-//! From an access Secret to a client for the cluster behind it, at a bounded cost and without trusting it.
+//! Clients for the clusters behind access Secrets, with limited cost and without trust in these clusters.
 //!
 //! - [`Targets`] is the cache: one [`Target`] for each access Secret and version of it.
-//! - [`Kubeconfig`] is the only way in; [`AccessPolicy`] holds what operators may allow beyond the default.
-//! - [`TokenProviders`] give tokens where a kubeconfig names a program for that, which is never run.
-//! - [`client_from`] is the way to a trusted cluster, such as the hub.
+//! - [`Kubeconfig`] is the only form of access; [`AccessPolicy`] holds what operators may allow beyond the default.
+//! - [`TokenProviders`] replace the programs that kubeconfigs name for tokens, which are never run.
+//! - [`client_from`] returns a client for a trusted cluster, such as the hub.
 //! - [`Target::client`] is a kube client with deadlines, budgets ([`Limits`]), body limit and [`Breaker`].
-//! - [`Acting`] is a target for one component, as its [`ServiceAccount`] if it has one; [`Streams`] is what the
-//!   streams that components share are opened with.
-//! - [`classify`] turns what a call returned into a [`TargetError`] with a class and a reason.
-//! - [`compare`] tells whether the cluster reached is the one it should be.
+//! - [`Acting`] is a target for one component and its [`ServiceAccount`]; [`Streams`] is the access for streams that
+//!   components share.
+//! - [`classify`] turns an error of a call into a [`TargetError`] with a class and a reason.
+//! - [`compare`] verifies the identity of a cluster.
 
 mod access;
 mod account;

@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
 use crate::secret_key::SecretKey;
 
-/// A change in whether a target answers.
+/// A suspension or recovery of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
     /// Calls are refused from now on; the target is probed.
@@ -15,9 +15,9 @@ pub enum TargetEvent {
     Recovered(SecretKey),
 }
 
-/// How one target tells the others about itself, and gets its turn to probe.
+/// The events of one target, and the permits for its probes.
 pub(crate) struct Notices {
-    /// None for the hub itself, which nobody is told of.
+    /// `None` for the hub itself, which sends no events.
     pub(crate) place: Option<SecretKey>,
     pub(crate) events: broadcast::Sender<TargetEvent>,
     pub(crate) probes: Arc<Semaphore>,

@@ -1,6 +1,6 @@
 //! Reference to the kubeconfig of a target.
 
-/// Where an access Secret is, and which of its keys holds the kubeconfig.
+/// Location of an access Secret, and its key with the kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretKey {
     /// Namespace of the Secret.

@@ -51,16 +51,16 @@ impl Throttle {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// The target answered something else than 429.
+    /// Records an answer other than 429.
     pub(crate) fn accepted(&mut self) {
         self.window = (self.window + 1.0 / self.window).min(as_f64(self.most));
     }
 
-    /// The target answered 429. Returns the pause.
+    /// Records a 429. Returns the pause.
     pub(crate) fn rejected(&mut self, retry_after: Option<Duration>, now: Instant) -> Duration {
         let pause = retry_after.unwrap_or(DEFAULT_PAUSE).min(LONGEST_PAUSE);
         let until = now + pause;
-        // Calls that were in flight together are one signal, not one for each.
+        // Several calls in flight together count as one signal.
         if self.paused_until.is_none_or(|known| known <= now) {
             self.window = (self.window / 2.0).max(1.0);
         }

@@ -44,7 +44,7 @@ const BUSY: Duration = Duration::from_secs(1);
 /// Path of a probe.
 const PROBED: &str = "/readyz";
 
-/// Body of an answer, of remote and local calls.
+/// Body of an answer: a stream, or one that was read whole.
 pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, TargetError>;
 
 /// Connection to one target, shared by all of its clients.

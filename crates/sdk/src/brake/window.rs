@@ -142,7 +142,7 @@ impl Window {
         }
         self.confirmation = None;
         if self.record_lost_at.as_ref().is_some_and(|lost| lost.is_recent(now)) {
-            // As long as deletions are pending, their number stays unknown.
+            // While deletions are requested, the lost count stays unknown.
             self.record_lost_at = Some(now);
             return BrakeDecision::RecordLost;
         }

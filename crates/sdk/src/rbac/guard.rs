@@ -1,14 +1,15 @@
 //! Admission policies that limit what an operator's own token can write on the hub.
 //!
-//! A role names verbs and resources, not content: who may create Secrets may create a token of any ServiceAccount. Each
-//! rule that writes on the hub therefore has a [`Guard`]. The policies are rendered beside the role, so that whoever
-//! installs one installs the other. They need ValidatingAdmissionPolicy v1 with `authorizer` (Kubernetes 1.30).
+//! Admission policies for writes on the hub. A role limits verbs and resources, not content: a right to create
+//! Secrets allows to create a token of any ServiceAccount. Each rule that writes on the hub therefore has a
+//! [`Guard`]. The policies are rendered beside the role, so that both are installed together. They need
+//! ValidatingAdmissionPolicy v1 with `authorizer` (Kubernetes 1.30).
 
 use std::fmt::Write;
 
 use super::Rule;
 
-/// What limits the writes that a rule allows on the hub.
+/// Limit of the writes that a rule allows on the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// No guard. Allowed for a rule that only reads; [`super::Table::unguarded`] finds the others.
@@ -31,32 +32,32 @@ pub struct Check {
 }
 
 impl Check {
-    /// A validation.
+    /// Returns a validation.
     pub const fn new(expression: &'static str, message: &'static str) -> Self {
         Self { expression, message }
     }
 
-    /// The spec stays as it is.
+    /// The spec stays unchanged.
     pub const SPEC: Self = Self::new(
         "has(object.spec) == has(oldObject.spec) && (!has(object.spec) || object.spec == oldObject.spec)",
         "{operator} does not change the spec",
     );
 
-    /// Owner references stay as they are: the garbage collector deletes what names an owner that is not there.
+    /// Owner references stay unchanged: the garbage collector deletes objects with an absent owner.
     pub const OWNERS: Self = Self::new(
         "(has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : []) == \
          (oldObject != null && has(oldObject.metadata.ownerReferences) ? oldObject.metadata.ownerReferences : [])",
         "{operator} does not change ownerReferences",
     );
 
-    /// Labels stay as they are, and what is created has none.
+    /// Labels stay unchanged, and created objects have none.
     pub const LABELS: Self = Self::new(
         "(has(object.metadata.labels) ? object.metadata.labels : {}) == \
          (oldObject != null && has(oldObject.metadata.labels) ? oldObject.metadata.labels : {})",
         "{operator} does not change labels",
     );
 
-    /// Finalizers stay as they are, and what is created has none.
+    /// Finalizers stay unchanged, and created objects have none.
     pub const FINALIZERS: Self = Self::new(
         "(has(object.metadata.finalizers) ? object.metadata.finalizers : []) == \
          (oldObject != null && has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : [])",
@@ -104,7 +105,7 @@ pub const COMPONENT_METADATA: Guard = Guard::Policy(&[
     ),
 ]);
 
-/// Constants of `kyma_api` by the words that stand for them in a [`Check`].
+/// Returns constants of `kyma_api` by their placeholders in a [`Check`].
 fn constants() -> [(&'static str, String); 11] {
     use kyma_api::{COMPONENT_GROUP, OPERATOR_GROUP, finalizers, labels, release_store};
     let types = release_store::TYPES.map(|name| format!("'{name}'")).join(", ");
@@ -123,7 +124,7 @@ fn constants() -> [(&'static str, String); 11] {
     ]
 }
 
-/// A text with its words replaced.
+/// Returns a text with its placeholders replaced.
 fn filled(text: &str, operator: &str, namespace: &str) -> String {
     let text = text.replace("{operator}", operator).replace("{namespace}", namespace);
     constants().iter().fold(text, |text, (word, value)| text.replace(word, value))
@@ -207,7 +208,7 @@ fn policy_name(operator: &str, rule: &Rule, operations: &[&str]) -> String {
     format!("{operator}-{}-{resources}.{group}", operations.join("-").to_lowercase())
 }
 
-/// A YAML double-quoted scalar, which has JSON's escapes.
+/// Returns a YAML double-quoted scalar, which has JSON's escapes.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

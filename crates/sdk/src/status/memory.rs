@@ -14,7 +14,7 @@ use crate::{ComponentResource, Contract};
 pub(super) struct Memory<R: ComponentResource> {
     written: HashMap<ObjectRef<R>, Written>,
     reported: HashSet<ObjectRef<R>>,
-    /// Passes at work, each on the object as it was when it began, and what else than the status they wrote of it.
+    /// Running reconciles, each with the metadata after its last write of other fields than the status.
     passes: HashMap<ObjectRef<R>, Option<Touched>>,
 }
 
@@ -45,7 +45,7 @@ impl<R: ComponentResource> Memory<R> {
         self.over(resource).map(|own| own.status.clone())
     }
 
-    /// Metadata of `resource`, in the last version that is known.
+    /// Returns the metadata of `resource`, with the latest known resourceVersion.
     pub(super) fn latest(&self, resource: &R) -> ObjectMeta {
         let mut meta = resource.meta().clone();
         let touched = self.passes.get(&ObjectRef::from_obj(resource)).and_then(Option::as_ref);
@@ -57,12 +57,12 @@ impl<R: ComponentResource> Memory<R> {
         meta
     }
 
-    /// A pass begins.
+    /// Records the start of a reconcile.
     pub(super) fn begin(&mut self, key: ObjectRef<R>) {
         self.passes.insert(key, None);
     }
 
-    /// A write of the pass at work, not of the status, returned this metadata.
+    /// Records the metadata that a write of the running reconcile returned, except writes of the status.
     pub(super) fn touched(&mut self, key: &ObjectRef<R>, meta: &ObjectMeta) {
         let version = number(meta.resource_version.as_deref());
         if let Some(touched) = self.passes.get_mut(key) {
@@ -70,7 +70,7 @@ impl<R: ComponentResource> Memory<R> {
         }
     }
 
-    /// The pass is over.
+    /// Records the end of a reconcile.
     pub(super) fn end(&mut self, key: &ObjectRef<R>) {
         self.passes.remove(key);
         if self.written.get(key).is_some_and(|own| own.is_back) {
@@ -120,7 +120,7 @@ impl<R: ComponentResource> Memory<R> {
         self.passes.values_mut().for_each(|touched| *touched = None);
     }
 
-    /// The object is gone.
+    /// Drops the state of an object that is gone.
     pub(super) fn forget(&mut self, key: &ObjectRef<R>) {
         self.written.remove(key);
         self.reported.remove(key);
@@ -128,7 +128,7 @@ impl<R: ComponentResource> Memory<R> {
     }
 }
 
-/// resourceVersion as a number, which apiservers let grow.
+/// Returns the resourceVersion as a number, which API servers increase.
 fn version<R: ComponentResource>(resource: &R) -> u64 {
     number(resource.meta().resource_version.as_deref())
 }

@@ -1,4 +1,4 @@
-//! What shows only when the component runs.
+//! Checks of a running component.
 
 use std::{
     collections::BTreeMap,
@@ -273,7 +273,7 @@ async fn listed(
 
 /// Deadline for the storage of a new CRD.
 const STORAGE_DEADLINE: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn report_violations(contract: &Contract, generation: Option<i64>) -> Vec<Violation> {

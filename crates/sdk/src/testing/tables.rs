@@ -1,4 +1,4 @@
-//! What can be told from a component's CRD and tables alone.
+//! Checks of a component's CRD and RBAC tables.
 
 use kube::{CustomResourceExt, Resource};
 use kyma_api::component;

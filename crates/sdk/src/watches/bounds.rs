@@ -8,9 +8,9 @@ use kyma_api::labels;
 
 /// Maximum number of objects of one stream. No module has as many, so more are an attack.
 const OBJECTS: usize = 20_000;
-/// Bytes of a list as JSON.
+/// Maximum size of a list as JSON, in bytes.
 const BYTES: usize = 32 * 1024 * 1024;
-/// Pages of a list.
+/// Maximum number of pages of a list.
 const PAGES: usize = 200;
 /// Maximum length of an object's identifiers, in bytes.
 const NAME: usize = 253;
@@ -32,7 +32,7 @@ pub enum Implausible {
     Object,
 }
 
-/// Counts what one list brings, page by page.
+/// Counts objects, bytes and pages of one list.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     objects: usize,
@@ -41,7 +41,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// One more page.
+    /// Counts a page.
     pub(super) fn page(&mut self, objects: &[DynamicObject]) -> Result<(), Implausible> {
         self.pages += 1;
         self.objects += objects.len();
@@ -59,15 +59,15 @@ impl Tally {
     }
 }
 
-/// Whether a stream may go on when it has told of so many objects.
+/// Checks that a stream may continue with this number of objects.
 pub(super) fn is_bearable(objects: usize) -> Result<(), Implausible> {
     if objects > OBJECTS { Err(Implausible::Objects) } else { Ok(()) }
 }
 
-/// Whether what is kept of an object is as short as with any real one.
+/// Checks that the cached identifiers of an object are not longer than real ones.
 ///
 /// # Errors
-/// It is not.
+/// They are longer.
 pub fn is_plausible(meta: &ObjectMeta) -> Result<(), Implausible> {
     let owner = meta.labels.as_ref().and_then(|labels| labels.get(labels::OWNER));
     let kept = [&meta.name, &meta.namespace, &meta.uid, &meta.resource_version];
@@ -75,7 +75,7 @@ pub fn is_plausible(meta: &ObjectMeta) -> Result<(), Implausible> {
     if kept.any(|text| text.len() > NAME) { Err(Implausible::Object) } else { Ok(()) }
 }
 
-/// Bytes of an object as JSON, without writing it.
+/// Returns the size of an object as JSON, without building the text.
 fn length(object: &DynamicObject) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {
@@ -88,7 +88,7 @@ fn length(object: &DynamicObject) -> usize {
         }
     }
     let mut counter = Counter(0);
-    // What was read as JSON can be written as JSON.
+    // An object that was parsed from JSON can be encoded as JSON.
     serde_json::to_writer(&mut counter, object).map_or(BYTES, |()| counter.0)
 }
 

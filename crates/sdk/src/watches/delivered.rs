@@ -8,13 +8,13 @@ use kube::{ResourceExt, core::DynamicObject};
 #[derive(Debug, Default)]
 pub(super) struct Delivered {
     objects: HashMap<(String, String), u64>,
-    /// The resourceVersion up to which the stream should have told everything.
+    /// The resourceVersion up to which the stream should have delivered all events.
     position: u64,
 }
 
 impl Delivered {
-    /// A complete list takes the place of what was delivered. Gives the number of objects that the stream should have
-    /// told of and did not.
+    /// Replaces the delivered objects by a complete list. Returns the number of changes that the stream should have
+    /// delivered and did not.
     pub(super) fn listed(&mut self, objects: &[DynamicObject], version: &str) -> usize {
         let listed: HashMap<_, _> =
             objects.iter().map(|object| (key(object), version_of(object).unwrap_or(0))).collect();
@@ -39,7 +39,7 @@ impl Delivered {
         self.reached(version_of(object).unwrap_or(0));
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub(super) fn len(&self) -> usize {
         self.objects.len()
     }

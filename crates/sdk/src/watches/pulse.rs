@@ -12,7 +12,7 @@ use kyma_api::Reason;
 
 use crate::Failure;
 
-/// When a stream last gave a sign of life.
+/// Health of a stream.
 #[derive(Debug)]
 pub(super) struct Pulse {
     start: Instant,
@@ -29,12 +29,12 @@ impl Pulse {
         Arc::new(Self { start: Instant::now(), silence, last, why })
     }
 
-    /// How long the stream has been there.
+    /// Returns the age of the stream.
     pub(super) fn age(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// How long it may be silent.
+    /// Returns the maximum silence.
     pub(super) fn silence(&self) -> Duration {
         self.silence
     }
@@ -63,18 +63,18 @@ impl Pulse {
         }
     }
 
-    /// Whether there is a complete list and a recent sign of life.
+    /// Reports whether there is a complete list and a recent sign of life.
     pub(super) fn is_healthy(&self) -> bool {
         let last = self.last.load(Ordering::Relaxed);
         last > 0 && self.start.elapsed().saturating_sub(Duration::from_millis(last)) < self.silence
     }
 
-    /// Why it is not healthy, where a call failed.
+    /// Returns the failure of its last call, if that failed.
     pub(super) fn why(&self) -> Option<Failure> {
         self.held().clone()
     }
 
-    /// Whether trying again gives the same until somebody changes something on the target.
+    /// Reports whether a retry fails again until something on the target changes.
     pub(super) fn is_refused(&self) -> bool {
         let lasts =
             |why: &Failure| matches!(why.reason, Reason::TargetForbidden | Reason::TargetAnswerInvalid);

@@ -15,20 +15,21 @@ use super::{Interest, Listener, Sighting, WatchTimes, pulse::Pulse, stream::Sour
 use crate::evaluation::{contain_panic, run_apart};
 use crate::{Failure, Metrics, Process};
 
-/// Streams on one target at most; beyond it a wish is refused and [`Watches::is_healthy`] stays false.
+/// Maximum number of streams on one target. Further subscriptions are refused, and [`Watches::is_healthy`] returns
+/// false for them.
 const PER_TARGET: usize = 96;
 
-/// A wish that would exceed the bound of streams on one target.
+/// A subscription that would exceed the maximum number of streams on one target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {PER_TARGET} watches on one target are not opened; {kind} is not watched")]
 pub struct WatchLimit {
-    /// The first kind that is left out.
+    /// The first refused kind.
     pub kind: String,
 }
 
 /// The watches on all targets, for dependents named `D`. Cheap to clone.
 ///
-/// The same interest on the same target is one stream, however many want it; when the last one leaves, it ends. All
+/// The same interest on the same target has one stream for all subscribers, which ends with the last one. All streams
 /// end with the process.
 pub struct Watches<D> {
     inner: Arc<Inner<D>>,
@@ -129,11 +130,11 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// The first event of a new stream is its list. No event reports a change between an earlier read of the caller
     /// and that list, so the caller has to read again on `Listed`.
     ///
-    /// Through an access Secret that changed since `target` was taken from it nothing is opened: the change brings
-    /// `dependent` back.
+    /// Opens nothing if the access Secret changed since `target` was created from it: the change requeues
+    /// `dependent`.
     ///
     /// # Errors
-    /// The bound of streams on this target is reached; those before it are open.
+    /// The maximum number of streams on this target is reached; earlier interests have streams.
     pub fn want(
         &self,
         target: impl Into<Streams>,
@@ -151,7 +152,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         }
         let mut kept = vec![];
         let mut refused = None;
-        // Under the lock: what is withdrawn later, `access_changed` ends.
+        // Checked under the lock: streams of a target that is withdrawn later are ended by `access_changed`.
         for key in wished.into_iter().filter(|_| !target.is_withdrawn()) {
             if before.contains(&key) || self.join(&mut held, &key, &target, dependent) {
                 kept.push(key);
@@ -179,8 +180,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         }
     }
 
-    /// Ends all streams through the Secret `name`, whose content changed; dependents open them anew with the new
-    /// access when they reconcile. What was taken from it before has to be withdrawn by then, as
+    /// Ends all streams through the Secret `name`, whose content changed; dependents open them again with the new
+    /// access when they reconcile. Targets that were created from the old content must be withdrawn before, as
     /// [`Access`](crate::Access) does.
     pub fn access_changed(&self, name: &str) {
         let mut held = self.held();
@@ -198,7 +199,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         }
     }
 
-    /// Whether `dependent` has all of `interests` on `target` open, complete, and alive within three minutes.
+    /// Reports whether each of `interests` on `target` has a stream with a complete list and a recent sign of life.
     pub fn is_healthy(
         &self,
         target: impl Into<Streams>,
@@ -229,12 +230,13 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         told.filter(|(is_healthy, _)| !is_healthy).map(|(_, unhealthy)| unhealthy).collect()
     }
 
-    /// How many streams are open.
+    /// Returns the number of open streams.
     pub fn count(&self) -> usize {
         self.held().streams.len()
     }
 
-    /// For one that is not among the stream's dependents.
+    /// Adds a subscriber that the stream does not have yet, and opens the stream if needed. Returns false at the
+    /// maximum number of streams.
     fn join(&self, held: &mut Held<D>, key: &Key, target: &Streams, dependent: &D) -> bool {
         if let Some(running) = held.streams.get_mut(key) {
             running.dependents = running.dependents.iter().chain([dependent]).cloned().collect();

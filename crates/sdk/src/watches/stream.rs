@@ -23,9 +23,10 @@ use crate::jitter::{jitter, shortened};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// Shortest life of one watch request: one that ends earlier is not opened again before that.
+/// Minimum time between two watch requests.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Longest life of one watch request, in seconds; shortened at random by up to half so that they spread.
+/// Maximum duration of one watch request; shortened at random by up to half, so that the requests of many streams are
+/// spread.
 const LONGEST: Duration = Duration::from_mins(10);
 /// Share by which the time between two verifications is shortened at random.
 const VERIFY_SHARE: f64 = 0.1;
@@ -64,7 +65,7 @@ impl Gap {
     }
 }
 
-/// Failures in a row, as the next pause counts them.
+/// Failures in a row, for the next delay.
 #[derive(Debug, Default)]
 struct Failures {
     in_a_row: u32,
@@ -72,8 +73,8 @@ struct Failures {
 }
 
 impl Failures {
-    /// One more, if it is one. How long a kind was not served says nothing about how long its cache takes: that is
-    /// counted anew, once.
+    /// Counts a failure and returns the failures in a row. The first `Filling` starts a new count, since the time for
+    /// which a kind was not served says nothing about the time that its cache needs.
     fn after(&mut self, gap: Gap) -> u32 {
         if gap == Gap::Filling && !std::mem::replace(&mut self.was_filling, true) {
             self.in_a_row = 0;
@@ -151,8 +152,8 @@ impl Source {
         }
     }
 
-    /// The list. After a refusal it counts only once a watch opens too: who may list and not watch would seem to recover
-    /// with each try.
+    /// Reads the list. After a refusal it counts only if a watch can be opened too: a role that allows list but not
+    /// watch would otherwise seem to recover with each retry.
     async fn listed(&self) -> Result<(Vec<DynamicObject>, String), Gap> {
         let listed = self.list().await?;
         if self.pulse.is_refused() {
@@ -162,7 +163,7 @@ impl Source {
         Ok(listed)
     }
 
-    /// All objects, page by page, and the resourceVersion of the list.
+    /// Reads all objects, page by page. Returns them with the resourceVersion of the list.
     async fn list(&self) -> Result<(Vec<DynamicObject>, String), Gap> {
         let mut params = ListParams::default().limit(PAGE);
         params.label_selector.clone_from(&self.interest.labels);
@@ -194,7 +195,7 @@ impl Source {
         }
     }
 
-    /// Watches from `version` on, over as many requests as the apiserver makes of it, until there is a gap.
+    /// Watches from `version` on, with a new request whenever one ends, until a gap.
     async fn follow<Saw: Future<Output = ()> + Send>(
         &self,
         mut version: String,
@@ -220,7 +221,8 @@ impl Source {
                     Err(_) if left < self.pulse.silence() => return Gap::Due,
                     Err(_) => return Gap::Silence,
                     Ok(Err(error)) => return self.failed(&error),
-                    // It reached its end of life, or was cut off: go on from where it stopped, if that is still there.
+                    // The request ended early: the watch continues from its last version if the target still has
+                    // that.
                     Ok(Ok(None)) if opens.elapsed() < asked.mul_f64(0.9) => {
                         tokio::time::sleep_until(opens + SHORTEST).await;
                         match self.reaches(&version).await {
@@ -245,7 +247,7 @@ impl Source {
         }
     }
 
-    /// What is asked of a watch that lives so long.
+    /// Returns the parameters of a watch request with this timeout.
     fn watched(&self, life: Duration) -> WatchParams {
         let mut params = WatchParams::default().timeout(seconds(life));
         params.label_selector.clone_from(&self.interest.labels);
@@ -253,8 +255,8 @@ impl Source {
         params
     }
 
-    /// Whether the target is as far as `version`: one that was restored from a backup is not, and a watch from its
-    /// future would hear nothing until it gets there (kubernetes/kubernetes#107457).
+    /// Reports whether the target has reached `version`. One that was restored from a backup has not, and a watch
+    /// from a future version would receive no event until it does (kubernetes/kubernetes#107457).
     async fn reaches(&self, version: &str) -> Result<bool, Gap> {
         let page = self.page(&self.api(), &ListParams::default().limit(1)).await;
         let newest = page.map_err(|error| self.failed(&error))?.metadata.resource_version.unwrap_or_default();
@@ -277,7 +279,7 @@ impl Source {
         })
     }
 
-    /// Takes one event; gives the resourceVersion to go on from, and what it shows.
+    /// Processes an event. Returns the resourceVersion from which to continue, and the event for the listener.
     fn take(
         &self,
         event: WatchEvent<DynamicObject>,

@@ -7,7 +7,7 @@ use kyma_api::Reason;
 use super::{Mismatch, Verdict};
 
 impl Verdict {
-    /// Stable reason of a refusal; of another verdict nobody asks.
+    /// Returns the stable reason of a refusal. Not called for other verdicts.
     pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::TargetChanged { .. } => Reason::TargetChanged,
@@ -45,7 +45,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The stamp is the target's to write, so what it says is shown only if it can be the name of a Kyma.
+/// Returns the owner in a stamp for messages. The target may have written any text there, so it is shown only if it
+/// can be the name of a Kyma.
 fn owner_in_words(kyma: &str) -> String {
     let is_name = |part: &str| {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);

@@ -1,4 +1,4 @@
-//! One mapping of a kubeconfig, read strictly.
+//! Strict parsing of one mapping of a kubeconfig.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::KubeconfigError;
 
-/// One mapping of the kubeconfig and where it is.
+/// A mapping of the kubeconfig and its path.
 pub(super) struct Fields<'a> {
     pub(super) path: &'static str,
     pub(super) map: &'a Map<String, Value>,
@@ -32,7 +32,7 @@ impl<'a> Fields<'a> {
         Err(KubeconfigError::Unknown { parent: self.path })
     }
 
-    /// Whether the field is there and says something.
+    /// Reports whether the field is present and not empty.
     pub(super) fn has(&self, name: &str) -> bool {
         self.map.get(name).is_some_and(|value| !is_unset(name, value))
     }
@@ -82,7 +82,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether a field says nothing, as tools write it that give every field: null, or the empty value of its type.
+/// Reports whether a field is null or the empty value of its type, as tools that write every field produce it.
 fn is_unset(name: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,

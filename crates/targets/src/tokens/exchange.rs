@@ -20,7 +20,7 @@ const GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 
-/// Largest token of our own and largest answer that are read, in bytes.
+/// Maximum size of the operator's own token and of an answer, in bytes.
 const LARGEST: u64 = 64 * 1024;
 /// Validity of a token whose issuer names no expiry.
 const UNSAID: Duration = Duration::from_mins(5);
@@ -38,20 +38,20 @@ const CODES: [&str; 7] = [
     "invalid_target",
 ];
 
-/// Where tokens are exchanged, and for whom. Set by flags of the operator, never by a Secret.
+/// Settings of the token exchange. Set by flags of the operator, never by a Secret.
 #[derive(Clone, Debug)]
 pub struct ExchangeSettings {
-    /// Token endpoint of the issuer, https. Our own token is sent there and nowhere else: redirects are not followed,
-    /// and proxies of the environment not used.
+    /// Token endpoint of the issuer, https. The operator's own token is sent only there: redirects are not followed,
+    /// and proxies of the environment are not used.
     pub endpoint: Url,
-    /// Audience of the tokens that are asked for. `{server}` in it stands for `host[:port]` of the target's server, so
-    /// that no target can use a token of another one.
+    /// Audience of the requested tokens. `{server}` in it is replaced by `host[:port]` of the target's server, so
+    /// that no target can use the token of another one.
     pub audience: String,
-    /// File with our own token, read anew for each exchange: the kubelet renews it.
+    /// File with the operator's own token, read again for each exchange, since the kubelet renews it.
     pub token_file: PathBuf,
     /// `host[:port]` of the servers that tokens may be sent to; a leading `*.` covers every subdomain.
     pub servers: Vec<String>,
-    /// PEM certificates that the issuer may use, in place of the system's.
+    /// PEM certificates of authorities for the issuer, instead of the system's.
     pub ca_pem: Option<Vec<u8>>,
 }
 
@@ -61,7 +61,7 @@ pub enum ExchangeSettingsError {
     /// The endpoint is not an https address without user, query and fragment.
     #[error("the token endpoint is not an https address without user, query and fragment")]
     Endpoint,
-    /// No audience.
+    /// The audience is missing.
     #[error("the audience is empty")]
     Audience,
     /// No server, or one that covers everything.
@@ -243,7 +243,7 @@ fn tls(ca_pem: Option<&[u8]>) -> Result<ClientConfig, ExchangeSettingsError> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// `host[:port]` of a server.
+/// Returns `host[:port]` of a server.
 fn authority(server: &Url) -> String {
     let host = server.host_str().unwrap_or_default();
     server.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))

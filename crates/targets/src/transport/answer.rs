@@ -99,10 +99,10 @@ impl From<Bytes> for Read {
     }
 }
 
-/// Reads `answer` whole. `path` is the path asked for: a few of them answer in plain text.
+/// Reads a whole answer. `path`: the requested path, since API servers answer some paths in plain text.
 ///
-/// Errors: redirects, bodies out of `bounds`, answers that are not JSON, and refusals that the API server did not write.
-/// Other refusals and server errors that hold no `Status` get one that says no more than the code.
+/// Errors: redirects, bodies that exceed `bounds`, answers that are not JSON, and refusals that the API server did
+/// not write. Other refusals and server errors without `Status` get one that contains only the code.
 pub(crate) async fn read(
     answer: Response<AnswerBody>,
     bounds: Bounds<'_>,
