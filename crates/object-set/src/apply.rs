@@ -71,7 +71,7 @@ pub enum Foreign {
     AsIs,
 }
 
-/// How a set is applied.
+/// Options of an apply.
 #[derive(Clone, Copy)]
 pub struct ApplyOptions<'a> {
     /// Owner and field manager.
@@ -87,13 +87,14 @@ pub struct ApplyOptions<'a> {
     /// Whether the same set was applied before. It then differs only in random values, and values on the target that
     /// no other manager changed stay.
     pub repair: bool,
-    /// Namespace of objects that name none and need one.
+    /// Namespace of namespaced objects that name none.
     pub namespace: &'a str,
-    /// Requests at the same time; 8 is a good number.
+    /// Maximum number of concurrent requests; 8 is a good value.
     pub parallel: usize,
     /// Objects that no set may change.
     pub protection: &'a Protection,
-    /// Field managers whose fields become ours when an object is adopted, besides those of kubectl, Helm, Flux and Argo CD.
+    /// Field managers whose fields move to the operator's when an object is adopted, besides those of kubectl, Helm,
+    /// Flux and Argo CD.
     pub take_over: &'a [&'a str],
     /// How to treat objects of other systems.
     pub foreign: Foreign,
@@ -160,7 +161,7 @@ struct Wanted {
 /// refused holds up the later stages.
 ///
 /// # Errors
-/// When the target cannot say what it serves; everything else is an [`Outcome`] of one object.
+/// If discovery of the target fails; any other failure is an [`Outcome`] of one object.
 pub async fn apply(
     cluster: &Cluster,
     set: &ObjectSet,

@@ -152,7 +152,8 @@ impl Ownership {
         format!("{}-yielded", self.manager)
     }
 
-    /// Returns the field manager that writes lists with duplicate keys, until their fields move to the operator's manager.
+    /// Returns the field manager that writes lists with duplicate keys, until their fields move to the operator's
+    /// manager.
     pub fn lists_manager(&self) -> String {
         format!("{}-lists", self.manager)
     }

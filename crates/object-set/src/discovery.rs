@@ -61,7 +61,8 @@ impl Mapping {
 pub struct Kinds {
     /// By kind; versions in the server's order of preference.
     by_kind: BTreeMap<GroupKind, Vec<Mapping>>,
-    /// Every `group/version`, also of those that do not answer, and of these every `group/version/Kind` that is known.
+    /// Every `group/version`, also of those that do not answer, and of these every `group/version/Kind` that is
+    /// known.
     named: BTreeSet<String>,
     /// Kinds of aggregated APIs that do not answer, as of their last answer.
     silent: Vec<Mapping>,

@@ -13,12 +13,14 @@ pub struct Entry {
     pub uid: String,
     /// Hash of the sent object, 16 hex digits (see [`crate::Object::intent_hash`]).
     pub hash: String,
-    /// Hash of what our field manager owned after the last apply, 16 hex digits (see [`crate::drift`]);
-    /// empty where drift of the object is not ours to mend.
+    /// Hash of the fields that the operator's field manager owned after the last apply, 16 hex digits (see
+    /// [`crate::drift`]); empty if drift of the object is not this owner's to correct.
     pub fingerprint: String,
-    /// Whether this owner created it: the condition for deleting CRDs and Namespaces.
+    /// Whether an apply created it, as opposed to adopting it: a condition for deleting Namespaces, CRDs, volumes,
+    /// claims and guarded objects.
     pub created: bool,
-    /// Whether it did its work and goes by itself ([`crate::health::is_finished`]): that it is gone is no drift.
+    /// Whether it finished and is deleted by itself ([`crate::health::is_finished`]), so that its absence is no
+    /// drift.
     pub finished: bool,
 }
 
@@ -35,8 +37,8 @@ impl Entry {
     }
 }
 
-/// Objects that were applied, by identity (group and kind, not version: an object stays the same one when
-/// its API moves on).
+/// Applied objects, by identity (group and kind without version: an object stays the same if its API version
+/// changes).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     entries: BTreeMap<Identity, Entry>,
@@ -86,7 +88,7 @@ impl Inventory {
         all.filter(|(_, entry)| entry.hash.is_empty()).map(|(identity, _)| identity)
     }
 
-    /// All entries in the order of their identities.
+    /// Returns all entries in the order of their identities.
     pub fn iter(&self) -> impl Iterator<Item = (&Identity, &Entry)> {
         self.entries.iter()
     }
@@ -96,17 +98,17 @@ impl Inventory {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Reports whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The kinds of the objects, each in the version of its last apply.
+    /// Returns the kinds of the objects, each in the version of its last apply.
     pub fn kinds(&self) -> BTreeSet<Gvk> {
         self.entries.iter().map(|(id, entry)| Gvk::new(&id.group, &entry.version, &id.kind)).collect()
     }
 
-    /// Identities that are here and not in the other set.
+    /// Returns the identities that the other set lacks.
     pub fn missing_from(&self, other: &BTreeSet<Identity>) -> Vec<Identity> {
         self.entries.keys().filter(|identity| !other.contains(identity)).cloned().collect()
     }

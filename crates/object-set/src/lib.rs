@@ -1,11 +1,11 @@
-//! A set of objects -> a cluster. Knows Kubernetes, Helm's and kubectl's conventions, and nothing of Kyma.
+//! Applies a set of objects to a cluster. Knows Kubernetes, Helm's and kubectl's conventions, and nothing of Kyma.
 //!
-//! Reading: [`ObjectSet::parse`] gives text the meaning that Helm and kubectl give it, [`Patches`] change it. Applying: [`apply`]
-//! in stages, by server-side apply under one field manager, recorded in an [`Inventory`]. Afterwards
-//! [`prune`] decides what of it goes and [`remove`] deletes it, step by step; [`drift`] tells from metadata
-//! whether somebody changed something, [`health`] whether an object works.
+//! [`ObjectSet::parse`] parses text as Helm and kubectl do, and [`Patches`] change the objects. [`apply`] sends them
+//! in stages, by server-side apply under one field manager, and records them in an [`Inventory`]. Afterwards
+//! [`prune`] plans which of them are removed and [`remove`] deletes those, step by step; [`drift`] detects changes
+//! from metadata, [`health`] checks whether an object works.
 
-// Objects and where they come from.
+// Objects and their sources.
 mod normalise;
 mod object;
 mod parse;
@@ -19,13 +19,13 @@ mod cluster;
 pub mod discovery;
 mod error;
 
-// What is done to it.
+// Changes of the target.
 pub mod apply;
 mod rehearsal;
 pub mod remove;
 pub mod sweep;
 
-// What is decided: pure.
+// Decisions: pure.
 pub mod drift;
 mod field_set;
 pub mod health;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::field_set::union;
 
-/// The entry of a manager that applied these fields.
+/// Returns the entry of a manager that applied these fields.
 pub(crate) fn applied(manager: &str, api_version: Option<String>, fields: Value) -> ManagedFieldsEntry {
     ManagedFieldsEntry {
         api_version,
@@ -19,7 +19,7 @@ pub(crate) fn applied(manager: &str, api_version: Option<String>, fields: Value)
     }
 }
 
-/// The patch that makes these the entries of an object; it fails when the object changed since `metadata` was read.
+/// Returns the patch that sets these entries; it fails if the object changed since `metadata` was read.
 pub(crate) fn replace(metadata: &ObjectMeta, entries: &[ManagedFieldsEntry]) -> Patch {
     let at = |field: &str| PointerBuf::from_tokens(["metadata", field]);
     let version = metadata.resource_version.clone().unwrap_or_default();
@@ -34,8 +34,8 @@ pub(crate) fn replace(metadata: &ObjectMeta, entries: &[ManagedFieldsEntry]) -> 
     ])
 }
 
-/// The patch that says of what was written in API versions that are gone that it was in another one; `None` where nothing
-/// was. It fails when the object changed since `metadata` was read.
+/// Returns the patch that sets the API version of all entries of removed versions to another one; `None` if there are
+/// none. It fails if the object changed since `metadata` was read.
 pub(crate) fn moved_on(metadata: &ObjectMeta, is_gone: &dyn Fn(&str) -> bool, to: &str) -> Option<Patch> {
     let is_gone = |entry: &ManagedFieldsEntry| entry.api_version.as_deref().is_some_and(is_gone);
     let entries = metadata.managed_fields.as_deref().unwrap_or_default();

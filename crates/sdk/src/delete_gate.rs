@@ -1,8 +1,8 @@
 //! The delete gate: the only code of the operators that sends a DELETE.
 //!
 //! It refuses while a Pause is in force or the brake stops deletions, if the requester has no entry in the object's
-//! `managedFields`, and if the kind needs a proof that is missing ([`DeleteProof`]). The uid is sent as a precondition,
-//! so the API server refuses if the object was replaced.
+//! `managedFields`, and if the kind needs a proof that is missing ([`DeleteProof`]). The uid is sent as a
+//! precondition, so the API server refuses if the object was replaced.
 
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Preconditions, PropagationPolicy};
 use kube::{Api, Client};
@@ -113,8 +113,8 @@ pub enum DeleteOutcome {
     Waiting(Box<DynamicObject>),
 }
 
-/// Returns the outcome for the object in the answer to a DELETE. Some kinds, such as ServiceAccounts, are returned although
-/// they no longer exist.
+/// Returns the outcome for the object in the answer to a DELETE. Some kinds, such as ServiceAccounts, are returned
+/// although they no longer exist.
 fn outcome(answer: Option<DynamicObject>) -> DeleteOutcome {
     let terminating = answer.filter(|object| object.metadata.deletion_timestamp.is_some());
     terminating.map_or(DeleteOutcome::Gone, |object| DeleteOutcome::Waiting(Box::new(object)))
@@ -143,7 +143,8 @@ impl DeleteError {
 #[derive(Clone, Debug)]
 pub struct DeleteGate {
     paused: Option<String>,
-    /// Brake and the target's name. `None` if the deletion removes nothing from a target or a user ordered it by a command.
+    /// Brake and the target's name. `None` if the deletion removes nothing from a target or a user ordered it by a
+    /// command.
     brake: Option<(Brake, String)>,
     /// Target namespace of a module: the gate then protects the stamp and the user's Kyma there.
     module: Option<String>,
@@ -173,7 +174,8 @@ impl DeleteGate {
         }
     }
 
-    /// Returns a gate for hub objects whose deletion keeps everything on the target. Only a Pause of all writes stops it.
+    /// Returns a gate for hub objects whose deletion keeps everything on the target. Only a Pause of all writes stops
+    /// it.
     pub fn releasing(halt: &Halt) -> Self {
         Self {
             paused: halt.writes().map(ToOwned::to_owned),
@@ -210,12 +212,12 @@ impl DeleteGate {
         }
     }
 
-    /// Deletes an object if all rules allow it. The request carries the uid, and the resourceVersion if the proof has one,
-    /// as preconditions.
+    /// Deletes an object if all rules allow it. The request carries the uid, and the resourceVersion if the proof has
+    /// one, as preconditions.
     ///
     /// # Errors
-    /// [`DeleteError::Refused`] with `Paused`, `MassDeletion`, `DeletionRefused` or `Protected`; otherwise the answer of the
-    /// API server, for example 409 if the object was replaced or changed.
+    /// [`DeleteError::Refused`] with `Paused`, `MassDeletion`, `DeletionRefused` or `Protected`; otherwise the answer
+    /// of the API server, for example 409 if the object was replaced or changed.
     pub async fn carry_out(
         &self,
         client: &Client,

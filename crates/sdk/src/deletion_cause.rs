@@ -6,8 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
 
-/// Returns since when the namespace and the CRDs all exist; `None` if one of them is absent or being deleted. Live reads,
-/// not a cache.
+/// Returns since when the namespace and the CRDs all exist; `None` if one of them is absent or being deleted. Live
+/// reads, not a cache.
 ///
 /// # Errors
 /// If the hub does not answer.

@@ -1,5 +1,5 @@
-//! Decides whether the deletion of an object removes what it manages. The garbage collector deletes an object whose owners
-//! are gone, for example after a restore of the hub gave every owner a new uid.
+//! Decides whether the deletion of an object removes what it manages. The garbage collector deletes an object whose
+//! owners are gone, for example after a restore of the hub gave every owner a new uid.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::api::ObjectMeta;
@@ -13,8 +13,8 @@ pub const DELETION_CONFIRMATION_TIMEOUT: SignedDuration = SignedDuration::from_m
 pub enum DeletionRequest {
     /// The deletion was requested: the managed objects are removed.
     Confirmed,
-    /// The garbage collector may have deleted the object, or the annotation has another value than `true` and `false`:
-    /// nothing is removed until the user confirms.
+    /// The garbage collector may have deleted the object, or the annotation has another value than `true` and
+    /// `false`: nothing is removed until the user confirms.
     Unconfirmed {
         /// Time from which the deletion counts as [`Self::Orphan`].
         until: Timestamp,

@@ -39,7 +39,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Name of the one Kyma whose target is the hub.
     pub local_kyma: Option<String>,
-    /// Name of the one Kyma that the process works on, with its components; `None`: all. Set by programs, not by a flag.
+    /// Name of the one Kyma that the process works on, with its components; `None`: all. Set by programs, not by a
+    /// flag.
     pub only_kyma: Option<String>,
     /// Number of targets with deletions after which a user has to confirm more.
     pub brake: BrakeLimit,
@@ -95,8 +96,9 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Returns settings for a process that neither reconciles in the background nor serves anything: a command or a unit
-    /// test. All custom resources are selected, targets are other clusters, and log lines have at least level `warn`.
+    /// Returns settings for a process that neither reconciles in the background nor serves anything: a command or a
+    /// unit test. All custom resources are selected, targets are other clusters, and log lines have at least level
+    /// `warn`.
     pub fn for_command(hub_namespace: impl Into<String>, target_namespace: impl Into<String>) -> Self {
         Self {
             hub_namespace: hub_namespace.into(),

@@ -46,7 +46,7 @@ impl Target {
 
     /// Returns the client for calls and watches. Each call, its body included, is bounded by
     /// [`Limits`](crate::Limits); a watch is bounded by silence and event size. The client never retries and follows
-    /// no redirect. [`classify`](crate::classify) turns its errors into a [`TargetError`].
+    /// no redirect. [`classify`](crate::classify) turns its errors into a `TargetError`.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
@@ -127,7 +127,7 @@ impl Target {
     /// Returns the identity of the cluster and its stamp, read from the target once for each access Secret version
     /// and [`Target::connection`].
     ///
-    /// Errors: any [`TargetError`]. A stamp that may not be read is an error, not a missing stamp.
+    /// Errors: any `TargetError`. A stamp that may not be read is an error, not a missing stamp.
     pub async fn identify(&self) -> Result<Found, TargetError> {
         self.looks.within(Duration::MAX).await
     }
@@ -158,7 +158,7 @@ impl Target {
 
     /// Writes `stamp` to the target, if the stamp there is still the one in `over`.
     ///
-    /// Errors: 409 if another client wrote the stamp since (read it again with [`Target::identify_anew`]); 404 if the
+    /// Errors: 409 if another client wrote the stamp since (read it again with `Target::identify_anew`); 404 if the
     /// namespace [`STAMP_NAMESPACE`](crate::STAMP_NAMESPACE) is missing, which the caller has to ensure.
     pub async fn put_stamp(&self, stamp: &Stamp, over: &Found) -> Result<(), TargetError> {
         self.looks.put_stamp(stamp, over).await

@@ -35,7 +35,7 @@ impl Turn {
         Self { count: u64::MAX, mark: String::new() }
     }
 
-    /// Reports whether it was parsed or drawn, as opposed to [`Turn::unreadable`].
+    /// Reports whether it was parsed or drawn, as opposed to `Turn::unreadable`.
     pub(crate) fn is_readable(&self) -> bool {
         !self.mark.is_empty()
     }

@@ -279,7 +279,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns the system that applied an object, if such objects are only reported ([`Foreign::Tell`]) and this one
+    /// Returns the system that applied an object, if such objects are only reported (`Foreign::Tell`) and this one
     /// lacks this owner's label.
     fn foreign(&self, metadata: &ObjectMeta) -> Option<System> {
         let owner = metadata.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));

@@ -19,6 +19,7 @@ const MARKS: [&str; 3] = ["helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.i
 
 /// The label by which Argo CD tracks if it does not track by annotation, its default since v3. Many charts set the
 /// label themselves, and then it belongs to the chart.
+/// Source: <https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/>.
 pub(super) const TRACKING_LABEL: &str = "app.kubernetes.io/instance";
 /// The annotation by which Argo CD tracks by default.
 const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";

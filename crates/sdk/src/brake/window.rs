@@ -160,8 +160,8 @@ impl Window {
         BrakeDecision::NewlyCounted
     }
 
-    /// Records that the user confirmed the deletions: nothing is counted until none happens for a whole window, for one
-    /// hour at most.
+    /// Records that the user confirmed the deletions: nothing is counted until none happens for a whole window, for
+    /// one hour at most.
     pub(crate) fn confirm_deletions(&mut self, now: ClockReading) {
         *self = Self { confirmation: Some(Confirmation { since: now, last: now }), ..Self::default() };
     }

@@ -9,8 +9,8 @@ pub(crate) type Labels = BTreeMap<String, String>;
 /// Number of deleted Kymas, beyond half of all entries, from which their last revisions are dropped.
 const MAX_GONE: usize = 64;
 
-/// Labels of all Kymas, by their value of the label `kyma-name`. A change costs the same however many there are. Cheap
-/// to clone; all clones show the same.
+/// Labels of all Kymas, by their value of the label `kyma-name`. A change costs the same however many there are.
+/// Cheap to clone; all clones show the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KymaLabels(Arc<RwLock<LabelState>>);
 

@@ -1,7 +1,7 @@
 //! The record of Pauses in force: a Pause stays in force although the hub lost it while no operator ran.
 //!
-//! It is a `ConfigMap` for each operator. A Pause enters it when a watch shows it, and leaves it with the DELETE event of
-//! the Pause or at its end.
+//! It is a `ConfigMap` for each operator. A Pause enters it when a watch shows it, and leaves it with the DELETE
+//! event of the Pause or at its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

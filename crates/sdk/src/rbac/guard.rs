@@ -23,9 +23,9 @@ pub enum Guard {
 /// One validation of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// CEL over `object`, `oldObject` (null on creation) and `authorizer`. `{operator}` and `{namespace}` stand for the
-    /// operator's name and the hub namespace, `{finalizer-…}`, `{label-…}` and `{release-store-…}` for the constants
-    /// of `kyma_api`.
+    /// CEL over `object`, `oldObject` (null on creation) and `authorizer`. `{operator}` and `{namespace}` stand for
+    /// the operator's name and the hub namespace, `{finalizer-…}`, `{label-…}` and `{release-store-…}` for the
+    /// constants of `kyma_api`.
     pub expression: &'static str,
     /// Message to the refused writer.
     pub message: &'static str,

@@ -19,20 +19,20 @@ use serde_json::{Value, json};
 use super::Violation;
 use crate::{Component, ComponentProgram, Contract, NoFlags, Process, RunError, Settings, program::serve};
 
-/// Where a component is tried.
+/// Clusters and settings for the checks of a component.
 #[derive(Clone)]
 pub struct Place {
     /// The component's own user on the hub.
     pub hub: Config,
-    /// An administrator of the hub, for what kyma-operator and people do.
+    /// An administrator of the hub, which acts as kyma-operator and as users.
     pub hub_admin: Client,
-    /// Settings; their hub namespace exists and holds nothing else.
+    /// Settings; their hub namespace exists and is otherwise empty.
     pub settings: Settings,
     /// Kubeconfig for the access Secret: the component's user on the target.
     pub kubeconfig: String,
-    /// An administrator of the target, to look at what is there.
+    /// An administrator of the target, which reads its objects.
     pub target_admin: Client,
-    /// Longest wait for any one step.
+    /// Maximum time for each step.
     pub patience: Duration,
 }
 
@@ -49,7 +49,7 @@ const NAME: &str = "conformance";
 /// The CRD is installed and the roles of the table are granted by the caller.
 ///
 /// # Errors
-/// The clusters do not do what an administrator asks for.
+/// A call of an administrator fails.
 pub async fn check_behaviour<C: Component>(
     component: C,
     sample: Value,

@@ -6,7 +6,7 @@ use kyma_api::component;
 use super::Violation;
 use crate::{Component, Rule, component_table};
 
-/// Everything in which CRD, name, version and RBAC table fall short; empty if nothing does.
+/// Returns the violations of the rules for CRD, name, version and RBAC table.
 pub fn check_tables<C: Component>() -> Vec<Violation> {
     let mut found = vec![];
     let version = C::Resource::version(&());
