@@ -127,7 +127,7 @@ impl Target {
     /// Returns the identity of the cluster and its stamp, read from the target once for each access Secret version
     /// and [`Target::connection`].
     ///
-    /// Errors: any `TargetError`. A stamp that may not be read is an error, not a missing stamp.
+    /// Errors: any [`TargetError`]. A stamp that may not be read is an error, not a missing stamp.
     pub async fn identify(&self) -> Result<Found, TargetError> {
         self.looks.within(Duration::MAX).await
     }
