@@ -30,7 +30,7 @@ impl Mapping {
         Gvk::new(&self.resource.group, &self.resource.version, &self.resource.kind)
     }
 
-    /// Whether the API server offers a verb for this kind.
+    /// Reports whether the API server offers a verb for this kind.
     pub fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|offered| offered == verb)
     }
@@ -270,7 +270,7 @@ impl Discovery {
     /// version: only a new answer proves that a kind is not served.
     ///
     /// # Errors
-    /// As [`Discovery::kinds`].
+    /// As for [`Discovery::kinds`].
     pub async fn covering(&self, client: &Client, kinds: &BTreeSet<Gvk>) -> Result<Arc<Kinds>, CallError> {
         let seen = self.kinds(client).await?;
         if kinds.iter().all(|kind| seen.any(kind).is_some()) {

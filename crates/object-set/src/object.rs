@@ -95,17 +95,17 @@ impl Identity {
         GroupKind::new(&self.group, &self.kind)
     }
 
-    /// Whether this is an object of the given kind.
+    /// Reports whether this is an object of the given kind.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }
 
-    /// Whether this is a `Namespace` object.
+    /// Reports whether this is a `Namespace` object.
     pub fn is_namespace(&self) -> bool {
         self.is("", "Namespace")
     }
 
-    /// Whether this is a `CustomResourceDefinition`.
+    /// Reports whether this is a `CustomResourceDefinition`.
     pub fn is_crd(&self) -> bool {
         self.is("apiextensions.k8s.io", "CustomResourceDefinition")
     }

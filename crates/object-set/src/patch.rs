@@ -38,7 +38,7 @@ pub enum PatchError {
     Text {
         /// Which patch.
         patch: usize,
-        /// What is wrong.
+        /// The problem.
         problem: Problem,
     },
     /// The patch does not fit an object.
@@ -50,7 +50,7 @@ pub enum PatchError {
         object: Box<Identity>,
         /// Where, as in `spec.template: ` or `operation 2 at /spec: `; empty for all of it.
         place: String,
-        /// What is wrong.
+        /// The problem.
         problem: Problem,
     },
 }

@@ -101,7 +101,7 @@ pub enum PruneBlocked {
     Shrunken {
         /// Number of objects in the new set.
         now: usize,
-        /// How many the one before had.
+        /// Number of objects in the previous set.
         of: usize,
     },
 }
@@ -128,7 +128,8 @@ pub struct PrunePlan {
     pub delete: Vec<Identity>,
     /// Objects to release: only this owner's marks are removed.
     pub release: BTreeMap<Identity, KeepReason>,
-    /// Released objects that pass to another owner, whose mark they get, so that it finds them if it prunes too.
+    /// Released objects that pass to another owner, with its hash. They get its mark, by which it finds them even if
+    /// it is being removed too.
     pub heirs: BTreeMap<Identity, String>,
 }
 

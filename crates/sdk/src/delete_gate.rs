@@ -14,7 +14,7 @@ use crate::{Brake, Failure, Halt};
 /// Helm's annotation on the objects of hooks.
 const HELM_HOOK: &str = "helm.sh/hook";
 
-/// How an object shows that the requester may delete it.
+/// Proof on an object that the requester may delete it.
 #[derive(Clone, Copy, Debug)]
 pub enum Authorship<'a> {
     /// One of these field managers has an entry in `metadata.managedFields` that is not about a subresource.
@@ -34,7 +34,7 @@ pub struct DeleteRequest<'a> {
     pub authorship: Authorship<'a>,
     /// Evidence for kinds that hold data or other objects.
     pub proof: DeleteProof,
-    /// What happens to dependents.
+    /// Propagation to dependents.
     pub propagation: PropagationPolicy,
 }
 

@@ -29,7 +29,7 @@ pub struct Settings {
     pub resync: Duration,
     /// Longest time that one reconcile may take.
     pub reconcile_deadline: Duration,
-    /// How log lines are written.
+    /// Format of log lines.
     pub log_format: LogFormat,
     /// Filter directives for log lines.
     pub log_level: String,
@@ -56,19 +56,19 @@ pub enum SettingsError {
     Duration {
         /// The flag, without dashes.
         flag: &'static str,
-        /// What was given.
+        /// The value of the flag.
         value: String,
     },
     /// Not `address:port`.
     #[error("--admin-address: {value:?} is not address:port")]
     Address {
-        /// What was given.
+        /// The value of the flag.
         value: String,
     },
     /// Not a label selector.
     #[error("--selector: {value:?} is not a label selector")]
     Selector {
-        /// What was given.
+        /// The value of the flag.
         value: String,
     },
     /// Token exchange that cannot work, or would send tokens to any server.
@@ -159,12 +159,12 @@ impl Settings {
         }
     }
 
-    /// Whether the process works on all objects of the hub namespace.
+    /// Reports whether the process reconciles all objects of the hub namespace.
     pub(crate) fn has_full_scope(&self) -> bool {
         self.selector.is_none() && self.only_kyma.is_none()
     }
 
-    /// Whether the Kyma of this name, or with this value of the label `kyma-name`, has the hub as its target.
+    /// Reports whether the hub is the target of the Kyma of this name, or with this value of the label `kyma-name`.
     pub fn is_local(&self, kyma: &str) -> bool {
         let same = |local: &String| label_value(local) == label_value(kyma);
         self.mode == Mode::SingleCluster || self.local_kyma.as_ref().is_some_and(same)
@@ -175,7 +175,7 @@ impl AccessArgs {
     /// The policy that the flags stand for; the hub's addresses are not among them.
     ///
     /// # Errors
-    /// Token exchange that cannot work or would give tokens to anybody, or a file that cannot be read.
+    /// Token exchange that cannot work or would send tokens to any server, or a file that cannot be read.
     pub fn policy(self) -> Result<AccessPolicy, SettingsError> {
         Ok(AccessPolicy {
             allow_loopback: self.allow_loopback_targets,

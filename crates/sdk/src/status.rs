@@ -133,8 +133,8 @@ impl<R: ComponentResource> StatusWriter<R> {
     }
 
     /// Writes `report` if the status differs. A report of work in progress is delayed by at most one second, in case
-    /// the next one replaces it; the caller reconciles again after the returned time. A caller that does not sets
-    /// `is_final`, so that the report is written at once.
+    /// the next one replaces it; the caller then reconciles again after the returned time. With `is_final` the report
+    /// is written at once.
     pub(crate) async fn write(
         &self,
         resource: &R,

@@ -50,7 +50,7 @@ pub struct KymaId {
     pub uid: String,
 }
 
-/// What the hub knows about the target from an earlier contact. Read with [`recorded`].
+/// The hub's record of a target from an earlier contact. Read with [`recorded`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// uid of the target's `kube-system` namespace; absent before the first contact.
@@ -115,7 +115,7 @@ pub enum Verdict {
         /// New content of the stamp, if it has to change.
         write: Option<Stamp>,
     },
-    /// Nobody knows this target yet. Record `target_uid` and `epoch` on the hub, then put `write` there.
+    /// The hub has no record of this target yet. Record `target_uid` and `epoch` on the hub, then write `write` there.
     FirstContact {
         /// Record to write to the hub.
         record: Recorded,

@@ -224,7 +224,7 @@ fn share_manager(owner: &str, live: &ObjectMeta, us: &Ownership) -> String {
     us.share_manager(owner)
 }
 
-/// Whether a text can be the name of an API version.
+/// Reports whether a text can be the name of an API version.
 fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }

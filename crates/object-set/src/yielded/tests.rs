@@ -123,7 +123,7 @@ fn held(entries: &Value) -> ObjectMeta {
     serde_json::from_value(json!({"resourceVersion": "7", "managedFields": entries})).unwrap()
 }
 
-/// What each manager has then.
+/// Returns the fields that each manager owns afterwards.
 fn moved(before: &Value, whole: &Object, rules: &Yielded) -> Result<Option<(Value, bool)>, PartOfWhole> {
     let body = Value::Object(whole.body().clone());
     let moved = split(&held(before), &body, &rules.of(whole), "us", "keeper")?;

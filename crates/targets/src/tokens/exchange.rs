@@ -51,7 +51,7 @@ pub struct ExchangeSettings {
     pub token_file: PathBuf,
     /// `host[:port]` of the servers that tokens may be sent to; a leading `*.` covers every subdomain.
     pub servers: Vec<String>,
-    /// PEM certificates of authorities for the issuer, instead of the system's.
+    /// PEM certificates that are trusted for the issuer, instead of the system's.
     pub ca_pem: Option<Vec<u8>>,
 }
 
