@@ -115,7 +115,7 @@ pub enum Verdict {
         /// New content of the stamp, if it has to change.
         write: Option<Stamp>,
     },
-    /// The hub has no record of this target yet. Record `target_uid` and `epoch` on the hub, then write `write` there.
+    /// The hub has no record of this target yet. Record `target_uid` and `epoch` on the hub, then put `write` there.
     FirstContact {
         /// Record to write to the hub.
         record: Recorded,
