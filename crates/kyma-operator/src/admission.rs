@@ -1,8 +1,8 @@
 //! Applies resourceRules of ModuleConfigs to targets: one ValidatingAdmissionPolicy and binding for each
-//! ModuleConfig, while the module is installed.
+//! ModuleConfig and resource, while the module is installed.
 //!
-//! A policy is applied if it differs, after a ModuleConfig changed or it was changed on the target. A refused policy does
-//! not stop modules: the Kyma's condition gives the reason and the ModuleConfig names the Kyma.
+//! A policy is applied if it differs, after a ModuleConfig changed or it was changed on the target. A refused policy
+//! does not stop modules: the Kyma's condition gives the reason and the ModuleConfig names the Kyma.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,8 @@ const GROUP: &str = "admissionregistration.k8s.io";
 /// Kinds in the order in which they are applied: a binding without its policy has no effect.
 const KINDS: [&str; 2] = [POLICY, BINDING];
 
-/// Applies the policies to a Kyma's target. Returns `None` if the target needs none.
+/// Applies the policies to a Kyma's target and deletes obsolete ones. Returns `None` if none is desired and this
+/// succeeded.
 pub(crate) async fn sync(
     state: &State,
     observed: &Observed,
@@ -129,7 +130,7 @@ struct Applied {
     refusals: Refusals,
 }
 
-/// Applies what differs. A refused policy does not keep others from the target.
+/// Applies policies that differ. A refused policy does not keep others from the target.
 ///
 /// # Errors
 /// If the target does not answer, or refuses to list policies.
@@ -139,7 +140,7 @@ async fn apply_all(
     target: &Target,
     wanted: &BTreeMap<Id, Body>,
 ) -> Result<Applied, Failure> {
-    // From here on changes on the target are told; what is read below is not older.
+    // From here on the watch reports changes on the target; the list below is not older.
     state.policies().begin(kyma, wanted.keys());
     session::watch(state, kyma, target, !wanted.is_empty())?;
     let found = existing(kyma, target, wanted.is_empty()).await?;
@@ -162,8 +163,8 @@ async fn apply_all(
     Ok(Applied { found, versions, refusals })
 }
 
-/// Deletes all policies of a Kyma from its target. No inventory exists and a list may be incomplete, so names derived from
-/// ModuleConfigs are read as well.
+/// Deletes all policies of a Kyma from its target. No inventory exists and a list may be incomplete, so names derived
+/// from ModuleConfigs are read as well.
 pub(crate) async fn clean(
     state: &State,
     kyma: &Kyma,

@@ -31,7 +31,7 @@ const PARALLEL: usize = 8;
 /// Result of a plan: failures by module.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// Whether a deletion request was written.
+    /// Whether a write to a component succeeded.
     pub(crate) any: bool,
     pub(crate) failures: BTreeMap<String, Failure>,
     /// Modules whose component lost its finalizer before the deletion request was written.
@@ -109,8 +109,8 @@ pub(crate) async fn let_go(state: &State, plan: &Plan, authority: Authority<'_>)
     result
 }
 
-/// Checks the offered CRD again with a live read: the index has no CRDs that are not established or not served, and
-/// another team may have created one since.
+/// Installs the offered CRD after a check against a live read: the index has no CRDs that are not established or not
+/// served, and another team may have created one since.
 async fn install(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
     let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
     let OfferedCrd { module, version, kind, crd } = offered;
@@ -169,7 +169,7 @@ async fn finish(state: &State, wanted: &Wanted, authority: Authority<'_>) -> Res
     Ok(())
 }
 
-/// Applies only another version to a component that is being removed.
+/// Patches the fields of a new version into a component that is being removed, and nothing else of its spec.
 async fn upgrade_leaving(state: &State, upgrade: &Upgrade) -> Result<(), Error> {
     let view = &upgrade.component;
     let field = |name: &str| PointerBuf::from_tokens(["spec", name]).to_string();
@@ -216,7 +216,7 @@ fn saw(state: &State, kind: &ComponentKind, object: &DynamicObject) {
     }
 }
 
-/// Returns kind, namespace and name for messages.
+/// Returns kind and name for messages.
 pub(crate) fn named(view: &ComponentView) -> String {
     format!("{} {}", view.kind, view.name)
 }

@@ -35,7 +35,7 @@ impl Brought {
         self.resource_rules.as_ref().map(Told::of_resource_rules)
     }
 
-    /// Returns a transient failure. Other failures wait for an event of the hub or the target.
+    /// Returns a failure that is retried after a delay, if any. Others wait for an event of the hub or the target.
     pub(crate) fn may_pass(&self) -> Option<&Failure> {
         let failed = [&self.pull_secret, &self.resource_rules].into_iter().flatten();
         let passes = |failure: &&Failure| longest_delay(failure).is_some();

@@ -69,7 +69,7 @@ impl Catalogue {
         self.mandatory.iter().filter_map(|module| self.releases.get(module))
     }
 
-    /// Records that the deletion of a mandatory module's release meta was requested.
+    /// Records that the deletion of a mandatory module's release meta is confirmed. Returns the Kymas to requeue.
     pub(crate) fn withdraw(&mut self, module: &str, uid: &str) -> Affected {
         let before = self.withdrawn.insert(module.to_owned(), uid.to_owned());
         if before.as_deref() == Some(uid) { Affected::Nobody } else { Affected::Everybody }
@@ -176,7 +176,7 @@ impl Catalogue {
         self.templates.keys().cloned().collect()
     }
 
-    /// Returns the names of all modules. A relist deletes those that it does not contain.
+    /// Returns the names of all modules with a release meta. A relist deletes those that it does not contain.
     pub(crate) fn release_names(&self) -> BTreeSet<String> {
         self.releases.keys().cloned().collect()
     }

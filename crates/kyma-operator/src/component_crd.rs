@@ -63,7 +63,7 @@ pub(crate) fn install(
     Ok(Some(wanted))
 }
 
-/// Returns the reason why the kind's group is not allowed.
+/// Checks that components may be of the kind's group.
 pub(crate) fn check_group(
     kind: &ComponentKind,
     allowed: &std::collections::BTreeSet<String>,

@@ -70,7 +70,7 @@ impl Config {
         entry.into_iter().chain(values).chain(under("component", &self.component)).collect()
     }
 
-    /// Returns the number of rules.
+    /// Returns the number of rules for the user's entry.
     pub(crate) fn rules(&self) -> usize {
         self.rules.len()
     }

@@ -174,8 +174,8 @@ pub(crate) fn next(facts: &Facts<'_>) -> Step {
     }
 }
 
-/// Reports whether the cluster of a Kyma that is being deleted is gone: its access Secret has been missing long
-/// enough, or an annotation declares it. An unreachable target is not gone.
+/// Reports whether the cluster of a Kyma that is being deleted is gone: its access Secret is missing, and has been
+/// for long enough or an annotation declares the cluster gone. An unreachable target is not gone.
 pub(crate) fn is_gone(facts: &Facts<'_>) -> bool {
     match facts.target {
         TargetFacts::NoSecret { since } => {

@@ -8,7 +8,7 @@ use crate::component::ComponentKind;
 /// Delay before a refused status write is retried.
 const REFUSED_STATUS: std::time::Duration = std::time::Duration::from_mins(1);
 
-/// A failed action. The text names the action; [`Failure`] adds the answer.
+/// A failed action. The text names the action; [`Failure`] adds the answer of the API server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     // Actions on the hub.

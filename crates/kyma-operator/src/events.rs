@@ -4,16 +4,16 @@ use kyma_api::{Kyma, Reason};
 
 use crate::state::State;
 
-/// Message of KLM.
+/// KLM's event messages.
 const BORN: &str = "Kyma was installed to SKR";
 const DONE: &str = "Success";
 
-/// Reports that the Kyma was created on the target.
+/// Sends the event that the Kyma was created on the target.
 pub(crate) fn born(state: &State, kyma: &Kyma) {
     tell(state, kyma, Reason::RemoteInstallation, BORN);
 }
 
-/// Reports a completed step of a deletion.
+/// Sends the event that a step of a deletion is complete.
 pub(crate) fn ended(state: &State, kyma: &Kyma, step: Reason) {
     tell(state, kyma, step, DONE);
 }

@@ -207,7 +207,7 @@ impl<'a> Known<'a> {
         })
     }
 
-    /// Returns the version in the catalogue for the entry in force, and its description.
+    /// Returns the version that the catalogue has for the entry in force, and the ModuleReleaseMeta as an input.
     fn offered(&self, module: &str, wish: Option<&Wish>) -> (Option<String>, Input) {
         let says = |text: String| Input::new("ModuleReleaseMeta", text);
         let Some(release) = self.catalogue.release(module) else {

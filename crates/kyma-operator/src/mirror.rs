@@ -96,7 +96,7 @@ pub(crate) struct Manifests {
 }
 
 impl Manifests {
-    /// Reports whether the list is complete.
+    /// Reports whether the Manifests were listed.
     pub(crate) fn is_listed(&self) -> bool {
         self.is_listed
     }

@@ -173,7 +173,10 @@ fn let_go(scope: &Scope<'_>, order: Option<Order>, plan: &mut Plan) {
     }
 }
 
-/// Returns the component of an install if it has to be written.
+/// Adds the component of an install to the plan if it has to be written.
+///
+/// # Errors
+/// If the module has to wait or cannot be installed.
 fn have(
     scope: &Scope<'_>,
     install: &Install,
@@ -204,7 +207,7 @@ fn have(
     Ok(())
 }
 
-/// Returns a new version for a component that is being removed.
+/// Adds a new version for a component that is being removed to the plan.
 fn upgrade(
     scope: &Scope<'_>,
     install: &Install,
@@ -223,7 +226,7 @@ fn upgrade(
     Ok(())
 }
 
-/// Returns a component, created with a deletion request, for a module that lost its own.
+/// Adds a component with a deletion request to the plan, for a module that lost its own.
 fn finish(
     scope: &Scope<'_>,
     install: &Install,

@@ -1,7 +1,7 @@
 //! Copies the hub's image-pull Secret to every target, as KLM's `skr-image-pull-secret`.
 //!
-//! The copy is written after the hub's Secret or the copy changes. It is never removed: Pods of modules that outlive
-//! their Kyma may need it.
+//! The copy is written if it differs, after the hub's Secret or the copy changes. It is never removed: Pods of
+//! modules that outlive their Kyma may need it.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};

@@ -91,7 +91,7 @@ const METADATA: Guard = Guard::Policy(&[
     ),
 ]);
 
-/// A Manifest without the label that Kyma Lifecycle Manager skips could install anything.
+/// A Manifest without the label that makes Kyma Lifecycle Manager skip it could install anything.
 const MIRRORS: Guard = Guard::Policy(&[Check::new(
     "has(object.metadata.labels) && ['{label-mirror}', '{label-skip}'].all(name, \
      name in object.metadata.labels && object.metadata.labels[name] == 'true') && (oldObject == null || \
@@ -151,7 +151,7 @@ fn hub_namespace() -> Vec<Rule> {
     rules
 }
 
-/// Rules for the catalogue: ModuleTemplates, ModuleReleaseMetas and ModuleConfigs.
+/// Returns the rules for the catalogue: ModuleTemplates, ModuleReleaseMetas and ModuleConfigs.
 fn catalogue() -> [Rule; 3] {
     [
         Rule::new(

@@ -125,7 +125,7 @@ async fn show_on_target(state: &State, observed: &Observed) {
     }
 }
 
-/// Takes the turn: only the hub that has the current fencing generation may request changes.
+/// Takes the turn: only the hub that the target's stamp names as current may request changes.
 async fn take_turn(state: &State, observed: &mut Observed) -> Result<(), Failure> {
     let Some(remote) = &mut observed.remote else { return Ok(()) };
     let (kyma, session) = session::take_turn(state, &observed.kyma, &remote.session).await?;
@@ -137,7 +137,7 @@ async fn take_turn(state: &State, observed: &mut Observed) -> Result<(), Failure
 async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     state.end_session(&key);
-    // The metrics are reported by KLM from here on.
+    // The operator no longer reports metrics of this Kyma.
     state.metrics.forget(&key);
     if actor == Actor::HandOver {
         kyma_sdk::note_stop(&state.runtime, kyma).await?;
@@ -164,9 +164,9 @@ async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> 
 struct Entries {
     /// Revision of the ModuleConfigs that were applied.
     revision: u64,
-    /// Those that the user made.
+    /// Entries of the user.
     wishes: Vec<EffectiveEntry>,
-    /// Those of modules whose removal is held up.
+    /// Last entries of modules whose removal is blocked, by module.
     leaving: BTreeMap<String, EffectiveEntry>,
 }
 

@@ -128,7 +128,7 @@ async fn go_on(
     }
 }
 
-/// Takes the turn before changes are requested. Without a session there is no stamp to agree on.
+/// Takes the turn before a removal is requested. Without a session there is no target to record it on.
 async fn take_turn(
     state: &State,
     kyma: &Arc<Kyma>,

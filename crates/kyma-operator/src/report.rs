@@ -151,7 +151,8 @@ fn own_conditions(status: &KymaStatus) -> Vec<Condition> {
     all.filter(|condition| OWN.contains(&condition.type_.as_str())).cloned().collect()
 }
 
-/// Returns the worst state: Error, then Warning, then Processing or Deleting, then Ready, as in KLM.
+/// Returns Deleting for a Kyma that is being deleted, or else the worst state: Error, then Warning, then Processing,
+/// then Ready, as in KLM.
 fn state_of(facts: &Facts<'_>) -> State {
     if facts.deleting {
         return State::Deleting;
@@ -181,7 +182,7 @@ fn weight(line: &Line) -> State {
     }
 }
 
-/// Returns the operation, in KLM's words where it has some: tools show them.
+/// Returns the text of the last operation, in KLM's words where it has some: tools show them.
 fn operation(facts: &Facts<'_>, state: State) -> String {
     match (&facts.trouble, state) {
         (Some(trouble), _) => trouble.message.clone(),
@@ -258,7 +259,7 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
     own
 }
 
-/// Returns the Ready condition with the reason of the worst line.
+/// Returns the Ready condition with reason and message of the worst problem.
 fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
     if let Some(trouble) = &facts.trouble {
         let status = if facts.deleting { Status::False } else { status_for(trouble.state) };
@@ -306,7 +307,7 @@ fn status_for(state: State) -> Status {
     if state == State::Ready { Status::True } else { Status::False }
 }
 
-/// Returns the time until the first of these moments.
+/// Returns the time until the first of these moments, at least 100 ms.
 pub(crate) fn earliest(moments: impl Iterator<Item = Timestamp>, now: Timestamp) -> Option<SignedDuration> {
     moments.min().map(|moment| moment.duration_since(now).max(SignedDuration::from_millis(100)))
 }

@@ -44,9 +44,9 @@ pub(crate) struct Inputs<'a> {
     pub(crate) labels: &'a BTreeMap<String, String>,
     /// The `spec.channel` in force.
     pub(crate) channel: &'a str,
-    /// The modules asked for, under what ModuleConfigs say.
+    /// The entries of the user after ModuleConfigs were applied.
     pub(crate) wishes: &'a [EffectiveEntry],
-    /// The entries in force of modules whose removal is held up, by module.
+    /// The entries in force of modules whose removal is blocked, by module.
     pub(crate) leaving: &'a BTreeMap<String, EffectiveEntry>,
     /// ModuleConfigs; they also apply to mandatory modules without an entry.
     pub(crate) configs: &'a Configs,
@@ -239,7 +239,8 @@ fn keep_version(
     }
 }
 
-/// Returns the requested version with its present template in the catalogue.
+/// Returns the requested version with its present template; `None` if the catalogue lacks it or has it with other
+/// content.
 fn kept(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Install> {
     let version = installed.wanted()?;
     let template = inputs.catalogue.template(&install.release.module, version)?;
@@ -271,8 +272,8 @@ fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, problem: M
     }
 }
 
-/// Decides about a mandatory module by its release meta. Returns `None` if it is being withdrawn and needs no
-/// decision.
+/// Decides about a mandatory module by its release meta. Returns `None` if that is being deleted and the module is
+/// not installed as mandatory.
 fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
     let version = release.mandatory.clone().unwrap_or_default();
     let installed = inputs.installed.get(&release.module);

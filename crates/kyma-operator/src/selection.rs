@@ -47,7 +47,7 @@ pub(crate) struct Wish {
     pub(crate) values: Option<Value>,
     /// Approval of new versions.
     pub(crate) upgrade: Upgrade,
-    /// Value of a label on the component.
+    /// The entry's `controller`, which becomes a label of the component.
     pub(crate) controller: Option<String>,
     /// Overrides of ModuleConfigs.
     pub(crate) central: Central,

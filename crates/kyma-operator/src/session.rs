@@ -78,15 +78,16 @@ async fn open(
     Ok(Session { access, target, identity, unused_turn: Arc::default(), opened: Instant::now(), connection })
 }
 
-/// Reads the target's identity again after a refusal or a deleted stamp. It is otherwise read once for each
-/// connection.
+/// Discards the target's identity after a refusal or a deleted stamp, so that it is read again. It is otherwise read
+/// once for each connection.
 pub(crate) fn look_again(state: &State, target: &Target) {
     if let Some(place) = target.key() {
         state.runtime.targets.forget(place);
     }
 }
 
-/// Verifies that the target is the recorded cluster and not owned by another Kyma.
+/// Verifies that the target is the recorded cluster and not owned by another Kyma. Writes its stamp if necessary.
+/// Returns its identity.
 async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<TargetIdentity, Failure> {
     let Proof { identity, kyma: live, stamp, found } = kyma_sdk::prove(&state.runtime, kyma, target).await?;
     if let Some(live) = live {

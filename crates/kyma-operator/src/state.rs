@@ -113,7 +113,7 @@ impl State {
         self.configs.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts of Kymas by ModuleConfig.
+    /// Locks the counts of Kymas by ModuleConfig.
     pub(crate) fn standings(&self) -> MutexGuard<'_, Standings> {
         lock(&self.standings)
     }
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    /// Records why a Kyma's target refuses resourceRules: the ModuleConfigs name the Kyma.
+    /// Records why a Kyma's target refuses resourceRules. Requeues the ModuleConfigs, whose status names the Kyma.
     pub(crate) fn record_rule_refusals(&self, kyma: &KymaKey, refusals: RuleRefusals) {
         let changed = self.standings().record_rule_refusals(kyma, refusals);
         for name in &changed {

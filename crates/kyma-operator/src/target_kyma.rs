@@ -48,7 +48,7 @@ impl TargetKyma {
     }
 }
 
-/// Returns the fields of a status that the operator writes; an oversized status counts as empty.
+/// Returns the status; an oversized one, which the operator never writes, counts as empty.
 fn shown(status: &Value) -> Value {
     if limits::fits(status, limits::OBJECT_BYTES) { status.clone() } else { json!({}) }
 }
@@ -101,7 +101,7 @@ pub(crate) fn status_for(status: &KymaStatus, namespace: &str) -> KymaStatus {
     status
 }
 
-/// Reports whether the target shows the status: every field that the operator writes is equal.
+/// Reports whether the target shows exactly this status.
 pub(crate) fn shows(remote: &TargetKyma, wanted: &KymaStatus) -> bool {
     serde_json::to_value(wanted).is_ok_and(|wanted| remote.status == wanted)
 }

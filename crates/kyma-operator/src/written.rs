@@ -42,7 +42,7 @@ impl Written {
         ours.map_or(at_hand, Arc::clone)
     }
 
-    /// Reports whether a state differs from the result of the last write.
+    /// Reports whether a state is newer than the result of the last write, or the operator wrote none.
     pub(crate) fn is_news(&self, kyma: &Kyma) -> bool {
         self.get(&KymaKey::of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
     }

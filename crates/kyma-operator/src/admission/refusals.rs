@@ -32,7 +32,8 @@ impl Refusals {
         Ok(())
     }
 
-    /// Records one more policy as refused if the target allows no write. False if it has to be tried.
+    /// Records one more policy as refused if the target allows no write. Returns false if the write has to be
+    /// tried.
     pub(super) fn repeat(&mut self, config: &str) -> bool {
         let Some(failure) = &self.forbidden else { return false };
         self.by_config.entry(config.to_owned()).or_insert_with(|| failure.clone());
@@ -50,7 +51,7 @@ impl Refusals {
 }
 
 /// Returns why a target refuses the rules of ModuleConfigs. A failure before the first write is about all of them.
-/// `None` if the failure does not tell.
+/// Returns `None` if the failure is no refusal, for example of a target that does not answer.
 pub(super) fn reasons(
     wanted: &BTreeMap<Id, Body>,
     applied: Result<&Refusals, &Failure>,
@@ -64,7 +65,7 @@ pub(super) fn reasons(
     }
 }
 
-/// Whether the target answered and does not take the request, rather than not answering or being busy.
+/// Reports whether the target answered and refused the request, rather than not answering or being busy.
 fn is_refusal(failure: &Failure) -> bool {
     matches!(
         failure.reason,

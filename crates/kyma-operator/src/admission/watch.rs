@@ -22,7 +22,7 @@ pub(crate) fn is_of(interest: &Interest) -> bool {
     interest.group == GROUP
 }
 
-/// Records an event of a target's watch of policies. Returns false if it changes nothing.
+/// Records an event of a target's watch of policies. Returns true if a policy differs from the applied version.
 pub(crate) fn saw(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) -> bool {
     let Some(kind) = KINDS.into_iter().find(|kind| *kind == at.kind) else { return false };
     let id = |object: &DynamicObject| Id { kind, name: object.name_any() };

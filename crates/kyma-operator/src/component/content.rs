@@ -1,4 +1,4 @@
-//! Records on components of the ModuleTemplate that they were made from. Pure.
+//! The ModuleTemplate that a component was made from, as an annotation of the component records it. Pure.
 
 use std::collections::HashMap;
 

@@ -91,7 +91,7 @@ pub(crate) struct ComponentView {
 }
 
 impl ComponentView {
-    /// Reduces a component. Returns `None` if it belongs to no Kyma of this operator or cannot be read.
+    /// Reduces a component. Returns `None` if it belongs to no Kyma or lacks a required field.
     pub(crate) fn of(kind: &ComponentKind, object: &DynamicObject) -> Option<Self> {
         let meta = &object.metadata;
         let contract = kyma_api::ComponentView::of(object);
@@ -140,7 +140,7 @@ impl ComponentView {
         })
     }
 
-    /// Returns the message about the blocked removal.
+    /// Returns the message about what the removal waits for.
     pub(crate) fn removal_message(&self) -> Option<String> {
         if !self.held_by.is_empty() {
             let others = self.held_by.join(", ");
@@ -167,8 +167,8 @@ impl ComponentView {
         self.observed_generation.is_some_and(|observed| observed >= self.generation)
     }
 
-    /// Returns the Ready condition if a Pause or `suspend` stops the reconciler before the requested version runs.
-    /// The reported state is then that of the running version.
+    /// Returns the Ready condition if a Pause or `suspend` stopped the reconciler before it applied the requested
+    /// version or another change. The reported state is then that of the running version.
     pub(crate) fn left_alone(&self) -> Option<&ReadyView> {
         let ready = self.ready.as_ref().filter(|ready| ready.status == "Unknown" && self.is_observed())?;
         let ordered = self.ordered.as_ref()?;
@@ -243,7 +243,7 @@ fn is_passed_on(meta: &ObjectMeta) -> bool {
     annotated.is_some_and(|value| value == "true")
 }
 
-/// Returns the Kyma from the label, if the component's name is the one made for this Kyma and module.
+/// Returns the Kyma's name from the label if the component's name is the one made for this Kyma and module.
 fn by_label(object: &DynamicObject, name: &str, module: &str) -> Option<String> {
     let kyma = object.metadata.labels.as_ref()?.get(labels::KYMA_NAME)?;
     (names::component_name(kyma, module) == name).then(|| kyma.clone())

@@ -25,7 +25,7 @@ pub(crate) struct Configs {
     missing: BTreeSet<String>,
     /// Name and uid of ModuleConfigs whose deletion was accepted.
     deleted: VecDeque<(String, String)>,
-    /// Name and uid of recorded ModuleConfigs whose deletion the last list does not prove.
+    /// Name and uid of recorded ModuleConfigs whose deletion was checked since the last list and is not proven.
     unexplained: BTreeSet<(String, String)>,
     /// Whether the last list contained any ModuleConfig.
     has_listed: bool,
@@ -84,7 +84,8 @@ impl Configs {
         self.missing.contains(name)
     }
 
-    /// Records a complete list. Returns true if recorded ModuleConfigs are still unexplained.
+    /// Records a complete list and clears the unproven deletions. Returns true if there were any, so that Kymas that
+    /// record them are checked again.
     pub(crate) fn listed(&mut self, has_any: bool) -> bool {
         self.has_listed = has_any;
         !std::mem::take(&mut self.unexplained).is_empty()
@@ -138,7 +139,7 @@ impl Configs {
         self.by_name.keys().cloned().collect()
     }
 
-    /// Returns those with rules on modules' objects that hold for a Kyma with these labels, whatever modules it has.
+    /// Returns the ModuleConfigs with resourceRules that apply to a Kyma with these labels, whatever modules it has.
     pub(crate) fn with_resource_rules<'a>(
         &'a self,
         labels: &'a Labels,
@@ -147,7 +148,7 @@ impl Configs {
         all.filter(move |config| !config.resource_rules.is_empty() && config.holds_for(labels))
     }
 
-    /// Those that hold for a module of a Kyma with these labels, the one that wins last.
+    /// Returns the ModuleConfigs that apply to a module of a Kyma with these labels, in ascending precedence.
     pub(crate) fn holding(&self, module: &str, labels: &Labels) -> Vec<&Config> {
         let names = [ALL_MODULES, module].into_iter().filter_map(|of| self.by_module.get(of)).flatten();
         let mut found: Vec<&Config> = names

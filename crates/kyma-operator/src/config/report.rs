@@ -29,7 +29,7 @@ pub(crate) fn next(
     };
     let desired =
         DesiredCondition { type_: types::READY, status, reason, message, observed_generation: generation };
-    // Objects hold whole seconds.
+    // API objects store whole seconds.
     let now = Time(now.round(jiff::Unit::Second).unwrap_or(now));
     let mut changed = condition::set(&mut conditions, &desired, &now);
     changed |= if config.resource_rules.is_empty() {
@@ -52,8 +52,8 @@ pub(crate) fn next(
     (!is_held).then_some(next)
 }
 
-/// Returns the condition `ResourceRules`: whether targets refuse them, and the first Kymas whose targets do. All causes
-/// have the same reason, so that it does not depend on the order of Kymas.
+/// Returns the condition `ResourceRules`: whether targets refuse the rules, and the first Kymas whose targets do. All
+/// causes have the same reason, so that it does not depend on the order of Kymas.
 fn resource_rules(standing: &Standing) -> (Status, Reason, String) {
     let refusing = standing.refusing_targets();
     if refusing.is_empty() {

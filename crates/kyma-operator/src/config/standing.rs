@@ -10,7 +10,7 @@ use super::EffectiveEntry;
 /// Maximum number of names in a status.
 const NAMES: usize = 20;
 
-/// Why one target refuses resourceRules, by ModuleConfig.
+/// Reasons why one target refuses resourceRules, by ModuleConfig.
 pub(crate) type RuleRefusals = BTreeMap<String, Reason>;
 
 /// Effect of one ModuleConfig on the fleet.
@@ -20,7 +20,7 @@ pub(crate) struct Standing {
     matching: BTreeSet<KymaKey>,
     /// Kymas whose entry it refuses.
     refused: BTreeSet<KymaKey>,
-    /// Those whose target refuses its resourceRules, and why.
+    /// Kymas whose target refuses its resourceRules, with the reason.
     refusing_targets: BTreeMap<KymaKey, Reason>,
 }
 
@@ -35,7 +35,7 @@ impl Standing {
         count(&self.refused)
     }
 
-    /// Kymas whose target refuses its resourceRules, and why.
+    /// Returns the Kymas whose target refuses its resourceRules, with the reason.
     pub(super) fn refusing_targets(&self) -> &BTreeMap<KymaKey, Reason> {
         &self.refusing_targets
     }
@@ -67,8 +67,8 @@ impl Standings {
         self.set(kyma, refuses)
     }
 
-    /// Records why a Kyma's target refuses resourceRules; replaces what was known. Returns the ModuleConfigs for which
-    /// that changed.
+    /// Replaces the reasons why a Kyma's target refuses resourceRules. Returns the ModuleConfigs whose reason
+    /// changed.
     pub(crate) fn record_rule_refusals(&mut self, kyma: &KymaKey, now: RuleRefusals) -> Vec<String> {
         let before = self.rule_refusals.remove(kyma).unwrap_or_default();
         let changed = changed(&before, &now);
@@ -87,7 +87,7 @@ impl Standings {
         changed
     }
 
-    /// Forgets a Kyma that is gone. Returns the ModuleConfigs that counted or named it.
+    /// Removes a deleted Kyma. Returns the ModuleConfigs that counted or named it.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) -> BTreeSet<String> {
         let named = self.record_rule_refusals(kyma, RuleRefusals::new());
         self.decided(kyma, &[]).into_iter().chain(named).collect()

@@ -35,7 +35,7 @@ pub(super) enum Span {
     Once(Window),
 }
 
-/// A time of day with an optional offset.
+/// A time of day with its UTC offset.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     time: Time,

@@ -73,7 +73,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
     Ok(Wait::Timer(left + Duration::from_millis(100)))
 }
 
-/// Reads the state. Makes live reads only for a release meta with a deletionTimestamp.
+/// Reads the state of a release meta. Makes live reads only for a release meta with a deletionTimestamp.
 async fn facts(
     state: &State,
     kymas: &Store<Kyma>,

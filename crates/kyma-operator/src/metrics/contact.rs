@@ -1,4 +1,4 @@
-//! Time since each Kyma's cluster last answered, computed at scrape time.
+//! Time at which each Kyma's cluster last answered, computed at scrape time.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, Opts};
 
-/// Returns names of Kymas and the time since their clusters answered.
+/// A function that returns the names of Kymas and the time since their clusters last answered.
 type Look = dyn Fn() -> Vec<(String, Duration)> + Send + Sync;
 
 /// One series for each Kyma whose cluster has answered.

@@ -164,7 +164,7 @@ fn status_of(component: &DynamicObject, contract: &kyma_api::ComponentView) -> V
     })
 }
 
-/// Returns the objects on the target. Components of other kinds may not report them. An unreadable packed inventory
+/// Returns the objects on the target. Components of other kinds need not report them. An unreadable packed inventory
 /// yields nothing until its reconciler writes it again.
 fn synced_of(component: &DynamicObject) -> Vec<Value> {
     let status = &component.data["status"];

@@ -219,8 +219,8 @@ fn decide(scope: &Scope<'_>, install: &Install, kind: &ComponentKind, spec: &mut
     set("dependsOn", json!(Some(depends_on).filter(|list| !list.is_empty())));
 }
 
-/// Names the component of a dependency of another kind. A reconciler finds dependencies of its own and the base kind
-/// by their labels.
+/// Returns the dependency, by its component's name if that is of another kind: a reconciler finds only components of
+/// its own and the base kind by their labels.
 fn resolved(scope: &Scope<'_>, kind: &ComponentKind, dependency: &Dependency) -> Dependency {
     let view = dependency.module.as_ref().and_then(|module| scope.installed.get(module));
     let own = |view: &&ComponentView| view.kind.group() == kind.group() && view.kind.kind == kind.kind;

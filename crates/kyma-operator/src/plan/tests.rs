@@ -99,7 +99,7 @@ impl Stage {
         plan(&scope, &[resolved(decision)])
     }
 
-    /// Applies the plan: components as the apiserver would return them.
+    /// Installs the plan's first component, as the API server would return it.
     fn have(&mut self, plan: &Plan, change: impl FnOnce(&mut Value)) {
         let mut body = plan.components[0].body.clone();
         let meta = body["metadata"].clone();

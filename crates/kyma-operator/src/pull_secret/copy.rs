@@ -58,7 +58,7 @@ pub(super) fn copy_of(
     Ok(copy)
 }
 
-/// Reports whether the live Secret equals the copy.
+/// Reports whether the live Secret has type, content, labels and annotations of the copy.
 pub(super) fn is_there(live: &Secret, copy: &Secret) -> bool {
     let has = |held: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
         wanted.iter().all(|(name, value)| held.get(name) == Some(value))
@@ -70,7 +70,7 @@ pub(super) fn is_there(live: &Secret, copy: &Secret) -> bool {
         && has(live.annotations(), copy.annotations())
 }
 
-/// Reports whether the Secret of this name on the target belongs to another Kyma or operator.
+/// Reports whether the Secret of this name on the target has the owner label of another Kyma.
 pub(super) fn is_foreign(live: &Secret, copy: &Secret) -> bool {
     live.labels().get(labels::OWNER).is_some_and(|owner| copy.labels().get(labels::OWNER) != Some(owner))
 }

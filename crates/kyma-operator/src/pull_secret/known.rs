@@ -35,7 +35,8 @@ impl Copies {
         self.0.entry(kyma.clone()).or_default().copied = Some(Copied { from, version });
     }
 
-    /// Records a complete list with the copy in this version, or without it. Returns false if nothing changed.
+    /// Records a complete list with the copy in this version, or without it. Returns true unless that is the version
+    /// last copied.
     pub(crate) fn listed(&mut self, kyma: &KymaKey, version: Option<u64>) -> bool {
         let held = self.0.entry(kyma.clone()).or_default();
         // A list is authoritative, even if a restored target has lower resourceVersions.
@@ -44,7 +45,7 @@ impl Copies {
         held.copied.is_none()
     }
 
-    /// Records a change or deletion of the copy. Returns false if nothing changed.
+    /// Records a change or deletion of the copy. Returns true unless the version last copied is the latest.
     pub(crate) fn changed(&mut self, kyma: &KymaKey, version: u64) -> bool {
         let held = self.0.entry(kyma.clone()).or_default();
         held.told = held.told.max(version);

@@ -22,7 +22,7 @@ pub(crate) fn is_of(interest: &Interest) -> bool {
     interest.kind == "Secret"
 }
 
-/// Records an event of a target's watch of the copy. Returns false if nothing changed.
+/// Records an event of a target's watch of the copy. Returns true unless the version last copied is the latest.
 pub(crate) fn saw(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
     let name = state.args.pull_secret();
     // Ignore objects that the watch did not request.

@@ -18,7 +18,7 @@ use crate::report::{self, Facts, Outcome, Trouble, windows};
 use crate::resolve::{Decision, Resolved};
 use crate::state::State;
 
-/// Returns the status that follows, and when to look again without an event.
+/// Returns the next status, and how long to wait for an event before the next pass.
 pub(super) fn status_of(
     state: &State,
     observed: &Observed,
@@ -71,7 +71,7 @@ pub(super) fn status_of(
     (status, wait)
 }
 
-/// Mandatory modules on record; one that its user chooses by now is none of them any more.
+/// Returns the recorded mandatory modules, without those that are now installed for the user's entry.
 fn mandatory(
     before: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
@@ -91,7 +91,8 @@ fn mandatory(
     known
 }
 
-/// A component that was just let go without its target being touched is not shown any more.
+/// Reports whether the plan deletes the component and leaves everything on the target: the status then no longer
+/// shows it.
 fn is_let_go(plan: &Plan, view: Option<&ComponentView>) -> bool {
     let Some(view) = view else { return false };
     plan.orders.iter().any(|order| {
@@ -110,7 +111,7 @@ fn refused_selection(observed: &Observed) -> Option<Trouble> {
     })
 }
 
-/// Fields in use that this version accepts and does not act on.
+/// Returns the fields in use that this version accepts but does not implement.
 fn unsupported(decided: &[Resolved]) -> Vec<String> {
     let mut found = Vec::new();
     for resolved in decided {

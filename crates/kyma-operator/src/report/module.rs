@@ -64,7 +64,8 @@ pub(crate) struct Outcome<'a> {
     pub(crate) deadline: SignedDuration,
 }
 
-/// Returns the line of a module; `None` if it is neither selected nor installed.
+/// Returns the line of a module; `None` after its removal, and for mandatory modules that are installed or removed as
+/// decided.
 pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
     let name = outcome.resolved.module.clone();
     let line = match &outcome.resolved.decision {
@@ -85,7 +86,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
     Some(Line { status, ..line })
 }
 
-/// Returns whether the module's default CR was created and must not be created again. A removal deletes it.
+/// Reports whether the module's default CR was created and must not be created again. A removal deletes it.
 fn default_resource_created(outcome: &Outcome<'_>) -> bool {
     let before = outcome.before.is_some_and(|before| before.default_resource_created);
     match outcome.view {
@@ -200,7 +201,8 @@ fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
     }
 }
 
-/// Returns the state while the component's reconciler is halted by a Pause or `suspend`.
+/// Returns Warning while a Pause or `suspend` halts the component's reconciler: the change waits for a user to end
+/// that, as for a paused Kyma.
 fn left_alone(view: &ComponentView, ready: &ReadyView) -> (State, Reason, String) {
     let ordered = view.ordered.as_deref().unwrap_or_default();
     let waits = if view.running.as_deref() == Some(ordered) {

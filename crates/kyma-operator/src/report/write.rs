@@ -92,7 +92,8 @@ pub(crate) async fn leave_alone(
     Ok(Wait::Event)
 }
 
-/// Returns the modules with which the target's Kyma is created; empty if the hub's own Kyma is the user's selection.
+/// Returns the modules with which the target's Kyma is created; empty for the hub's own Kyma, whose spec is the
+/// user's selection.
 pub(crate) fn initial<'a>(state: &State, kyma: &'a Kyma) -> BTreeSet<&'a str> {
     let is_local = kyma.metadata.name.as_deref().is_some_and(|name| state.runtime.settings.is_local(name));
     let modules = kyma.spec.modules.iter().flatten().filter(|_| !is_local);

@@ -1,4 +1,4 @@
-//! Which version an entry and the catalogue together name.
+//! Selects the version of a module by its entry and the catalogue.
 
 use std::sync::Arc;
 
@@ -9,7 +9,10 @@ use super::{Inputs, Install, Installed, ModuleProblem};
 use crate::catalogue::{Interest, Release, Template};
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 
-/// The version that the wish and the catalogue together name.
+/// Returns the version that the entry selects from the catalogue, and adds it to `interest`.
+///
+/// # Errors
+/// If the entry is invalid, or the catalogue does not offer the version to this Kyma.
 pub(super) fn choose(
     inputs: &Inputs<'_>,
     wish: &Wish,
@@ -78,7 +81,7 @@ fn pinned(inputs: &Inputs<'_>, release: &Release, pin: &str) -> Result<String, M
     Err(ModuleProblem::error(Reason::VersionNotListed, message))
 }
 
-/// A missing template is an error where something new was asked for, and a warning where it is what runs.
+/// Returns the template of a version. A missing one is a warning for the installed version, and an error otherwise.
 pub(super) fn template(
     inputs: &Inputs<'_>,
     module: &str,

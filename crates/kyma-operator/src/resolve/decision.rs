@@ -1,4 +1,4 @@
-//! What is decided about a module.
+//! The decision about a module.
 
 use std::sync::Arc;
 
@@ -16,80 +16,80 @@ use crate::selection::Wish;
 pub(crate) struct Resolved {
     /// The module.
     pub(crate) module: String,
-    /// What to do.
+    /// The next action.
     pub(crate) decision: Decision,
-    /// Which catalogue changes may change it.
+    /// The catalogue objects whose changes may change the decision.
     pub(crate) interest: Interest,
-    /// When time alone may change it.
+    /// When the decision may change without an event.
     pub(crate) until: Option<Timestamp>,
-    /// The ModuleConfigs under which it was made.
+    /// The ModuleConfigs that the decision applied.
     pub(crate) configs: ConfigUids,
 }
 
-/// What to do with a module.
+/// The action for a module.
 #[derive(Debug, Clone)]
 pub(crate) enum Decision {
-    /// Have this version.
+    /// Install this version, or keep it installed.
     Install(Install),
-    /// Leave the installed component as it is.
+    /// Keep the installed component unchanged.
     Keep(ModuleProblem),
-    /// Keep the installed version, but let the entry's other fields (values, policy) through.
+    /// Keep the installed version, but apply the entry's other fields (values, policy).
     KeepVersion(Install, ModuleProblem),
-    /// The same until what it waits for has come; nothing is wrong. None: the catalogue no longer has the installed
-    /// version, so what is installed is left as it is.
+    /// Keep the installed version until the upgrade may start; this is no problem. `None` if the catalogue no longer
+    /// has the installed version: the installed component then stays unchanged.
     Await(Option<Install>, Awaited),
-    /// Take it away.
+    /// Remove the module.
     Remove {
-        /// What the order says.
+        /// The reason in the deletion request.
         reason: DeletionReason,
-        /// What the Kyma's user is told; none where the user wished it.
+        /// The problem to report; `None` if the user requested the removal.
         problem: Option<ModuleProblem>,
     },
-    /// It is being removed, as ordered; until that can be done, have this version of it.
+    /// Upgrade a module whose requested removal is blocked to this version.
     Leave(Install),
-    /// It lost its component and is to go: have one again, with the order to remove.
+    /// Create a component with a deletion request for a module to be removed that lost its component.
     Finish(Install, DeletionReason),
-    /// Let go of it; everything on the target stays.
+    /// Delete the component and leave everything on the target.
     Unmanage,
-    /// Nothing is installed, and nothing will be.
+    /// Install nothing; the module is not installed.
     Refuse(ModuleProblem),
 }
 
-/// A version to have.
+/// A version to install.
 #[derive(Debug, Clone)]
 pub(crate) struct Install {
-    /// Its content.
+    /// The version's ModuleTemplate.
     pub(crate) template: Arc<Template>,
-    /// Where its artefact is named.
+    /// The module's release meta, which names the OCM component.
     pub(crate) release: Arc<Release>,
     /// The version.
     pub(crate) version: String,
-    /// The channel it comes from; none for a pin or a mandatory module.
+    /// The channel of the version; `None` for a pinned version or a mandatory module.
     pub(crate) channel: Option<String>,
-    /// Every Kyma gets it; no entry in the module status.
+    /// Whether the module is mandatory and has no line in the module status.
     pub(crate) mandatory: bool,
-    /// What the entry says beside the version; nothing for what nobody asks for.
+    /// The entry; without an entry, its defaults and the overrides of ModuleConfigs.
     pub(crate) wish: Arc<Wish>,
 }
 
-/// Why an entry is not followed, or a module stays as it is.
+/// The reason why an entry is not followed or a module stays unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModuleProblem {
-    /// The stable reason.
+    /// The machine-readable reason.
     pub(crate) reason: Reason,
-    /// What the module's status says.
+    /// The state of the module that results.
     pub(crate) state: State,
     /// What happened and what to do.
     pub(crate) message: String,
 }
 
 impl ModuleProblem {
-    /// The user or the catalogue's author must act.
+    /// Creates a problem that the user or the catalogue's author has to resolve.
     pub(crate) fn error(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, state: State::Error, message: message.into() }
     }
 
-    /// What runs is fine, what is asked for is not done.
+    /// Creates a problem that leaves the installed version as it is and its entry unfulfilled.
     pub(crate) fn warning(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, state: State::Warning, message: message.into() }
     }

@@ -287,7 +287,8 @@ impl World {
         }
     }
 
-    /// Removes a module without an entry once its objects are unused; until then it follows its channel.
+    /// Returns the next state of a module without an entry: `None` once its objects are unused; until then it
+    /// follows its channel.
     fn leave(&self, module: &str, held: Installed) -> Option<Installed> {
         if !self.used.contains(module) {
             return None;

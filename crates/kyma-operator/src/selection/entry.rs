@@ -62,7 +62,8 @@ fn is_label_value(text: &str) -> bool {
         && is_outer(text.bytes().next_back())
 }
 
-/// Reports whether the text is an object name: lower case letters, digits, dashes; at most 64.
+/// Reports whether the text is a module name: lower case letters, digits, dashes and dots, at most 64, with a letter
+/// or digit at both ends.
 fn is_module(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     !text.is_empty()

@@ -15,7 +15,7 @@ use crate::config::next_status;
 use crate::error::Error;
 use crate::state::State;
 
-/// Minimum time between two writes: decisions about the whole fleet may change at once.
+/// Minimum time between two writes of one status: decisions about the whole fleet may change at once.
 const PACE: Duration = Duration::from_secs(2);
 
 /// Reports on all ModuleConfigs until the process shuts down.
