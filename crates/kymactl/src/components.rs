@@ -24,7 +24,7 @@ pub(crate) async fn of(hub: &Client, namespace: &str, kyma: &Kyma) -> Result<Vec
     Ok(found)
 }
 
-/// Selects the Kyma's components among all of their kind.
+/// Returns the list parameters that select the Kyma's components among all of their kind.
 pub(crate) fn labelled(kyma: &Kyma) -> ListParams {
     ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, &kyma.name_any()))
 }

@@ -59,12 +59,12 @@ pub(crate) enum Error {
         /// The objects that are not Ready.
         open: String,
     },
-    /// Not everything was removed.
+    /// Not everything was removed in time.
     #[error("not removed within {waited}: {left}; run the same command again")]
     NotRemoved {
-        /// How long was waited.
+        /// The timeout.
         waited: String,
-        /// What is left.
+        /// The remaining objects.
         left: String,
     },
     /// A call on the way to a target, or what the target is.
@@ -162,8 +162,8 @@ impl Error {
         }
     }
 
-    /// 3 for what is not Ready or not removed in time; 2 for what the caller has to correct, as for a wrong flag, and for
-    /// every failure of `diff`, where 1 means a difference; 1 for everything else.
+    /// Returns 3 for what is not Ready or not removed in time; 2 for what the caller has to correct, as for a wrong
+    /// flag, and for every failure of `diff`, where 1 means a difference; 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::NotReady { .. } | Self::NotRemoved { .. } => ExitCode::from(3),

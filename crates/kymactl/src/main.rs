@@ -1,4 +1,4 @@
-//! `kymactl`: builds modules, manages a fleet, and installs modules on one cluster without a hub.
+//! `kymactl`: builds modules, manages a fleet, and installs modules on a single cluster.
 
 mod cli;
 mod complete;

@@ -24,7 +24,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Sets the annotation.
+    /// Sets the annotation and returns the request.
     ///
     /// # Errors
     /// If the component does not exist or is suspended: the request would not be handled.

@@ -65,7 +65,8 @@ struct Task {
 }
 
 impl Task {
-    /// Reads the files. None: all operators run until a signal. A removal needs no catalogue.
+    /// Reads the files. Returns `None` without `--kyma`: all operators then run until a signal. A removal needs no
+    /// catalogue.
     fn wish(&self, namespace: &str) -> Result<Option<wish::Wish>, Error> {
         let Some(kyma) = &self.kyma else { return Ok(None) };
         if !self.once && !self.remove {

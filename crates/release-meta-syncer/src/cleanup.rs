@@ -109,7 +109,7 @@ async fn clean(state: &State, kyma: &Kyma, target: &Target, halt: &Halt) -> Resu
     if left.is_empty() {
         return end(state, kyma).await;
     }
-    // Finalizers hold the copies; the watch reports their deletion.
+    // Finalizers of other controllers hold the copies; the watch reports their deletion.
     contact::watch(state, &key, target)?;
     let message = report::still_going(&left);
     write::report(state, kyma, &Outcome::Removing(&message)).await?;

@@ -87,7 +87,7 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
     }));
     let access = runtime.access.clone();
     let reconcile = async {
-        // Without the access Secrets, every Kyma would seem to have none.
+        // Before the access Secrets are listed, every Kyma would seem to have none.
         tokio::select! {
             () = access.listed() => reconcile.await,
             () = shutdown.cancelled() => {}

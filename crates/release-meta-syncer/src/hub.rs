@@ -11,14 +11,14 @@ use crate::copy::{Key, Kind};
 use crate::rbac::CATALOGUE_CRDS;
 use crate::state::State;
 
-/// Returns whether the hub's namespace or one of these CRDs is absent or being deleted: then the deletion of the objects in
-/// it was not requested.
+/// Returns whether the hub's namespace or one of these CRDs is absent or being deleted: then the deletion of the
+/// objects in it was not requested.
 pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failure> {
     Ok(intact_since(state, crds).await?.is_none())
 }
 
-/// Returns whether the deletion of a catalogue object was requested: its namespace and its CRD are older than the object
-/// and are not being deleted, and the garbage collector did not delete it.
+/// Returns whether the deletion of a catalogue object was requested: its namespace and its CRD are older than the
+/// object and are not being deleted, and the garbage collector did not delete it.
 ///
 /// # Errors
 /// If the hub does not answer: the caller has to ask again.
@@ -46,7 +46,7 @@ async fn intact_since(state: &State, crds: &[&str]) -> Result<Option<Timestamp>,
     })
 }
 
-/// Fails unless the Kyma exists on the hub without a deletionTimestamp: the watch may lag.
+/// Checks by a live read that this Kyma exists on the hub without a deletionTimestamp: the watch may lag.
 pub(crate) async fn ensure_wanted(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = KymaKey::of(kyma);
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
@@ -60,7 +60,7 @@ pub(crate) async fn ensure_wanted(state: &State, kyma: &Kyma) -> Result<(), Fail
     Err(Failure::new(Reason::Deleting, format!("Kyma {key} is being deleted")))
 }
 
-/// Reports whether the hub has this object.
+/// Reports whether the hub has this object, by a live read.
 pub(crate) async fn has(state: &State, key: &Key) -> Result<bool, Failure> {
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<DynamicObject> =

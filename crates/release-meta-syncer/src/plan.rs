@@ -126,7 +126,7 @@ pub(crate) fn plan(
             plan.frozen += 1;
             continue;
         }
-        // A channel may name a version before its template is published. Lost templates are counted themselves.
+        // A channel may name a version before its template is published. Copies of lost templates count as frozen.
         if source.is_hidden_by_loss(key) {
             continue;
         }

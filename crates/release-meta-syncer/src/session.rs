@@ -40,7 +40,8 @@ impl Session {
         Self { access, target, connection, identity, memory, verified }
     }
 
-    /// Reports whether the session uses this access Secret and the connection whose identity was verified.
+    /// Reports whether the session uses this access Secret and the connection whose identity was verified, and the
+    /// Kyma still records this identity.
     pub(crate) fn is_proven(&self, kyma: &Kyma, access: &SecretKeyRef) -> bool {
         self.access == *access
             && self.connection == self.target.connection()

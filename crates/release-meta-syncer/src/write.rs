@@ -34,7 +34,8 @@ pub(crate) struct Place<'a> {
     pub(crate) gate: &'a DeleteGate,
 }
 
-/// Applies and deletes; updates `held` after each success. Returns the first failure after all writes were tried.
+/// Applies, then deletes; updates `held` after each success. Returns the first failure after all applies were tried;
+/// deletions stop at the first failure.
 pub(crate) async fn carry_out(
     place: &Place<'_>,
     plan: &Plan,

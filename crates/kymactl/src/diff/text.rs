@@ -148,7 +148,7 @@ fn masked(identity: &Identity, before: Option<Value>, after: Value) -> (Option<V
     (was, will)
 }
 
-/// Replaces each value of a Secret by a mark.
+/// Replaces each value of a Secret by a mark, and removes the annotation in which kubectl stores the values.
 fn hidden(mut secret: Value, mark: impl Fn(&str, &str) -> &'static str) -> Value {
     for field in ["data", "stringData"] {
         let values = secret.get_mut(field).and_then(Value::as_object_mut);

@@ -105,7 +105,7 @@ fn converted(releases: &[Value], facts: &facts::Facts, hub: &str) -> Vec<Convert
     all
 }
 
-/// Migrates releases one by one, dependencies first. A release that fails or is refused also stops those that depend
+/// Migrates releases one by one, dependencies first. A release that fails or is refused stops only those that depend
 /// on it.
 async fn applied(flux: &read::Flux, releases: &[Value], all: &[Converted]) -> Result<(), Error> {
     let mut left = BTreeSet::new();

@@ -205,7 +205,7 @@ impl Klm {
         Ok(false)
     }
 
-    /// Runs the next step of a rollback. Returns true if there is none.
+    /// Runs the next step of giving a Kyma back. Returns true if there is none.
     async fn step_back(&self, look: &Look, deadline: Instant) -> Result<bool, Stopped> {
         use back::Step;
         forbid(back::obstacles(&look.facts))?;

@@ -95,7 +95,7 @@ struct Assignment {
 }
 
 impl Assignment {
-    /// Returns the patch.
+    /// Returns the change that assigns the version to the channel.
     ///
     /// # Errors
     /// If the module is mandatory or being deleted, the channel or version is malformed, or the version has
@@ -163,7 +163,7 @@ fn serves(template: &ModuleTemplate, module: &str, version: &str) -> bool {
     is_module && is_version && (is_complete || template.name_any() == names::template_name(module, version))
 }
 
-/// Returns the error for a version without a ModuleTemplate, with the module's versions that have one.
+/// Returns the error text for a version without a ModuleTemplate, with the module's versions that have one.
 fn unknown(module: &str, templates: &[ModuleTemplate]) -> String {
     let of_module = templates.iter().filter(|one| one.spec.module_name.as_deref() == Some(module));
     let mut versions: Vec<&str> = of_module

@@ -20,8 +20,11 @@ use crate::{error::Error, hub::MANAGER};
 /// Deadline for all CRDs to be served.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Installs the CRDs that are not there or lack something; newer ones stay as they are. `marks`: whether CRDs that are
-/// created get the mark of `run --once`; a mark that exists stays in any case.
+/// Installs missing CRDs and updates older ones that lack fields. `marks` sets whether created CRDs get the mark of
+/// `run --once`; an existing mark always stays.
+///
+/// # Errors
+/// If a CRD of a newer version lacks fields.
 pub(super) async fn install(client: &Client, marks: bool) -> Result<(), Error> {
     let late = |_| Error::CrdsLate { waited: format!("{}s", DEADLINE.as_secs()) };
     timeout(DEADLINE, Box::pin(install_all(client, marks))).await.map_err(late)?
@@ -33,7 +36,7 @@ async fn install_all(client: &Client, marks: bool) -> Result<(), Error> {
     for mut crd in crds::all() {
         let name = crd.name_any();
         if let Some(live) = definitions.get_opt(&name).await? {
-            // An interrupted removal left the CRD refusing new objects.
+            // After an interrupted removal the CRD may refuse new objects.
             release_creation(client, &live, MANAGER).await?;
         }
         let installed = api.get_opt(&name).await?;

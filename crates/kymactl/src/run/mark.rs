@@ -6,13 +6,13 @@ use kyma_api::annotations::CREATED_BY_RUN;
 /// Value of the annotation.
 pub(super) const MARKED: &str = "true";
 
-/// Returns whether `run --once` created the object.
+/// Reports whether `run --once` created the object.
 pub(super) fn is_marked(meta: &ObjectMeta) -> bool {
     meta.annotations.as_ref().and_then(|all| all.get(CREATED_BY_RUN)).is_some_and(|value| value == MARKED)
 }
 
-/// Marks an object before it is applied if it does not exist yet or carries the mark already. Otherwise removes a mark
-/// that a file brings, for example an export of another cluster.
+/// Marks an object before it is applied if it does not exist yet or has the mark already. Otherwise removes a mark
+/// from the file, for example of an export from another cluster.
 pub(super) fn mark(wanted: &mut ObjectMeta, live: Option<&ObjectMeta>) {
     if live.is_none_or(is_marked) {
         let annotations = wanted.annotations.get_or_insert_default();

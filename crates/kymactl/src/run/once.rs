@@ -1,4 +1,5 @@
-//! `kymactl run --once`: installs modules on a cluster. Only their records stay.
+//! `kymactl run --once`: installs modules on a cluster. No operator stays there, only the Kyma, its catalogue and its
+//! components.
 
 use std::{collections::BTreeMap, time::Duration};
 

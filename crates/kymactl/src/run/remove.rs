@@ -34,7 +34,7 @@ use crate::{
 
 /// Time that the garbage collector gets for objects whose owner was deleted.
 const COLLECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Delay between two looks into a Namespace, whose contents no single watch shows.
+/// Delay between two reads of a Namespace's contents, which no single watch covers.
 const CONTENTS_DELAY: Duration = Duration::from_secs(1);
 
 /// Removes the Kyma with its modules, then what `run --once` created: catalogue, CRDs and Namespaces. They stay while
@@ -65,7 +65,7 @@ pub(super) async fn run(
     if live.is_some() || !catalogue.is_empty() {
         // Operators of this version need CRDs of this version to remove their finalizers.
         crds::install(&removal.client, true).await?;
-        // Their end must not look like a signal to the steps that follow.
+        // With their own Process: stopping them must not count as a signal in the steps that follow.
         let mut operators = Operators::installers(flags, &settings, &config, &Process::new()?);
         let removed = tokio::select! {
             removed = Box::pin(removal.remove_modules(live, catalogue)) => removed,
@@ -116,7 +116,7 @@ impl Removal {
     /// Returns the live Kyma.
     ///
     /// # Errors
-    /// It exists, and `run --once` did not create it.
+    /// If it exists and `run --once` did not create it.
     async fn find_kyma(&self) -> Result<Option<Kyma>, Error> {
         if !has_crd::<Kyma>(&self.client).await? {
             return Ok(None);
@@ -169,7 +169,7 @@ impl Removal {
         Ok(())
     }
 
-    /// Deletes the Kyma and follows it to its end.
+    /// Deletes the Kyma and reports changes of its modules until it is gone.
     async fn remove_kyma(&self, kyma: &Kyma) -> Result<(), Error> {
         self.request_deletion(&ApiResource::erase::<Kyma>(&()), &kyma.metadata, DeleteProof::None).await?;
         let mut changes = watch_object(self.kymas(), &kyma.name_any()).default_backoff().boxed();
@@ -239,8 +239,8 @@ impl Removal {
             let live = api.get_metadata_opt(name).await?.map(|live| live.metadata);
             let Some(live) = live.filter(is_marked) else { return Ok(None) };
             let reason = match contents::find_foreign(&self.client, name).await {
-                // An object that is created does not change its Namespace, so no precondition covers it. Two looks keep
-                // the gap before the DELETE short.
+                // A created object does not change its Namespace, so no precondition covers it. Two reads keep the
+                // gap before the DELETE short.
                 Ok(None) if !was_empty => {
                     was_empty = true;
                     continue;
@@ -261,7 +261,7 @@ impl Removal {
         }
     }
 
-    /// Returns the delete gate of this command: Pauses of the hub stop it; the brake does not count what a user orders.
+    /// Returns the delete gate of this command: Pauses of the hub stop it; the brake does not count a user's command.
     async fn gate(&self) -> Result<DeleteGate, Error> {
         let halt = read_halt(&self.client, &self.hub_namespace, MANAGER, &self.kyma).await?;
         Ok(DeleteGate::uncounted(&halt).with_operator_namespace())

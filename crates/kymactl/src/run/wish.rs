@@ -90,7 +90,7 @@ impl Wish {
         apply(client, &self.kyma).await
     }
 
-    /// Returns the mandatory modules in the files.
+    /// Returns the mandatory modules in the files that the Kyma gets.
     pub(super) fn mandatory(&self) -> Vec<MandatoryModule> {
         let (none, restricted) = (BTreeMap::new(), BTreeSet::new());
         let viewer =

@@ -11,8 +11,8 @@ use serde::Serialize;
 /// State of a module or cluster if it is unknown.
 const UNKNOWN: &str = "Unknown";
 
-/// One module on one cluster. A row without a module is about the cluster: it has no modules, or its state differs
-/// from those of its modules.
+/// One module on one cluster. A row without a module is about the cluster: it has no modules, or it is not Ready
+/// although its modules are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {

@@ -68,7 +68,7 @@ impl Adopt {
     }
 }
 
-/// Adopts one cluster, or returns why there is nothing to adopt.
+/// Adopts one cluster. Returns the result as text, also if there is nothing to adopt.
 async fn one(start: Start, meant: Option<&str>) -> Result<String, Error> {
     let refused = match Refused::find(start).await? {
         Found::Refused(refused) => refused,
@@ -243,7 +243,7 @@ impl Refused {
         let Self { start, target, found, .. } = *self;
         let (claim, recorded) = start.sides();
         let Some((recorded, stamp)) = adopt(&claim, &recorded, &found) else {
-            // An owner is a more precise reason than another cluster.
+            // A refusal that names the owner is more precise than one about a changed cluster.
             return Err(refusal(&compare(&claim, &Recorded::default(), &found)).into());
         };
         Ok(Adoption { start, target, found, recorded, stamp })

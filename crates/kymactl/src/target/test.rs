@@ -82,7 +82,7 @@ impl Test {
 struct Report(Lines);
 
 impl Report {
-    /// Records a step and returns its error.
+    /// Records a failed step and returns the outcome.
     fn step<T>(&mut self, name: &str, outcome: Result<T, Failure>) -> Result<T, Error> {
         if let Err(failure) = &outcome {
             self.0.add(&format!("{name:<15}FAILED"), name, &format!("failed: {failure}"))?;

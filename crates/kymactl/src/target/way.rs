@@ -132,7 +132,7 @@ impl Start {
         if !matches!(verdict, Verdict::Match { .. } | Verdict::FirstContact { .. }) {
             return Err(refusal(&verdict));
         }
-        // The turn was read just before; none is taken while the operators of both sides are halted.
+        // The hub's record was read just before. During a hand-over it stays, since all operators are halted.
         target.hub_has(recorded.clone());
         Ok((target.fenced(Fence { claim, recorded, ledger: None }), verdict))
     }

@@ -138,7 +138,8 @@ impl Target<'_> {
         Ok(found)
     }
 
-    /// Lists the objects of a kind that one of these owns. A kind without permission is reported and omitted.
+    /// Lists the objects of a kind that one of these owns. A failure is reported and the rest of the kind omitted,
+    /// unless the target is unreachable.
     async fn list(
         &self,
         kind: &GroupKind,

@@ -44,7 +44,7 @@ impl Subject {
         output::qualified(&self.kind, "", &self.name)
     }
 
-    /// Reads the object's own status.
+    /// Creates the subject from the object's own status.
     pub(super) fn of(kind: &str, object: &(impl ResourceExt + Serialize)) -> Result<Self, Error> {
         let name = object.name_any();
         let whole = serde_json::to_value(object).map_err(std::io::Error::other)?;
@@ -98,7 +98,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Returns the position of the object in an operator's queue.
+/// Returns the state of the object in an operator's queue, with its failures.
 fn place(diagnosis: &Diagnosis) -> String {
     let mut said = Vec::new();
     said.extend(diagnosis.queued.map(|time| format!("in the queue for {}", rough(time))));

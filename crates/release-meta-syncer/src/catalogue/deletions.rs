@@ -20,7 +20,7 @@ pub(super) struct Deletions {
     unclassified: BoundedMap<Key, UnclassifiedDeletion>,
 }
 
-/// A deletion that may not have been requested.
+/// A deletion of which it is unknown whether it was requested.
 #[derive(Clone, Debug)]
 pub(super) struct UnclassifiedDeletion {
     origin: ObjectOrigin,

@@ -9,7 +9,8 @@ use super::convert::{self, Converted};
 use super::facts::{Facts, Kind, Known, Ref};
 use super::finding::{Finding, Weight};
 
-/// Refuses conversions that share a name, for components in namespace `hub`.
+/// Finds components, and copies for namespace `hub`, that would share a name. Equal component names are refused, and
+/// components with equal names of different copies are suspended.
 pub(super) fn keep_apart(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Converted]) {
     names(all);
     copies(releases, facts, hub, all);
@@ -38,7 +39,8 @@ fn names(all: &mut [Converted]) {
     }
 }
 
-/// Refuses ConfigMaps and Secrets of one name from several namespaces: their copies would have the same name.
+/// Suspends components that read ConfigMaps or Secrets of one name from several namespaces, unless they are known to
+/// be equal: their copies would have the same name.
 fn copies(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Converted]) {
     let used: Vec<BTreeSet<Ref>> = releases.iter().map(|release| used(release, facts, hub)).collect();
     let mut by_name: BTreeMap<(Kind, &str), BTreeSet<&Ref>> = BTreeMap::new();
@@ -63,7 +65,7 @@ fn copies(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Converted]) {
     }
 }
 
-/// Returns the ConfigMaps and Secrets that Flux reads for a release and that exist.
+/// Returns the ConfigMaps and Secrets that Flux reads for a release, without those that do not exist.
 fn used(release: &Value, facts: &Facts, hub: &str) -> BTreeSet<Ref> {
     let all = convert::reads(release, facts, hub).into_iter();
     all.filter(|one| one.kind.is_data() && facts.get(one) != Some(&None)).collect()

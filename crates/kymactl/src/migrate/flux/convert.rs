@@ -319,7 +319,7 @@ fn account(spec: &Value, namespace: &str, findings: &mut Vec<Finding>) -> Option
     Some(name.to_owned())
 }
 
-/// Returns a finding for a release that was resumed although its component exists.
+/// Returns a finding for a release that a Kustomization of Flux may resume after its component was created.
 fn set_back(release: &Value) -> Option<Finding> {
     let kustomization = release["metadata"]["labels"][KUSTOMIZATION].as_str();
     let kustomization = kustomization.filter(|_| !is_set(release, "/spec/suspend"))?;
@@ -329,7 +329,7 @@ fn set_back(release: &Value) -> Option<Finding> {
     Some(Finding::new("spec.suspend", Weight::Todo, says))
 }
 
-/// Returns whether a user suspended the release.
+/// Returns `Some(true)` if the release was suspended, but not by `kymactl migrate flux`.
 fn suspended(release: &Value) -> Option<bool> {
     let ours = release["metadata"]["annotations"].get(MIGRATED).is_some();
     (is_set(release, "/spec/suspend") && !ours).then_some(true)
@@ -350,9 +350,7 @@ mod tests {
         let name = shortened(long);
         assert_eq!(name.len(), RELEASE_NAME);
         assert!(name.starts_with("a-very-long-namespace-name-for-a-target-"), "{name}");
-        // Expected value: printf '%s' NAME
-        //
-        // sha256sum
+        // Expected value: `printf '%s' NAME | sha256sum`
         assert!(name.ends_with("-f70223a954b2"), "{name}");
     }
 }

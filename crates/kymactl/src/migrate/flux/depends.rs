@@ -49,7 +49,7 @@ pub(super) fn connect(releases: &[Value], all: &mut [Converted]) {
     }
 }
 
-/// Returns the components that this one depends on.
+/// Returns the names of the components that this one depends on.
 pub(super) fn needs(converted: &Converted) -> impl Iterator<Item = &str> {
     let all = converted.component.iter().flat_map(|component| component.spec.depends_on.iter().flatten());
     all.filter_map(|one| Some(one.component.as_ref()?.name.as_str()))

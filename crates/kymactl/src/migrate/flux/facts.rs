@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// Reports whether it is ConfigMap or Secret.
+    /// Reports whether it is a ConfigMap or Secret, not a source.
     pub(super) fn is_data(self) -> bool {
         matches!(self, Self::ConfigMap | Self::Secret)
     }

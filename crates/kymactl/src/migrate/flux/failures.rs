@@ -54,8 +54,8 @@ fn duration(text: &str) -> Option<i32> {
     i32::try_from(whole.clamp(1, LONGEST)).ok()
 }
 
-/// Returns the rollback setting. Flux rolls a failed upgrade back if it has retries, unless the strategy is to
-/// uninstall or to retry.
+/// Returns the rollback setting. Flux rolls a failed upgrade back if `remediation` has retries or sets
+/// `remediateLastFailure`, unless the strategy is to uninstall or to retry.
 pub(super) fn rollback(spec: &Value) -> Option<Rollback> {
     if tries_again(spec) {
         return None;

@@ -1,7 +1,7 @@
 //! Table of the fields of Flux's objects and their conversion.
 //!
-//! The documentation shows the table, and [`walk`] uses it: each field that is set and lost, or that the table does
-//! not have, is reported.
+//! The documentation shows the table, and [`walk`] uses it: each field that is set and not carried over, or that the
+//! table does not have, is reported.
 
 use serde_json::Value;
 

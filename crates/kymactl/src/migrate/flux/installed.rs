@@ -16,7 +16,7 @@ pub(super) struct Installed {
     pub(super) digest: Option<String>,
 }
 
-/// Reads the latest entry of the history, or the fields before v2beta2, which has no history.
+/// Reads the latest entry of the history, or the status fields of versions before v2beta2, which have no history.
 pub(super) fn installed(release: &Value) -> Installed {
     let latest = list(release, "/status/history").max_by_key(|entry| entry["version"].as_i64());
     let entry = |field: &str| latest.and_then(|entry| entry[field].as_str());

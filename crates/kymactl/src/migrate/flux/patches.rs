@@ -44,7 +44,7 @@ fn exempts(patch: &Value) -> bool {
     text.contains(EXEMPTS) || text.contains(&EXEMPTS.replace('/', "~1"))
 }
 
-/// Returns a finding for a field that sets it: the component would correct drift that Flux leaves.
+/// Returns a finding for a field that sets `EXEMPTS`: a component would also correct the drift of these objects.
 pub(super) fn exempted(place: String, spec: &Value) -> Finding {
     let corrects = text(spec, "/driftDetection/mode") == Some("enabled");
     let weight = if corrects { Weight::Changes } else { Weight::Lost };
@@ -122,6 +122,9 @@ fn selector(target: &Value, exact: bool, place: &str) -> Result<ObjectSelector, 
 }
 
 /// Returns the text of an anchored regular expression that matches one text, or `None` if it matches all.
+///
+/// # Errors
+/// If it matches several texts.
 fn literal(expression: &str) -> Result<Option<String>, ()> {
     let text = expression.strip_prefix('^').unwrap_or(expression);
     let text = text.strip_suffix('$').unwrap_or(text);

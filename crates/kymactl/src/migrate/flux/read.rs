@@ -159,7 +159,7 @@ impl Flux {
         Ok(facts)
     }
 
-    /// Reads an object; outer `None` means that the caller may not read it.
+    /// Reads an object. Returns `None` if the caller may not read it, and `Some(None)` if it does not exist.
     async fn read(&self, one: &Ref) -> Result<Option<Option<Known>>, Error> {
         let read = if one.kind == Kind::Secret {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &one.namespace);

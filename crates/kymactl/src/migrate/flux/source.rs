@@ -41,7 +41,7 @@ impl Charted<'_> {
         is_one.then(|| Self::named(Kind::HelmRepository, &chart["sourceRef"], namespace))?
     }
 
-    /// Returns all known references.
+    /// Returns the objects that the release refers to, as far as the objects read so far show them.
     pub(super) fn refers_to(&self) -> Vec<Ref> {
         let Some(first) = self.first() else { return vec![] };
         let mut all = vec![first.clone()];

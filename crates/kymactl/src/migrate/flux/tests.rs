@@ -18,7 +18,7 @@ fn converted(file: &str, hub: &str) -> Vec<Converted> {
     all
 }
 
-/// Omits findings about fields that helm-component does not implement yet.
+/// Returns components and findings as text, without findings about fields that helm-component does not implement yet.
 fn told(all: &mut [Converted]) -> String {
     let one = |converted: &mut Converted| {
         converted.findings.retain(|finding| finding.path != "the component");

@@ -251,7 +251,8 @@ fn after(facts: &Facts) -> Step {
     gone.map_or(Step::Done, |(name, _)| Step::Close(name.clone()))
 }
 
-/// Returns the remaining objects of a module that is being removed, without CRDs and Namespaces that existed before.
+/// Returns the remaining objects of a module that is being removed, without CRDs and Namespaces: those that existed
+/// before stay.
 pub(super) fn remains(facts: &Facts, manifest: &Manifest) -> Vec<String> {
     let objects = manifest.synced().iter().map(super::facts::Synced::identity);
     let objects = objects.filter(|identity| !identity.is_crd() && !identity.is_namespace());

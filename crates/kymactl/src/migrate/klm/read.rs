@@ -74,8 +74,8 @@ fn said(failure: &Failure) -> String {
     format!("{}: {}", failure.reason, failure.message)
 }
 
-/// Returns the Kyma's Manifests by module. Unreadable and duplicate ones, and copies of components, are returned
-/// separately. A hub without the kind has none.
+/// Adds the Kyma's Manifests to `modules`. Returns an obstacle for each one without a module label or with that of
+/// another Manifest, and name and uid of copies of components. A hub without the kind has none.
 async fn manifests(
     hub: &Client,
     namespace: &str,
@@ -141,7 +141,7 @@ async fn components(
     Ok(foreign)
 }
 
-/// Returns component kinds other than the base kind in ModuleTemplates of installed modules.
+/// Sets the component kind of each module whose ModuleTemplate names another one than the base kind.
 async fn own_kinds(
     hub: &Client,
     namespace: &str,
@@ -169,7 +169,7 @@ async fn status(hub: &Client, namespace: &str, name: &str) -> Result<serde_json:
     Ok(api.get(name).await?.data.get("status").cloned().unwrap_or_default())
 }
 
-/// Opens the target after its identity is verified.
+/// Connects to the target, verifies its identity, and discovers its kinds.
 async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Reached, String> {
     let (target, _) = start.proven(access).await.map_err(|failure| said(&failure))?;
     let kinds = Discovery::new().kinds(&target.client()).await;

@@ -13,7 +13,7 @@ use super::facts::{Facts, Module, ReadManifest as _};
 pub(super) struct Report {
     /// Its name.
     pub(super) kyma: String,
-    /// The result, or the result that would follow.
+    /// The result; with `--dry-run` the expected one.
     pub(super) outcome: &'static str,
     /// Its modules with a Manifest.
     pub(super) modules: Vec<Line>,

@@ -118,7 +118,7 @@ impl Look {
         self.patch_manifest(manifest, &body).await
     }
 
-    /// Removes the finalizers of a Manifest whose module is removed.
+    /// Removes KLM's finalizers from a Manifest whose module is removed.
     pub(super) async fn close(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let mut body = guarded(&manifest.metadata);
@@ -176,7 +176,8 @@ impl Look {
         Ok(())
     }
 
-    /// Restores a Manifest's status and finalizers. The label, which marks it as restored, is removed last.
+    /// Restores a Manifest's status, then its finalizers together with the value `pending` of the hand-over label,
+    /// which marks it as restored.
     pub(super) async fn restore(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
         let noted = note::read::<ManifestNote>(&manifest.metadata);

@@ -218,7 +218,7 @@ pub(super) fn objects(yaml: &[u8]) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// Refuses a manifest that could not be installed.
+/// Checks that a manifest can be installed.
 pub(super) fn check_manifest(yaml: &[u8]) -> Result<(), Error> {
     let parsed = ObjectSet::parse_bytes(yaml, &Limits::default());
     parsed.map(drop).map_err(|error| Error::input("manifest", error.to_string()))
@@ -238,7 +238,7 @@ fn single(what: &str, yaml: &[u8]) -> Result<FreeForm, Error> {
     }
 }
 
-/// Raised limits for manifests with many CRDs; the author is the caller, so the input is trusted.
+/// Returns raised parser limits for manifests with many CRDs; the author is the caller, so the input is trusted.
 fn large() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

@@ -12,7 +12,7 @@ const OPERATORS: [&str; 2] = ["kyma-operator", "helm-component"];
 /// Returns an object of the Namespace that neither Kubernetes nor an operator of the run created for itself.
 ///
 /// # Errors
-/// The cluster does not answer for one of its kinds.
+/// If the objects of a kind cannot be listed.
 pub(super) async fn find_foreign(client: &Client, namespace: &str) -> kube::Result<Option<String>> {
     // An aggregated discovery leaves out groups whose server does not answer.
     let discovery = Discovery::new(client.clone()).run().await?;
@@ -50,7 +50,7 @@ fn is_foreign(group: &str, kind: &str, meta: &ObjectMeta) -> bool {
     }
 }
 
-/// Whether a ConfigMap is a record of Pauses or of the brake.
+/// Reports whether a ConfigMap is a record of Pauses or of the brake.
 fn is_record(name: &str) -> bool {
     OPERATORS.iter().any(|operator| {
         let (pauses, brake) = (format!("pauses-{operator}"), format!("brake-{operator}"));
