@@ -62,7 +62,7 @@ impl KymaArgs {
         Some(self.skr_image_pull_secret.as_str()).filter(|name| !name.is_empty())
     }
 
-    /// What the decisions read of the flags.
+    /// Returns the flags that decisions read.
     pub(crate) fn policy(&self) -> Policy {
         Policy {
             restricted: set(&self.restricted_default_modules),

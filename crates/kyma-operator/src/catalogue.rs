@@ -1,9 +1,9 @@
-//! The catalogue as one synchronous index: every `ModuleTemplate` and `ModuleReleaseMeta` of the hub's
-//! namespace, and which Kyma depends on which part of it.
+//! Index of the catalogue: every `ModuleTemplate` and `ModuleReleaseMeta` of the hub's namespace, with the Kymas that
+//! depend on its channels and versions.
 //!
-//! A change answers "who has to look again" in O(affected): a channel that moved concerns the Kymas that
-//! follow it, an edit of `versions[]` those that run or want that version, and a pinned Kyma is never woken
-//! for a channel.
+//! Each change returns the Kymas to requeue, in time proportional to their number: for a channel those that follow
+//! it, for an entry of `versions[]` those that run or select the version. A Kyma with a pinned version is not
+//! requeued for a channel.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

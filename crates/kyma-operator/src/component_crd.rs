@@ -88,7 +88,7 @@ pub(crate) fn violations(crd: &CustomResourceDefinition, kind: &ComponentKind) -
     found
 }
 
-/// The error for a CRD that breaks the contract.
+/// Returns the error for a CRD that violates the contract.
 pub(crate) fn violated(kind: &ComponentKind, violations: &[String]) -> ModuleProblem {
     let message =
         format!("the CRD of component kind {kind} breaks the component contract: {}", violations.join("; "));

@@ -322,7 +322,8 @@ pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKin
     unready.map(|kind| (kind.group().to_owned(), kind.kind.clone())).collect()
 }
 
-/// Never Deleting, which only a module is that was ordered away: see [`crate::lost`].
+/// Returns a problem with state Processing. Deleting is only for modules with a requested removal: see
+/// [`crate::lost`].
 fn waiting(reason: Reason, message: &str) -> ModuleProblem {
     ModuleProblem { reason, state: State::Processing, message: message.to_owned() }
 }

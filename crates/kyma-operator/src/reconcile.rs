@@ -30,7 +30,7 @@ mod status;
 
 use status::status_of;
 
-/// Why a Kyma with the label is left alone.
+/// Message for a Kyma with the label `skip-reconciliation`.
 const SKIPPED: &str = "the label operator.kyma-project.io/skip-reconciliation is true";
 /// Deadline for the target's first list. After it the session is verified again.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
@@ -274,7 +274,8 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Hal
     plan::plan(&scope, decided)
 }
 
-/// Says what keeps the Kyma from being worked on, and ends the session, so that the next pass proves it anew.
+/// Reports the failure in the status and ends the session, so that the next pass verifies the target again. A failure
+/// of the hub is returned unchanged.
 async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     if failure.is_about_hub() {

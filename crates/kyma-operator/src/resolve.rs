@@ -123,8 +123,8 @@ impl Installed {
     }
 }
 
-/// Decides about every module of a Kyma: wishes first, in their order, then mandatory modules, then what is
-/// installed and no longer asked for, be it without its component.
+/// Decides about every module of a Kyma: first those with an entry, in the user's order, then mandatory modules, then
+/// installed modules without an entry, then lost ones.
 pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
     let mut decided: Vec<Resolved> =
         inputs.wishes.iter().map(|effective| decide(inputs, effective)).collect();
@@ -178,7 +178,7 @@ fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> Resolved {
     Resolved { module: wish.name.clone(), decision, interest, until, configs: wish.central.configs.clone() }
 }
 
-/// An entry that breaks a rule is not followed: what runs stays as it is.
+/// Returns the decision for an entry that is refused: the installed component stays unchanged.
 fn object(installed: Option<&Installed>, objection: &ModuleProblem) -> Decision {
     match installed {
         Some(_) => Decision::Keep(ModuleProblem { state: State::Warning, ..objection.clone() }),
@@ -186,7 +186,7 @@ fn object(installed: Option<&Installed>, objection: &ModuleProblem) -> Decision 
     }
 }
 
-/// Compares what was chosen with what runs.
+/// Decides about a selected version, compared with the installed one.
 fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, install: Install) -> Decision {
     if let Some(problem) = changed::refused(inputs, installed, &install) {
         let is_other = |installed: &&Installed| installed.wanted() != Some(install.version.as_str());
@@ -253,7 +253,8 @@ fn kept(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option
     changed::refused(inputs, Some(installed), &kept).is_none().then_some(kept)
 }
 
-/// What is installed stays; only an explicit flag lets lost visibility remove it.
+/// Returns the decision for a version that cannot be selected: an installed module stays. After a loss of visibility
+/// it is removed only if a flag says so.
 fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, problem: ModuleProblem) -> Decision {
     let lost = problem.reason == Reason::NotVisible;
     match installed {
@@ -351,7 +352,7 @@ fn taken_out(catalogue: &Catalogue, lost: &Lost) -> Option<Resolved> {
     is_withdrawn.then(|| lost::finish(catalogue, lost, DeletionReason::Withdrawn))
 }
 
-/// A component keeps its kind: another kind would install beside the first and fight over the same objects.
+/// Returns the problem if the version names another component kind: two components would fight over the same objects.
 fn kind_changed(installed: &Installed, install: &Install) -> Option<ModuleProblem> {
     let wanted = kind_of(&install.template);
     let (group, kind) = (wanted.group(), wanted.kind.as_str());

@@ -124,7 +124,7 @@ impl State {
         self.triggers.configs.enqueue(ObjectRef::new(name).within(namespace));
     }
 
-    /// A Kyma was decided: the ModuleConfigs that hold for it count it.
+    /// Replaces the ModuleConfigs that count a Kyma, and requeues those whose counts changed.
     pub(crate) fn count_for_configs(&self, kyma: &KymaKey, entries: &[EffectiveEntry]) {
         let changed = self.standings().decided(kyma, entries);
         for name in &changed {

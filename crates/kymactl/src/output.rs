@@ -53,7 +53,7 @@ impl Format {
 pub(crate) struct Line {
     /// The object or step that the line is about.
     pub(crate) name: String,
-    /// What the command says about it.
+    /// The command's message.
     pub(crate) message: String,
 }
 

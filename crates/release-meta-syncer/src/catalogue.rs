@@ -58,8 +58,8 @@ pub(crate) struct Release {
 }
 
 impl Template {
-    /// Reduces a `ModuleTemplate`: KLM's fields and the kinds that block a removal are copied; a component's CRD stays at
-    /// the hub.
+    /// Reduces a `ModuleTemplate`: KLM's fields and the kinds that block a removal are copied; a component's CRD
+    /// stays at the hub.
     pub(crate) fn of(template: ModuleTemplate) -> Self {
         let audience = Audience::of(&template);
         let origin = ObjectOrigin::of(&template.metadata);
@@ -343,8 +343,8 @@ impl Catalogue {
         copies
     }
 
-    /// Returns the templates that the viewer sees. A hidden release hides the templates of its module, and those with the
-    /// conventional name of one of its versions unless their spec contradicts.
+    /// Returns the templates that the viewer sees. A hidden release hides the templates of its module, and those with
+    /// the conventional name of one of its versions unless their spec contradicts.
     fn visible_templates(&self, viewer: &Viewer<'_>, hidden: &[&Arc<Release>]) -> Vec<&Arc<Template>> {
         let hidden_modules: BTreeSet<&str> = hidden.iter().map(|release| release.name()).collect();
         // Several pairs of module and version may have the same conventional name.

@@ -48,7 +48,8 @@ pub(super) fn of_module(
     holding.flat_map(|config| of_config(config, module, kyma)).collect()
 }
 
-/// Returns the names of all policies that ModuleConfigs may have for a Kyma with these labels, whatever modules it has.
+/// Returns the names of all policies that ModuleConfigs may have for a Kyma with these labels, whatever modules it
+/// has.
 pub(super) fn possible_names(
     configs: &Configs,
     labels: &BTreeMap<String, String>,

@@ -52,7 +52,7 @@ fn interest(channel: Option<&str>, versions: &[&str]) -> Vec<Interest> {
     }]
 }
 
-/// regular at 1.0.0, fast at 1.1.0; one Kyma on each channel, one pinned to 1.0.0.
+/// Returns a catalogue with channels regular at 1.0.0 and fast at 1.1.0, one Kyma on each, and one pinned to 1.0.0.
 fn followed() -> Catalogue {
     let mut catalogue = Catalogue::default();
     catalogue.apply_release(release(&[("regular", "1.0.0"), ("fast", "1.1.0")], &[("1.0.0", "")]));

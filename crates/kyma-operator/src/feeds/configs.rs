@@ -30,7 +30,7 @@ const JUDGE_AGAIN: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 struct Unjudged {
     names: BTreeSet<String>,
-    /// When the deletions are judged again: `JUDGE_AGAIN` after the first of them, however many events arrive meanwhile.
+    /// When the deletions are checked again: `JUDGE_AGAIN` after the first of them, also if more events arrive.
     retry_at: Option<Instant>,
 }
 

@@ -8,8 +8,8 @@ use crate::resolve::ModuleProblem;
 /// Fields of which a source has exactly one.
 const CONTENT: [&str; 3] = ["ocm", "chart", "manifests"];
 
-/// Merges fields over a component's spec. Content of another kind replaces the content, since a source has exactly one;
-/// required signatures replace the author's, since any one of several signers is enough.
+/// Merges fields over a component's spec. Content of another kind replaces the content, since a source has exactly
+/// one; required signatures replace the author's, since any one of several signers is enough.
 pub(crate) fn lay_over_component(below: &mut Map<String, Value>, above: &Map<String, Value>) {
     if let (Some(Value::Object(below)), Some(Value::Object(above))) =
         (below.get_mut("source"), above.get("source"))

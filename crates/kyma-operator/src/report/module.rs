@@ -145,7 +145,7 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Modul
     }
 }
 
-/// What waits for approval goes on waiting during a Pause.
+/// Returns the line of a module that keeps its version. A pending approval stays in the line during a Pause.
 fn held_back(outcome: &Outcome<'_>, install: &Install, problem: &ModuleProblem) -> Line {
     let line = installing(outcome, install, Some(problem));
     let goes_on = problem.reason == Reason::Paused && install.wish.upgrade.mode == UpgradeMode::Manual;
@@ -224,7 +224,7 @@ fn unseen(outcome: &Outcome<'_>, view: &ComponentView) -> (State, Reason, String
     (State::Processing, Reason::Progressing, "the component's reconciler has not looked at it yet".to_owned())
 }
 
-/// Nothing was written: the entry keeps what it said about the installed version.
+/// Returns the line of an unchanged component: the previous line with the problem.
 fn kept(outcome: &Outcome<'_>, problem: &ModuleProblem) -> Line {
     let before = outcome.before.cloned().unwrap_or_default();
     Line {

@@ -12,8 +12,8 @@ use super::{
 use crate::catalogue::Interest;
 use crate::config::{Configs, EffectiveEntry, govern};
 
-/// Returns the removal, with the current version of the module's channel if an upgrade to it is allowed. A pinned module
-/// is not upgraded.
+/// Returns the removal, with the current version of the module's channel if an upgrade to it is allowed. A pinned
+/// module is not upgraded.
 pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolved) -> Resolved {
     let stays = inputs.missing_configs.contains_key(&removal.module);
     let channel = installed.channel.as_ref().filter(|_| installed.leaving && !stays);
@@ -21,7 +21,7 @@ pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolv
     let Some(effective) = inputs.leaving.get(&removal.module) else { return removal };
     let mut resolved = removal;
     resolved.interest.channel.clone_from(&effective.wish.channel);
-    // Also a pin that is refused: the catalogue may come to offer it.
+    // Also for a refused pin: the catalogue may offer the version later.
     resolved.interest.versions.extend(effective.wish.version.clone());
     let chosen = choose(inputs, effective, channel, &mut resolved.interest);
     let is_allowed = |install: &Install| {
@@ -33,14 +33,15 @@ pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolv
     match downtime::decide(inputs, installed, &install) {
         None => resolved.decision = Decision::Leave(install),
         Some(Decision::Await(_, awaited)) => resolved.until = awaited.until(),
-        // The maintenance window is unknown. A policy change does not requeue the Kyma for a module that is being removed.
+        // The maintenance window is unknown. A policy change does not requeue the Kyma for a module that is being
+        // removed.
         Some(_) => {}
     }
     resolved
 }
 
-/// Returns the entries in force of modules whose removal is held up, in a Kyma with these labels. Evaluates rules, so no
-/// lock may be held.
+/// Returns the entries in force of modules whose removal is blocked, in a Kyma with these labels. Evaluates rules, so
+/// no lock may be held.
 pub(crate) fn govern_leaving(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
@@ -67,8 +68,8 @@ fn is_approved(effective: &EffectiveEntry, installed: &Installed, install: &Inst
     !is_manual || is_pinned || upgrade.approved.as_ref() == Some(&install.version)
 }
 
-/// Returns the version to have, as for an entry. It keeps the channel on record, also where a ModuleConfig names another
-/// one or a version, and of the entry only what ModuleConfigs add.
+/// Returns the version to upgrade to, as for an entry. It keeps the recorded channel, even if a ModuleConfig names
+/// another one or a version, and of the entry only the fields that ModuleConfigs set.
 fn choose(
     inputs: &Inputs<'_>,
     effective: &EffectiveEntry,

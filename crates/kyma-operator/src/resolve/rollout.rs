@@ -4,13 +4,14 @@ use kyma_api::Reason;
 
 use super::{Install, Installed, ModuleProblem, Wish};
 
-/// Why another version is not installed over what there is. A pinned version was chosen by a person.
+/// Returns the problem if a staged rollout stops the upgrade to this version. A version that the user pinned is
+/// installed.
 pub(super) fn held_back(wish: &Wish, installed: &Installed, install: &Install) -> Option<ModuleProblem> {
     let is_other = installed.wanted() != Some(install.version.as_str());
     (install.release.rollout && is_other && wish.version.is_none()).then(|| not_supported(install))
 }
 
-/// Why a version of a staged rollout is not installed.
+/// Returns the problem about a version of a staged rollout.
 pub(super) fn not_supported(install: &Install) -> ModuleProblem {
     let (module, version) = (&install.release.module, &install.version);
     let message = format!(

@@ -13,7 +13,7 @@ pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
     Some(a.cmp_precedence(&b))
 }
 
-/// Why the installed version has to stay, if it has to.
+/// Returns the problem if the version must not replace the installed one: it is lower, or cannot be compared.
 pub(super) fn judge(installed: &Installed, install: &Install) -> Option<ModuleProblem> {
     let Some(running) = installed.version() else {
         let message = format!(
@@ -35,7 +35,7 @@ pub(super) fn judge(installed: &Installed, install: &Install) -> Option<ModulePr
     }
 }
 
-/// KLM's wording, which its users search for.
+/// Returns the problem about a downgrade, in KLM's words, which its users search for.
 fn refused(installed: &Installed, install: &Install, running: &str) -> ModuleProblem {
     let message = match (&installed.channel, &install.channel) {
         (Some(from), Some(to)) if from != to => format!(

@@ -1,4 +1,5 @@
-//! What `kymactl run --once` checks before its first write: the cluster must not be another Kyma's hub.
+//! Checks of `kymactl run --once` and `--remove` before their first write: the cluster must not be another Kyma's
+//! hub.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt, api::ListParams};

@@ -41,8 +41,8 @@ struct Evidence {
     intact_since: Option<Timestamp>,
 }
 
-/// Returns whether a deletion that the watch reported was requested, not caused by the CRD, the namespace or the garbage
-/// collector.
+/// Returns whether a deletion that the watch reported was requested, not caused by the CRD, the namespace or the
+/// garbage collector.
 pub(super) async fn is_deletion_requested(state: &State, config: &Config) -> Result<bool, Error> {
     if config.is_dependent {
         return Ok(false);
@@ -50,9 +50,9 @@ pub(super) async fn is_deletion_requested(state: &State, config: &Config) -> Res
     Ok(is_deleted_alone(config.created, intact_since(state).await?))
 }
 
-/// Judges a deletion by the hub: it is proven if the last list had other ModuleConfigs, a live read finds none of this
-/// name, and CRD and namespace exist since before the ModuleConfig. One that the operator never read counts as created
-/// at `recorded_since`.
+/// Judges a deletion by the hub: it is proven if the last list had other ModuleConfigs, a live read finds none of
+/// this name, and CRD and namespace exist since before the ModuleConfig. One that the operator never read counts as
+/// created at `recorded_since`.
 pub(super) async fn judge_deletion(
     state: &State,
     name: &str,
@@ -105,9 +105,9 @@ pub(crate) async fn accept_proven_deletions(
     Ok(left)
 }
 
-/// Returns whether the hub proves the deletion of a ModuleConfig that is known only from records. They do not have its
-/// creation time, so it counts as created with the oldest component that records it, or with the Kyma. A CRD or namespace
-/// newer than that proves nothing: the ModuleConfig may have been removed with the CRD or namespace before.
+/// Returns whether the hub proves the deletion of a ModuleConfig that is known only from records. They do not have
+/// its creation time, so it counts as created with the oldest component that records it, or with the Kyma. A CRD or
+/// namespace newer than that proves nothing: the ModuleConfig may have been removed with the CRD or namespace before.
 async fn is_recorded_deletion_proven(
     state: &State,
     name: &str,
@@ -140,7 +140,7 @@ mod tests {
         Timestamp::from_second(second).ok()
     }
 
-    /// A ModuleConfig that was deleted on request while CRD and namespace stayed.
+    /// Returns the evidence of a ModuleConfig that was deleted on request while CRD and namespace stayed.
     fn deleted() -> Evidence {
         Evidence {
             exists: false,
