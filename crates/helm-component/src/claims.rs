@@ -1,5 +1,5 @@
-//! Objects that components want and that others on the same target have: whoever drops one hands it over to whom it is
-//! wanted by, so that an object that moves from one component to another is not deleted and made anew.
+//! Claims of components on objects that other components own. An owner that drops a claimed object hands it over to
+//! the claimant, so that an object that moves between components is neither deleted nor recreated.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ use kyma_targets::{Acting, SecretKey, ServiceAccount};
 
 use crate::sight::Dependent;
 
-/// Claims of all components together, at most.
+/// Maximum number of claims of all components together.
 const MOST: usize = 10_000;
 
-/// Claims of components on objects that other components own. A component claims no more than its content has, and
-/// all of them together [`MOST`]; what is claimed beyond that is not known here, and is deleted and made anew when
-/// its owner drops it. So is what is dropped after a restart before the first pass of whoever wants it. A component
-/// that stands still keeps its claims: it takes what was left to it when it goes on, or deletes it where it has got
-/// content without it ([`HandOvers`]).
+/// Claims of components on objects that other components own. A component claims at most the objects of its content,
+/// and all components together at most [`MOST`]. An object without a claim, because the bound is reached or because
+/// the claimant had no pass since a restart, is deleted and recreated when its owner drops it. A suspended component
+/// keeps its claims: once resumed, it applies the objects that were handed over to it, or deletes those that its
+/// content no longer has ([`HandOvers`]).
 ///
 /// [`HandOvers`]: crate::hand_overs::HandOvers
 #[derive(Debug, Default)]
@@ -24,8 +24,8 @@ pub(crate) struct Claims {
     held: Mutex<HashMap<Dependent, Claimed>>,
 }
 
-/// As whom a component works on which target. What it would be refused is not handed to it, or an object that somebody
-/// gives up could be kept by whoever may only look at it.
+/// Target of a component, and the ServiceAccount that it impersonates there. Objects are handed over only if both are
+/// equal: otherwise a component could keep an object that its own ServiceAccount may not change.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Reach {
     target: Option<SecretKey>,
@@ -37,7 +37,7 @@ impl Reach {
         Self { target: target.key().cloned(), account: target.account().cloned() }
     }
 
-    /// Whether both are of one target, as whomever they act there.
+    /// Reports whether both are on the same target, whichever ServiceAccounts they impersonate.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         self.target == other.target
     }
@@ -56,7 +56,7 @@ struct Claimed {
 }
 
 impl Claims {
-    /// Says that `dependent` wants these objects within its reach too.
+    /// Adds claims of `dependent` on these objects within its reach.
     pub(crate) fn add(&self, reach: Reach, dependent: &Dependent, objects: BTreeSet<Identity>) {
         if objects.is_empty() {
             return;
@@ -77,7 +77,7 @@ impl Claims {
         }
     }
 
-    /// Ends the claims of `dependent` on what is not wanted any more, and within another reach.
+    /// Removes the claims of `dependent` on objects that it no longer wants, and all claims within another reach.
     pub(crate) fn retain(&self, reach: &Reach, dependent: &Dependent, wanted: impl Fn(&Identity) -> bool) {
         let mut held = self.held();
         let Some(claimed) = held.get_mut(dependent) else { return };
@@ -87,7 +87,8 @@ impl Claims {
         }
     }
 
-    /// What others than `dependent` want within its reach, and who does; of two the first by its owner mark.
+    /// Returns the objects that other components claim within this reach, each with its claimant. Of several
+    /// claimants, the one with the lowest owner label is returned.
     pub(crate) fn by_others(&self, reach: &Reach, dependent: &Dependent) -> BTreeMap<Identity, Dependent> {
         let held = self.held();
         let others = held.iter().filter(|(one, claimed)| *one != dependent && claimed.reach == *reach);
@@ -103,7 +104,7 @@ impl Claims {
         wanted
     }
 
-    /// `dependent` is gone, or about to, or takes nothing from others.
+    /// Removes all claims of `dependent`: it is gone, is being removed, or adopts no objects.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         self.held().remove(dependent);
     }

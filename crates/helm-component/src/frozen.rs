@@ -1,4 +1,4 @@
-//! Renders that would be others each time, kept on the hub so that each release is rendered once.
+//! Renders with varying results, kept in Secrets on the hub so that each release is rendered once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use choice::{Entry, RenderLocation};
 
 /// Type of the Secrets.
 const TYPE: &str = release_store::RENDER_TYPE;
-/// What the names of a component's Secrets end with: one is of what is installed, one of what is to take its place, and
-/// one may be of what a rollback brings back. Each has the size of a Secret for itself.
+/// Name suffixes of a component's Secrets: one for the installed release, one for its successor, and possibly one for
+/// a rollback target. Each render has a Secret of its own, since it may need the maximum size of a Secret.
 const ENDINGS: [&str; 3] = ["", "-2", "-3"];
-/// Key of the digest of what was rendered.
+/// Key of the digest of the render's inputs.
 const REQUEST: &str = "request";
-/// Key of what was installed then; empty where nothing was.
+/// Key of the release that was installed at the time; empty if there was none.
 const AFTER: &str = "after";
-/// Key of what came of it.
+/// Key of the render.
 const RENDER: &str = "render.yaml.gz";
-/// Key of its digest, which tells renders of the same request apart.
+/// Key of the render's digest, which distinguishes renders of the same request.
 const SHA256: &str = "sha256";
 
 type Data = BTreeMap<String, ByteString>;
@@ -36,35 +36,35 @@ type Data = BTreeMap<String, ByteString>;
 /// The renders of one component.
 pub(crate) struct Frozen {
     secrets: [KeptSecret; 3],
-    /// Which of them may be there: a new component need not ask for all.
+    /// Whether each Secret may exist; a new component need not read all of them.
     may_be: [bool; 3],
     standing: Standing,
     keeps_tests: bool,
 }
 
-/// A kept render, or the place for one.
+/// A kept render, or a free Secret for one.
 pub(crate) enum Thawed {
-    /// What came of the request.
+    /// The kept render of the request.
     Text(Kept),
-    /// Nothing is kept. What is kept where it goes then is of no use any more.
+    /// No render is kept. The Secret of this slot is missing, or its content is no longer needed.
     Nothing(Slot),
 }
 
-/// A render by chance.
+/// A render with varying results.
 pub(crate) struct Kept {
     pub text: Arc<str>,
-    /// Its digest, by which the record names it.
+    /// Digest of the render, which the status records.
     pub render: String,
-    /// Why it is not kept after all.
+    /// Why the render could not be kept.
     pub failure: Option<String>,
 }
 
-/// A place for a render: which of the component's Secrets.
+/// Index of one of the component's Secrets.
 pub(crate) struct Slot(usize);
 
 impl Frozen {
-    /// Those of the component with this owner hash, judged by what is recorded of it. Of its Secrets only those are read that
-    /// `may_be` there.
+    /// Returns the renders of the component with this owner hash, by its recorded `standing`. Only Secrets for which
+    /// `may_be` returns true are read.
     pub(crate) fn of(
         context: &Context<HelmComponent>,
         owner: &str,
@@ -77,20 +77,22 @@ impl Frozen {
         Self { secrets, may_be, standing, keeps_tests: false }
     }
 
-    /// The same, where tests are to run: a new process has to go on with the same.
+    /// Sets whether renders in which only tests vary are kept: a new process must continue tests with the same
+    /// render.
     pub(crate) fn with_tests(self, keeps_tests: bool) -> Self {
         Self { keeps_tests, ..self }
     }
 
-    /// Whether what only tests have by chance is kept as well.
+    /// Reports whether renders in which only tests vary are kept.
     pub(crate) fn keeps_tests(&self) -> bool {
         self.keeps_tests
     }
 
-    /// What came of this request when it was rendered for what is installed, or for what is to take its place.
+    /// Returns the kept render of this request, if it belongs to the installed release or to its successor, and
+    /// otherwise a slot for it.
     ///
     /// # Errors
-    /// The hub does not answer: rendering again could give something else.
+    /// If the hub does not answer: another render could differ.
     pub(crate) async fn thaw(&self, request: &str) -> Result<Thawed, Failure> {
         let mut found: [Option<Data>; 3] = try_join3(self.read(0), self.read(1), self.read(2)).await?.into();
         let held = found.each_ref().map(|data| data.as_ref().and_then(entry));
@@ -110,7 +112,7 @@ impl Frozen {
         if self.may_be[at] { self.secrets[at].read().await } else { Ok(None) }
     }
 
-    /// Keeps what came of this request. Where it cannot be kept the render is good all the same.
+    /// Keeps the render of this request. A render that cannot be kept is returned all the same.
     pub(crate) async fn freeze(&self, slot: &Slot, request: &str, text: Arc<str>) -> Kept {
         let whole = Arc::clone(&text);
         let packed = away_if_large(text.len(), move || packed::pack(whole.as_bytes())).await;

@@ -9,19 +9,19 @@ use kyma_object_set::{Entry, Identity};
 use crate::claims::Reach;
 use crate::sight::Dependent;
 
-/// Objects that were handed over to components that have not dealt with them yet, at most.
+/// Maximum number of objects that are noted for all components together.
 const MOST: usize = 10_000;
 
-/// What was handed over to whom, until the heir has sent it, deleted it or given it up. An heir may have got content
-/// without the object between the look at its [claims](crate::claims::Claims) and the change of the object's mark; then it
-/// watches no such kind, and would leave the object behind. In memory as the claims are: where the process ends in between,
-/// the heir's removal finds the object by its mark.
+/// Objects that were handed over, until the new owner has applied, deleted or released them. The content of the new
+/// owner may have changed between the read of its [claims](crate::claims::Claims) and the change of the owner label;
+/// then it does not watch the object's kind, and would leave the object behind. Kept in memory, as claims are: if the
+/// process ends in between, the removal of the new owner finds the object by its label.
 pub(crate) struct HandOvers {
     given: Mutex<HashMap<Dependent, Given>>,
     wake: Box<dyn Fn(&Dependent) -> bool + Send + Sync>,
 }
 
-/// What one component got, all of it on one target.
+/// Objects that one component received, all on one target.
 #[derive(Debug, Default)]
 struct Given {
     reach: Reach,
@@ -29,18 +29,19 @@ struct Given {
 }
 
 impl HandOvers {
-    /// Nothing was handed over yet. `wake` must return at once; it says whether there is such a component.
+    /// Creates an empty record. `wake` requeues a component and reports whether it exists; it must return at once.
     pub(crate) fn new(wake: impl Fn(&Dependent) -> bool + Send + Sync + 'static) -> Self {
         Self { given: Mutex::default(), wake: Box::new(wake) }
     }
 
-    /// Notes what bears the mark of `heir` from now on, and has it look. `objects`: as they were known to whoever had them.
+    /// Notes objects that now carry the owner label of `heir`, and requeues it. `objects` has the entries of the
+    /// previous owner.
     pub(crate) fn give(&self, reach: &Reach, heir: &Dependent, objects: BTreeMap<Identity, Entry>) {
         if objects.is_empty() {
             return;
         }
         let mut all = self.given();
-        // Who works elsewhere has left the other target, with all that it had there.
+        // A component that moved to another target has left all objects on the old one.
         all.retain(|one, given| one != heir || given.reach.is_beside(reach));
         let mut room = MOST.saturating_sub(all.values().map(|given| given.objects.len()).sum());
         let given = all.entry(heir.clone()).or_default();
@@ -51,7 +52,7 @@ impl HandOvers {
                 unnoted += 1;
                 continue;
             }
-            // The heir has neither sent nor made it.
+            // The new owner has neither applied nor created it.
             let found = Entry { hash: String::new(), created: false, ..entry };
             if given.objects.insert(identity, found).is_none() {
                 room = room.saturating_sub(1);
@@ -68,14 +69,15 @@ impl HandOvers {
         }
     }
 
-    /// What `dependent` got on the target that it works on, and has not dealt with.
+    /// Returns the objects that `dependent` received on its current target and has not settled.
     pub(crate) fn to(&self, reach: &Reach, dependent: &Dependent) -> BTreeMap<Identity, Entry> {
         let all = self.given();
         let given = all.get(dependent).filter(|given| given.reach.is_beside(reach));
         given.map(|given| given.objects.clone()).unwrap_or_default()
     }
 
-    /// `dependent` has dealt with an object, unless it got another one of that name since it looked.
+    /// Removes an object that `dependent` has settled, unless it received another one of that name since it read
+    /// `seen`.
     pub(crate) fn settle(&self, dependent: &Dependent, identity: &Identity, seen: &Entry) {
         let mut all = self.given();
         let Some(given) = all.get_mut(dependent) else { return };
@@ -87,7 +89,7 @@ impl HandOvers {
         }
     }
 
-    /// `dependent` is gone.
+    /// Removes the objects of `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         self.given().remove(dependent);
     }
@@ -123,7 +125,7 @@ mod tests {
         given.keys().map(|identity| &*identity.name).collect()
     }
 
-    /// No component is notified about these.
+    /// Returns hand-overs that requeue no component.
     fn quiet() -> HandOvers {
         HandOvers::new(|_| true)
     }

@@ -13,33 +13,34 @@ use kyma_targets::{SecretKey, ServiceAccount};
 
 use crate::bounded::BoundedCache;
 
-/// Lists that are kept at most: a roll-out over a fleet asks for one on each target.
+/// Maximum number of lists: a rollout over a fleet requests one for each target.
 const LISTS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-/// Bytes that they take at most.
+/// Maximum size of all lists, in bytes.
 const BYTES: usize = 4 << 20;
-/// Whoever took so long to come here has others beside them, as a rule; whoever did not asks for their own release alone.
+/// Minimum wait of a pass that uses a shared list: after such a wait, other components usually wait too. A pass that
+/// waited less reads only its own release.
 const WAITED: Duration = Duration::from_millis(50);
 /// Maximum age of a shared list.
 const LASTS: Duration = Duration::from_secs(30);
 /// Time for which a namespace counts as having too many records for a shared list.
 const MANY: Duration = Duration::from_mins(1);
 
-/// The revision of each release that Helm has deployed.
+/// Deployed revision of each release.
 pub(crate) type Releases = BTreeMap<String, i64>;
 
-/// Where records lie, and who looks: the target, the account there, and the namespace.
+/// Scope of a list: the target, the ServiceAccount that is impersonated there, and the namespace.
 pub(crate) type Place = (Option<SecretKey>, Option<ServiceAccount>, String);
 
 /// Content of a list.
 #[derive(Clone)]
 struct Listed {
     begun: Instant,
-    /// `None`: they are too many, or may not be listed.
+    /// `None` if there are too many records, or they may not be listed.
     releases: Option<Arc<Releases>>,
 }
 
-/// Lists that a component may go by as if it had asked itself: they began after the last event that asked for its pass, so
-/// whatever was done before it was created or changed is in them.
+/// Lists that a component may use instead of a read of its own. They began after the last event that requeued the
+/// component, so they contain every change before its creation or update.
 pub(crate) struct ReleaseRecords {
     kept: BoundedCache<Place, Listed>,
     flights: Flights<Place, Listed, Failure>,
@@ -57,7 +58,7 @@ impl Listed {
         releases.map(|name| size_of::<(String, i64)>() + name.len()).sum()
     }
 
-    /// Whether a pass that was asked for at `heard` may go by it now.
+    /// Reports whether a pass that was requested at `heard` may use the list now.
     fn serves(&self, heard: Instant, now: Instant) -> bool {
         let age = now.saturating_duration_since(self.begun);
         if self.releases.is_some() { self.begun >= heard && age < LASTS } else { age < MANY }
@@ -65,11 +66,12 @@ impl Listed {
 }
 
 impl ReleaseRecords {
-    /// What is in a place, for a pass that the last event asked for at `heard`; `None` where the component has to ask for
-    /// its own release: it came at once, or no list tells of all. `list` gives all releases, or `None` where it can't.
+    /// Returns the releases of a place, for a pass that the last event requested at `heard`. Returns `None` if the
+    /// component must read its own release: it did not wait, or no list is complete. `list` returns all releases, or
+    /// `None` if it cannot.
     ///
     /// # Errors
-    /// Those of `list`, the same for all who waited for it.
+    /// Errors of `list`, the same for all passes that waited for it.
     pub(crate) async fn of(
         &self,
         place: &Place,
@@ -88,7 +90,7 @@ impl ReleaseRecords {
                 async move { Ok(Listed { begun, releases: listing.await?.map(Arc::new) }) }.boxed()
             };
             let listed = self.flights.join(place.clone(), work).await?;
-            // One that was under way may have begun too early; the next one does not.
+            // A list in progress may have begun too early; the next one does not.
             if listed.begun >= heard {
                 self.keep(place, &listed);
                 return Ok(listed.releases);
@@ -121,7 +123,7 @@ mod tests {
         (None, None, namespace.to_owned())
     }
 
-    /// Counts how often it lists, and gives one release more each time.
+    /// Counts its lists, and returns one more release each time.
     #[derive(Default)]
     struct Target(Arc<AtomicUsize>);
 

@@ -1,7 +1,7 @@
 //! Cache of the owned objects on targets: the latest state from watches, reduced on arrival.
 //!
-//! One stream for each kind and target serves all components there. A component is woken when something about
-//! one of its own objects changed that matters to it: identity, the fields we own, health.
+//! One stream for each kind and target serves all components there. A component is requeued when the identity, the
+//! operator's fields or the health of one of its objects changed.
 
 mod index;
 mod judged;
@@ -29,11 +29,11 @@ use store::Store;
 
 /// Time for which discovery may be outdated after a change of CRDs.
 const MOTION: Duration = Duration::from_secs(20);
-/// The shortest pause between two looks at what a target serves.
+/// Minimum pause between two discoveries of a target.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Who is woken: a component, by place, name and the hash that its objects carry. Cheap to clone, since each stream has
-/// a list of all who depend on it, which is copied when one more does.
+/// A component that watches objects, by namespace, name and owner hash. Cheap to clone: each stream has a list of its
+/// dependents, which is copied when one is added.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Dependent {
     /// Namespace on the hub.
@@ -45,7 +45,7 @@ pub(crate) struct Dependent {
 }
 
 impl Dependent {
-    /// The component of this name.
+    /// Returns the component of this name.
     pub(crate) fn of(namespace: &str, name: &str) -> Self {
         let owner = names::owner_hash(namespace, name).into();
         Self { namespace: namespace.into(), name: name.into(), owner }
@@ -57,31 +57,31 @@ impl Dependent {
 pub(crate) struct Seen {
     /// Fields for drift and deletion.
     pub observed: Observed,
-    /// Its health; `None` for kinds of which only metadata is watched.
+    /// Health; `None` for kinds of which only metadata is watched.
     pub health: Option<Health>,
-    /// Since when it is said to have failed, as seen from here; `None` while it is not.
+    /// Time at which this process first saw it failed; `None` while it has not failed.
     pub failed_since: Option<Timestamp>,
-    /// The module's version that we wrote on it.
+    /// Version of the module that the operator annotated.
     pub version: Option<String>,
 }
 
 /// Watched state of a component's objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
-    /// Every object with the component's owner label, and those asked for whoever owns them.
+    /// All objects with the component's owner label, and the requested ones whatever their owner.
     pub objects: BTreeMap<Identity, Seen>,
-    /// Those of them that were applied and of which no stream has told since: their health is of before.
+    /// Objects that were applied and that no stream has reported since, so that their health is outdated.
     pub untold: BTreeSet<Identity>,
-    /// Whether every stream that the component wants is complete and alive; who wants none has seen all there is to see.
+    /// Whether every stream that the component subscribes to is complete and healthy; true without subscriptions.
     pub complete: bool,
-    /// Its objects that were seen before it had the expressions by which they are judged.
+    /// Objects that were seen before the component had the expressions that determine their health.
     pub unjudged: BTreeSet<Identity>,
 }
 
 /// Rules for the health of a component's objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Judging {
-    /// The kind of the one object that counts.
+    /// Kind of the one object whose health counts.
     pub manager: Option<GroupKind>,
     /// The component's own expressions.
     pub rules: Arc<Rules>,
@@ -92,7 +92,7 @@ pub(crate) struct Judging {
 pub(crate) struct Sights {
     watches: Watches<Dependent>,
     store: Arc<Store>,
-    /// Held while wishes change: store and streams have to agree on who wants what.
+    /// Held while subscriptions change: store and streams must agree on them.
     wishing: Arc<Mutex<()>>,
 }
 
@@ -108,7 +108,7 @@ impl Sights {
         Self { watches: Watches::new(operator, process, listener), store, wishing: Arc::default() }
     }
 
-    /// Watches exactly these kinds for `dependent`, and the target's CRDs where kinds may come that it waits for.
+    /// Subscribes `dependent` to exactly these kinds, and to the target's CRDs and APIServices if it waits for kinds.
     pub(crate) fn want(
         &self,
         target: &Acting,
@@ -134,7 +134,7 @@ impl Sights {
         self.watches.want(target, dependent, interests)
     }
 
-    /// What is known of the objects of `dependent`, and of those in `also`.
+    /// Returns the watched state of the objects of `dependent`, and of those in `also`.
     pub(crate) fn snapshot(&self, target: &Acting, dependent: &Dependent, also: &Inventory) -> Snapshot {
         let wanted = self.store.wanted(target.key(), dependent);
         let complete = wanted.is_empty()
@@ -145,7 +145,8 @@ impl Sights {
         Snapshot { objects, untold, complete, unjudged }
     }
 
-    /// The kinds of which nothing is shown to `dependent` though it wants them, each with why, where that is known.
+    /// Returns the kinds that `dependent` subscribes to and whose streams are unhealthy, each with the cause if it is
+    /// known.
     pub(crate) fn unseen(&self, target: &Acting, dependent: &Dependent) -> Vec<Unseen> {
         let wanted = self.store.wanted(target.key(), dependent);
         let unhealthy = self.watches.unhealthy(target, wanted);
@@ -158,23 +159,23 @@ impl Sights {
         unseen.into_iter().collect()
     }
 
-    /// Judges an object that was read just now, unless its stream did so meanwhile.
+    /// Determines the health of an object that was just read, unless its stream did so meanwhile.
     pub(crate) fn judge(&self, target: &Acting, rules: &Rules, identity: &Identity, object: &DynamicObject) {
         self.store.judge(target.key(), rules, identity, object);
     }
 
-    /// All that was to be judged anew was.
+    /// Notes that the health of all outdated objects of `dependent` was determined.
     pub(crate) fn all_judged(&self, target: &Acting, dependent: &Dependent) {
         self.store.all_judged(target.key(), dependent);
     }
 
-    /// Objects of an inventory that were seen to have done their work ([`health::is_finished`]). Those that are gone are
-    /// told once.
+    /// Returns the objects of an inventory that have finished ([`health::is_finished`]). Objects that are gone are
+    /// returned once.
     pub(crate) fn finished(&self, target: &Acting, inventory: &Inventory) -> Vec<Identity> {
         self.store.finished(target.key(), inventory)
     }
 
-    /// Notes what an apply of our own gave, at that resourceVersion, unless the stream is further already.
+    /// Takes the result of an apply at this resourceVersion, unless the stream is further already.
     pub(crate) fn note(
         &self,
         target: &Acting,
@@ -186,30 +187,30 @@ impl Sights {
         self.store.note(target.key(), identity, (observed, version), revision);
     }
 
-    /// The target, with what is known of it by all components there.
+    /// Returns the target, with the state that all components there share.
     pub(crate) fn cluster(&self, target: &Acting) -> Cluster {
         let (discovery, turns) = self.store.shared(target.key());
         Cluster { client: target.client(), discovery, turns, rehearsal: None, deleter: None }
     }
 
-    /// Whether CRDs or aggregated APIs of the target changed a moment ago, so that what it serves lags behind.
+    /// Reports whether CRDs or aggregated APIs of the target changed recently, so that discovery may lag behind.
     pub(crate) fn kinds_in_motion(&self, target: &Acting) -> bool {
         self.next_look(target).is_some()
     }
 
-    /// The pause until another look at what the target serves is worth it; `None` once it has settled.
+    /// Returns the pause until the next discovery of the target is useful; `None` once its kinds have settled.
     pub(crate) fn next_look(&self, target: &Acting) -> Option<Duration> {
         next_look(self.store.kinds_unchanged_for(target.key())?)
     }
 
-    /// The Secret of a target changed: its streams end, and what they showed is no longer known.
+    /// Ends the streams of a target whose Secret changed, and drops the state that they reported.
     pub(crate) fn access_changed(&self, secret: &str) {
         let _wishing = self.wishing();
         self.watches.access_changed(secret);
         self.store.access_changed(secret);
     }
 
-    /// `dependent` is gone.
+    /// Removes `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         let _wishing = self.wishing();
         self.watches.leave_all(dependent);
@@ -221,7 +222,7 @@ impl Sights {
     }
 }
 
-/// Takes what the streams say, and wakes whom it concerns.
+/// Stores the events of streams, and requeues the components that they concern.
 struct Listening<W> {
     store: Arc<Store>,
     wake: W,
@@ -243,7 +244,7 @@ impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listenin
         dependents.iter().filter(|dependent| changed.concerns(dependent)).for_each(&self.wake);
     }
 
-    /// Or who is Ready would stay so, whatever becomes of its objects.
+    /// Requeues all subscribers: without the watch, changes of health would go unnoticed.
     fn refused(&self, _target: Option<&SecretKey>, _interest: &Interest, dependents: &[Dependent]) {
         dependents.iter().for_each(&self.wake);
     }
@@ -255,13 +256,13 @@ impl std::fmt::Debug for Sights {
     }
 }
 
-/// The pause before the next look, after kinds changed that long ago: it grows, and in the end only the watches
-/// of CRDs and APIServices tell.
+/// Returns the pause before the next discovery, by the time since kinds changed: it grows, and ends once the watches
+/// of CRDs and APIServices alone are to report changes.
 fn next_look(unchanged: Duration) -> Option<Duration> {
     (unchanged < MOTION).then(|| (unchanged / 2).max(LOOK))
 }
 
-/// The streams for these kinds: scoped by owner label, whole where health needs it.
+/// Returns the streams for these kinds: limited by owner label, with whole objects if health needs them.
 fn interests(
     kinds: &BTreeSet<GroupKind>,
     judging: &Judging,
@@ -280,7 +281,7 @@ fn interests(
     wanted
 }
 
-/// Whether the health of objects of a kind counts: of workloads, and of what `helm --wait` waits for too.
+/// Reports whether the health of objects of a kind counts: workloads, and other kinds that `helm --wait` waits for.
 pub(crate) fn health_counts(kind: &GroupKind) -> bool {
     let (group, name) = (kind.group.as_str(), kind.kind.as_str());
     health::watched_whole(kind)

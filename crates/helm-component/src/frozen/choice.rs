@@ -1,4 +1,4 @@
-//! Which of the kept renders still counts, and which makes place for another one. Pure.
+//! Selects the kept render of a request, or the Secret that a new one replaces. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use kyma_api::{Digests, KeptRelease};
 /// Description of the render that a Secret holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Digest of what was rendered.
+    /// Digest of the render's inputs.
     pub request: String,
-    /// Digest of what came of it: by chance, so no two of the same request have the same.
+    /// Digest of the render. Results vary, so no two renders of the same request have the same.
     pub render: String,
-    /// What was installed when it was rendered, as [`Standing::installed`] says it. `None` in Secrets of versions that
-    /// kept a single render.
+    /// Release that was installed at the time, as of [`Standing::installed`]. `None` in Secrets of versions that kept
+    /// a single render.
     pub after: Option<String>,
 }
 
 /// Criteria for the stored renders.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Standing {
-    /// Digest of the render of what is installed as a whole, where that goes by chance.
+    /// Digest of the render of the completely installed release, if its results vary.
     render: Option<String>,
-    /// Digest of the content that is installed as a whole.
+    /// Digest of the completely installed content.
     content: Option<String>,
-    /// Digest of the render of what a rollback brings back.
+    /// Digest of the render of the rollback target.
     kept: Option<String>,
     /// Renders that this process made, if signatures are required; no others may be used unless the status records
     /// them.
@@ -40,7 +40,7 @@ pub(crate) enum RenderLocation {
 }
 
 impl Standing {
-    /// Reads it from what was reported of a component.
+    /// Reads the criteria from the status of a component.
     pub(crate) fn of(digests: &Digests, kept: Option<&KeptRelease>) -> Self {
         let kept = kept.filter(|kept| kept.failure.is_none());
         Self {
@@ -57,20 +57,21 @@ impl Standing {
         Self { made_here: Some(made_here.clone()), ..self }
     }
 
-    /// One word for what is installed as a whole; empty where nothing is.
+    /// Returns an identifier of the completely installed release; empty if there is none.
     pub(crate) fn installed(&self) -> &str {
         self.render.as_deref().or(self.content.as_deref()).unwrap_or_default()
     }
 
-    /// Whether it is of what is installed or would be brought back: until something else is installed as a whole, it has
-    /// to be there.
+    /// Reports whether the render belongs to the installed release or to the rollback target: it must stay until
+    /// another release is completely installed.
     fn needs(&self, entry: &Entry) -> bool {
         let render = Some(&entry.render);
         let is_older = entry.after.is_none() && self.render.is_none();
         is_older || render == self.render.as_ref() || render == self.kept.as_ref()
     }
 
-    /// Whether it may be used. A release that was left for another one is over: it comes back with new passwords.
+    /// Reports whether the render may be used. A release that was replaced has ended: if it returns, it gets new
+    /// passwords.
     fn takes(&self, entry: &Entry) -> bool {
         if let Some(made_here) = &self.made_here {
             let recorded = [&self.render, &self.kept].into_iter().flatten();
@@ -82,13 +83,14 @@ impl Standing {
         installed.is_empty() || self.needs(entry) || entry.after.as_deref() == Some(installed)
     }
 
-    /// Where the render of this request is, or is to be, among what these Secrets hold.
+    /// Returns the location of the render of this request among these Secrets, or the one that is free for it.
     pub(crate) fn locate(&self, held: &[Option<Entry>], request: &str) -> RenderLocation {
         let mut entries = held.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.as_ref()?)));
         if let Some((at, entry)) = entries.find(|(_, entry)| entry.request == request) {
             return if self.takes(entry) { RenderLocation::Kept(at) } else { RenderLocation::Free(at) };
         }
-        // Of two that were never installed the later one goes: the first may have left something that lasts.
+        // Of two renders that were never completely installed, the later one is replaced: the first may have left
+        // lasting objects.
         let dearness = |at: usize| match &held[at] {
             Some(entry) if !self.takes(entry) => (0, at),
             None => (1, at),
@@ -103,7 +105,7 @@ impl Standing {
 mod tests {
     use super::*;
 
-    /// A component's Secrets, and what is recorded of it.
+    /// The Secrets and the status of a component.
     #[derive(Default)]
     struct Shelf {
         held: [Option<Entry>; 3],
@@ -113,7 +115,7 @@ mod tests {
     }
 
     impl Shelf {
-        /// Loads what is rendered from this request: gives its render, and whether it was kept.
+        /// Loads the render of this request: returns its digest, and whether it was kept.
         fn load(&mut self, request: &str) -> (String, bool) {
             let standing = Standing::of(&self.digests, self.kept.as_ref());
             match standing.locate(&self.held, request) {

@@ -1,4 +1,4 @@
-//! Which hooks are due, and the record of how far they are, which outlives the process.
+//! Determines the hooks that are due, and the record of their progress, which outlives the process.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 
 use super::{Event, Hook, of_event};
 
-/// The pause after the first failure; it doubles.
+/// Pause after the first failure; each further failure doubles it.
 const PAUSE: Duration = Duration::from_secs(30);
-/// The longest pause.
+/// Maximum pause after a failure.
 const LONGEST: Duration = Duration::from_mins(10);
-/// Characters of a failure that are kept.
+/// Maximum length of a recorded failure, in characters.
 const WORDS: usize = 1024;
 
 /// Operation of the current content on the target.
@@ -22,7 +22,7 @@ pub(crate) enum Change {
     Install,
     /// Upgrade: replaces other content or values.
     Upgrade,
-    /// It was there before, and takes the place of what failed.
+    /// Rollback: the content was installed before, and replaces content that failed.
     Rollback,
 }
 
@@ -35,7 +35,7 @@ impl Change {
         }
     }
 
-    /// The moment after it went to the target.
+    /// Returns the event after the content was applied.
     pub(crate) const fn after(self) -> Event {
         match self {
             Self::Install => Event::PostInstall,
@@ -48,17 +48,17 @@ impl Change {
 /// Relation of the current content to the installed one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Due<'a> {
-    /// The hooks of the content at hand.
+    /// Hooks of the current content.
     pub hooks: &'a [Hook],
-    /// Digest of what makes it a release of its own: artifact, values, name and namespace.
+    /// Digest of the artifact, values, name and namespace, which identify the release.
     pub content: &'a str,
-    /// Its operation on the target.
+    /// Operation of the content on the target.
     pub change: Change,
     /// Progress of hooks.
     pub record: Option<&'a Hooks>,
 }
 
-/// The moment before the content is applied, where it has hooks for it that did not succeed yet.
+/// Returns the event before the apply, if the content has hooks for it that have not succeeded.
 pub(crate) fn before(due: Due<'_>) -> Option<Event> {
     let event = due.change.before();
     let passed = due.record.filter(|record| record.content == due.content).is_some_and(|record| {
@@ -69,8 +69,8 @@ pub(crate) fn before(due: Due<'_>) -> Option<Event> {
     (!passed && !of_event(due.hooks, event).is_empty()).then_some(event)
 }
 
-/// The record with which content goes to the target: what comes after is known even to a process that did not bring it.
-/// `None`: the content has none that would ever run.
+/// Returns the record to store with the apply, so that a process that did not apply the content knows the hooks that
+/// follow. `None` if the content has no hooks for this operation or for its removal.
 pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
     let on_delete = are_of_removal(due.hooks);
     let same = due.record.filter(|record| record.content == due.content);
@@ -96,8 +96,7 @@ pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
     Some(fresh(after, HookPhase::Pending))
 }
 
-/// The record with which content goes to the target whose hooks nobody wants to run: those of its removal may be wanted
-/// by then.
+/// Returns the record to store with the apply if hooks are disabled: the hooks of the removal may be enabled by then.
 pub(crate) fn left_out(due: Due<'_>) -> Option<Hooks> {
     are_of_removal(due.hooks).then(|| Hooks {
         content: due.content.to_owned(),
@@ -108,18 +107,18 @@ pub(crate) fn left_out(due: Due<'_>) -> Option<Hooks> {
     })
 }
 
-/// Whether any of them run when the release goes.
+/// Reports whether any of these hooks runs at the removal of the release.
 pub(crate) fn are_of_removal(hooks: &[Hook]) -> bool {
     hooks.iter().flat_map(Hook::events).any(Event::is_of_removal)
 }
 
-/// The moment after the content was applied, as long as its hooks did not succeed.
+/// Returns the event after the apply, as long as its hooks have not succeeded.
 pub(crate) fn after(record: Option<&Hooks>) -> Option<Event> {
     let record = record.filter(|record| record.phase != HookPhase::Succeeded)?;
     Event::of(&record.event).filter(|event| event.follows_apply())
 }
 
-/// Whether the hooks of this moment of a removal have succeeded, or a later moment began.
+/// Reports whether the hooks of this removal event have succeeded, or a later event has begun.
 pub(crate) fn is_over(record: Option<&Hooks>, event: Event) -> bool {
     let Some(record) = record else { return true };
     let recorded = Event::of(&record.event).filter(|recorded| recorded.is_of_removal());
@@ -130,12 +129,12 @@ pub(crate) fn is_over(record: Option<&Hooks>, event: Event) -> bool {
     }
 }
 
-/// Whether hooks were begun and are not over.
+/// Reports whether hooks are recorded that have neither failed nor succeeded.
 pub(crate) fn is_under_way(record: Option<&Hooks>) -> bool {
     record.is_some_and(|record| !matches!(record.phase, HookPhase::Failed | HookPhase::Succeeded))
 }
 
-/// The record of a run that begins or goes on now.
+/// Returns the record of a run that begins or continues now.
 pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str, now: Timestamp) -> Hooks {
     let same = record.filter(|record| record.content == content && record.event == event.as_str());
     match same {
@@ -152,7 +151,7 @@ pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str, now: Ti
     }
 }
 
-/// The record once a hook failed.
+/// Returns the record after a hook failed.
 pub(crate) fn fail(run: Hooks, failure: &str, now: Timestamp) -> Hooks {
     Hooks {
         phase: HookPhase::Failed,
@@ -164,7 +163,7 @@ pub(crate) fn fail(run: Hooks, failure: &str, now: Timestamp) -> Hooks {
     }
 }
 
-/// The pause until hooks that failed are begun again, and what failed; `None` where they may run.
+/// Returns the remaining pause before failed hooks run again, with the failure; `None` if they may run.
 pub(crate) fn next_try(
     record: Option<&Hooks>,
     event: Event,
@@ -175,7 +174,7 @@ pub(crate) fn next_try(
     Some((pause(record, now)?, record.failure.clone().unwrap_or_default()))
 }
 
-/// The pause that is left after a failure.
+/// Returns the remaining pause after a failure.
 pub(crate) fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
     let failed = record.failed_at.as_deref().filter(|_| record.phase == HookPhase::Failed)?;
     let failed: Timestamp = failed.parse().ok()?;
@@ -185,9 +184,9 @@ pub(crate) fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
     Duration::try_from(again.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
-/// What objects of a run bear: the same in every process, another for every run of every component. Content that comes
-/// back runs its hooks anew, so it is the moment at which the run began that tells them apart. A run that an earlier version
-/// of the operator began has none.
+/// Returns the mark of a run's objects: the same in every process, and different for every run of every component.
+/// Content that returns runs its hooks again, so the start time distinguishes the runs. A run that an earlier version
+/// of the operator began has no start time.
 pub(crate) fn mark(run: &Hooks, uid: &str) -> String {
     let attempt = run.attempt.unwrap_or(1).to_string();
     let mut hash = Sha256::new();

@@ -1,4 +1,4 @@
-//! The step that deletes what is no longer wanted.
+//! Prune step: deletes objects that are no longer desired.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,7 +21,7 @@ use crate::plan::{Content, Observed};
 use crate::sight::Dependent;
 
 impl Pass<'_> {
-    /// Deletes what is no longer wanted.
+    /// Deletes objects that are no longer desired.
     pub(super) async fn prune(&mut self, surplus: Vec<Identity>, seen: &Observed) {
         if let Err(halted) = self.context.may_delete().await {
             self.done.pruned = Some(Err(halted));
@@ -51,7 +51,7 @@ impl Pass<'_> {
         });
     }
 
-    /// The hook objects of the current content.
+    /// Returns the hook objects of the current content.
     fn hook_identities(&self) -> BTreeSet<Identity> {
         let loaded = self.session.loaded.as_ref();
         loaded.into_iter().flat_map(|loaded| &loaded.prepared.hooks).map(Hook::identity).collect()
@@ -62,7 +62,7 @@ impl Pass<'_> {
         self.shared.claims.by_others(&Reach::of(&self.context.target), &self.dependent)
     }
 
-    /// Tells heirs of what bears their mark from now on: their content may be another by now.
+    /// Notifies the new owners of objects that were handed over: their content may have changed meanwhile.
     fn hand_over(&self, heirs: &BTreeMap<Identity, Dependent>, inventory: &Inventory, removal: &Removal) {
         let mut handed = HashMap::<&Dependent, BTreeMap<Identity, Entry>>::new();
         for identity in &removal.handed {
@@ -75,7 +75,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Counts what there is before content is sent, which takes more than one pass where it is late or waits for a kind.
+    /// Counts the objects before content is applied, which may take several passes, for example while a kind is
+    /// missing.
     pub(super) fn note_before(&mut self, loaded: &Loaded) {
         let objects = self.own(&self.session.recorded.inventory).count();
         let api_version_gone = self.lost_api_version(loaded);
@@ -98,12 +99,13 @@ impl Pass<'_> {
         before.api_versions().iter().any(|version| !now.contains(version))
     }
 
-    /// What is of this component's own sets; what others left to it goes without having been of any.
+    /// Returns the entries of the component's own objects, without those that others handed over to it.
     fn own<'i>(&self, inventory: &'i Inventory) -> impl Iterator<Item = (&'i Identity, &'i Entry)> {
         inventory.iter().filter(|(identity, entry)| self.handed.get(*identity) != Some(*entry))
     }
 
-    /// Nobody counts what was there before content of which all is there and nothing is left over.
+    /// Forgets the number of objects before the content, once all objects of the content exist and none is left to
+    /// prune.
     pub(super) fn forget_before(&mut self, seen: &Observed) {
         let is_over = match seen.content {
             Content::Recorded => true,
@@ -115,7 +117,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What is gone leaves the inventory last: a process that dies before comes here again.
+    /// Removes deleted objects from the inventory last, so that a process that ends before repeats the prune.
     async fn take_pruned(&mut self, removal: &Removal, seen: &Observed) -> Result<(), Failure> {
         self.done.pruning = !removal.is_done();
         if removal.is_done() {
@@ -130,13 +132,14 @@ impl Pass<'_> {
         self.take_removal(&inventory, removal)
     }
 
-    /// An autoscaler scales until it is gone, so what the apply took back may be its own again.
+    /// Applies replicas again: an autoscaler scales until it is deleted, so it may have overwritten what the apply
+    /// set.
     async fn retake_replicas(&mut self, places: &BTreeSet<&str>, seen: &Observed) -> Result<(), Failure> {
         let Some(loaded) = self.session.loaded.clone() else { return Ok(()) };
         let objects = loaded.prepared.objects.iter().filter(|object| is_scalable_in(object, places));
         let set = ObjectSet::new(objects.cloned().collect());
         let held = self.session.recorded.inventory.clone();
-        // The watch may not have shown who scaled them, so they are sent whatever it shows.
+        // The watch may not have reported the scaling yet, so the objects are applied whatever it reports.
         let applied = self.send(&set, &held.unproven(), &self.observed(seen), &|_| true).await?;
         let mut inventory = held;
         for object in set.objects() {
@@ -180,8 +183,8 @@ impl Pass<'_> {
         })
     }
 
-    /// Objects with our label that the inventory lacks, left by a pass that was killed or handed over, join it with their
-    /// uid.
+    /// Adds objects with the component's owner label that the inventory lacks, with their uid. They come from a pass
+    /// that was killed, or were handed over.
     pub(super) fn adopt_strays(&mut self, surplus: &[Identity]) {
         let snapshot = self.shared.sights.snapshot(
             &self.context.target,
@@ -208,7 +211,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes over what a prune or removal did. What was given up leaves the inventory, so this is when to say so.
+    /// Takes over the result of a prune or removal. Released objects leave the inventory, so they are reported here.
     pub(super) fn take_removal(&mut self, before: &Inventory, removal: &Removal) -> Result<(), Failure> {
         self.session.recorded.inventory = removal.remaining(before);
         self.settle(removal.gone.iter().chain(removal.kept.keys()));
@@ -221,7 +224,7 @@ impl Pass<'_> {
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))
     }
 
-    /// Tells people once of objects that nobody looks after any more; an event is as long as it may be.
+    /// Emits one warning event about objects that the operator no longer manages.
     fn tell_of(&self, what: &str, objects: &[String]) {
         if !objects.is_empty() {
             let note = format!("{what}{}", objects.join(", "));
@@ -230,7 +233,7 @@ impl Pass<'_> {
     }
 }
 
-/// Why nothing is pruned, and what would change that.
+/// Returns the failure of a blocked prune, with the annotation that confirms it.
 pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
     let message = format!("{blocked}; confirm with the annotation {ALLOW_SHRINK}=<metadata.generation>");
     Failure::new(blocked.reason(), message)
@@ -243,20 +246,20 @@ fn replaced(held: Option<Replaced>, rendered: &str, objects: usize) -> Replaced 
     held.unwrap_or_else(|| Replaced { rendered: rendered.to_owned(), objects, ..Replaced::default() })
 }
 
-/// How many objects there were before the new set: at least those that would go, since a hub that was restored from a
-/// backup may hold a count of another time. Where nobody counted them, the objects of the new set count too.
+/// Returns the number of objects before the new set: at least the number to delete, since a hub that was restored
+/// from a backup may hold an outdated count. Without a count, the objects of the new set count too.
 fn previous(replaces: Option<&Replaced>, inventory: &Inventory, desired: &BTreeSet<Identity>) -> usize {
     let counted = replaces.and_then(|replaces| usize::try_from(replaces.objects).ok());
     counted.map_or(inventory.len(), |objects| objects.max(inventory.missing_from(desired).len()))
 }
 
-/// Namespaces of autoscalers that are gone.
+/// Returns the namespaces of deleted autoscalers.
 fn left_by_autoscalers(gone: &[Identity]) -> BTreeSet<&str> {
     let gone = gone.iter().filter(|identity| is_autoscaler(identity));
     gone.filter_map(|identity| identity.namespace.as_deref()).collect()
 }
 
-/// Whether an object in one of these namespaces says how many replicas it has.
+/// Reports whether the object is in one of these namespaces and sets its replicas.
 fn is_scalable_in(object: &Object, places: &BTreeSet<&str>) -> bool {
     object.namespace().is_some_and(|place| places.contains(place))
         && object.body().get("spec").and_then(|spec| spec.get("replicas")).is_some()

@@ -1,6 +1,7 @@
-//! Whether the text of a chart calls what gives another result each time: chance, a clock, or an order by chance.
+//! Detects calls in the text of a chart that return another result each time: random values, the time, or unordered
+//! maps.
 //!
-//! Text that a chart puts together from pieces, and only then takes for a template, is not seen through.
+//! Templates that a chart assembles from pieces before it evaluates them are not detected.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +9,7 @@ use serde_json::{Map, Value};
 const CHANCE: &[&str] = &[
     "ago",
     "bcrypt",
-    // These take what is no time for now.
+    // These use the current time for an argument that is no time.
     "date",
     "dateInZone",
     "date_in_zone",
@@ -33,15 +34,15 @@ const CHANCE: &[&str] = &[
     "shuffle",
     "uuidv4",
 ];
-/// Functions that give the parts of a map in an order by chance, and those beside which that does not show.
+/// Functions that return the parts of a map in random order, and functions beside which the order has no effect.
 const UNORDERED: &[&str] = &["keys", "values"];
 const ORDERING: &[&str] = &["sortAlpha", "has", "len"];
-/// Functions that only make other text of what comes by chance.
+/// Functions that only convert the text of a varying result.
 const PLAIN: &[&str] =
     &["b64enc", "lower", "print", "printf", "quote", "sha256sum", "squote", "trunc", "upper"];
-/// Where Helm's documentation has a chart's tests lie (<https://helm.sh/docs/topics/chart_tests/>).
+/// Directory of a chart's tests by Helm's documentation (<https://helm.sh/docs/topics/chart_tests/>).
 const TESTS: &str = "templates/tests/";
-/// Templates in strings in templates that are looked into; deeper ones count as chance.
+/// Maximum depth of templates in strings of templates; deeper ones count as varying.
 const DEPTH: usize = 8;
 
 /// Parts of a chart's renders that may differ between runs.
@@ -55,13 +56,13 @@ pub enum Varies {
     All,
 }
 
-/// What the text of a chart tells.
+/// Findings in the text of a chart.
 #[derive(Debug, Default)]
 pub(super) struct Chance {
     templates: Calls,
-    /// Whether tests call chance for themselves alone.
+    /// Whether tests call varying functions and use the results only themselves.
     tests: bool,
-    /// Whether a file that is no template would call chance, if it was one.
+    /// Whether files other than templates would call varying functions if they were evaluated as templates.
     files: bool,
 }
 
@@ -80,7 +81,7 @@ impl Chance {
         self.templates.borrows |= found.borrows;
     }
 
-    /// What may differ between renders with these values.
+    /// Returns the parts that may differ between renders with these values.
     pub(super) fn of(&self, values: &Map<String, Value>) -> Varies {
         let Calls { chance, tpl, borrows, .. } = self.templates;
         let told = || Calls::of(&unescaped(&Value::Object(values.clone()).to_string())).chance;
@@ -89,7 +90,7 @@ impl Chance {
         }
         match self.tests {
             false => Varies::Nothing,
-            // Another file may take what a test gives into its own text.
+            // Another file may include the output of a test.
             true if tpl || borrows => Varies::All,
             true => Varies::Tests,
         }
@@ -100,30 +101,30 @@ impl Chance {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one text")]
 struct Calls {
-    /// Something whose result differs from call to call.
+    /// A function whose result differs from call to call.
     chance: bool,
-    /// The same in a place from which it may get elsewhere than into the text around it: a variable, another template.
+    /// Such a function, where its result may be used elsewhere, through a variable or another template.
     spreads: bool,
-    /// Templates for other files.
+    /// Definitions of templates that other files may use.
     defines: bool,
-    /// `tpl`, which takes other text for a template.
+    /// `tpl`, which evaluates other text as a template.
     tpl: bool,
-    /// Files by their path, and perhaps one of the tests.
+    /// Templates by path, which may be those of tests.
     borrows: bool,
 }
 
-/// What one action holds.
+/// Content of one action.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one action")]
 struct Action<'a> {
     chance: bool,
     unordered: bool,
     ordered: bool,
-    /// Something else than chance and functions that only make other text.
+    /// Anything other than varying functions and functions that only convert text.
     other: bool,
-    /// `.Template`, by whose paths files are named.
+    /// `.Template`, whose paths name files.
     base_path: bool,
-    /// A name that is none of these.
+    /// A field or variable other than these.
     names: bool,
     literals: Vec<&'a str>,
 }
@@ -138,7 +139,7 @@ impl Action<'_> {
     }
 
     fn name(&mut self, name: &str) {
-        // `.Template.Name` is a path too, of which another one can be made.
+        // `.Template.Name` is a path too, from which another one can be derived.
         self.base_path |= matches!(name, "BasePath" | "Template");
         self.names |= !matches!(name, "BasePath" | "Template");
     }
@@ -147,7 +148,8 @@ impl Action<'_> {
         self.chance || (self.unordered && !self.ordered)
     }
 
-    /// Whether it may name a test's file: it names templates by path, and not just one that is seen to be none.
+    /// Reports whether the action may name the file of a test: it names templates by path, and not just one that is
+    /// certainly another file.
     fn borrows(&self) -> bool {
         let is_other = |file: &str| file.contains('.') && !file.contains("test") && !file.contains('%');
         let is_one = !self.names && matches!(self.literals[..], [file] if is_other(file));
@@ -156,7 +158,7 @@ impl Action<'_> {
 }
 
 impl Calls {
-    /// Reads the actions in a text. Whatever stands around them says nothing.
+    /// Reads the actions in a text. The text around them has no effect.
     fn of(text: &str) -> Self {
         let mut calls = Self::default();
         calls.read(text, DEPTH);
@@ -175,7 +177,7 @@ impl Calls {
         }
     }
 
-    /// Reads one action, and gives what follows it.
+    /// Reads one action, and returns the text after it.
     fn action<'a>(&mut self, text: &'a str, depth: usize) -> &'a str {
         let bytes = text.as_bytes();
         let mut action = Action::default();
@@ -220,7 +222,8 @@ impl Calls {
     }
 }
 
-/// Where a literal ends that begins before `from`; the end of the text where it does not.
+/// Returns the end of the literal whose content begins at `from`, or the end of the text if the literal is not
+/// closed.
 fn literal_end(bytes: &[u8], from: usize, quote: u8) -> usize {
     let mut at = from;
     while at < bytes.len() && bytes[at] != quote {
@@ -229,7 +232,7 @@ fn literal_end(bytes: &[u8], from: usize, quote: u8) -> usize {
     at.min(bytes.len())
 }
 
-/// The text that a quoted literal stands for, as far as quotes go.
+/// Returns the value of a quoted literal; only escaped quotes are decoded.
 fn unescaped(text: &str) -> String {
     text.replace("\\\"", "\"")
 }

@@ -1,4 +1,4 @@
-//! The objects of one kind on one target, found by which they are and by whose they are. Pure.
+//! Index of the objects of one kind on one target, by identity and by owner. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,33 +9,33 @@ use kyma_object_set::health::Health;
 
 use super::Seen;
 
-/// What was seen last of each object. Who looks for those of one owner meets no others: a target may have a thousand
-/// components, and each asks again at every step.
+/// Last watched state of each object. A lookup by owner visits no other objects: a target may have a thousand
+/// components, each of which looks at every step.
 #[derive(Default)]
 pub(super) struct Index {
     seen: BTreeMap<Arc<Identity>, Seen>,
-    /// By value of the owner label; no owner without objects.
+    /// By value of the owner label; owners without objects have no entry.
     owned: HashMap<String, BTreeSet<Arc<Identity>>>,
 }
 
 impl Index {
-    /// What was seen of an object.
+    /// Returns the last state of an object.
     pub(super) fn get(&self, identity: &Identity) -> Option<&Seen> {
         self.seen.get(identity)
     }
 
-    /// Whether an object is there.
+    /// Reports whether an object is there.
     pub(super) fn contains(&self, identity: &Identity) -> bool {
         self.seen.contains_key(identity)
     }
 
-    /// The objects of an owner.
+    /// Returns the objects of an owner.
     pub(super) fn of(&self, owner: &str) -> impl Iterator<Item = (&Identity, &Seen)> {
         let own = self.owned.get(owner).into_iter().flatten();
         own.filter_map(|identity| Some((&**identity, self.seen.get(identity)?)))
     }
 
-    /// Takes what was seen of an object; gives what was known before.
+    /// Stores the state of an object; returns the previous one.
     pub(super) fn insert(&mut self, identity: Identity, seen: Seen) -> Option<Seen> {
         let before = self.remove(&identity);
         let identity = Arc::new(identity);
@@ -46,7 +46,7 @@ impl Index {
         before
     }
 
-    /// An object is gone; gives what was known of it.
+    /// Removes an object; returns its last state.
     pub(super) fn remove(&mut self, identity: &Identity) -> Option<Seen> {
         let before = self.seen.remove(identity)?;
         if let Some(owner) = &before.observed.owner
@@ -60,7 +60,7 @@ impl Index {
         Some(before)
     }
 
-    /// How an object does by another judgement, or that nobody knows.
+    /// Sets the health of an object; `None` marks it as unknown.
     pub(super) fn judge(
         &mut self,
         identity: &Identity,
@@ -98,7 +98,7 @@ mod tests {
         Seen { observed, health: None, failed_since: None, version: None }
     }
 
-    /// What the index says of an owner, which has to be what a look at every object would say.
+    /// Returns the objects of an owner, which must be those that a full scan finds.
     fn own(index: &Index, owner: &str) -> Vec<String> {
         let found: Vec<String> = index.of(owner).map(|(identity, _)| identity.name.clone()).collect();
         let all = index.seen.iter().filter(|(_, seen)| seen.observed.owner.as_deref() == Some(owner));

@@ -1,7 +1,7 @@
-//! By which rules the health of objects is told: each by those of the component that owns it.
+//! Rules for the health of objects: each object by the rules of the component that owns it.
 //!
-//! Only the verdict is kept, never the object. Where a component's rules change, its verdicts go, and the next pass reads
-//! the objects once; what the stream brings meanwhile is newer than what that reads.
+//! Only the verdict is kept, never the object. If a component's rules change, its verdicts are dropped, and the next
+//! pass reads the objects once; events of streams in the meantime are newer than that read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Place {
         }
     }
 
-    /// Whether there were any.
+    /// Drops the verdicts on a component's objects of a kind. Reports whether there are such objects.
     fn forget_verdicts(&mut self, kind: &GroupKind, dependent: &Dependent) -> bool {
         let Some(objects) = self.objects.get_mut(kind) else { return false };
         let own: Vec<Identity> =
@@ -61,7 +61,7 @@ impl Place {
         }
     }
 
-    /// Objects of `dependent` that were seen before it had its rules.
+    /// Returns the objects of `dependent` that were seen before it had its rules.
     pub(super) fn unjudged(&self, dependent: &Dependent) -> BTreeSet<Identity> {
         let stale = self.wishes.get(dependent).into_iter().flat_map(|wish| &wish.stale);
         let objects = stale.filter_map(|kind| self.objects.get(kind));
@@ -69,7 +69,7 @@ impl Place {
         own.filter(|(_, seen)| seen.health.is_none()).map(|(identity, _)| identity.clone()).collect()
     }
 
-    /// Takes what was read of an object, unless its stream was faster or the rules are others by now.
+    /// Takes the verdict on an object that was read, unless its stream was faster or the rules have changed.
     pub(super) fn judge(
         &mut self,
         rules: &Rules,
@@ -94,14 +94,14 @@ impl Place {
         }
     }
 
-    /// All that was to be judged anew was.
+    /// Notes that the health of all outdated objects of `dependent` was determined.
     pub(super) fn all_judged(&mut self, dependent: &Dependent) {
         if let Some(wish) = self.wishes.get_mut(dependent) {
             wish.stale.clear();
         }
     }
 
-    /// Objects of an inventory that did their work; those that are gone are told once.
+    /// Returns the objects of an inventory that have finished; objects that are gone are returned once.
     pub(super) fn finished(&mut self, inventory: &Inventory) -> Vec<Identity> {
         let mut found = vec![];
         for (identity, entry) in inventory {

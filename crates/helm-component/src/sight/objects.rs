@@ -14,15 +14,15 @@ use super::index::Index;
 use super::verdict::Verdict;
 use super::{Dependent, Seen};
 
-/// How long a list may be on its way. For so long one of a lower resourceVersion than the answer to an apply counts as
-/// older than that apply; later it is of a target that was restored.
+/// Maximum time that a list takes to arrive. During that time, a list of a lower resourceVersion than the answer to
+/// an apply counts as older than that apply; later, it is of a target that was restored.
 const LIST: Duration = Duration::from_secs(10);
 
 /// Owners of the objects that a watch event changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changed {
     pub(super) everybody: bool,
-    /// One or two, and asked for each dependent of a stream: comparing is less work than hashing.
+    /// One or two, compared with each dependent of a stream: comparing is less work than hashing.
     pub(super) owners: BTreeSet<String>,
     pub(super) dependents: HashSet<Dependent>,
 }
@@ -36,25 +36,25 @@ impl Changed {
 /// The objects of one kind.
 #[derive(Default)]
 pub(super) struct Objects {
-    /// What is known of each.
+    /// Last state of each object.
     pub(super) seen: Index,
-    /// The uids of those that did their work, of which Kubernetes may have deleted some since.
+    /// Uids of finished objects, some of which Kubernetes may have deleted since.
     pub(super) finished: HashMap<Identity, String>,
     told: Told,
-    /// What our own applies gave, until a list.
+    /// Answers to the operator's own applies, until a list covers them.
     noted: HashMap<Identity, Note>,
 }
 
-/// The resourceVersions up to which streams have told everything.
+/// ResourceVersions up to which streams have reported everything.
 #[derive(Default)]
 struct Told {
-    /// Of the object's metadata.
+    /// Of the metadata of objects.
     any: u64,
-    /// Of whole objects, which tell health; `None` while nobody wants them, or their first list is awaited.
+    /// Of whole objects, which show health; `None` without subscribers, or before the first list.
     whole: Option<u64>,
 }
 
-/// The answer to an apply of our own.
+/// Answer to an apply of the operator.
 struct Note {
     revision: u64,
     at: Instant,
@@ -63,7 +63,7 @@ struct Note {
 impl Told {
     fn reach(&mut self, content: Content, sighting: &Sighting) {
         let revision = sighting.revision().unwrap_or_default();
-        // Of a target that was restored a list may say less than was told before.
+        // After a restore of the target, the version of a list may be lower than that of earlier events.
         let is_list = matches!(sighting, Sighting::Listed { .. });
         let after = |before: u64| if is_list { revision } else { revision.max(before) };
         self.any = after(self.any);
@@ -74,7 +74,7 @@ impl Told {
 }
 
 impl Note {
-    /// Whether a list of this version says nothing of it.
+    /// Reports whether a list of this version does not cover the apply.
     fn is_later_than(&self, version: u64, now: Instant) -> bool {
         self.revision > version && now.saturating_duration_since(self.at) < LIST
     }
@@ -93,7 +93,7 @@ impl Objects {
         let kind = GroupKind::new(&interest.group, &interest.kind);
         self.told.reach(interest.content, sighting);
         let (version, now) = (self.told.any, Instant::now());
-        // Health is what the list of whole objects tells.
+        // Health comes from the list of whole objects.
         let whole = self.told.whole.filter(|_| interest.content == Content::Metadata);
         let awaits = |note: &Note| whole.is_some_and(|told| note.revision > told);
         self.noted.retain(|_, note| awaits(note) || note.is_later_than(version, now));
@@ -131,12 +131,12 @@ impl Objects {
         if matches!(sighting, Sighting::Deleted(_)) {
             return self.take_away(&identity, seen);
         }
-        // From before our own apply, whose answer was faster.
+        // The event is older than the operator's apply, whose answer arrived first.
         let noted = self.noted.get(&identity);
         if noted.is_some_and(|noted| sighting.revision().is_some_and(|told| told < noted.revision)) {
             return Changed::default();
         }
-        // That what was applied does as well as what was there before is news to those who wait to hear it.
+        // The first event since an apply is news even if nothing changed: components wait for it.
         let is_told = was_untold && !self.is_untold(&identity);
         let before = self.seen.insert(identity, seen.clone());
         if before.as_ref() == Some(&seen) && !is_told {
@@ -147,7 +147,7 @@ impl Objects {
 
     fn take_away(&mut self, identity: &Identity, seen: Seen) -> Changed {
         let held = self.seen.get(identity);
-        // Of another uid: an older object, which our own apply has replaced meanwhile.
+        // Another uid: the event is about an older object, which the operator's apply has replaced meanwhile.
         if held.is_some_and(|held| held.observed.uid != seen.observed.uid) {
             return Changed::default();
         }
@@ -155,7 +155,7 @@ impl Objects {
         changed(self.seen.remove(identity), Some(seen))
     }
 
-    /// Takes what an apply of our own gave, unless a stream is further already.
+    /// Takes the result of an apply of the operator, unless a stream is further already.
     pub(super) fn note(
         &mut self,
         identity: &Identity,
@@ -173,7 +173,7 @@ impl Objects {
             return;
         }
         let held = self.seen.get(identity);
-        // Whose it was has to hear of it, and hears what the stream has to tell.
+        // The previous owner must learn of the change, which the stream reports.
         if held.is_some_and(|held| held.observed.owner.is_some() && held.observed.owner != observed.owner) {
             return;
         }
@@ -182,13 +182,13 @@ impl Objects {
         self.seen.insert(identity.clone(), Seen { observed, health, failed_since, version });
     }
 
-    /// Whether an apply of our own changed an object, and the stream that tells how it does is not so far.
+    /// Reports whether the operator applied an object that the stream of whole objects has not reported since.
     pub(super) fn is_untold(&self, identity: &Identity) -> bool {
         let noted = self.noted.get(identity).zip(self.told.whole);
         noted.is_some_and(|(noted, told)| noted.revision > told)
     }
 
-    /// Drops whole objects, after the last subscriber left.
+    /// Forgets the version of whole objects, after the last subscriber left.
     pub(super) fn tell_metadata_alone(&mut self) {
         self.told.whole = None;
     }
@@ -208,7 +208,7 @@ impl Objects {
         }
         let health = match verdict {
             Some(verdict) => Some(verdict.health),
-            // Another component's stream of the kind may bring whole objects.
+            // The event has metadata alone: keep the health from another component's stream of whole objects.
             None => held.and_then(|held| held.health.clone()),
         };
         let failed = health.as_ref().is_some_and(|health| health.status == HealthStatus::Failed);
@@ -219,7 +219,7 @@ impl Objects {
     }
 }
 
-/// Which object it is.
+/// Returns the identity of an object.
 fn identity(kind: &GroupKind, object: &DynamicObject) -> Identity {
     let metadata = &object.metadata;
     let name = metadata.name.as_deref().unwrap_or_default();

@@ -12,19 +12,19 @@ use super::verdict::{RulesByOwner, Verdict};
 use super::{Dependent, Seen};
 use crate::expressions::Rules;
 
-/// One target. Bounded by what components own: streams are scoped by our label, and objects are reduced before they come
-/// in here.
+/// State of one target. Bounded by the objects that components own: streams are limited by the operator's label, and
+/// objects are reduced before they are stored.
 #[derive(Default)]
 pub(super) struct Place {
     pub(super) discovery: Arc<Discovery>,
     pub(super) turns: Arc<Turns>,
-    /// When CRDs or aggregated APIs changed last.
+    /// Time of the last change of CRDs or aggregated APIs.
     pub(super) kinds_changed: Option<Instant>,
     pub(super) objects: HashMap<GroupKind, Objects>,
     pub(super) wishes: HashMap<Dependent, Wish>,
-    /// Replaced as a whole, so that who judges can tell whether they are still these.
+    /// Replaced as a whole, so that a caller can tell whether the rules changed while it evaluated them.
     pub(super) rules: Arc<RulesByOwner>,
-    /// What is wanted, and by how many.
+    /// Streams, each with the number of its subscribers.
     wanted: HashMap<Interest, usize>,
     listed: HashSet<Interest>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Wish {
     pub(super) interests: Vec<Interest>,
     /// Rules for the health of its objects.
     pub(super) rules: Arc<Rules>,
-    /// Kinds of which objects were seen before it had these rules.
+    /// Kinds with objects that were seen before the component had these rules.
     pub(super) stale: HashSet<GroupKind>,
 }
 
@@ -46,7 +46,7 @@ impl Wish {
 }
 
 impl Place {
-    /// The objects of an owner, and those in `also`.
+    /// Returns the objects of an owner, and those in `also`.
     pub(super) fn objects(&self, owner: &str, also: &Inventory) -> BTreeMap<Identity, Seen> {
         let own = self.objects.values().flat_map(|objects| objects.seen.of(owner));
         let also = also.iter().filter_map(|(identity, _)| {
@@ -56,7 +56,8 @@ impl Place {
         own.chain(also).map(|(identity, seen)| (identity.clone(), seen.clone())).collect()
     }
 
-    /// Those of these objects that our own applies changed, and of which the streams that tell health are not so far.
+    /// Returns those of these objects that the operator applied and that no stream of whole objects has reported
+    /// since.
     pub(super) fn untold(&self, objects: &BTreeMap<Identity, Seen>) -> BTreeSet<Identity> {
         let untold = |identity: &&Identity| {
             let kind = self.objects.get(&identity.group_kind());
@@ -65,12 +66,12 @@ impl Place {
         objects.keys().filter(untold).cloned().collect()
     }
 
-    /// Whether all of these streams have given their list.
+    /// Reports whether all of these streams have delivered their list.
     pub(super) fn all_listed(&self, interests: &[Interest]) -> bool {
         interests.iter().all(|interest| self.listed.contains(interest))
     }
 
-    /// Takes what an apply of our own gave.
+    /// Takes the result of an apply of the operator.
     pub(super) fn note(
         &mut self,
         identity: &Identity,
@@ -83,7 +84,7 @@ impl Place {
         self.objects.entry(identity.group_kind()).or_default().note(identity, sight, revision);
     }
 
-    /// Takes what a stream brought, with what that says of health.
+    /// Takes an event of a stream, with the health of its objects.
     pub(super) fn take(
         &mut self,
         manager: &str,
@@ -97,7 +98,7 @@ impl Place {
         if of_kinds && !first_list {
             self.kinds_changed = Some(Instant::now());
         }
-        // The unscoped stream of CRDs only tells that kinds come and go.
+        // A stream without label selector, of CRDs or APIServices, only reports that kinds come and go.
         let is_of_kinds_alone = interest.labels.is_none();
         if !is_of_kinds_alone {
             let kind = GroupKind::new(&interest.group, &interest.kind);
@@ -116,14 +117,14 @@ impl Place {
         if first_list { self.completed() } else { Changed { everybody: true, ..Changed::default() } }
     }
 
-    /// Those whose every stream has given its list by now.
+    /// Returns the components whose streams have all delivered their list.
     fn completed(&self) -> Changed {
         let dependents = self.wishes.iter().filter(|(_, wish)| self.all_listed(&wish.interests));
         let dependents = dependents.map(|(dependent, _)| dependent.clone()).collect();
         Changed { dependents, ..Changed::default() }
     }
 
-    /// Counts who wants what; what nobody wants any more is forgotten, with what it showed.
+    /// Counts the subscribers of each stream. Drops streams without subscribers, with their objects.
     pub(super) fn count(&mut self, before: &[Interest], after: &[Interest]) {
         for interest in after {
             *self.wanted.entry(interest.clone()).or_default() += 1;

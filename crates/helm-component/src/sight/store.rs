@@ -1,4 +1,4 @@
-//! The memory behind the watches: all that was seen, by target.
+//! State behind the watches, by target.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::expressions::Rules;
 
 type Places = HashMap<Option<SecretKey>, Place>;
 
-/// All that was seen, by target; there are as many as components name.
+/// State of all targets; there are as many as components name.
 pub(super) struct Store {
     manager: &'static str,
     places: Mutex<Places>,
@@ -41,7 +41,7 @@ impl Store {
         self.look(target, |place| place.all_listed(interests))
     }
 
-    /// The objects of an owner, and those in `also`.
+    /// Returns the objects of an owner, and those in `also`.
     pub(super) fn objects(
         &self,
         target: Option<&SecretKey>,
@@ -51,7 +51,8 @@ impl Store {
         self.look(target, |place| place.objects(owner, also))
     }
 
-    /// Those of these objects that our own applies changed, and of which the streams that tell health are not so far.
+    /// Returns those of these objects that the operator applied and that no stream of whole objects has reported
+    /// since.
     pub(super) fn untold(
         &self,
         target: Option<&SecretKey>,
@@ -77,17 +78,17 @@ impl Store {
         (Arc::clone(&place.discovery), Arc::clone(&place.turns))
     }
 
-    /// Time since CRDs or aggregated APIs changed; `None` where they never did.
+    /// Returns the time since CRDs or aggregated APIs changed; `None` if they never did.
     pub(super) fn kinds_unchanged_for(&self, target: Option<&SecretKey>) -> Option<Duration> {
         self.look(target, |place| place.kinds_changed.map(|changed| changed.elapsed()))
     }
 
-    /// Objects of `dependent` that were seen before it had its rules.
+    /// Returns the objects of `dependent` that were seen before it had its rules.
     pub(super) fn unjudged(&self, target: Option<&SecretKey>, dependent: &Dependent) -> BTreeSet<Identity> {
         self.look(target, |place| place.unjudged(dependent))
     }
 
-    /// Takes what was read of an object, unless its stream was faster or the rules are others by now.
+    /// Takes the verdict on an object that was read, unless its stream was faster or the rules have changed.
     pub(super) fn judge(
         &self,
         target: Option<&SecretKey>,
@@ -135,13 +136,13 @@ impl Store {
         interest: &Interest,
         sighting: &Sighting,
     ) -> Changed {
-        // Outside of the lock, as expressions take their time.
+        // Expressions are evaluated without the lock, as they take time.
         let (mut places, verdicts) = self.judged(target, interest, sighting);
         let place = places.entry(target.cloned()).or_default();
         place.take(self.manager, interest, sighting, verdicts)
     }
 
-    /// Judges what a stream brought, by rules that hold for as long as the lock is held that is returned with it. `None`
+    /// Determines the health of a stream's objects, by rules that stay valid while the returned lock is held. `None`
     /// stands for metadata alone.
     fn judged(
         &self,
@@ -160,7 +161,7 @@ impl Store {
         loop {
             let verdicts = verdict::verdicts(&rules, interest, objects);
             let places = self.places();
-            // Somebody's rules changed meanwhile; that takes a person, so it does not go on like this.
+            // A user changed the rules of a component meanwhile. That is rare, so this loop ends.
             match places.get(&target.cloned()).map(|place| Arc::clone(&place.rules)) {
                 Some(now) if !Arc::ptr_eq(&now, &rules) => rules = now,
                 _ => return (places, verdicts),
@@ -168,7 +169,7 @@ impl Store {
         }
     }
 
-    /// What is known of a target, or of one of which nothing is.
+    /// Reads the state of a target; the default if it has none.
     fn look<T: Default>(&self, target: Option<&SecretKey>, what: impl FnOnce(&Place) -> T) -> T {
         self.places().get(&target.cloned()).map(what).unwrap_or_default()
     }

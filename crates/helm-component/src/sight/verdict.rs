@@ -17,20 +17,20 @@ use crate::expressions::{Rules, is_too_large, too_large};
 /// Maximum evaluation time of expressions for one event or list of a watch.
 const MAX_EVALUATION_TIME: Duration = Duration::from_secs(1);
 
-/// The rules of those who have any, by owner.
+/// Rules of the owners that have any.
 pub(super) type RulesByOwner = HashMap<Arc<str>, Arc<Rules>>;
 
-/// What a whole object says of itself.
+/// Health of a whole object.
 #[derive(Debug, Clone)]
 pub(super) struct Verdict {
-    /// How it does.
+    /// Health by the owner's rules.
     pub(super) health: Health,
-    /// Whether it did its work and goes by itself.
+    /// Whether it has finished and is deleted without the operator.
     pub(super) finished: bool,
 }
 
 impl Verdict {
-    /// That on an object, by these rules.
+    /// Returns the verdict on an object by these rules.
     pub(super) fn by(rules: &Rules, kind: &GroupKind, object: &DynamicObject) -> Option<Self> {
         Self::of(rules, kind, whole(object))
     }
@@ -42,7 +42,7 @@ impl Verdict {
     }
 }
 
-/// Whether a stream brings what can be judged.
+/// Reports whether a stream has objects whose health is determined: whole ones, limited by label.
 pub(super) fn is_judged(interest: &Interest) -> bool {
     interest.content == Content::Whole && interest.labels.is_some()
 }
@@ -83,7 +83,7 @@ fn verdict(
 ) -> Option<Verdict> {
     let resource = interest.resource();
     let mut whole = whole(object);
-    // Items of a list do not say what they are.
+    // Items of a list have no apiVersion and kind.
     if let (Some(fields), None) = (whole.as_mut().and_then(Value::as_object_mut), &object.types) {
         fields.insert("apiVersion".to_owned(), resource.api_version.into());
         fields.insert("kind".to_owned(), resource.kind.into());
@@ -96,7 +96,7 @@ fn verdict(
     verdict.map(|verdict| if gives_up { Verdict { health: too_large(), ..verdict } } else { verdict })
 }
 
-/// Without managedFields, which are most of many objects and say nothing of health.
+/// Returns an object without managedFields, which are most of many objects and do not affect health.
 fn whole(object: &DynamicObject) -> Option<Value> {
     let mut whole = serde_json::to_value(object).ok()?;
     if let Some(metadata) = whole.get_mut("metadata").and_then(Value::as_object_mut) {
