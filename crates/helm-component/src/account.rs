@@ -1,4 +1,4 @@
-//! As whom a component acts on its target. Pure.
+//! Selects the ServiceAccount that a component impersonates on its target. Pure.
 
 use kyma_api::{HelmComponentSpec, Reason};
 use kyma_sdk::{Failure, is_object_name};
@@ -6,7 +6,7 @@ use kyma_targets::ServiceAccount;
 
 use crate::args::AccountArgs;
 
-/// What the tenant's configuration says about ServiceAccounts.
+/// Configuration of ServiceAccounts by the tenant's flags.
 #[derive(Debug, Clone)]
 pub(crate) struct Accounts {
     flags: AccountArgs,
@@ -14,13 +14,13 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    /// `target_namespace` is where they live if the flags do not say.
+    /// Reads the flags. `target_namespace` is the namespace of the ServiceAccounts if the flags name none.
     pub(crate) fn new(flags: &AccountArgs, target_namespace: &str) -> Self {
         let own = Some(flags.service_account_namespace.as_str()).filter(|namespace| !namespace.is_empty());
         Self { flags: flags.clone(), namespace: own.unwrap_or(target_namespace).to_owned() }
     }
 
-    /// The account that a component acts as; `None`: the kubeconfig's user.
+    /// Returns the ServiceAccount that a component impersonates; `None` for the kubeconfig's user.
     pub(crate) fn of(&self, spec: &HelmComponentSpec) -> Result<Option<ServiceAccount>, Failure> {
         let default = Some(self.flags.default_service_account.as_str()).filter(|name| !name.is_empty());
         let Some(name) = spec.service_account_name.as_deref().or(default) else {

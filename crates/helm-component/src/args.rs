@@ -125,7 +125,7 @@ impl ContentArgs {
         config.insecure_hosts.clone_from(&self.oci_insecure_hosts);
         config.allowed_hosts.clone_from(&self.oci_allowed_hosts);
         config.private_hosts.clone_from(&self.oci_private_hosts);
-        // A flag names it, so it may be in a private network.
+        // A flag configures this registry, so it may be in a private network.
         config.private_hosts.extend(self.oci_registry.iter().map(|base| base.host().to_owned()));
         config.deadlines.request = Duration::from_secs(self.oci_request_timeout_seconds);
         config.ca_file.clone_from(&self.oci_ca_file);
@@ -142,7 +142,7 @@ impl ContentArgs {
         Ok(config)
     }
 
-    /// Reads the authorities and logs of signers without keys.
+    /// Reads the trust root for signers without keys.
     pub(crate) fn trust_root(&self) -> Result<Option<Arc<TrustRoot>>, SetupError> {
         let Some(file) = &self.sigstore_trusted_root else { return Ok(None) };
         let json = std::fs::read(file)
@@ -150,18 +150,18 @@ impl ContentArgs {
         TrustRoot::parse(&json).map(|root| Some(Arc::new(root))).map_err(SetupError::Artifacts)
     }
 
-    /// When putting drift right counts as a fight with another writer.
+    /// Returns the limit of drift corrections, beyond which another writer wins.
     pub(crate) fn flap_limit(&self) -> FlapLimit {
         let corrections = usize::try_from(self.drift_repairs).unwrap_or(usize::MAX);
         FlapLimit { corrections, ..FlapLimit::default() }
     }
 
-    /// How long an object has to say that it failed before its component is unhealthy.
+    /// Returns the time for which an object must be failed before its component is unhealthy.
     pub(crate) fn unhealthy_after(&self) -> Duration {
         Duration::from_secs(u64::from(self.unhealthy_after_seconds))
     }
 
-    /// Finds the render engine; `None` where there is no `helm` and none was named.
+    /// Finds the renderer; `None` if there is no `helm` and no flag names one.
     pub fn renderer(&self) -> Result<Option<CachingRenderer<HelmProgram>>, SetupError> {
         match HelmProgram::find(self.helm.as_deref(), RenderLimits::default()) {
             Ok(helm) => {

@@ -1,24 +1,25 @@
-//! Processor work, away from the tasks that wait for the network.
+//! Runs CPU-bound work outside of the tasks that wait for the network.
 
 use kyma_api::Reason;
 use kyma_sdk::Failure;
 
-/// Bytes up to which packing and unpacking take a few milliseconds at most: no longer than other work between two waits.
+/// Maximum size in bytes that is packed or unpacked inline: it takes a few milliseconds, as other work between two
+/// waits.
 const LARGE: usize = 64 << 10;
 
-/// Does `work` on a thread of its own.
+/// Runs `work` on a blocking thread.
 ///
 /// # Errors
-/// It panicked.
+/// If `work` panicked.
 pub(crate) async fn away<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Failure::new(Reason::Internal, error.to_string()))
 }
 
-/// Does `work` on so many bytes: at once where they are few, as they mostly are.
+/// Runs `work` on input of this size: inline if it is small, as it mostly is.
 ///
 /// # Errors
-/// It panicked.
+/// If `work` panicked on its thread.
 pub(crate) async fn away_if_large<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,

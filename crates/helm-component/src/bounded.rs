@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 
-/// A cache with bounds on number and bytes; least recently used first out.
+/// A cache with bounds on number and bytes; it evicts the least recently used values.
 pub(crate) struct BoundedCache<K, V> {
     kept: Mutex<Kept<K, V>>,
     most: usize,
@@ -20,7 +20,7 @@ struct Kept<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> BoundedCache<K, V> {
-    /// Of at most so many values, of which `size` tells the bytes, and so many bytes.
+    /// Creates a cache of at most this number of values and `most` bytes, as `size` counts them.
     pub(crate) fn new(values: NonZeroUsize, most: usize, size: fn(&V) -> usize) -> Self {
         Self { kept: Mutex::new(Kept { values: LruCache::new(values), bytes: 0 }), most, size }
     }
@@ -34,7 +34,7 @@ impl<K: Hash + Eq, V: Clone> BoundedCache<K, V> {
 
     pub(crate) fn put(&self, key: K, value: V) {
         let (mut kept, size) = (self.kept(), (self.size)(&value));
-        // One that is too large would push out all others, and then itself.
+        // A value that is too large would evict all others, and then itself.
         let fits = size <= self.most;
         let out = if fits { kept.values.push(key, value) } else { kept.values.pop_entry(&key) };
         kept.bytes += if fits { size } else { 0 };

@@ -12,22 +12,22 @@ use kyma_sdk::Failure;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// Bytes of an annotation's value at most.
+/// Maximum size of an annotation's value, in bytes.
 const ANNOTATION: usize = 4 << 10;
 
-/// Why the spec's changes are refused. Keys are told, values never.
+/// Why the spec's changes are refused. Messages contain keys, never values.
 #[derive(Debug, Error, PartialEq, Eq)]
 enum ChangeError {
-    /// The patches themselves, or what they do.
+    /// The patches are invalid, or their result is.
     #[error("spec.{0}")]
     Patch(#[from] PatchError),
-    /// A key as no label or annotation has.
+    /// The key is not valid for a label or annotation.
     #[error("spec.commonMetadata.{field}: {key:.100} is no valid key")]
     Key { field: &'static str, key: String },
-    /// A key that others set.
+    /// The operator or Helm sets this key.
     #[error("spec.commonMetadata.{field}: {key} is set by the operator or by Helm; take another key")]
     Reserved { field: &'static str, key: String },
-    /// A value as no label or annotation has.
+    /// The value is not valid for a label or annotation.
     #[error("spec.commonMetadata.{field}: the value of {key} is not valid")]
     Value { field: &'static str, key: String },
 }
@@ -51,7 +51,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Reads them from the spec.
+    /// Reads the changes from the spec.
     pub(crate) fn of(spec: &HelmComponentSpec) -> Result<Self, Failure> {
         Ok(Self::read(spec)?)
     }
@@ -65,7 +65,7 @@ impl Changes {
         })
     }
 
-    /// Changes the objects that a manifest has for a target that serves `kinds`.
+    /// Applies the changes to the objects of a manifest, for a target that serves `kinds`.
     pub(crate) fn apply(&self, set: ObjectSet, kinds: &Kinds, namespace: &str) -> Result<ObjectSet, Failure> {
         let mut set = self.patches.apply(set, kinds, namespace).map_err(ChangeError::from)?;
         for object in set.objects_mut() {
@@ -76,7 +76,8 @@ impl Changes {
     }
 }
 
-/// What of the spec decides them, for a digest. Nothing where there are none: digests made before there were any fit.
+/// Adds the spec's changes to the input of a digest. Without changes it adds nothing, so digests of earlier versions
+/// stay valid.
 pub(crate) fn tell(spec: &HelmComponentSpec, whole: &mut Value) {
     if let Some(patches) = spec.patches.as_ref().filter(|patches| !patches.is_empty()) {
         whole["patches"] = json!(patches);
@@ -89,7 +90,7 @@ pub(crate) fn tell(spec: &HelmComponentSpec, whole: &mut Value) {
     }
 }
 
-/// The same, though the CRD on the hub may be one that demands nothing yet.
+/// Checks keys and values again, since the CRD on the hub may be an older one that does not.
 fn checked(
     field: &'static str,
     map: Option<BTreeMap<String, String>>,

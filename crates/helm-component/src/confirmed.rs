@@ -1,14 +1,14 @@
-//! What a person confirmed about a component: by an annotation with the generation that it is meant for, so that a
-//! confirmation never outlives what it was given for (pure).
+//! Confirmations by a user: an annotation with the generation that it is for, so that a confirmation does not apply
+//! to later changes. Pure.
 
 use kyma_api::HelmComponent;
 
-/// That a much smaller set than the one before is meant.
+/// Annotation that confirms a set with much fewer objects than before.
 pub(crate) const ALLOW_SHRINK: &str = "component.kyma-project.io/allow-shrink";
-/// That an older version than the one on the target is meant.
+/// Annotation that confirms an older version than the one on the target.
 pub(crate) const ALLOW_DOWNGRADE: &str = "component.kyma-project.io/allow-downgrade";
 
-/// Whether it is confirmed for the generation as it is.
+/// Reports whether the annotation confirms the current generation.
 pub(crate) fn is_confirmed(component: &HelmComponent, annotation: &str) -> bool {
     let confirmed = component.metadata.annotations.as_ref().and_then(|all| all.get(annotation));
     let generation = component.metadata.generation.unwrap_or_default().to_string();

@@ -1,4 +1,4 @@
-//! From a component's spec to the objects it stands for: fetched, rendered, prepared.
+//! Turns the spec of a component into objects: fetches, renders and prepares them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,25 +26,25 @@ pub(crate) use inputs::{Inputs, InstalledRelease};
 pub(crate) use loaded::Loaded;
 pub(crate) use only_tests::OnlyTests;
 
-/// Where content comes from and what turns it into objects; shared by all components.
+/// Sources of content and the renderer; shared by all components.
 pub(crate) struct Sources {
-    /// Artifacts, cached.
+    /// Cache of artifacts.
     pub artifacts: Artifacts,
-    /// Charts of them that were opened.
+    /// Cache of opened charts.
     pub opened: OpenedCharts,
-    /// The render engine; `None` where there is none.
+    /// The renderer; `None` without a `helm` program.
     pub renderer: Option<Arc<dyn Renderer>>,
-    /// Renders that the engine's cache leaves out although only tests vary in them.
+    /// Renders in which only tests vary, which the renderer's cache does not keep.
     pub only_tests: OnlyTests,
-    /// Where OCM components lie whose source names no repository.
+    /// Registry base of OCM components whose source names none.
     pub default_base: Option<RegistryBase>,
-    /// Authorities and logs of signers without keys; `None` where the operator has none.
+    /// Trust root for signers without keys; `None` if none is configured.
     pub trust_root: Option<Arc<TrustRoot>>,
 }
 
 impl Sources {
-    /// Fetches, renders and prepares; with `installed` only if the source still holds that, and where somebody is to be
-    /// trusted only what they signed.
+    /// Fetches, renders and prepares the content. With `installed`, fails if the source has another digest; with
+    /// `trust`, accepts only signed content.
     pub(crate) async fn load(
         &self,
         component: &HelmComponent,
@@ -148,8 +148,8 @@ impl Sources {
         self.render(component, &request, frozen).await
     }
 
-    /// Renders, but where each render would give something else and one is kept. What only tests have by chance is kept
-    /// for those that run.
+    /// Renders the chart, or returns a kept render if results vary. Varying results of tests alone are kept only for
+    /// releases whose tests run.
     async fn render(
         &self,
         component: &HelmComponent,
@@ -197,7 +197,7 @@ const WARNING: &str = "# renderer warning: ";
 /// Maximum number of warnings that are shown for one render.
 const MAX_WARNINGS: usize = 10;
 
-/// What a chart reads of the release and the target with its values. The default reads nothing.
+/// Properties of the release and the target that a chart reads with its values. The default reads nothing.
 #[derive(Default)]
 struct ChartReads {
     /// The revision of the release, if the chart reads it.
@@ -255,14 +255,14 @@ struct Render {
     how: How,
 }
 
-/// What of a render would be another one the next time.
+/// Varying results in a render.
 #[derive(Default)]
 struct How {
-    /// Its digest, where any of it would.
+    /// Digest of the render, if any of its results vary.
     by_chance: Option<String>,
-    /// Why it is not kept then.
+    /// Why a varying render could not be kept.
     unfrozen: Option<String>,
-    /// Whether only tests would, and it is not kept.
+    /// Whether only tests vary, so that the render is not kept.
     tests_vary: bool,
 }
 
@@ -291,7 +291,7 @@ async fn request(
     kinds: &Kinds,
     revision: Option<&ReleaseRevision>,
 ) -> Result<RenderRequest, Failure> {
-    // A thousand words, of which most charts read none.
+    // The list has about a thousand entries, and most charts read none.
     let reads_kinds = chart.depends_on_api_versions(&inputs.merged.values);
     let mut api_versions = BTreeSet::new();
     if reads_kinds {

@@ -1,4 +1,4 @@
-//! Wiring: the component as the driver knows it, and the program around it.
+//! Wiring of the component to the driver, and the program around it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -106,8 +106,8 @@ impl HelmComponents {
         Ok(Self { shared, accounts: Accounts::new(accounts, &runtime.settings.target_namespace), wakers })
     }
 
-    /// Wakes components whose `valuesFrom` names a ConfigMap that changed, for ever. Without it they have what it was
-    /// when they looked last.
+    /// Requeues components whose `valuesFrom` names a ConfigMap that changed; never ends. If this future does not
+    /// run, components keep the content that they read last.
     pub fn follow_config_maps(&self, runtime: &Runtime) -> impl Future<Output = ()> + Send + use<> {
         let (hub, namespace) = (runtime.hub.clone(), runtime.settings.hub_namespace.clone());
         let config_maps = Arc::clone(&self.shared.hub_config_maps);
@@ -126,11 +126,11 @@ impl HelmComponents {
         Box::pin(Pass::begin(&self.shared, context, order).await?.run()).await
     }
 
-    /// What a pass over a component would change on its target now. Nothing is written: `runtime` is one that only reads
-    /// ([`Runtime::reading`]), and what would be applied is a dry run.
+    /// Returns the changes that a pass over a component would make on its target now. Writes nothing: `runtime` only
+    /// reads ([`Runtime::reading`]), and applies are dry runs.
     ///
     /// # Errors
-    /// Its content can't be had, or its target doesn't tell what is there.
+    /// If the content cannot be loaded, or the state of the target cannot be read.
     pub async fn rehearse(&self, runtime: &Runtime, component: HelmComponent) -> Result<Prospect, Failure> {
         let context = runtime.rehearse(self, Arc::new(component)).await?;
         self.wakes(&context);
@@ -143,7 +143,7 @@ impl HelmComponents {
     }
 }
 
-/// Has a component look again, unless there is none any more.
+/// Requeues a component. Reports whether it exists.
 fn wake(wakers: &Wakers, dependent: &Dependent) -> bool {
     let wakers = wakers.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(waker) = wakers.get(dependent) else { return false };
@@ -172,9 +172,9 @@ impl Component for HelmComponents {
     }
 
     fn forget(&self, namespace: &str, name: &str) {
-        // Also where no pass ever got so far that something of it was remembered.
+        // Needed even if no pass ever stored a session.
         let dependent = Dependent::of(namespace, name);
-        // First: to whom nobody is left to wake nothing is handed over.
+        // First, so that nothing is handed over to a component that can no longer be requeued.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
         self.shared.memory.forget(&dependent);
         self.shared.sights.forget(&dependent);
@@ -211,7 +211,7 @@ impl Program for HelmComponentProgram {
 
     async fn run(self, flags: Flags, runtime: Runtime) -> Result<(), RunError> {
         let components = HelmComponents::new(&flags, &runtime)?;
-        // Before, no Secret would seem to be meant for any module.
+        // Until the first list, no Secret would be injectable for any module.
         let listed = runtime.access.listed();
         runtime.process.shutdown.run_until_cancelled(listed).await;
         let following = components.follow_config_maps(&runtime);

@@ -1,4 +1,4 @@
-//! When objects of a kind work, in a component's own words: `spec.health.expressions`. Pure.
+//! Health of objects by the expressions of a component: `spec.health.expressions`. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Message for an object whose expression exceeds its budget.
 const TOO_LARGE: &str = "would take too long";
-/// Characters of what is wrong with an expression that are told.
+/// Maximum length of an expression's error in messages, in characters.
 const WORDS: usize = 200;
 
 /// The expressions of one component, compiled.
@@ -30,7 +30,7 @@ struct Rule {
 }
 
 impl Rules {
-    /// Compiles what a spec says.
+    /// Compiles the expressions of a spec.
     ///
     /// # Errors
     /// An expression is not valid CEL, or two are for the same kind.
@@ -48,22 +48,22 @@ impl Rules {
         Ok(Self { source, rules })
     }
 
-    /// Whether they are those of this spec.
+    /// Reports whether these are the expressions of this spec.
     pub(crate) fn are_of(&self, spec: &HelmComponentSpec) -> bool {
         self.source == expressions(spec)
     }
 
-    /// Whether there is none.
+    /// Reports whether there are none.
     pub(crate) fn are_none(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Whether there is one for a kind.
+    /// Reports whether there is an expression for a kind.
     pub(crate) fn has(&self, kind: &GroupKind) -> bool {
         self.rules.contains_key(kind)
     }
 
-    /// The kinds for which these say something else than the others.
+    /// Returns the kinds whose expressions differ between the two.
     pub(crate) fn differing(&self, others: &Self) -> BTreeSet<GroupKind> {
         let said = |rules: &Self, kind: &GroupKind| {
             let number = rules.rules.get(kind)?.number;
@@ -74,7 +74,8 @@ impl Rules {
         kinds.filter(|kind| said(self, kind) != said(others, kind)).cloned().collect()
     }
 
-    /// The health of an object of this kind: by its expression where there is one, else by what is built in.
+    /// Returns the health of an object of this kind: by its expressions if there are any, and by the built-in rules
+    /// otherwise.
     pub(crate) fn assess(&self, kind: &GroupKind, object: &Value, now: Timestamp) -> Health {
         match self.rules.get(kind) {
             Some(rule) => health::assess_progress(object).unwrap_or_else(|| rule.judge(object)),
@@ -135,12 +136,13 @@ pub(crate) fn is_too_large(health: &Health) -> bool {
     health.status == HealthStatus::Unknown && health.message.contains(TOO_LARGE)
 }
 
-/// What is wrong with `spec.health.expressions`; `None`: nothing. A component with it is not installed.
+/// Returns the error in `spec.health.expressions`; `None` if they are valid. A component with such an error is not
+/// installed.
 pub fn invalid_expressions(spec: &HelmComponentSpec) -> Option<String> {
     Rules::of(spec).err().map(|failure| failure.message)
 }
 
-/// Whether the spec has an expression for a kind.
+/// Reports whether the spec has an expression for a kind.
 pub(crate) fn names(spec: &HelmComponentSpec, kind: &GroupKind) -> bool {
     expressions(spec).iter().any(|one| kind_of(one) == *kind)
 }

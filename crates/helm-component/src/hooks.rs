@@ -1,7 +1,8 @@
-//! Helm's hooks: objects that run at a moment of a release instead of being part of it. Pure.
+//! Helm's hooks: objects that run at an event of a release instead of being part of it. Pure.
 //!
-//! The rules are Helm's (<https://helm.sh/docs/topics/charts_hooks/>): one after another by weight and name, Jobs and
-//! Pods until their end, all other kinds at once; the first that fails ends the moment.
+//! The rules are Helm's (<https://helm.sh/docs/topics/charts_hooks/>): hooks run one after another by weight and
+//! name. Jobs and Pods run until they end; all other kinds count as done once created. The first failure ends the
+//! event.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,24 +23,24 @@ pub(crate) const HOOK: &str = "helm.sh/hook";
 const WEIGHT: &str = "helm.sh/hook-weight";
 const DELETE_POLICY: &str = "helm.sh/hook-delete-policy";
 
-/// A moment of a release.
+/// An event in the life of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// Before the first installation, after CRDs.
     PreInstall,
-    /// After the first installation; nothing is waited for.
+    /// After the first installation, without waiting for health.
     PostInstall,
     /// Before other content or values are applied.
     PreUpgrade,
-    /// After that, and after what is no longer wanted is gone.
+    /// After an upgrade, once objects that are no longer desired are deleted.
     PostUpgrade,
     /// Before a removal, once nothing blocks it.
     PreDelete,
     /// After a removal.
     PostDelete,
-    /// Before what failed is taken back: hooks of what is gone back to.
+    /// Before a rollback, with the hooks of the rollback target.
     PreRollback,
-    /// After that, and after what is no longer wanted is gone.
+    /// After a rollback, once objects that are no longer desired are deleted.
     PostRollback,
     /// When a user requests tests.
     Test,
@@ -58,7 +59,7 @@ impl Event {
         Self::Test,
     ];
 
-    /// The word in the annotation.
+    /// Returns the name of the event in the annotation.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PreInstall => "pre-install",
@@ -73,7 +74,7 @@ impl Event {
         }
     }
 
-    /// Reads the word; `test-success` is Helm 2's word for `test`.
+    /// Parses the name of an event; `test-success` is Helm 2's name of `test`.
     pub(crate) fn of(word: &str) -> Option<Self> {
         let word = if word == "test-success" { "test" } else { word };
         Self::ALL.into_iter().find(|event| event.as_str() == word)
@@ -94,7 +95,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// When the object of a hook is deleted.
+/// Condition under which the object of a hook is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DeletePolicy {
     BeforeCreation,
@@ -102,7 +103,7 @@ pub(crate) enum DeletePolicy {
     Failed,
 }
 
-/// One hook.
+/// A hook.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Hook {
     /// The object that the hook creates.
@@ -113,7 +114,7 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    /// Reads an object with the annotation; `None` where it names a moment that nobody knows, as in Helm.
+    /// Reads an object with the annotation; `None` if it names an unknown event, as in Helm.
     pub(crate) fn of(object: Object) -> Option<Self> {
         let words = |key: &str| words(object.annotation(key).unwrap_or_default());
         let events: Option<BTreeSet<Event>> = words(HOOK).iter().map(|word| Event::of(word)).collect();
@@ -154,12 +155,12 @@ impl Hook {
         !self.events.is_empty() && self.events.iter().all(|event| *event == Event::Test)
     }
 
-    /// Its place in the order; lower ones run first.
+    /// Returns the weight; hooks with lower weights run first.
     pub(crate) fn weight(&self) -> i64 {
         self.weight
     }
 
-    /// When its object goes, in Helm's words.
+    /// Returns the conditions under which its object is deleted, in Helm's words.
     pub(crate) fn policies(&self) -> Vec<&'static str> {
         let word = |policy: &DeletePolicy| match policy {
             DeletePolicy::BeforeCreation => "before-hook-creation",
@@ -178,7 +179,7 @@ impl Hook {
         self.object.identity()
     }
 
-    /// The moments at which it runs.
+    /// Returns the events at which it runs.
     pub(crate) fn events(&self) -> impl Iterator<Item = Event> {
         self.events.iter().copied()
     }
@@ -190,20 +191,20 @@ impl Hook {
         self.deletes.contains(&policy) && !identity.is_crd() && !identity.is_namespace()
     }
 
-    /// Whether it has an end to wait for.
+    /// Reports whether it has an end to wait for.
     pub(crate) fn has_an_end(&self) -> bool {
         matches!((self.object.group(), self.object.kind()), ("batch", "Job") | ("", "Pod"))
     }
 }
 
-/// The hooks of one moment in the order in which they run: by weight, then name, then as they came.
+/// Returns the hooks of an event in the order in which they run: by weight, then name, then position in the content.
 pub(crate) fn of_event(hooks: &[Hook], event: Event) -> Vec<&Hook> {
     let mut found: Vec<&Hook> = hooks.iter().filter(|hook| hook.events.contains(&event)).collect();
     found.sort_by(|one, other| (one.weight, one.object.name()).cmp(&(other.weight, other.object.name())));
     found
 }
 
-/// The words of one annotation: comma separated, whatever their case.
+/// Splits an annotation at commas and converts it to lower case.
 fn words(text: &str) -> Vec<String> {
     text.split(',').map(|word| word.trim().to_lowercase()).filter(|word| !word.is_empty()).collect()
 }

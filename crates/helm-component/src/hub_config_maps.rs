@@ -1,4 +1,4 @@
-//! The hub's ConfigMaps as the watch shows them, and which components wait for a change of one.
+//! Revisions of the hub's ConfigMaps from a watch, and the components to requeue when one changes.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -13,7 +13,7 @@ use kyma_sdk::{Index, Revision, hub_watch};
 
 use crate::sight::Dependent;
 
-/// Metadata alone is watched.
+/// Only metadata is watched.
 #[derive(Default)]
 pub(crate) struct HubConfigMaps {
     known: Mutex<Known>,
@@ -21,17 +21,17 @@ pub(crate) struct HubConfigMaps {
 }
 
 impl HubConfigMaps {
-    /// The state in which the watch has seen the ConfigMap of this name.
+    /// Returns the revision of the ConfigMap of this name that the watch has reported last.
     pub(crate) fn revision(&self, name: &str) -> Option<Revision> {
         lock(&self.known).revisions.get(name).cloned()
     }
 
-    /// The component has to look again when one of these changes.
+    /// Requeues the component when one of these changes.
     pub(crate) fn awaits(&self, dependent: &Dependent, names: impl IntoIterator<Item = String>) {
         lock(&self.awaited).set(dependent.clone(), names);
     }
 
-    /// The component is gone.
+    /// Removes the component, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         lock(&self.awaited).remove(dependent);
     }
@@ -51,7 +51,7 @@ impl HubConfigMaps {
     }
 }
 
-/// By name; none is missed once the first list is complete.
+/// Revisions by name; complete once the first list has arrived.
 #[derive(Default)]
 struct Known {
     revisions: HashMap<String, Revision>,
@@ -59,7 +59,7 @@ struct Known {
 }
 
 impl Known {
-    /// Takes in what the watch tells; names of those that are another now, or gone.
+    /// Takes an event of the watch; returns the names of ConfigMaps that changed or are gone.
     fn take(&mut self, event: Event<PartialObjectMeta<ConfigMap>>) -> Vec<String> {
         match event {
             Event::Apply(object) => {

@@ -11,15 +11,16 @@ use crate::injection;
 use crate::sight::Dependent;
 use crate::verify;
 
-/// What a component's objects get beyond what its source has, and who has to have signed that. All of it decides what
-/// they are.
+/// Content of the hub that a component's objects receive, and the Secrets of required signers. Both determine the
+/// objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Additions {
     /// Name of the image-pull Secret for its workloads.
     pub pull_secret: Option<String>,
-    /// The hub's Secrets that are meant for the module; none where its Secrets get no content of the hub's.
+    /// Secrets of the hub that are meant for the module; `None` if the module's Secrets receive no content of the
+    /// hub.
     pub injectable: Option<BTreeMap<String, Revision>>,
-    /// The Secrets that say whose signatures count; `None` for one that does not exist.
+    /// Secrets with required signers; `None` for one that does not exist.
     pub verified_by: BTreeMap<String, Option<Revision>>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct HubSecrets {
 }
 
 impl HubSecrets {
-    /// As the flags say; `access` watches the Secrets.
+    /// Creates the state by the flags; `access` watches the Secrets.
     pub(crate) fn new(flags: &HubArgs, registry_secret: &str, access: Access) -> Self {
         let pull_secret = flags.skr_image_pull_secret.clone();
         Self {
@@ -60,17 +61,17 @@ impl HubSecrets {
         }
     }
 
-    /// The Secret with registry credentials for modules that name none.
+    /// Returns the name of the Secret with registry credentials for modules that name none.
     pub(crate) fn registry_secret(&self) -> Option<&str> {
         self.registry_secret.as_deref()
     }
 
-    /// The state in which the watch has seen the Secret of this name.
+    /// Returns the revision of the Secret of this name that the watch has reported last.
     pub(crate) fn revision(&self, name: &str) -> Option<Revision> {
         self.access.revision(name)
     }
 
-    /// The component has to look again when one of these changes.
+    /// Requeues the component when one of these changes.
     pub(crate) fn awaits(&self, dependent: &Dependent, names: impl IntoIterator<Item = String>) {
         self.awaited().set(dependent.clone(), names);
     }
@@ -80,7 +81,7 @@ impl HubSecrets {
         self.awaited().dependents(&name.to_owned()).cloned().collect()
     }
 
-    /// The component is gone.
+    /// Removes the component, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         self.awaited().remove(dependent);
     }

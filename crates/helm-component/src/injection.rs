@@ -1,8 +1,8 @@
-//! Content of the hub's Secrets in Secrets of a module, as KLM injects it. Pure.
+//! Injects content of the hub's Secrets into Secrets of a module, as KLM does. Pure.
 //!
-//! Only the module `deployer` gets it, only while it is one of the restricted modules, and only for Secrets of raw
-//! manifests: what a chart renders depends on users' values. The content itself is in no hash: the revision of the
-//! hub's Secret stands for it.
+//! Only the module `deployer` receives it, only while it is a restricted module, and only for Secrets of raw
+//! manifests: a chart's output depends on users' values. Hashes cover the revision of the hub's Secret instead of its
+//! content.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use kyma_object_set::Object;
 use kyma_sdk::{CopyError, Failure, Revision, may_be_copied};
 use serde_json::{Map, Value};
 
-/// The only module that gets content of the hub's Secrets, as in KLM.
+/// The only module whose Secrets receive content of the hub, as in KLM.
 const DEPLOYER: &str = "deployer";
 
-/// Why a Secret of the module gets no content.
+/// Why a Secret of the module receives no content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InjectionError {
     #[error(transparent)]
@@ -47,17 +47,17 @@ impl From<InjectionError> for Failure {
     }
 }
 
-/// Whether Secrets of the component may get content of the hub's, where these modules are restricted.
+/// Reports whether Secrets of the component may receive content of the hub, given the restricted modules.
 pub(crate) fn is_for(spec: &HelmComponentSpec, restricted: &BTreeSet<String>) -> bool {
     restricted.contains(DEPLOYER) && spec.module.as_ref().is_some_and(|module| module.name == DEPLOYER)
 }
 
-/// Whether a Secret of the hub with these labels was meant for the module.
+/// Reports whether a Secret of the hub with these labels is meant for the module.
 pub(crate) fn is_meant(labels: Option<&BTreeMap<String, String>>) -> bool {
     labels.and_then(|all| all.get(labels::MODULE_NAME)).is_some_and(|module| module == DEPLOYER)
 }
 
-/// Names of the hub's Secrets that objects want.
+/// Returns the names of the hub's Secrets that the objects request.
 pub(crate) fn wanted(objects: &[Object]) -> BTreeSet<String> {
     objects.iter().filter(|object| wants(object)).map(|object| object.name().to_owned()).collect()
 }
@@ -67,7 +67,7 @@ fn wants(object: &Object) -> bool {
         && object.annotation(annotations::INJECT_DATA_FROM_KCP) == Some("true")
 }
 
-/// Puts the content of the hub's Secret into the objects that want it.
+/// Copies the content of the hub's Secret into the objects that request it.
 pub(crate) fn inject(
     objects: &mut [Object],
     name: &str,

@@ -1,4 +1,4 @@
-//! A release as it is kept in a Secret of the hub: its objects and hooks as they were rendered. Pure.
+//! Serialized release in a Secret of the hub: its rendered objects and hooks. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::packed::{self, PackError};
 pub(crate) const TYPE: &str = release_store::RELEASE_TYPE;
 /// Key of the packed release in the Secret.
 pub(crate) const RELEASE: &str = "release.json.gz";
-/// Key of its digest.
+/// Key of the release's digest.
 pub(crate) const SHA256: &str = "sha256";
 
-/// Why a release is not kept any more.
+/// Why a kept release cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum KeptError {
     #[error("Secret {secret} is gone; it is kept again with the next release that is Ready")]
@@ -33,12 +33,12 @@ pub(crate) enum KeptError {
     Altered { secret: String },
 }
 
-/// Name of the Secret with the release of the component of this owner hash.
+/// Returns the name of the Secret with the release of the component with this owner hash.
 pub(crate) fn secret_name(owner: &str) -> String {
     format!("{}{owner}", release_store::RELEASE_PREFIX)
 }
 
-/// Its serialized form.
+/// Serialized form of a release.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Form {
@@ -57,7 +57,7 @@ struct Form {
     warnings: Vec<String>,
 }
 
-/// Packs a release whose objects have this digest on the target; the same release gives the same bytes.
+/// Packs a release whose objects have this digest on the target. Equal releases give equal bytes.
 pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, PackError> {
     let Loaded {
         inputs,
@@ -95,7 +95,7 @@ fn bodies<'a>(objects: impl Iterator<Item = &'a Object>) -> Vec<Value> {
     objects.map(|object| Value::Object(object.body().clone())).collect()
 }
 
-/// Reads a packed release; `None` where it is none, or not all of one.
+/// Reads a packed release; `None` if the bytes are not a complete one.
 pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
     let text = packed::unpack(packed, sha256)?;
     let form: Form = serde_json::from_slice(&text).ok()?;
@@ -108,11 +108,11 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
         source: form.source,
         values: form.values,
         release: form.release,
-        // The record of what is kept says which.
+        // The status records the digest of a kept release's render.
         render: None,
         rendered: form.rendered,
         prepared: Arc::new(Prepared { objects, hooks, warnings: form.warnings }),
-        // CRDs that are there are left alone on the way back.
+        // A rollback does not change existing CRDs.
         made_once: BTreeSet::new(),
         raw: form.raw,
         chart: form.chart,

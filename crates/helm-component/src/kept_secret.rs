@@ -1,4 +1,4 @@
-//! Secrets of the hub in which something is kept for a component. They belong to it and go with it.
+//! Secrets of the hub that store data of a component. The component owns them, so they are deleted with it.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ pub(crate) struct KeptSecret {
     manager: &'static str,
     name: String,
     type_: &'static str,
-    /// The component, as an owner reference.
+    /// Owner reference to the component.
     owner: Value,
     uid: Option<String>,
 }
 
 impl KeptSecret {
-    /// The Secret of a component for what is of this type. An apiserver never changes the type of a Secret, so nothing
-    /// else is ever written over.
+    /// Returns the Secret of a component for data of this type. The API server never changes the type of a Secret, so
+    /// no other Secret is overwritten.
     pub(crate) fn of(context: &Context<HelmComponent>, name: String, type_: &'static str) -> Self {
         let component = &context.resource;
         let uid = component.uid();
@@ -36,20 +36,20 @@ impl KeptSecret {
         Self { api, manager: context.manager(), name, type_, owner, uid }
     }
 
-    /// What it holds; `None` where it is not there, or not this component's.
+    /// Reads the data; `None` if the Secret does not exist or is not this component's.
     ///
     /// # Errors
-    /// The hub does not answer.
+    /// If the hub does not answer.
     pub(crate) async fn read(&self) -> Result<Option<BTreeMap<String, ByteString>>, Failure> {
         let found = self.api.get_opt(&self.name).await;
         let found = found.map_err(|error| Failure::hub(&format!("read Secret {}", self.name), &error))?;
         Ok(found.filter(|found| self.is_ours(found)).map(|found| found.data.unwrap_or_default()))
     }
 
-    /// Makes it hold just this.
+    /// Replaces the data.
     ///
     /// # Errors
-    /// The hub does not take it.
+    /// If the hub does not accept the write.
     pub(crate) async fn write(&self, data: BTreeMap<&str, ByteString>) -> Result<(), Failure> {
         let body = json!({
             "apiVersion": "v1", "kind": "Secret", "type": self.type_,

@@ -1,4 +1,4 @@
-//! How long what the watches show is awaited, and what is told where they show nothing. Pure.
+//! Time to wait for the watches, and the failure to report if they deliver nothing. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use kyma_api::{ErrorClass, Reason};
 use kyma_object_set::GroupKind;
 use kyma_sdk::Failure;
 
-/// Time that the watches may take to show what is there until the target is asked whether it answers, and what it
-/// serves.
+/// Time that the watches may take to deliver their lists before discovery is repeated, which also shows whether the
+/// target answers.
 pub(crate) const LOOK: Duration = Duration::from_secs(10);
-/// The longest pause between two such looks.
+/// Maximum pause between two such discoveries.
 const LONGEST: Duration = Duration::from_mins(5);
-/// Looks in vain after which people are told, where a stream says why it shows nothing.
+/// Discoveries in vain before a failure is reported, if a stream reports a cause.
 const TOLD: u32 = 2;
-/// And where it does not: it may be slow, and the target busy.
+/// Discoveries in vain before a failure is reported without a cause: the stream may be slow, and the target busy.
 const TOLD_UNEXPLAINED: u32 = 4;
-/// Kinds that are named.
+/// Maximum number of kinds in the message.
 const NAMED: usize = 5;
 
-/// A wait for the watches, from its beginning on.
+/// A wait for the watches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Looking {
-    /// When it began, or somebody looked last what the target serves.
+    /// Time of its beginning, or of the last discovery.
     since: Instant,
     /// Number of discoveries since the wait began.
     looks: u32,
 }
 
-/// A kind of which nothing is shown, and why, where a call failed.
+/// A kind whose stream delivers nothing, and the cause, if a call failed.
 pub(crate) type Unseen = (GroupKind, Option<Failure>);
 
 impl Looking {
@@ -35,23 +35,24 @@ impl Looking {
         Self { since: now, looks: 0 }
     }
 
-    /// The same wait, in which somebody looked once more.
+    /// Returns the wait after one more discovery.
     pub(crate) fn looked(self, now: Instant) -> Self {
         Self { since: now, looks: self.looks.saturating_add(1) }
     }
 
-    /// Time until the next look; it doubles with each.
+    /// Returns the time until the next discovery; it doubles with each.
     pub(crate) fn left(self, now: Instant) -> Duration {
         let pause = LOOK.saturating_mul(1 << self.looks.min(10)).min(LONGEST);
         pause.saturating_sub(now.saturating_duration_since(self.since))
     }
 
-    /// Whether it may be told by now that nothing is seen, should one of the streams say why.
+    /// Reports whether a failure may be reported by now, if a stream reports a cause.
     pub(crate) fn is_long(self) -> bool {
         self.looks >= TOLD
     }
 
-    /// What is told of kinds of which nothing is shown, once that lasts; the first that says why gives the reason.
+    /// Returns the failure to report for kinds whose streams deliver nothing, once that lasts. The first cause gives
+    /// the reason.
     pub(crate) fn tell(self, unseen: &[Unseen]) -> Option<Failure> {
         let explained = unseen.iter().find_map(|(_, why)| why.as_ref());
         let told = if explained.is_some() { TOLD } else { TOLD_UNEXPLAINED };
@@ -69,7 +70,7 @@ impl Looking {
         let reason = explained.map_or(Reason::TargetTimeout, |why| why.reason);
         let message =
             format!("nothing is known of objects whose kinds cannot be watched: {}", names.join(", "));
-        // The target answers: only its streams do not go on.
+        // The target answers; only its streams deliver nothing.
         Some(Failure { class: ErrorClass::Blocked, ..Failure::new(reason, message) })
     }
 }

@@ -20,46 +20,46 @@ use crate::record::{self, Form};
 use crate::referenced::Referenced;
 use crate::sight::Dependent;
 
-/// What was reported of a component: newer than what the hub's watch shows right after a report.
+/// Last reported status of a component: newer than the hub's watch right after a report.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recorded {
     /// The applied inventory.
     pub inventory: Inventory,
-    /// How the status holds that.
+    /// Form of the inventory in the status.
     pub form: Form,
-    /// Inputs from which it was rendered.
+    /// Digests of the inputs of the applied content.
     pub digests: Digests,
-    /// The default custom resource, once it was made.
+    /// The default custom resource, once it was created.
     pub resource: Option<CreatedResource>,
-    /// What the content at hand takes the place of, until what it does not have is gone.
+    /// Number of objects before the current content, until surplus objects are deleted.
     pub replaces: Option<Replaced>,
-    /// The version that the chart's range stands for.
+    /// The version that the chart's range resolved to.
     pub resolved: Option<ResolvedVersion>,
-    /// Revision of the release that was sent last, if its chart reads it.
+    /// Revision of the last applied release, if its chart reads it.
     pub revision: Option<ReleaseRevision>,
     /// Progress of the chart's hooks.
     pub hooks: Option<Hooks>,
     /// State of Helm's release record on the target.
     pub history: Option<HelmHistory>,
-    /// From whom it was taken over.
+    /// Systems from which objects were taken over.
     pub taken_over: Option<TakenOver>,
-    /// The release that was Ready last, where a rollback may be wanted.
+    /// The release that was Ready last, if rollback is enabled.
     pub kept: Option<KeptRelease>,
-    /// The release that failed, and in whose place that one is wished.
+    /// The release that failed and that a rollback replaces.
     pub rollback: Option<FailedRelease>,
     /// Progress of the chart's tests.
     pub tests: Option<Hooks>,
-    /// The request for tests that was followed last.
+    /// The last handled request for tests.
     pub tested: Option<String>,
-    /// Key paths that overrides replaced.
+    /// Key paths at which overrides replaced the user's values.
     pub overridden: Vec<String>,
-    /// Whether something of the content is still to be applied once its kind comes.
+    /// Whether some content is not applied yet because its kind is missing.
     pub pending: bool,
     /// Objects that are no longer owned and stay on the target, with reasons.
     pub left: Vec<String>,
 }
 
-/// What stands before the objects that were given up, in conditions and events.
+/// Prefix of the list of released objects in conditions and events.
 pub(crate) const LEFT: &str = "left on the target: ";
 
 /// In-memory state of one component.
@@ -68,57 +68,58 @@ pub(crate) const LEFT: &str = "left on the target: ";
 pub(crate) struct Session {
     /// Last reported status.
     pub recorded: Recorded,
-    /// The content while it is needed: dropped when everything is applied and works.
+    /// The content while it is needed: dropped when everything is applied and healthy.
     pub loaded: Option<Loaded>,
     /// API versions of the target when the recorded content was applied.
     pub(crate) rendered_with: Option<Arc<Kinds>>,
-    /// Digest of the objects of which people were last told what is doubtful in them.
+    /// Digest of the objects whose warnings were last reported.
     pub(crate) warned: Option<String>,
-    /// The wait for the watches to show what is there, while there is one.
+    /// The current wait for the watches, if any.
     pub(crate) looking: Option<Looking>,
-    /// Whether something waits for a kind, so that each pass asks anew what the target serves.
+    /// Whether an object waits for a kind, so that each pass repeats discovery.
     pub(crate) kinds_awaited: bool,
     /// Whether the render failed and the chart reads the API versions, so that a new kind may resolve it.
     pub(crate) render_awaits_kinds: bool,
-    /// Whether objects were sent.
+    /// Whether objects were applied.
     pub(crate) has_sent: bool,
-    /// Whether a pass that sent other content than what is on record may have been cut off: what it sent is not known.
+    /// Whether a pass with other content than the recorded one may have been interrupted, so that its applied objects
+    /// are unknown.
     pub(crate) is_cut_off: bool,
-    /// Whether the target was searched for what is ours.
+    /// Whether the target was searched for objects with the component's owner label.
     pub(crate) swept: bool,
-    /// Whether what was known to be on the target was given the order to go.
+    /// Whether the deletion of all known objects on the target was requested.
     pub(crate) removed: bool,
     /// The hooks of the removal, once they were read.
     pub(crate) parting: Option<Arc<Prepared>>,
-    /// The release of which they were kept last.
+    /// The release whose hooks were stored last.
     pub(crate) parting_of: Option<String>,
     /// Digest of the hooks that this process stored.
     pub(crate) parting_digest: Option<String>,
     /// Digests of nondeterministic renders that this process made or found in the status.
     pub(crate) renders_made: BTreeSet<String>,
-    /// Whether a render by chance was kept on the hub.
+    /// Whether a varying render was kept on the hub.
     pub(crate) has_frozen: bool,
-    /// Names of the hub's Secrets that the content wanted when it was last loaded.
+    /// Names of the hub's Secrets that the content requested when it was last loaded.
     pub(crate) injected: BTreeSet<String>,
-    /// When a newer version in the chart's range is looked for; `None` where it is only when asked.
+    /// Time of the next check for a newer version in the chart's range; `None` if it is only checked on request.
     pub(crate) next_check: Option<Instant>,
     /// Last read content of the objects in `valuesFrom`.
     pub(crate) referenced: Option<Referenced>,
-    /// Whether the release's namespace was seen or made.
+    /// Whether the release's namespace was seen or created.
     pub namespace_ready: bool,
-    /// Namespaces that are being deleted, and when the target last said so.
+    /// Namespaces that are being deleted, with the time of the last answer of the target that said so.
     pub(crate) ending: BTreeMap<String, Instant>,
-    /// Since when the objects are awaited to work, in Unix seconds; `None` while they do.
+    /// Time since which objects are not ready, in Unix seconds; `None` while they are.
     pub unready_since: Option<i64>,
-    /// Whether the component was reported unhealthy: failures need not last before they are told.
+    /// Whether the component was reported unhealthy: then failures are reported without delay.
     pub(crate) unhealthy: bool,
     /// `spec.health.expressions`, compiled.
     pub(crate) rules: Arc<Rules>,
-    /// StorageClasses of claims that wait, and whether each binds only with the first Pod.
+    /// StorageClasses of pending claims, and whether each binds only with the first Pod.
     pub(crate) classes: BTreeMap<String, bool>,
-    /// What was found to hold objects up, while they are awaited.
+    /// Causes that hold up objects, while they are not ready.
     pub(crate) holdups: BTreeMap<Identity, String>,
-    /// When that was looked at.
+    /// Time of the last read of these causes.
     pub(crate) explained: Option<Explained>,
     /// Whether a read found the default custom resource although no watch shows it.
     pub(crate) default_confirmed: bool,
@@ -126,12 +127,12 @@ pub(crate) struct Session {
     pub flaps: BTreeMap<Identity, Flaps>,
 }
 
-/// A look at what holds objects up.
+/// A read of the causes that hold up objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Explained {
-    /// Of which wait it is: when that began, in Unix seconds.
+    /// Beginning of the wait that it belongs to, in Unix seconds.
     pub(crate) wait: i64,
-    /// When it was, in Unix seconds.
+    /// Time of the read, in Unix seconds.
     pub(crate) at: i64,
 }
 
@@ -179,7 +180,7 @@ impl Memory {
 }
 
 impl Recorded {
-    /// Reads what a component's status says.
+    /// Reads the status of a component.
     pub(crate) fn of(component: &HelmComponent) -> Self {
         let Some(status) = &component.status else { return Self::default() };
         let dependencies = status.conditions.iter().flatten();
@@ -187,7 +188,7 @@ impl Recorded {
         let (inventory, form) = record::read(status);
         let mut digests = status.digests.clone().unwrap_or_default();
         if form.is_unread() {
-            // What is found in its place need not be all of the content, which is sent anew.
+            // The objects found on the target instead may be incomplete, so all content is applied again.
             digests.inputs = None;
         }
         Self {
@@ -211,41 +212,41 @@ impl Recorded {
         }
     }
 
-    /// What is on the target, as fields of the status; see [`Form::report`].
+    /// Returns the inventory as fields of the status; see [`Form::report`].
     pub(crate) fn report(&mut self, status: Option<&HelmComponentStatus>) -> FreeForm {
         self.form.report(&self.inventory, status)
     }
 
-    /// Whether this content was not there before, as far as releases count: hooks run for it.
+    /// Reports whether this content is a new release, so that hooks run for it.
     pub(crate) fn is_other_release(&self, loaded: &Loaded) -> bool {
         let Digests { source, values, .. } = &self.digests;
         source.as_deref() != Some(&*loaded.source) || values.as_deref() != Some(&*loaded.values)
     }
 
-    /// Whether another system's objects were taken over, and nothing else was asked for since.
+    /// Reports whether objects of another system were taken over and the requested inputs are unchanged since.
     pub(crate) fn is_as_taken_over(&self, wish: &str) -> bool {
         self.taken_over.as_ref().is_some_and(|taken| taken.wish.as_deref() == Some(wish))
     }
 
-    /// Whether this content is what was applied.
+    /// Reports whether this content is the applied one.
     pub(crate) fn is(&self, loaded: &Loaded) -> bool {
         self.digests.inputs.as_ref() == Some(&loaded.inputs) && self.digests.kinds == loaded.kinds
     }
 }
 
-/// What the component says that it left on the target.
+/// Returns the objects that the component reported as released.
 fn left(conditions: &[Condition]) -> Vec<String> {
     let applied = condition::get(conditions, condition::types::APPLIED);
     let said = applied.and_then(|applied| applied.message.split_once(LEFT));
     said.map(|(_, left)| left.to_owned()).into_iter().collect()
 }
 
-/// Since when the component says that its objects do not work.
+/// Returns the time since which the component reports its objects as not healthy.
 fn unready_since(component: &HelmComponent) -> Option<i64> {
     unready(component).map(|healthy| healthy.last_transition_time.0.as_second())
 }
 
-/// Whether the component says that objects of its failed.
+/// Reports whether the component reports failed objects.
 fn is_unhealthy(component: &HelmComponent) -> bool {
     unready(component).is_some_and(|healthy| healthy.reason == Reason::Unhealthy.as_str())
 }

@@ -1,5 +1,5 @@
-//! Namespaces of targets that are being deleted, as streams of their own show them: whoever has to put something into one
-//! waits for its end, and asks for nothing meanwhile.
+//! Namespaces of targets that are being deleted, from streams of their own: a component that needs such a namespace
+//! waits for its end, without requests meanwhile.
 
 mod seen;
 
@@ -16,7 +16,7 @@ use kyma_targets::{Acting, SecretKey};
 use crate::sight::Dependent;
 use seen::Seen;
 
-/// Streams for one component at most; what becomes of further namespaces is asked for.
+/// Maximum number of streams for one component; further namespaces are read instead.
 const MOST: usize = 8;
 /// Prefix of the field selector of a stream.
 const NAMED: &str = "metadata.name=";
@@ -28,7 +28,7 @@ pub(crate) enum Shown {
     Nothing,
     /// The namespace is being deleted.
     Ending,
-    /// It is there, or it is not; in either case something may be put there, or it may be made.
+    /// The namespace exists or not; in either case, objects or the namespace itself may be created.
     Over,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum Shown {
 pub(crate) struct Namespaces {
     watches: Watches<Dependent>,
     held: Arc<Mutex<Held>>,
-    /// Held while wishes change: what is known and the streams have to agree on who wants what.
+    /// Held while subscriptions change: the stored state and the streams must agree on them.
     wishing: Arc<Mutex<()>>,
 }
 
@@ -75,10 +75,11 @@ impl Namespaces {
         Self { watches: Watches::new(operator, process, listener), held, wishing: Arc::default() }
     }
 
-    /// Says that `dependent` waits for exactly these namespaces.
+    /// Subscribes `dependent` to exactly these namespaces.
     pub(crate) fn want(&self, target: &Acting, dependent: &Dependent, names: BTreeSet<String>) {
         let _wishing = lock(&self.wishing);
-        // Nothing is opened with it, so there is no wish that stands: the change of the Secret brings it back.
+        // A withdrawn target opens no streams, so no subscription is stored: the change of its Secret requeues the
+        // component.
         if target.is_withdrawn() {
             return;
         }
@@ -101,22 +102,22 @@ impl Namespaces {
         }
     }
 
-    /// Whether somebody saw a moment ago that a namespace is there.
+    /// Reports whether a component read the namespace a moment ago and found it.
     pub(crate) fn is_seen(&self, target: &Acting, name: &str) -> bool {
         lock(&self.held).seen.has(&place(target, name), Instant::now())
     }
 
-    /// A namespace is there.
+    /// Notes that a namespace exists.
     pub(crate) fn saw(&self, target: &Acting, name: &str) {
         lock(&self.held).seen.saw(place(target, name), Instant::now());
     }
 
-    /// A namespace is gone, or about to.
+    /// Notes that a namespace is gone or is being deleted.
     pub(crate) fn missed(&self, target: &Acting, name: &str) {
         lock(&self.held).seen.missed(&place(target, name));
     }
 
-    /// The Secret of a target changed: its streams end, and what they showed is no longer known.
+    /// Ends the streams of a target whose Secret changed, and drops the state that they reported.
     pub(crate) fn access_changed(&self, secret: &str) {
         let _wishing = lock(&self.wishing);
         self.watches.access_changed(secret);
@@ -127,7 +128,7 @@ impl Namespaces {
         held.wishes.retain(|_, places| !places.iter().any(through));
     }
 
-    /// `dependent` is gone.
+    /// Removes `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         let _wishing = lock(&self.wishing);
         self.watches.leave_all(dependent);
@@ -136,7 +137,7 @@ impl Namespaces {
 }
 
 impl Held {
-    /// Notes a wish; tells whether it is another one than before.
+    /// Replaces a subscription; reports whether it changed.
     fn wish(&mut self, dependent: &Dependent, places: BTreeSet<Place>) -> bool {
         let before = self.wishes.remove(dependent).unwrap_or_default();
         let is_other = before != places;

@@ -1,4 +1,4 @@
-//! From parsed documents to the objects that are sent: hooks set apart, namespaces filled in, marks of ours set.
+//! Prepares parsed documents for the apply: separates hooks, sets namespaces, and adds the operator's metadata.
 
 use kyma_api::{annotations, labels};
 use kyma_object_set::{Kinds, Object, ObjectSet, normalise};
@@ -6,7 +6,7 @@ use kyma_object_set::{Kinds, Object, ObjectSet, normalise};
 use crate::hooks::{HOOK, Hook};
 use crate::workloads::Workloads;
 
-/// What people on a target read before they edit.
+/// Note for users who edit objects on a target.
 const DISCLAIMER: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny modifications are discarded and the \
                           resource is reverted to the original state.";
 /// Workloads that carry the module's version.
@@ -17,7 +17,7 @@ const WORKLOADS: &[&str] = &["Deployment", "StatefulSet", "DaemonSet"];
 pub(crate) struct Marks {
     /// Hash of the component, value of the owner label.
     pub owner: String,
-    /// `namespace/name` of the component where a Kyma owns it; such objects carry KLM's marks too.
+    /// `namespace/name` of the component if a Kyma owns it; such objects carry KLM's metadata too.
     pub kyma: Option<String>,
     /// Version of the module.
     pub version: Option<String>,
@@ -26,23 +26,23 @@ pub(crate) struct Marks {
 /// The objects of a component, and its hooks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prepared {
-    /// The objects as they are sent.
+    /// The objects to apply.
     pub objects: Vec<Object>,
-    /// Objects that run at a moment instead of being kept.
+    /// Objects that run at an event of the release.
     pub hooks: Vec<Hook>,
     /// Corrections while reading, for messages.
     pub warnings: Vec<String>,
 }
 
 impl Prepared {
-    /// Objects of hooks.
+    /// Returns the objects of hooks.
     pub(crate) fn hook_objects(&self) -> impl Iterator<Item = &Object> {
         self.hooks.iter().map(|hook| &hook.object)
     }
 }
 
-/// Prepares a parsed set for a target that serves `kinds`. Only charts have hooks: in plain manifests the annotation means
-/// nothing, as with kubectl and KLM.
+/// Prepares a parsed set for a target that serves `kinds`. Only charts have hooks: in plain manifests the annotation
+/// has no effect, as with kubectl and KLM.
 pub(crate) fn prepare(
     set: ObjectSet,
     is_chart: bool,
@@ -69,15 +69,15 @@ pub(crate) fn prepare(
         object.set_namespace(scoped.namespace.as_deref());
         mark(object, marks, has_workloads);
         workloads.change(object);
-        // The apply puts it right; here it is only to be told.
+        // The apply corrects this; here only the warnings are needed.
         warnings.extend(normalise(&mut object.clone()).iter().map(ToString::to_string));
     }
-    // Objects that differ only in naming their namespace or not are one.
+    // Objects that differ only in whether they name their namespace are the same object.
     let objects = ObjectSet::new(objects).into_objects();
     Prepared { objects, hooks, warnings }
 }
 
-/// Reads hooks; those of moments that nobody knows are left out, as in Helm, and told.
+/// Reads hooks. Hooks with unknown events are skipped with a warning; Helm skips them too.
 fn read_hooks(objects: Vec<Object>, warnings: &mut Vec<String>) -> Vec<Hook> {
     let mut read = |object: Object| {
         let identity = object.identity();
@@ -103,7 +103,7 @@ fn mark(object: &mut Object, marks: &Marks, has_workloads: bool) {
     object.set_label(labels::MANAGED_BY, labels::MANAGED_BY_KYMA);
     object.set_annotation(annotations::OWNED_BY, owned_by);
     object.set_annotation(annotations::DISCLAIMER, DISCLAIMER);
-    // KLM marks workloads; without any, something else has to tell which version is there.
+    // KLM annotates workloads; without workloads, other objects must show the installed version.
     let bears_version = WORKLOADS.contains(&object.kind()) || !has_workloads;
     if let Some(version) = marks.version.as_ref().filter(|_| bears_version) {
         object.set_annotation(annotations::MODULE_VERSION, version);

@@ -1,4 +1,4 @@
-//! From what is at hand to what [`plan`] decides on.
+//! Assembles the current state for [`plan`].
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -33,7 +33,7 @@ mod version;
 use health::Yardstick;
 use pieces::{Look, pieces};
 
-/// Everything that decides the objects, but the content and the target's kinds.
+/// Returns all inputs that determine the objects, except the content and the target's kinds.
 pub(crate) fn inputs(
     context: &Context<HelmComponent>,
     owner: &str,
@@ -57,7 +57,7 @@ pub(crate) fn inputs(
     Inputs::of(&component.spec, resolved, from, release, marks, kube_version, additions)
 }
 
-/// Assembles what is known at this point of a pass.
+/// Assembles the state that is known at this point of a pass.
 pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let recorded = &pass.session.recorded;
     let snapshot = pass.shared.sights.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
@@ -122,13 +122,14 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     }
 }
 
-/// Why nothing is known of some of the kinds concerned, once that has lasted.
+/// Returns why the streams of some kinds deliver nothing, once that lasts.
 fn unseen(pass: &Pass<'_>) -> Option<Failure> {
     let looking = pass.session.looking.filter(|looking| looking.is_long())?;
     looking.tell(&pass.shared.sights.unseen(&pass.context.target, &pass.dependent))
 }
 
-/// How long the step at hand has taken, and may: objects from applied to ready, a removal from its order on.
+/// Returns the elapsed time and the limit of the current operation: from the apply until objects are ready, or from
+/// the deletion request of a removal.
 fn patience(pass: &Pass<'_>) -> Patience {
     let component = &pass.context.resource;
     let timeouts = component.spec.timeouts.as_ref();
@@ -142,7 +143,7 @@ fn patience(pass: &Pass<'_>) -> Patience {
     Patience::since(since, jiff::Timestamp::now().as_second(), limit)
 }
 
-/// Whether the component was reported Ready. Content that came since is awaited all the same.
+/// Reports whether the component was reported Ready, regardless of content that is newer.
 pub(crate) fn was_ready(pass: &Pass<'_>) -> bool {
     let status = pass.context.resource.status.as_ref();
     status.is_some_and(|status| {
@@ -153,7 +154,7 @@ pub(crate) fn was_ready(pass: &Pass<'_>) -> bool {
 
 fn content(pass: &Pass<'_>, set_back: bool) -> Content {
     let Some(wished) = rollback::wished(pass) else { return Content::Stale };
-    // What is gone back to comes as it was rendered, whatever is served by now.
+    // The rollback target is applied as it was rendered, whatever kinds the target serves now.
     let is_back = rollback::taken(pass).is_some();
     let kinds_fit = |kinds: Option<&String>| {
         is_back || kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds))
@@ -170,7 +171,7 @@ fn content(pass: &Pass<'_>, set_back: bool) -> Content {
     if complete { Content::Recorded } else { Content::Stale }
 }
 
-/// Whether the spec asks for something else than what all of which was applied.
+/// Reports whether the desired content differs from the completely applied one.
 fn changes(pass: &Pass<'_>) -> bool {
     let applied = &pass.session.recorded.digests;
     let wished = rollback::wished(pass);
@@ -183,7 +184,7 @@ pub(crate) fn is_manager(manager: &Manager, identity: &Identity) -> bool {
         && (manager.namespace.is_none() || manager.namespace == identity.namespace)
 }
 
-/// The object of `spec.manager` where it is neither in the content nor the default custom resource.
+/// Returns the object of `spec.manager` if neither the content nor the default custom resource is it.
 fn stray_manager(spec: &HelmComponentSpec, pieces: &[Piece]) -> Option<String> {
     let manager = spec.manager.as_ref()?;
     let default = |resource: &FreeForm| {
@@ -197,7 +198,7 @@ fn stray_manager(spec: &HelmComponentSpec, pieces: &[Piece]) -> Option<String> {
     (!found).then(|| Identity::new(group, kind, namespace.as_deref(), name).to_string())
 }
 
-/// The default custom resource, made by us, and its health where it is the manager.
+/// Returns the default custom resource that the operator created and its health, if it is the manager.
 fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<HealthStatus>)> {
     let manager = pass.context.resource.spec.manager.as_ref()?;
     pass.session.recorded.resource.as_ref()?.uid.as_ref()?;
@@ -206,8 +207,8 @@ fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<
     Some((made.to_string(), health))
 }
 
-/// Objects with our label, but for the default custom resource, which is the user's. What was handed over bears it too,
-/// though no stream of such a kind need be open.
+/// Returns the objects with the component's owner label, except the default custom resource, which belongs to the
+/// user. Objects that were handed over carry the label too, even if no stream of their kind is open.
 fn owned(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> BTreeSet<Identity> {
     let owner = &*pass.dependent.owner;
     let ours = snapshot
@@ -261,7 +262,8 @@ fn is_unconfirmed(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identit
     differs && !pass.done.default_confirmed
 }
 
-/// As the spec says; what was taken over is as it was found until somebody asks for something else.
+/// Returns the mode in the spec. Without one, objects that were taken over stay as they were found until the user
+/// requests another content.
 fn drift_mode(pass: &Pass<'_>) -> DriftMode {
     let absent =
         || if former::is_as_found(pass) { kyma_api::DriftMode::Warn } else { kyma_api::DriftMode::default() };
@@ -272,7 +274,7 @@ fn drift_mode(pass: &Pass<'_>) -> DriftMode {
     }
 }
 
-/// Whether the component waits for kinds that are not served yet, or its chart asks which there are.
+/// Reports whether the component waits for kinds that are not served yet, or its chart reads the served kinds.
 pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
     let asks = |kinds: Option<&String>| kinds.is_some();
     let session = &pass.session;
@@ -291,7 +293,8 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
         || default_resource(pass) == DefaultResource::Unserved
 }
 
-/// Whether the API group of something on record does not answer, so that it is not watched until that does.
+/// Reports whether the API group of a recorded object does not answer, so that the object is not watched until it
+/// does.
 pub(crate) fn awaits_groups(pass: &Pass<'_>) -> bool {
     let mut recorded = pass.session.recorded.inventory.iter();
     recorded.any(|(identity, _)| {
@@ -299,7 +302,7 @@ pub(crate) fn awaits_groups(pass: &Pass<'_>) -> bool {
     })
 }
 
-/// Whether something of the content has a kind that its own CRD defines and the target does not show yet.
+/// Reports whether an object has a kind that the content's own CRD defines and the target does not serve yet.
 pub(crate) fn kinds_lag(pass: &Pass<'_>) -> bool {
     let objects = pass.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
     let mut gvks = objects.map(kyma_object_set::Object::gvk);

@@ -15,11 +15,11 @@ use kyma_targets::{Acting, SecretKey};
 use crate::hooks::{self, Told};
 use crate::sight::Dependent;
 
-/// How long the first list of a stream is awaited: what a hook does before that, nobody sees.
+/// Maximum wait for the first list of a stream: events of a hook before that list may be missed.
 const OPENING: Duration = Duration::from_secs(5);
-/// How long a stream may take to tell of an object that is gone already.
+/// Time that a stream may take to report an object that is already gone.
 const NEWS: Duration = Duration::from_secs(5);
-/// Characters of a failure that are kept.
+/// Maximum length of a failure that is kept, in characters.
 const WORDS: usize = 1024;
 
 /// Results of the hooks that components wait for, as streams show them. Cheap to clone.
@@ -27,7 +27,7 @@ const WORDS: usize = 1024;
 pub(crate) struct Outcomes {
     watches: Watches<Dependent>,
     held: Arc<Mutex<Held>>,
-    /// Held while wishes change: what is known and the streams have to agree on who wants what.
+    /// Held while subscriptions change: the stored state and the streams must agree on them.
     wishing: Arc<Mutex<()>>,
 }
 
@@ -40,20 +40,20 @@ struct Held {
 #[derive(Default)]
 struct Wish {
     target: Option<SecretKey>,
-    /// By the mark that the objects of a run bear.
+    /// By the mark of a run's objects.
     runs: BTreeMap<String, Run>,
 }
 
-/// The hooks of one moment that have an end to wait for.
+/// Hooks of one event that have an end to wait for.
 #[derive(Default)]
 struct Run {
     interests: Vec<Interest>,
     hooks: BTreeMap<Identity, Awaited>,
-    /// Since when the first lists of its streams have been awaited.
+    /// Beginning of the wait for the first lists of its streams.
     opening: Option<Instant>,
 }
 
-/// What is known of one of them.
+/// Known state of a hook.
 #[derive(Default)]
 struct Awaited {
     told: Told,
@@ -87,8 +87,8 @@ impl Outcomes {
         Self { watches: Watches::new(operator, process, listener), held, wishing: Arc::default() }
     }
 
-    /// Says that `dependent` waits for the hooks of a run. Gives how long the first lists of the streams that tell how they
-    /// end may still take; `None` once they are there, or are known not to come, or took too long. A list wakes it.
+    /// Subscribes `dependent` to the hooks of a run. Returns how long the first lists of its streams may still take;
+    /// `None` once they have arrived, have failed or took too long. A list requeues the component.
     pub(crate) fn want(
         &self,
         target: &Acting,
@@ -113,7 +113,7 @@ impl Outcomes {
         hooks: BTreeSet<Identity>,
     ) -> bool {
         let _wishing = lock(&self.wishing);
-        // Nothing is opened with it: the change of the Secret brings the component back.
+        // A withdrawn target opens no streams: the change of its Secret requeues the component.
         if target.is_withdrawn() {
             return false;
         }
@@ -131,14 +131,14 @@ impl Outcomes {
         held.awaited(dependent, mark, hook).map(|awaited| awaited.told.clone()).unwrap_or_default()
     }
 
-    /// How long a stream may still take to tell of a hook whose object is missing.
+    /// Returns how long a stream may still take to report a hook whose object is missing.
     pub(crate) fn left(&self, dependent: &Dependent, mark: &str, hook: &Identity) -> Duration {
         let mut held = lock(&self.held);
         let awaited = held.awaited(dependent, mark, hook);
         awaited.map(|awaited| awaited.left(Instant::now())).unwrap_or_default()
     }
 
-    /// Says that `dependent` waits for these runs alone; what is known of others is forgotten.
+    /// Limits the subscriptions of `dependent` to these runs, and drops the state of others.
     pub(crate) fn retain(&self, target: &Acting, dependent: &Dependent, marks: &[String]) {
         let _wishing = lock(&self.wishing);
         let left = lock(&self.held).retain(dependent, marks);
@@ -153,13 +153,13 @@ impl Outcomes {
         }
     }
 
-    /// The Secret of a target changed: its streams end. How hooks of a run ended stays as it is.
+    /// Ends the streams of a target whose Secret changed. Known results of hooks stay.
     pub(crate) fn access_changed(&self, secret: &str) {
         let _wishing = lock(&self.wishing);
         self.watches.access_changed(secret);
     }
 
-    /// `dependent` is gone.
+    /// Removes `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         let _wishing = lock(&self.wishing);
         self.watches.leave_all(dependent);
@@ -168,7 +168,7 @@ impl Outcomes {
 }
 
 impl Held {
-    /// Notes a run; gives all streams that the component wants by now.
+    /// Adds a run; returns all streams that the component needs now.
     fn want(
         &mut self,
         target: Option<&SecretKey>,
@@ -188,14 +188,14 @@ impl Held {
         wish.interests()
     }
 
-    /// Time in which the first lists of a run's streams may still come.
+    /// Returns the remaining time for the first lists of a run's streams.
     fn opening(&mut self, dependent: &Dependent, mark: &str, now: Instant) -> Option<Duration> {
         let run = self.wishes.get_mut(dependent)?.runs.get_mut(mark)?;
         let since = *run.opening.get_or_insert(now);
         OPENING.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
     }
 
-    /// Forgets other runs; gives the streams that are still wanted, where that changed.
+    /// Drops other runs; returns the streams that are still needed, if that changed.
     fn retain(&mut self, dependent: &Dependent, marks: &[String]) -> Option<Vec<Interest>> {
         let wish = self.wishes.get_mut(dependent)?;
         let before = wish.runs.len();
@@ -246,7 +246,7 @@ impl Run {
             .filter(|object| is_of(mark, object))
             .map(|object| identity(kind, object))
             .collect();
-        // It was deleted in a gap of the stream.
+        // The object was deleted while the stream was interrupted.
         let is_lost = |hook: &Identity, awaited: &Awaited| {
             hook.group_kind() == *kind && awaited.told == Told::Running && !listed.contains(hook)
         };
@@ -265,7 +265,7 @@ impl Run {
             return;
         }
         let Some(awaited) = self.hooks.get_mut(&identity(kind, object)) else { return };
-        // An end is one, whatever becomes of the object.
+        // A result is final, whatever happens to the object.
         if matches!(awaited.told, Told::Ended(_)) {
             return;
         }
@@ -291,7 +291,8 @@ impl std::fmt::Debug for Outcomes {
     }
 }
 
-/// Whether it is a hook of this component, or a list, after which whoever looked before has to look again.
+/// Reports whether the event is about a hook of this component, or is a list, after which earlier reads must be
+/// repeated.
 fn concerns(sighting: &Sighting, dependent: &Dependent) -> bool {
     match sighting {
         Sighting::Listed { .. } => true,

@@ -1,4 +1,4 @@
-//! Texts packed so that a Secret of the hub can hold them. Pure.
+//! Compresses texts so that they fit into Secrets of the hub. Pure.
 
 use std::io::{Read, Write};
 
@@ -8,12 +8,12 @@ use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// Bytes of a packed text at most: apiservers take 1 MiB.
+/// Maximum size of a packed text in bytes: API servers accept 1 MiB.
 pub(crate) const PACKED: usize = 960 << 10;
-/// Bytes of an unpacked one that are read at most. Rendered text is smaller.
+/// Maximum size in bytes to which a text is unpacked. Rendered text is smaller.
 const UNPACKED: u64 = 64 << 20;
 
-/// Why a text is not packed.
+/// Why a text cannot be packed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum PackError {
     #[error("its objects are {size} bytes packed, and a Secret holds {}: split the chart", PACKED)]
@@ -22,7 +22,7 @@ pub(crate) enum PackError {
     Unpackable,
 }
 
-/// Packs a text, if it fits into a Secret then.
+/// Packs a text, if the result fits into a Secret.
 pub(crate) fn pack(text: &[u8]) -> Result<Vec<u8>, PackError> {
     let mut gzip = GzEncoder::new(vec![], Compression::best());
     let packed = gzip.write_all(text).and_then(|()| gzip.finish());
@@ -33,7 +33,7 @@ pub(crate) fn pack(text: &[u8]) -> Result<Vec<u8>, PackError> {
     Ok(packed)
 }
 
-/// The text that was packed; `None` where it is not all of it.
+/// Returns the unpacked text; `None` if the digest differs or the data is corrupt.
 pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Vec<u8>> {
     if digest(packed).as_bytes() != sha256 {
         return None;
@@ -43,7 +43,7 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Digest of a packed text.
+/// Returns the digest of a packed text.
 pub(crate) fn digest(packed: &[u8]) -> String {
     hex::encode(Sha256::digest(packed))
 }

@@ -1,4 +1,4 @@
-//! Hooks of a removal as they are kept in a Secret of the hub, with the release that they are of. Pure.
+//! Serialized hooks of a removal in a Secret of the hub, with the release that they belong to. Pure.
 
 use kyma_api::{Digests, release_store};
 use kyma_object_set::Object;
@@ -13,15 +13,15 @@ use crate::packed::{self, PackError};
 pub(crate) const TYPE: &str = release_store::HOOKS_TYPE;
 /// Key of the packed hooks in the Secret.
 pub(crate) const HOOKS: &str = "hooks.json.gz";
-/// Key of their digest.
+/// Key of the hooks' digest.
 pub(crate) const SHA256: &str = "sha256";
 
-/// Name of the Secret of the component of this owner hash.
+/// Returns the name of the Secret of the component with this owner hash.
 pub(crate) fn secret_name(owner: &str) -> String {
     format!("{}{owner}", release_store::HOOKS_PREFIX)
 }
 
-/// Their serialized form.
+/// Serialized form of the hooks.
 #[derive(Serialize, Deserialize)]
 struct Form {
     release: String,
@@ -30,7 +30,7 @@ struct Form {
     hooks: Vec<Value>,
 }
 
-/// Packs the hooks of a release that run when it goes.
+/// Packs the hooks of a release that run at its removal.
 pub(crate) fn pack(loaded: &Loaded) -> Result<Vec<u8>, PackError> {
     let of_removal =
         loaded.prepared.hooks.iter().filter(|hook| hooks::are_of_removal(std::slice::from_ref(*hook)));
@@ -44,8 +44,8 @@ pub(crate) fn pack(loaded: &Loaded) -> Result<Vec<u8>, PackError> {
     packed::pack(&text)
 }
 
-/// Reads them; `None` where they are none, not all of them, or of another release than the one that was begun last
-/// (`content` of the record of hooks) and the one that was sent as a whole last.
+/// Reads packed hooks; `None` if the data is invalid or incomplete, or if the hooks belong neither to the last begun
+/// release (`content` of the record of hooks) nor to the last completely applied one.
 pub(crate) fn unpack(packed: &[u8], sha256: &[u8], content: &str, digests: &Digests) -> Option<Vec<Hook>> {
     let text = packed::unpack(packed, sha256)?;
     let form: Form = serde_json::from_slice(&text).ok()?;
@@ -55,7 +55,7 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8], content: &str, digests: &Dige
     form.hooks.into_iter().map(|value| Hook::of(Object::from_value(value).ok()?)).collect()
 }
 
-/// Whether content of this artifact and these values is what was sent as a whole last.
+/// Reports whether the last completely applied content has this artifact and these values.
 pub(crate) fn is_of(digests: &Digests, source: &str, values: &str) -> bool {
     (digests.source.as_deref(), digests.values.as_deref()) == (Some(source), Some(values))
 }

@@ -27,7 +27,7 @@ use crate::sight::{Dependent, Sights};
 
 /// State that all reconciles share.
 pub(crate) struct Shared {
-    /// Where content comes from.
+    /// Sources of content and the renderer.
     pub sources: Sources,
     /// Objects on targets as watches show them.
     pub sights: Sights,
@@ -39,21 +39,21 @@ pub(crate) struct Shared {
     pub outcomes: Outcomes,
     /// Secrets of the hub that components use.
     pub hub_secrets: Arc<HubSecrets>,
-    /// The hub's ConfigMaps, for those who take values from them.
+    /// Revisions of the hub's ConfigMaps, for components that take values from them.
     pub hub_config_maps: Arc<HubConfigMaps>,
-    /// Objects that components want and others have.
+    /// Claims on objects that other components own.
     pub claims: Claims,
     /// Searches for objects of components, shared by concurrent reconciles.
     pub searches: Searches,
     /// Components that wait until others release an object.
     pub owner_waits: OwnerWaits,
-    /// Objects that components got from others and have not dealt with.
+    /// Objects that components received from others and have not settled.
     pub hand_overs: HandOvers,
     /// State that is kept between reconciles.
     pub memory: Memory,
-    /// When putting drift right counts as a fight.
+    /// Limit of drift corrections, beyond which another writer wins.
     pub flap_limit: FlapLimit,
-    /// How long an object has to say that it failed before its component is unhealthy.
+    /// Time for which an object must be failed before its component is unhealthy.
     pub unhealthy_after: Duration,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) ownership: Ownership,
     /// Kinds that the target serves.
     pub(crate) kinds: Arc<Kinds>,
-    /// The same and the kinds of the content's own CRDs, which it serves a moment after they are applied.
+    /// The same, with the kinds of the content's own CRDs, which the target serves shortly after their apply.
     pub(crate) served: Arc<Kinds>,
     pub(crate) inputs: Result<Inputs, Failure>,
     /// The component's own rules of health.
@@ -76,14 +76,14 @@ pub(crate) struct Pass<'a> {
     /// Objects that other components handed over to this one and that it has not processed.
     pub(crate) handed: BTreeMap<Identity, Entry>,
     pub(crate) done: Done,
-    /// When it began.
+    /// Time of its beginning.
     pub(crate) begun: Instant,
-    /// Whether what failed is tried again in this pass.
+    /// Whether the failed release is tried again in this pass.
     pub(crate) retried: bool,
 }
 
 impl Pass<'_> {
-    /// Name and namespace of the release, which need no values.
+    /// Returns the name and namespace of the release, which do not depend on values.
     pub(crate) fn release(&self) -> Release {
         release::of(
             &self.dependent.name,
@@ -111,39 +111,39 @@ impl Pass<'_> {
 pub(crate) struct Done {
     pub(crate) watching: bool,
     pub(crate) applied: bool,
-    /// Whether CRDs were sent ahead of hooks.
+    /// Whether CRDs were applied ahead of hooks.
     pub(crate) crds_applied: bool,
     /// Cause of the wait for hooks, or their failure.
     pub(crate) hooks: Option<Rest>,
-    /// How long the hook that is waited for may take from now on.
+    /// Remaining time of the hook that the component waits for.
     pub(crate) hook_left: Option<Duration>,
     /// Previous installation of the module, once observed.
     pub(crate) predecessor: Option<Predecessor>,
     /// Why the release could not be recorded.
     pub(crate) history: Option<Failure>,
-    /// Whether that was tried.
+    /// Whether the release was to be recorded in this pass.
     pub(crate) history_tried: bool,
-    /// Whether Helm's record of a release was looked for.
+    /// Whether Helm's record of a release was searched.
     pub(crate) release_seen: bool,
     pub(crate) faults: BTreeMap<Identity, Failure>,
     pub(crate) waiting: BTreeMap<Identity, String>,
     pub(crate) kept: BTreeSet<Identity>,
     pub(crate) pruned: Option<Result<(), Failure>>,
-    /// Whether something of what was to go is still on its way, or waits for that.
+    /// Whether objects are still being deleted, or wait for such a deletion.
     pub(crate) pruning: bool,
     pub(crate) default_resource: Option<Failure>,
     /// Whether the record of the default custom resource was compared with the target.
     pub(crate) default_confirmed: bool,
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,
     pub(crate) load: Option<Failure>,
-    /// Whether objects were read that others' rules were the last to judge.
+    /// Whether objects were read whose health was determined by other rules.
     pub(crate) judged: bool,
-    /// Whether it was looked at what holds objects up.
+    /// Whether the causes that hold up objects were read.
     pub(crate) explained: bool,
-    /// Namespaces of the target of which it told whether they are being deleted.
+    /// Namespaces for which the target told whether they are being deleted.
     pub(crate) looked_at: BTreeSet<String>,
-    /// Whether keeping what is Ready succeeded, once it was tried.
+    /// Result of keeping the Ready release, once it was tried.
     pub(crate) keep: Option<Result<(), Failure>>,
-    /// What the chart's tests wait for, or why they could not go on, once they were looked at.
+    /// Wait or failure of the chart's tests, once they were handled.
     pub(crate) tests: Option<Result<Option<String>, Failure>>,
 }

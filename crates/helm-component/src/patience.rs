@@ -12,17 +12,17 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// A wait that began at `since`, or begins `now` (both in Unix seconds).
+    /// Returns a wait that began at `since`, or begins `now` (both in Unix seconds).
     pub fn since(since: Option<i64>, now: i64, limit: Option<i32>) -> Self {
         Self { waited: (now - since.unwrap_or(now)).max(0), limit: limit.map(i64::from) }
     }
 
-    /// Whether it takes too long.
+    /// Reports whether the limit is exceeded.
     pub fn is_over(self) -> bool {
         self.limit.is_some_and(|limit| self.waited >= limit)
     }
 
-    /// Time until it takes too long; `None` where it never will, or does already.
+    /// Returns the time until the limit; `None` without a limit, or after it.
     pub fn left(self) -> Option<Duration> {
         let left = u64::try_from(self.limit? - self.waited).ok()?;
         (left > 0).then(|| Duration::from_secs(left))

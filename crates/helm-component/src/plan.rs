@@ -25,45 +25,45 @@ pub use observed::{
 pub enum Step {
     /// Fetch the artifact and turn it into objects.
     Load,
-    /// Watch the kinds concerned and learn what is there.
+    /// Subscribe to the watches of all kinds concerned.
     Watch,
-    /// Ask what the target serves by now, and watch that.
+    /// Repeat discovery, and subscribe to the kinds that it finds.
     LookAgain,
-    /// Read what a user may have installed instead of the module.
+    /// Read a previous installation of the module by a user.
     LookForPredecessor,
-    /// Look for Helm's record of a release in the component's place.
+    /// Read Helm's record of a release of the same name.
     LookForRelease,
-    /// Make the release's namespace.
+    /// Create the release's namespace.
     Namespace,
-    /// Send CRDs alone: hooks that come before everything else may need their kinds.
+    /// Apply CRDs alone: hooks before the apply may need their kinds.
     ApplyCrds,
-    /// Run the hooks of a moment, as far as they go without waiting.
+    /// Run the hooks of an event, as far as possible without waiting.
     Hooks(Event),
-    /// Send what is due, stage by stage.
+    /// Apply pending objects, stage by stage.
     Apply,
-    /// Search the target for what is ours.
+    /// Search the target for objects with the component's owner label.
     Sweep,
-    /// Read objects that were seen by other rules of health than the component has now.
+    /// Read objects whose health was determined by other rules than the component has now.
     Judge,
-    /// Look once at what holds up objects that take long.
+    /// Read once what holds up objects that take long.
     Explain,
-    /// Delete what is no longer wanted.
+    /// Delete objects that are no longer desired.
     Prune(Vec<Identity>),
     /// Record the content as a revision of the release, as Helm does.
     Record(Standing),
-    /// Make the default custom resource.
+    /// Create the default custom resource.
     DefaultResource,
     /// Read whether the default custom resource still exists.
     ConfirmDefaultResource,
-    /// Keep what is Ready, or let go what was kept.
+    /// Keep the release that is Ready, or discard the kept one.
     Keep,
-    /// Go back to what is kept: this is why what is wished failed.
+    /// Roll back to the kept release, since the desired one failed for this reason.
     RollBack(Failure),
-    /// Try what failed again.
+    /// Try the failed release again.
     Retry,
-    /// Run the chart's tests, as far as they go without waiting.
+    /// Run the chart's tests, as far as possible without waiting.
     Test,
-    /// One step of the removal.
+    /// Execute one step of the removal.
     Remove,
     /// No further step in this reconcile.
     Rest(Rest),
@@ -72,27 +72,27 @@ pub enum Step {
 /// Why there is nothing more to do in this pass.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rest {
-    /// All is as wished.
+    /// Everything is as desired.
     Ready,
-    /// What was Ready before what is wished is there again, since that failed.
+    /// The release that was Ready before is installed again, since the desired one failed.
     RolledBack,
-    /// Waiting for the watches' first look at the target.
+    /// Waiting for the first lists of the watches.
     Looking,
-    /// Nothing is known of some of the kinds concerned, and this is why.
+    /// The streams of some kinds deliver nothing, for this reason.
     Unseen(Failure),
-    /// Waiting until a hook ends; the text says which, and of which moment.
+    /// Waiting until a hook ends; the text names the hook and its event.
     Hook(String),
-    /// Waiting until these work (`Kind namespace/name`).
+    /// Waiting until these objects are healthy (`Kind namespace/name`).
     Progressing(Vec<String>),
-    /// These do not work.
+    /// These objects have failed.
     Unhealthy(Vec<String>),
-    /// These do not work in time.
+    /// These objects did not become healthy in time.
     Overdue(Vec<String>),
     /// Another manager changes these objects repeatedly; their drift is not corrected for a while.
     Fought(Vec<String>),
     /// `spec.manager` names this object, which the component does not have.
     StrayManager(String),
-    /// The target runs this version, which is newer than the one that is wanted.
+    /// The target runs this version, which is newer than the desired one.
     Newer(String),
     /// A user installed this version before, which is newer than the desired one.
     NewerPredecessor(String),
@@ -102,19 +102,19 @@ pub enum Rest {
     MissingKinds(Vec<String>),
     /// Something failed.
     Failed(Failure),
-    /// Waiting until these are gone.
+    /// Waiting until these objects are gone.
     Removing(Vec<String>),
     /// Everything is gone.
     Removed,
 }
 
-/// The next thing to do.
+/// Returns the next step.
 pub fn next(seen: &Observed) -> Step {
     match seen.order {
         Order::Remove => remove(seen),
         Order::Install => match &seen.refusal {
             Some(fault) => Step::Rest(Rest::Failed(fault.clone())),
-            // Or objects that the content does not have any more would be forgotten.
+            // Otherwise objects that the content no longer has would be forgotten.
             None if seen.unread => Step::Sweep,
             None => way::next(seen),
         },
@@ -125,8 +125,8 @@ fn install(seen: &Observed) -> Step {
     if seen.content == Content::Stale {
         return Step::Load;
     }
-    // What was applied before can have changed meanwhile. A first installation need not wait for watches, unless the
-    // hub may have forgotten an earlier one.
+    // Applied objects may have changed meanwhile. A first installation need not wait for watches, unless the hub may
+    // have lost the record of an earlier one.
     if !seen.watching {
         return Step::Watch;
     }
@@ -138,7 +138,7 @@ fn install(seen: &Observed) -> Step {
         return Step::Rest(Rest::Newer(newer.clone()));
     }
     let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece)) || seen.hooks.release;
-    // Of content without objects only the apply notes that it is what is installed.
+    // For content without objects, only the apply notes that it is installed.
     let due = due || seen.unsent && seen.pieces.is_empty();
     if due && !seen.applied {
         return match seen.content {
@@ -152,12 +152,12 @@ fn install(seen: &Observed) -> Step {
     prune(seen).or_else(|| hooks_after(seen)).or_else(|| record(seen)).unwrap_or_else(|| settle(seen))
 }
 
-/// What was refused is recorded as a release that failed.
+/// Records a refused release as failed.
 fn refused(seen: &Observed, fault: Failure) -> Step {
     if seen.history.failed { Step::Record(Standing::Failed) } else { Step::Rest(Rest::Failed(fault)) }
 }
 
-/// The release is recorded once all of it is there; as in Helm without `--wait`, nothing has to work yet.
+/// Records the release once all its objects exist. As in Helm without `--wait`, they need not be healthy.
 fn record(seen: &Observed) -> Option<Step> {
     if !seen.history.deployed || !seen.is_complete() {
         return None;
@@ -169,8 +169,8 @@ fn record(seen: &Observed) -> Option<Step> {
     }
 }
 
-/// What stops a component of whose objects some were refused: the first failure. Others that pass sooner, or by
-/// themselves, are tried again all the same, each after the pauses that it would have alone.
+/// Returns the failure of a component with refused objects: the first one. Failures that can be resolved sooner or by
+/// themselves are retried all the same, each after its own pauses.
 fn fault(seen: &Observed) -> Option<Failure> {
     let mut faults = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref());
     let first = faults.next()?;
@@ -187,7 +187,7 @@ fn fault(seen: &Observed) -> Option<Failure> {
     Some(pauses.into_iter().fold(first, Failure::beside))
 }
 
-/// Content at hand goes to the target, unless it would take back what somebody installed there.
+/// Returns the step that applies loaded content, unless it would replace a newer installation by a user.
 fn bring(seen: &Observed) -> Step {
     match &seen.predecessor {
         Predecessor::Unseen => Step::LookForPredecessor,
@@ -199,7 +199,7 @@ fn bring(seen: &Observed) -> Step {
     }
 }
 
-/// Hooks that run before the content goes to the target; as in Helm, CRDs come first.
+/// Returns the step for hooks before the apply. As in Helm, CRDs come first.
 fn hooks_before(seen: &Observed) -> Option<Step> {
     let event = seen.hooks.before?;
     if let Some(rest) = &seen.hooks.rest {
@@ -213,8 +213,8 @@ fn hooks_before(seen: &Observed) -> Option<Step> {
     })
 }
 
-/// Hooks that run after the content went to the target: once everything is there but what lacks its kind. As in Helm,
-/// nothing has to work yet.
+/// Returns the step for hooks after the apply, once all objects exist except those whose kind is missing. As in Helm,
+/// they need not be healthy.
 fn hooks_after(seen: &Observed) -> Option<Step> {
     let event = seen.hooks.after?;
     if let Some(rest) = &seen.hooks.rest {
@@ -228,13 +228,14 @@ fn hooks_after(seen: &Observed) -> Option<Step> {
     }
 }
 
-/// Health is told while a hook is awaited too, so what holds up objects is looked at before that as well.
+/// Returns the step while hooks wait. Health is reported then too, so the causes that hold up objects are read first.
 fn rest_of_hooks(seen: &Observed, rest: &Rest) -> Step {
     let waits = matches!(rest, Rest::Hook(_)) && seen.watched;
     if waits && seen.unexplained { Step::Explain } else { Step::Rest(rest.clone()) }
 }
 
-/// The lists of the watches come as events. A kind that is no longer served has none.
+/// Returns the step that waits for the lists of the watches, which come as events. A kind that is no longer served
+/// has none.
 fn wait_for_watches(seen: &Observed) -> Step {
     match &seen.unseen {
         _ if seen.looks_in_vain => Step::LookAgain,
@@ -243,7 +244,8 @@ fn wait_for_watches(seen: &Observed) -> Step {
     }
 }
 
-/// What is left over goes once everything wanted is there: until then it does the work of what replaces it.
+/// Returns the step that deletes surplus objects, once all desired ones exist: until then they do the work of their
+/// replacements.
 fn prune(seen: &Observed) -> Option<Step> {
     let surplus = seen.surplus();
     if surplus.is_empty() || !seen.is_complete() {
@@ -257,13 +259,13 @@ fn prune(seen: &Observed) -> Option<Step> {
     }
     match &seen.pruned {
         Some(Err(fault)) => Some(Step::Rest(Rest::Failed(fault.clone()))),
-        // What is still there waits for its finalizers; its watch wakes us.
+        // Remaining objects wait for their finalizers; their watch requeues the component.
         Some(Ok(())) => None,
         None => Some(Step::Prune(surplus)),
     }
 }
 
-/// All is applied: the default custom resource, then health.
+/// Returns the step after a complete apply: the default custom resource, then health.
 fn settle(seen: &Observed) -> Step {
     match &seen.default_resource {
         DefaultResource::Due => return Step::DefaultResource,
@@ -319,7 +321,7 @@ fn settle(seen: &Observed) -> Step {
 }
 
 fn remove(seen: &Observed) -> Step {
-    // Without an inventory, or with one of an earlier state of the hub, only the marks tell what there is to remove.
+    // Without an inventory that can be read, only the owner label shows which objects to remove.
     if seen.unread || (seen.inventory.is_empty() && !seen.swept) {
         return Step::Sweep;
     }
@@ -344,8 +346,8 @@ fn remove(seen: &Observed) -> Step {
     }
 }
 
-/// While users' objects hold up a removal, what is there keeps working and another version is taken over; nothing new
-/// of the same version is brought.
+/// Returns the step that repairs a component whose removal is blocked by users' objects: existing objects keep
+/// working, and another version is applied. New objects of the same version are not created.
 fn repair(seen: &Observed) -> Option<Step> {
     if seen.changes && seen.content == Content::Stale && !seen.applied && seen.refusal.is_none() {
         return Some(Step::Load);

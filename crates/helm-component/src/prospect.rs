@@ -7,36 +7,36 @@ use kyma_sdk::Failure;
 /// Changes that a reconcile of a component would make on its target now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prospect {
-    /// The release's namespace, where it would be made.
+    /// The release's namespace, if it would be created.
     pub namespace: Option<String>,
-    /// The hooks that would run, moment by moment.
+    /// The hooks that would run, event by event.
     pub hooks: Vec<Moment>,
-    /// The objects that would be sent, in their order; some of them may turn out to be as they should be already. What is
-    /// known to be unchanged is not sent.
+    /// The objects that would be applied, in their order; some of them may need no change. Objects that are known to
+    /// be unchanged are not applied.
     pub objects: Vec<(Identity, Rehearsed)>,
     /// The objects that would be deleted, in their order.
     pub deleted: Vec<Identity>,
-    /// Objects that left the content and would stay on the target, and why.
+    /// Objects that left the content and would stay on the target, with the reason.
     pub given_up: Vec<(Identity, KeepReason)>,
     /// The default custom resource as it would be created.
     pub default_resource: Option<(Identity, FreeForm)>,
-    /// What the rest would wait for.
+    /// Waits of the pass.
     pub waits: Vec<String>,
-    /// Why the pass would stop before it is done; all that is known to be refused, if it is that.
+    /// Failures that would end the pass; refused objects are listed completely.
     pub failures: Vec<Failure>,
 }
 
-/// Hooks of one moment.
+/// Hooks of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// Helm's word for it, such as `pre-upgrade`.
+    /// Helm's name of the event, such as `pre-upgrade`.
     pub event: String,
     /// `Kind.group namespace/name` of each, in the order in which they run.
     pub hooks: Vec<String>,
 }
 
 impl Prospect {
-    /// Whether anything on the target would be another than before.
+    /// Reports whether the pass would change anything on the target.
     pub fn changes(&self) -> bool {
         self.namespace.is_some()
             || self.hooks.iter().any(|moment| !moment.hooks.is_empty())

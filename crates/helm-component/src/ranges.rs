@@ -1,4 +1,4 @@
-//! Ranges of chart versions: what they stand for, and when that changes.
+//! Resolves ranges of chart versions.
 
 use std::borrow::Cow;
 
@@ -10,26 +10,26 @@ use sha2::{Digest, Sha256};
 
 use crate::source::{self, address};
 
-/// What no tag of a registry holds, and ranges do.
+/// Characters that occur in ranges, and never in tags of a registry.
 const RANGE_ALONE: [char; 8] = ['<', '>', '=', '~', '^', '|', '*', ','];
-/// Longest text that tells why a version stays.
+/// Maximum length of the reason for which a version stays.
 const LONGEST: usize = 1024;
 
 /// A range, and where its versions lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Where its versions lie.
+    /// Repository of the versions.
     pub versions: ChartVersions,
     /// The range.
     pub range: VersionRange,
-    /// Digest of both: what a resolved version was found for.
+    /// Digest of both, to which a resolved version belongs.
     pub of: String,
 }
 
-/// The range that a source names, `None` where it names its content exactly.
+/// Returns the range of a source; `None` if it names its content exactly.
 ///
 /// # Errors
-/// `SourceInvalid`: what is written as a range is none, or contradicts the rest of the source.
+/// `SourceInvalid`: the range is not valid, or contradicts the rest of the source.
 pub(crate) fn wanted(source: &Source) -> Result<Option<Wanted>, Failure> {
     let Some(chart) = &source.chart else { return Ok(None) };
     let Some(version) = chart.version.as_deref() else { return Ok(None) };
@@ -39,7 +39,7 @@ pub(crate) fn wanted(source: &Source) -> Result<Option<Wanted>, Failure> {
         return Ok(None);
     }
     if chart.digest.is_some() {
-        // Of what is pinned a tag such as 1.2 is no more than a name.
+        // For pinned content, a tag such as 1.2 is only a name.
         return if is_range {
             let message =
                 "spec.source.chart.version is a range and digest pins the content: name the version exactly";
@@ -52,7 +52,7 @@ pub(crate) fn wanted(source: &Source) -> Result<Option<Wanted>, Failure> {
     let versions = if chart.url.starts_with("oci://") {
         ChartVersions::Oci(chart.url.parse().map_err(|error| source::failure(&error))?)
     } else {
-        // Without a name the source is refused where it is read.
+        // A source without a name is refused when it is read.
         let Some(name) = chart.name.clone() else { return Ok(None) };
         ChartVersions::Repository { url: address(&chart.url)?, name }
     };
@@ -61,14 +61,15 @@ pub(crate) fn wanted(source: &Source) -> Result<Option<Wanted>, Failure> {
     Ok(Some(Wanted { versions, range, of }))
 }
 
-/// The source with the version that its range stands for, pinned by digest: as if somebody had written it so.
+/// Returns the source with the version that its range resolved to, pinned by digest, as if the user had written it
+/// so.
 pub(crate) fn pinned<'a>(source: &'a Source, resolved: Option<&ResolvedVersion>) -> Cow<'a, Source> {
     let Some(chart) = &source.chart else { return Cow::Borrowed(source) };
     if resolved.is_none() && chart.check_every_seconds.is_none() {
         return Cow::Borrowed(source);
     }
     let mut chart = chart.clone();
-    // When to look decides nothing about the objects.
+    // The check interval does not affect the objects.
     chart.check_every_seconds = None;
     if let Some(ResolvedVersion { version, digest, .. }) = resolved {
         chart.version = Some(version.clone());
@@ -77,8 +78,8 @@ pub(crate) fn pinned<'a>(source: &'a Source, resolved: Option<&ResolvedVersion>)
     Cow::Owned(Source { chart: Some(chart), ..source.clone() })
 }
 
-/// What the range stands for now that its source was asked. What was found before for the same range is replaced by a
-/// higher version alone: that one is missing, or says something else than before, is no order to change anything.
+/// Returns the resolved version after a look-up. Only a higher version replaces the previous one for the same range:
+/// if that is missing, or its digest changed, nothing is changed.
 pub(crate) fn settled(held: Option<ResolvedVersion>, found: &ChartVersion, of: &str) -> ResolvedVersion {
     let ChartVersion { version, digest } = found;
     let taken = ResolvedVersion {
@@ -100,7 +101,7 @@ pub(crate) fn settled(held: Option<ResolvedVersion>, found: &ChartVersion, of: &
     ResolvedVersion { held: Some(why(Reason::SourceNotFound, &message)), ..held }
 }
 
-/// What the range stands for though its source could not be asked.
+/// Returns the resolved version after a failed look-up.
 pub(crate) fn kept(held: ResolvedVersion, failure: &Failure) -> ResolvedVersion {
     ResolvedVersion { held: Some(why(failure.reason, &failure.message)), ..held }
 }
@@ -109,7 +110,7 @@ fn why(reason: Reason, message: &str) -> String {
     format!("{reason}: {message}").chars().take(LONGEST).collect()
 }
 
-/// Whether a text is one version and no other.
+/// Reports whether a text is one exact version.
 fn is_exact(text: &str) -> bool {
     semver::Version::parse(text.strip_prefix('v').unwrap_or(text)).is_ok()
 }

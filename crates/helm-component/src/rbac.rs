@@ -3,7 +3,7 @@
 use kyma_sdk::rbac::Check;
 use kyma_sdk::{Guard, Rule};
 
-/// On the hub, in its namespace.
+/// Rules on the hub, in the operator's namespace.
 pub(crate) const HUB_RULES: &[Rule] = &[
     Rule::new(
         &[""],
@@ -36,7 +36,7 @@ const RELEASE_STORE: Guard = Guard::Policy(&[
     Check::FINALIZERS,
 ]);
 
-/// On targets. Modules bring objects of any kind, their own roles among them, so nothing narrower holds.
+/// Rules on targets. Modules bring objects of any kind, including roles, so the rules cannot be narrower.
 pub(crate) const TARGET_RULES: &[Rule] = &[
     Rule::new(
         &["*"],

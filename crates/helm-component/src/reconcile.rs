@@ -1,5 +1,5 @@
-//! One pass over one component: asks [`plan::next`] what to do, does it, and asks again until there is nothing
-//! more to do.
+//! Reconciles one component: asks [`plan::next`] for a step, executes it, and repeats that until nothing is left to
+//! do.
 
 mod allocations;
 mod applied;
@@ -45,14 +45,15 @@ use crate::plan::{self, Content, Order, Rest, Step};
 use crate::report::{Ended, Finding};
 use crate::sight::Dependent;
 
-/// Steps of one pass at most; each is taken once or twice on each of two ways, so more is a fault of ours.
+/// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
+/// are a bug.
 const STEPS: usize = 48;
 
-/// How long a kind may take from established to served, and when what is about to work is tried again.
+/// Time that a kind may take from established to served, and the pause before a retry that will soon succeed.
 const LAG: Duration = Duration::from_millis(200);
 
 impl<'a> Pass<'a> {
-    /// Prepares a pass: one look at what the target serves, from the cache in most cases.
+    /// Prepares a pass. Discovery of the target comes from the cache in most cases.
     pub(crate) async fn begin(
         shared: &'a Shared,
         context: &'a Context<HelmComponent>,
@@ -109,12 +110,12 @@ impl<'a> Pass<'a> {
         Ok(pass)
     }
 
-    /// Says of which version of the module what is applied is.
+    /// Sets the module version that applied objects carry.
     fn name_version(&mut self) {
         self.ownership.version = observe::rollback::module_version(self).unwrap_or_default();
     }
 
-    /// Makes what was loaded fit the kinds that are served now.
+    /// Adapts loaded content to the kinds that are served now.
     pub(crate) fn rescope(&mut self) {
         self.served = Arc::clone(&self.kinds);
         let (Some(loaded), Ok(inputs)) = (&mut self.session.loaded, &self.inputs) else { return };
@@ -123,7 +124,7 @@ impl<'a> Pass<'a> {
         loaded.rescope(&self.served, &inputs.release.namespace);
     }
 
-    /// Runs to the end and keeps what was learnt.
+    /// Runs the pass to its end and stores the session.
     pub(crate) async fn run(mut self) -> Result<Ended, Failure> {
         self.note_finished();
         let (rest, seen) = Box::pin(self.steps()).await?;
@@ -131,7 +132,7 @@ impl<'a> Pass<'a> {
         Ok(self.end(rest, &seen))
     }
 
-    /// Takes one step after another, until there is nothing more to do in this pass.
+    /// Executes steps until nothing more is to do in this pass.
     async fn steps(&mut self) -> Result<(Rest, plan::Observed), Failure> {
         for _ in 0..STEPS {
             let seen = observe::observe(self);
@@ -187,9 +188,9 @@ impl<'a> Pass<'a> {
         Err(Failure::new(Reason::Internal, "the pass did not come to an end"))
     }
 
-    /// Streams that cannot connect say nothing: asks the target itself whether there is something to wait for.
+    /// Checks that the target answers, since streams that cannot connect report nothing.
     async fn answers(&self) -> Result<(), Failure> {
-        // It did so a moment ago, whatever was asked and by whom: after a restart all components look at once.
+        // It answered another request a moment ago: after a restart all components would ask at once.
         let Contact { answered, held_for, .. } = self.context.target.contact();
         if held_for.is_none() && answered.is_some_and(|ago| ago < LOOK) {
             return Ok(());
@@ -198,13 +199,13 @@ impl<'a> Pass<'a> {
         let asked = namespaces.get("kube-system").await;
         let may_not = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 403);
         if self.context.target.account().is_some() && asked.as_ref().is_err_and(may_not) {
-            // An answer all the same; what the account needs is another question.
+            // A refusal is an answer too; it only shows that the ServiceAccount lacks this permission.
             return Ok(());
         }
         asked.map(drop).map_err(|error| kyma_targets::classify(&error).into())
     }
 
-    /// Keeps what is known by now: a pass that is cut off comes to no end.
+    /// Stores the session, since an interrupted pass does not reach its end.
     fn remember(&self) {
         self.shared.memory.keep(self.dependent.clone(), &self.context.resource, self.session.clone());
     }
@@ -230,14 +231,14 @@ impl<'a> Pass<'a> {
         self.keep_claims(seen);
         self.settle_sent(seen);
         if rest == Rest::Ready {
-            // The step that failed before succeeded now.
+            // The release that failed before is Ready now.
             self.session.recorded.rollback = None;
         }
         let finding = Finding::of(&mut self, seen, &rest);
         let is_over = matches!(rest, Rest::Ready | Rest::RolledBack);
         let tests = observe::hooks::test_request(&self).is_some();
         if is_over && !self.session.kinds_awaited && !tests && !self.done.pruning {
-            // The caches of artifacts and renders have it again when somebody changes an object.
+            // The caches of artifacts and renders still have the content if drift must be corrected.
             self.session.loaded = None;
         }
         let Self { shared, context, dependent, session, .. } = self;
@@ -246,7 +247,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The component's own rules of health, compiled anew where its spec has others.
+/// Returns the component's compiled health expressions; compiles them again if the spec changed.
 fn rules(component: &HelmComponent, session: &mut Session) -> Result<Arc<Rules>, Failure> {
     if !session.rules.are_of(&component.spec) {
         session.rules = Arc::new(Rules::of(&component.spec)?);
@@ -254,16 +255,17 @@ fn rules(component: &HelmComponent, session: &mut Session) -> Result<Arc<Rules>,
     Ok(Arc::clone(&session.rules))
 }
 
-/// Who a component is to the watches.
+/// Returns the component as a subscriber of watches.
 pub(crate) fn dependent(context: &Context<HelmComponent>) -> Dependent {
     let metadata = &context.resource.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     Dependent::of(namespace, metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Objects that no module may touch (design rule 9): Kubernetes' own, the operators' CRDs, the user's Kyma.
+/// Returns the objects that no module may touch (design rule 9): Kubernetes' own, the operators' CRDs, the user's
+/// Kyma.
 fn protection() -> &'static Protection {
-    // To name a CRD its whole schema is made, which costs milliseconds.
+    // The name of a CRD requires its whole schema, which takes milliseconds.
     static PROTECTION: LazyLock<Protection> = LazyLock::new(|| {
         let crds = kyma_api::crds::all().into_iter().filter_map(|crd| crd.metadata.name);
         let crds =
@@ -277,7 +279,7 @@ fn protection() -> &'static Protection {
     &PROTECTION
 }
 
-/// A failed call, in the words of conditions.
+/// Converts a failed call to a failure for conditions.
 fn failure(error: &CallError) -> Failure {
     match error.of_target() {
         Some(cause) => Failure::target(&error.attempt(), cause),

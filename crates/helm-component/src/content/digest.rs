@@ -1,8 +1,8 @@
-//! Digests of what content is made from.
+//! Digests of inputs.
 
 use sha2::{Digest, Sha256};
 
-/// The digest over all parts, one after the other, as `sha256:<hex>`.
+/// Returns the digest of the concatenated parts as `sha256:<hex>`.
 pub(crate) fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

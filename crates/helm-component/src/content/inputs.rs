@@ -14,10 +14,10 @@ use crate::ranges;
 use crate::release::Release;
 use crate::values::{self, Merged, VALUES};
 
-/// Everything that decides a component's objects, but the content itself and the target's kinds.
+/// All inputs that determine a component's objects, except the content itself and the target's kinds.
 #[derive(Debug, Clone)]
 pub(crate) struct Inputs {
-    /// Where the content comes from, with the version that a range stands for.
+    /// The source, with the version that a range resolved to.
     pub source: Source,
     /// Name and namespace of the release.
     pub release: Release,
@@ -27,11 +27,11 @@ pub(crate) struct Inputs {
     pub(super) merged: Merged,
     /// Changes of the objects by the spec.
     pub(super) changes: Changes,
-    /// Fields that others may change.
+    /// Fields that other managers may change.
     pub yielded: Yielded,
     /// Additions to the objects by the operator.
     pub additions: Additions,
-    /// Digest over all of it.
+    /// Digest of all inputs.
     pub digest: String,
     /// Digest over the requested inputs: all except the target's version.
     pub wish: String,
@@ -41,20 +41,20 @@ pub(crate) struct Inputs {
     pub installed: InstalledRelease,
 }
 
-/// The release that was sent last, from the status.
+/// The last applied release, from the status.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InstalledRelease {
-    /// Its revision; absent if no chart read one yet.
+    /// Revision; absent if no chart has read one yet.
     pub revision: Option<ReleaseRevision>,
-    /// Digest of its artifact.
+    /// Digest of the artifact.
     pub source: Option<String>,
-    /// Digest of its values.
+    /// Digest of the values.
     pub values: Option<String>,
 }
 
 impl Inputs {
-    /// Reads them from the spec, what its `valuesFrom` brought and the version that the range of its chart stands for,
-    /// for a target of this version.
+    /// Collects the inputs from the spec, the values of its `valuesFrom` and the resolved version of its chart, for a
+    /// target of this Kubernetes version.
     pub(crate) fn of(
         spec: &HelmComponentSpec,
         resolved: Option<&ResolvedVersion>,
@@ -84,7 +84,7 @@ impl Inputs {
             "kube": kube_version,
         });
         if spec.source.ocm.is_some() {
-            // Images are those of the component: objects made before that was so are made anew.
+            // Images are localised: objects of versions that did not do that are applied again.
             whole["images"] = "localised".into();
         }
         changes::tell(spec, &mut whole);
@@ -98,7 +98,7 @@ impl Inputs {
         if let Some(injectable) = &additions.injectable {
             whole["injectable"] = json!(injectable);
         }
-        // Other keys may not have signed what these have.
+        // Other keys may not have signed this content.
         if !additions.verified_by.is_empty() {
             whole["verifiedBy"] = json!(additions.verified_by);
         }
@@ -106,7 +106,7 @@ impl Inputs {
         let yielded = Yielded::parse(ignored)
             .map_err(|error| Failure::new(Reason::SpecInvalid, format!("spec.{error}")))?;
         let text = whole.to_string();
-        // Nobody asked for what changes beside the component.
+        // These inputs change without a change of the component.
         for unasked in ["kube", "pullSecret", "injectable", "verifiedBy"] {
             whole[unasked] = Value::Null;
         }
@@ -127,7 +127,7 @@ impl Inputs {
         })
     }
 
-    /// Whether a release of this chart, with these values, is what is asked for.
+    /// Reports whether a release of this chart with these values equals the requested one.
     pub(crate) fn is_of(
         &self,
         chart: &(String, String),
@@ -137,7 +137,7 @@ impl Inputs {
         loaded.chart.as_ref() == Some(chart) && self.merged.values == *values
     }
 
-    /// Digest of what makes content from this artifact a release of its own.
+    /// Returns the digest that identifies the release of this artifact.
     pub(crate) fn release_digest(&self, source: &str) -> String {
         let Release { name, namespace, .. } = &self.release;
         digest(&[json!([source, self.values_digest, name, namespace]).to_string().as_bytes()])
@@ -148,7 +148,7 @@ impl Inputs {
         Self { installed, ..self.clone() }
     }
 
-    /// Returns the revision of the release from an artifact: that of the release that was sent last if it is the same, and
+    /// Returns the revision of the release from an artifact: that of the last applied release if it is the same, and
     /// the next one otherwise.
     pub(crate) fn revision_of(&self, source: &str) -> ReleaseRevision {
         let release = self.release_digest(source);
@@ -163,27 +163,27 @@ impl Inputs {
         ReleaseRevision { number, release }
     }
 
-    /// The chart's version, where its source names one.
+    /// Returns the chart's version, if the source names one.
     pub(crate) fn chart_version(&self) -> Option<&str> {
         self.source.chart.as_ref()?.version.as_deref()
     }
 
-    /// Whether objects bear the version of the module.
+    /// Reports whether objects carry the version of the module.
     pub(crate) fn are_versioned(&self) -> bool {
         self.marks.kyma.is_some() && self.marks.version.is_some()
     }
 
-    /// The merged values.
+    /// Returns the merged values.
     pub(crate) fn values(&self) -> &Map<String, Value> {
         &self.merged.values
     }
 
-    /// Whether a Kyma owns the component.
+    /// Reports whether a Kyma owns the component.
     pub(crate) fn are_a_kymas(&self) -> bool {
         self.marks.kyma.is_some()
     }
 
-    /// Key paths at which an override replaced the user's value.
+    /// Returns the key paths at which an override replaced the user's value.
     pub(crate) fn overridden(&self) -> &[String] {
         &self.merged.replaced
     }

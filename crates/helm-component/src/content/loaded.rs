@@ -1,4 +1,4 @@
-//! Content at hand.
+//! Loaded content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,37 +8,37 @@ use kyma_object_set::{Identity, Kinds, Object};
 
 use crate::objects::Prepared;
 
-/// Content at hand.
+/// Loaded content of a component.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
-    /// Digest of the inputs that it was made from.
+    /// Digest of the inputs.
     pub inputs: String,
-    /// Digest of the target's kinds, where the chart asks for them.
+    /// Digest of the target's kinds, if the chart reads them.
     pub kinds: Option<String>,
     /// Digest of the artifact.
     pub source: String,
     /// Digest of the values.
     pub values: String,
-    /// Digest of what makes it a release of its own: artifact, values, name and namespace. Of one that is gone back to, or
-    /// tried again, also which time: its hooks run anew.
+    /// Digest of the artifact, values, name and namespace, which identify the release. For a rollback or a retry it
+    /// also covers the attempt, so that hooks run again.
     pub release: String,
-    /// Digest of the render, where each would give something else.
+    /// Digest of the render, if its results vary.
     pub render: Option<String>,
     /// Digest of all objects.
     pub rendered: String,
-    /// The objects and what was left out.
+    /// The objects and hooks, with warnings.
     pub prepared: Arc<Prepared>,
-    /// CRDs that are made where they are missing, and left as they are where they are not.
+    /// CRDs that are created if they are missing, and never updated.
     pub made_once: BTreeSet<Identity>,
-    /// Whether the objects are as the source has them, not rendered.
+    /// Whether the objects come from the source directly, not from a render.
     pub raw: bool,
-    /// Name and version of the chart, where it is one.
+    /// Name and version of the chart, if the source is one.
     pub chart: Option<(String, String)>,
-    /// Version of what the chart brings, as it says.
+    /// Version of the application, as the chart states.
     pub app_version: String,
     /// Whether the chart calls `lookup`, which finds nothing.
     pub uses_lookup: bool,
-    /// Why the render is not kept, where each would give something else.
+    /// Why a render with varying results could not be kept.
     pub unfrozen: Option<String>,
     /// Whether another render would give other tests, and this one is not kept.
     pub tests_vary: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// The module's version on the objects that bear it.
+    /// Returns the module's version by object, for those that carry it.
     pub(crate) fn versions(&self) -> BTreeMap<Identity, String> {
         let objects = self.prepared.objects.iter();
         let marked = objects.filter_map(|one| {
@@ -56,7 +56,7 @@ impl Loaded {
         marked.collect()
     }
 
-    /// Fills in namespaces of objects whose kind the target has come to serve since they were prepared.
+    /// Sets namespaces of objects whose kind the target has begun to serve since they were prepared.
     pub(crate) fn rescope(&mut self, kinds: &Kinds, namespace: &str) {
         let scoped = |object: &Object| kinds.scoped(&object.identity(), namespace).namespace;
         let fits = |object: &Object| object.namespace() == scoped(object).as_deref();

@@ -1,4 +1,4 @@
-//! Renders in which nothing but tests goes by chance.
+//! Renders in which only tests vary.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::bounded::BoundedCache;
 use crate::hooks::Hook;
 use crate::render::RenderRequest;
 
-/// What `helm template` writes before the path of the file that a document comes from.
+/// Line that `helm template` writes before the path of a document's file.
 const SOURCE: &str = "---\n# Source: ";
 
-/// Renders that are kept at most.
+/// Maximum number of kept renders.
 const MOST: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-/// Bytes that they take at most.
+/// Maximum size of all kept renders, in bytes.
 const BYTES: usize = 16 << 20;
 
-/// Such renders. What their tests have by chance is of no use before somebody asks for tests, and may be a password: each is
-/// kept for the component that it was made for, and not for another one of its name.
+/// Cache of such renders. The varying results of tests are not used before a user requests tests, and may be
+/// passwords: each render is kept for the component that it was made for, not for another one of the same name.
 pub(crate) struct OnlyTests(BoundedCache<String, Arc<str>>);
 
 impl Default for OnlyTests {
@@ -29,7 +29,7 @@ impl Default for OnlyTests {
 }
 
 impl OnlyTests {
-    /// What came of this request for this component.
+    /// Returns the kept render of this request for this component.
     pub(super) fn get(&self, component: &HelmComponent, request: &RenderRequest) -> Option<Arc<str>> {
         self.0.get(&key(component, request))
     }
@@ -43,8 +43,8 @@ fn key(component: &HelmComponent, request: &RenderRequest) -> String {
     format!("{} {}", component.metadata.uid.as_deref().unwrap_or_default(), request.digest())
 }
 
-/// Whether each document from `templates/tests/` of the chart of this name is a hook that runs only when somebody asks
-/// for tests, so that no part of the release and of its other hooks comes from there.
+/// Reports whether each document from `templates/tests/` of this chart is a hook that runs only when a user requests
+/// tests, so that no part of the release and of its other hooks comes from there.
 pub(super) fn gives(manifest: &str, chart: &str) -> bool {
     let folder = format!("{chart}/templates/tests/");
     let mut documents = manifest.split(SOURCE).skip(1).filter(|document| document.starts_with(&folder));

@@ -139,7 +139,7 @@ mod tests {
             self.load(request).1
         }
 
-        /// All of it was applied; whether its render was kept.
+        /// Applies the whole release; returns whether its render was kept.
         fn installs(&mut self, request: &str) -> bool {
             let (render, was_kept) = self.load(request);
             let content = Some(format!("content of {request}"));
@@ -147,7 +147,7 @@ mod tests {
             was_kept
         }
 
-        /// All of what does not go by chance was applied.
+        /// Applies the whole content of a release whose results do not vary.
         fn installs_certain(&mut self, content: &str) {
             self.digests = Digests { source: Some(content.to_owned()), ..Digests::default() };
         }

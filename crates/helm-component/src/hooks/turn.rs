@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{DeletePolicy, Hook};
 
-/// Reasons for which Jobs fail, as their conditions and the events of them say.
-/// Source: `staging/src/k8s.io/api/batch/v1/types.go` of Kubernetes.
+/// Reasons for which Jobs fail, as in their conditions and events. Source: `staging/src/k8s.io/api/batch/v1/types.go`
+/// of Kubernetes.
 const FAILURES: [&str; 5] = [
     "BackoffLimitExceeded",
     "DeadlineExceeded",
@@ -21,40 +21,40 @@ const FAILURES: [&str; 5] = [
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one object")]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Live {
-    /// The run that made it, where one did.
+    /// Mark of the run that created it, if a run did.
     pub mark: Option<String>,
-    /// Whether a hook of this component made it, now or earlier.
+    /// Whether a hook of this component created it, now or earlier.
     pub ours: bool,
-    /// Whether it bears Helm's annotation.
+    /// Whether it carries Helm's annotation.
     pub is_hook: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// When it was created.
+    /// Time of its creation.
     pub created: Option<Timestamp>,
-    /// Which one it is.
+    /// Uid.
     pub uid: Option<String>,
     /// Whether the component applied it as an ordinary object: it became a hook in this revision.
     pub recorded: bool,
-    /// Its metadata.
+    /// Metadata.
     pub metadata: ObjectMeta,
-    /// The whole of it, without metadata.
+    /// The whole object without metadata.
     pub body: Value,
 }
 
 impl Live {
-    /// Whether Kubernetes deletes it by itself once it ended.
+    /// Reports whether Kubernetes deletes it once it has ended.
     pub(crate) fn vanishes(&self) -> bool {
         self.body.pointer("/spec/ttlSecondsAfterFinished").is_some_and(Value::is_number)
     }
 }
 
-/// How a Job or Pod ended: why, in words of the API, where it failed.
+/// Result of a Job or Pod: the reason of the API if it failed.
 pub(crate) type End = Result<(), String>;
 
 /// State of a run's hook object as a stream showed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Not shown yet.
+    /// Not reported yet.
     #[default]
     Nothing,
     /// It exists and has not ended.
@@ -70,7 +70,7 @@ pub(crate) enum Told {
 pub(crate) enum Turn {
     /// Create its object.
     Create,
-    /// Delete what an earlier run left in its place.
+    /// Delete the object that an earlier run left.
     Replace,
     /// Leave the object as it is: it contains other objects, which would be deleted with it.
     Keep,
@@ -84,8 +84,9 @@ pub(crate) enum Turn {
     Failed(String),
 }
 
-/// What to do with a hook whose run has this mark. `started`: whether it was seen running, or made a moment ago. `overdue`:
-/// whether its end was waited for long enough, or where it is missing, what a stream may tell of that.
+/// Decides on the next step for a hook whose run has this mark. `started`: whether it was seen running or was just
+/// created. `overdue`: whether its deadline has passed or, if the object is missing, whether a stream had enough time
+/// to report its end.
 pub(crate) fn turn(
     hook: &Hook,
     live: Option<&Live>,
@@ -117,19 +118,20 @@ pub(crate) fn turn(
         let why = "it exists and holds data, and another run created it; delete or rename it if the data is not needed";
         return Turn::Refuse(why.to_owned());
     }
-    // Helm fails where an earlier try left something without the policy that deletes it; that would need a human.
+    // Helm fails if an earlier attempt left an object without the policy that deletes it; that would need a user's
+    // intervention.
     if live.ours || live.recorded || (live.is_hook && hook.goes(DeletePolicy::BeforeCreation)) {
         return Turn::Replace;
     }
     Turn::Failed("an object of this name exists and no hook made it; delete or rename it".to_owned())
 }
 
-/// What to do where there is nothing in the place of a hook. What was begun is never made twice, and what nobody saw end
-/// well has failed.
+/// Decides on the next step if the object of a hook is missing. A hook that has begun is never created twice, and
+/// counts as failed unless its success was reported.
 fn missing(told: &Told, started: bool, overdue: bool) -> Turn {
     match told {
         Told::Nothing if !started => Turn::Create,
-        // The stream comes a moment after the look.
+        // The stream reports slightly later than the read.
         Told::Nothing | Told::Running if !overdue => Turn::Wait,
         _ => Turn::Failed("it is gone, and nobody saw how it ended".to_owned()),
     }
@@ -153,8 +155,8 @@ fn verdict(hook: &Hook, body: &Value, overdue: bool) -> Turn {
     }
 }
 
-/// How a Job or Pod ended; `None` while it runs. A Pod that is told to stop may end as if its work were done, so its end
-/// counts only if it came before it was deleted.
+/// Returns how a Job or Pod ended; `None` while it runs. A Pod that is being stopped may end as if it had succeeded,
+/// so its end counts only before its deletion.
 pub(crate) fn end(body: &Value, deleting: bool) -> Option<End> {
     let conditions = body.pointer("/status/conditions").and_then(Value::as_array);
     let holds = |type_: &str| {
@@ -176,7 +178,7 @@ pub(crate) fn end(body: &Value, deleting: bool) -> Option<End> {
     }
 }
 
-/// How a Job ended, by the reasons of events that its controller made of it: they are there for a while after it is gone.
+/// Returns how a Job ended, by the reasons of its controller's events, which remain for a while after its deletion.
 pub(crate) fn end_by_events<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<End> {
     reasons.into_iter().find_map(|reason| match reason {
         "Completed" => Some(Ok(())),
@@ -296,7 +298,7 @@ mod tests {
         assert_eq!(turn(&map, Some(&there), &Told::Nothing, MARK, false, false), Turn::Passed);
     }
 
-    /// What to do with a hook in whose place there is nothing.
+    /// Returns the next step for a hook whose object is missing.
     fn gone(told: &Told, started: bool, overdue: bool) -> Turn {
         turn(&hook("j", &json!({HOOK: "test"})), None, told, MARK, started, overdue)
     }

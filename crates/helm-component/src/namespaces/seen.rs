@@ -7,10 +7,10 @@ use super::Place;
 
 /// Time for which a read namespace counts as existing. A component that finds it gone removes it from the cache.
 const LASTS: Duration = Duration::from_secs(5);
-/// So many are remembered at most; others are asked for.
+/// Maximum number of remembered namespaces; others are read.
 const MOST: usize = 1024;
 
-/// When each was seen last.
+/// Time of the last read of each namespace.
 #[derive(Debug, Default)]
 pub(super) struct Seen(HashMap<Place, Instant>);
 

@@ -1,4 +1,4 @@
-//! What another system had installed, and whether the component still asks for nothing else.
+//! State of objects that were taken over from another system.
 
 use kyma_api::{Adopt, DriftMode, HelmComponentSpec};
 use kyma_object_set::Foreign;
@@ -7,7 +7,7 @@ use crate::content::Inputs;
 use crate::pass::Pass;
 use crate::plan::{Content, Order};
 
-/// Whether Helm's record still has to be looked for: before anything of a chart is on the target.
+/// Reports whether Helm's record must still be searched: before any object of a chart is on the target.
 pub(super) fn is_unseen(pass: &Pass<'_>, content: Content) -> bool {
     let recorded = &pass.session.recorded;
     let is_chart = pass.session.loaded.as_ref().is_some_and(|loaded| !loaded.raw);
@@ -21,31 +21,31 @@ pub(super) fn is_unseen(pass: &Pass<'_>, content: Content) -> bool {
         && recorded.taken_over.is_none()
 }
 
-/// Whether what was taken over is as it was found, unless the spec says otherwise.
+/// Reports whether objects that were taken over stay as they were found, unless the spec says otherwise.
 pub(crate) fn is_as_found(pass: &Pass<'_>) -> bool {
     pass.inputs.as_ref().is_ok_and(|inputs| pass.session.recorded.is_as_taken_over(&inputs.wish))
 }
 
-/// Objects that were taken over as they are and differ from the content.
+/// Returns the objects that were taken over unchanged and differ from the content.
 pub(super) fn as_found(pass: &Pass<'_>) -> Option<Vec<String>> {
     let differ = || pass.session.recorded.inventory.left_as_is().map(ToString::to_string).collect();
     is_as_found(pass).then(differ)
 }
 
-/// The mode that somebody asked for.
+/// Returns the drift mode that the spec sets.
 pub(super) fn asked_mode(spec: &HelmComponentSpec) -> Option<DriftMode> {
     spec.drift.as_ref().and_then(|drift| drift.mode)
 }
 
-/// Whether somebody asked for what was left as it is to be put right.
+/// Reports whether the user requested to correct objects that were left as they were found.
 pub(super) fn is_to_be_put_right(pass: &Pass<'_>) -> bool {
     asked_mode(&pass.context.resource.spec) == Some(DriftMode::Correct)
         && is_as_found(pass)
         && pass.session.recorded.digests.inputs.is_some()
 }
 
-/// What becomes of objects that another system applied. A module's are as its author says: its users did not install
-/// them, and whoever had them before put them right too.
+/// Returns how objects of another system are treated. A module's objects are applied as its author wrote them: its
+/// users did not install them, and the previous system corrected them too.
 pub(crate) fn foreign(pass: &Pass<'_>) -> Foreign {
     let is_modules = pass.inputs.as_ref().is_ok_and(Inputs::are_a_kymas);
     if is_modules || asked_mode(&pass.context.resource.spec) == Some(DriftMode::Correct) {
@@ -54,7 +54,7 @@ pub(crate) fn foreign(pass: &Pass<'_>) -> Foreign {
     let recorded = &pass.session.recorded;
     match &recorded.taken_over {
         Some(_) if is_as_found(pass) => Foreign::AsIs,
-        // Nothing was ever applied as a whole.
+        // No content was ever completely applied.
         None if recorded.digests.source.is_none() => Foreign::Tell,
         Some(_) | None => Foreign::Take,
     }

@@ -11,18 +11,18 @@ use crate::pass::Pass;
 use crate::plan::{Order, Piece};
 use crate::sight::{Seen, Snapshot};
 
-/// How many seconds objects may be on their way until it is worth a look at what holds them up, and then again: the first
-/// look may come before there is a Pod to ask, and what holds it up may be another thing later.
+/// Seconds after which the causes that hold up objects are read, and then read again: at the first read a Pod may not
+/// exist yet, and the cause may change later.
 const LOOKS: [i64; 5] = [10, 40, 160, 640, 2560];
 
-/// What a decision knows beside the object.
+/// Context of a decision on health, besides the object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Yardstick<'a> {
-    /// The moment.
+    /// Current time.
     pub now: Timestamp,
     /// Time for which a failure must last before it counts.
     pub lasting: Duration,
-    /// StorageClasses, and whether each binds a claim only for the first Pod that wants it.
+    /// StorageClasses, and whether each binds a claim only when a Pod uses it.
     pub classes: &'a BTreeMap<String, bool>,
 }
 
@@ -36,13 +36,13 @@ pub(crate) struct Standing {
 }
 
 impl<'a> Yardstick<'a> {
-    /// That of a component; one that was reported unhealthy stays so until no object fails.
+    /// Returns the context of a component. An unhealthy component stays unhealthy until no object fails.
     pub(crate) fn of(pass: &'a Pass<'_>) -> Self {
         let lasting = if pass.session.unhealthy { Duration::ZERO } else { pass.shared.unhealthy_after };
         Self { now: Timestamp::now(), lasting, classes: &pass.session.classes }
     }
 
-    /// How an object does by it.
+    /// Returns the health of an object in this context.
     pub(crate) fn standing(self, seen: &Seen) -> Standing {
         let Some(health) = &seen.health else { return Standing::default() };
         if self.waits_for_a_pod(health) {
@@ -62,13 +62,13 @@ impl<'a> Yardstick<'a> {
         }
     }
 
-    /// A claim that no Pod uses yet is healthy if its class binds on the first Pod.
+    /// Reports whether a claim waits for its first Pod. Such a claim is healthy if its class binds on the first Pod.
     fn waits_for_a_pod(self, health: &Health) -> bool {
         health.storage_class.as_ref().is_some_and(|class| self.classes.get(class) == Some(&true))
     }
 }
 
-/// Time until the first of the objects that count has failed for long enough.
+/// Returns the time until the first of the objects that count has been failed for long enough.
 pub(super) fn fails_in(
     yardstick: Yardstick<'_>,
     snapshot: &Snapshot,
@@ -87,19 +87,19 @@ pub(crate) fn classes(snapshot: &Snapshot, pieces: &[Piece]) -> BTreeSet<String>
     seen.filter_map(|seen| seen.health.as_ref()?.storage_class.clone()).collect()
 }
 
-/// Whether something has to be read before health can be told.
+/// Reports whether objects or StorageClasses must be read before health is known.
 pub(super) fn is_unjudged(pass: &Pass<'_>, snapshot: &Snapshot, pieces: &[Piece]) -> bool {
     let unknown = |class: &String| !pass.session.classes.contains_key(class);
     !pass.done.judged && (!snapshot.unjudged.is_empty() || classes(snapshot, pieces).iter().any(unknown))
 }
 
-/// Whether objects take so long that it is time to look at what holds them up.
+/// Reports whether objects take so long that the causes that hold them up should be read.
 pub(super) fn is_unexplained(pass: &Pass<'_>, pieces: &[Piece]) -> bool {
     let waits = |piece: &Piece| piece.counts && piece.health != Some(HealthStatus::Current);
     explained_in(pass) == Some(Duration::ZERO) && pieces.iter().any(waits)
 }
 
-/// Time until it is worth a look; `None` where nobody looks any more, or nothing is awaited.
+/// Returns the time until the causes are read; `None` after the last read, or if nothing is awaited.
 pub(crate) fn explained_in(pass: &Pass<'_>) -> Option<Duration> {
     let since = pass.session.unready_since?;
     if pass.order != Order::Install {
@@ -110,20 +110,20 @@ pub(crate) fn explained_in(pass: &Pass<'_>) -> Option<Duration> {
     Some(if pass.done.explained { in_another_pass(left) } else { left })
 }
 
-/// A pass looks once, and says when the next one is to.
+/// Returns the pause until the read of another pass: each pass reads once.
 fn in_another_pass(left: Duration) -> Duration {
     left.max(Duration::from_secs(1))
 }
 
-/// Time until the next look at what holds up objects that are awaited `since` then, and were `looked` at last then, all in
-/// Unix seconds; `None` after the last one.
+/// Returns the time until the next read of the causes that hold up objects, which are awaited `since` that time and
+/// were last `looked` at, both in Unix seconds; `None` after the last read.
 fn look_in(since: i64, looked: Option<i64>, now: i64) -> Option<Duration> {
     let mut looks = LOOKS.iter().map(|after| since.saturating_add(*after));
     let next = looks.find(|at| looked.is_none_or(|looked| looked < *at))?;
     Some(Duration::from_secs(u64::try_from(next.saturating_sub(now)).unwrap_or_default()))
 }
 
-/// Why an object does not work: what was found to hold it up, else what it says of a failure.
+/// Returns why an object is not healthy: the cause that was found, or its own failure message.
 pub(super) fn why(
     pass: &Pass<'_>,
     identity: &Identity,

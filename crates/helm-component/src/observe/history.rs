@@ -1,4 +1,4 @@
-//! Whether the release has to be recorded as Helm does.
+//! Determines whether Helm's record of the release must be written.
 
 use kyma_api::HelmHistory;
 
@@ -6,7 +6,7 @@ use crate::content::Inputs;
 use crate::pass::Pass;
 use crate::plan::{Content, HistoryDue, Order};
 
-/// What of the content at hand, or of what is installed, is not on record.
+/// Returns which records are missing for the loaded or the installed content.
 pub(super) fn due(pass: &Pass<'_>, content: Content) -> HistoryDue {
     let spec = &pass.context.resource.spec;
     let wanted = spec.release.as_ref().is_some_and(|release| release.history.is_some());
@@ -25,7 +25,7 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HistoryDue {
     }
 }
 
-/// Digest of the release that the content is.
+/// Returns the digest of the release of this content.
 fn release(pass: &Pass<'_>, inputs: &Inputs, content: Content) -> Option<String> {
     match content {
         Content::Loaded => pass.session.loaded.as_ref().map(|loaded| inputs.release_digest(&loaded.source)),

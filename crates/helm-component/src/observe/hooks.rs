@@ -1,4 +1,4 @@
-//! Which of the chart's hooks are due.
+//! Determines which hooks of the chart are due.
 
 use kyma_api::{Digests, HookPolicy, annotations};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::hooks::{self, Change, Due};
 use crate::pass::Pass;
 use crate::plan::{Content, HooksDue};
 
-/// Which of the chart's hooks are due.
+/// Returns the hooks of the chart that are due.
 pub(super) fn due(pass: &Pass<'_>, content: Content) -> HooksDue {
     let test = is_test_due(pass);
     if pass.context.resource.spec.hooks == HookPolicy::Skip {
@@ -27,7 +27,8 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HooksDue {
     }
 }
 
-/// The request for the chart's tests that is to be followed: with hooks left out too, since it is one for just these.
+/// Returns the unhandled request for the chart's tests. It also counts if hooks are skipped, since it requests
+/// exactly these.
 pub(crate) fn test_request<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
     let annotations = pass.context.resource.metadata.annotations.as_ref();
     let request = annotations.and_then(|all| all.get(annotations::TEST_REQUESTED_AT)).map(String::as_str);
@@ -35,12 +36,12 @@ pub(crate) fn test_request<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
     request.filter(|request| !request.is_empty() && handled != Some(*request))
 }
 
-/// Digest of what tests run for: the same in every process, and another for each release and each request.
+/// Returns the digest that identifies a run of tests: equal in every process, different for each release and request.
 pub(crate) fn content_of_tests(source: &str, values: &str, request: &str) -> String {
     content::digest(&[json!([source, values, request]).to_string().as_bytes()])
 }
 
-/// Whether the tests that ran last were of the release that is installed.
+/// Reports whether the last tests ran for the installed release.
 pub(crate) fn tests_are_of_this(pass: &Pass<'_>) -> bool {
     let recorded = &pass.session.recorded;
     let Digests { source, values, .. } = &recorded.digests;
@@ -55,14 +56,14 @@ fn is_test_due(pass: &Pass<'_>) -> bool {
     pass.done.tests.is_none() && test_request(pass).is_some()
 }
 
-/// The content at hand where it is another release than the one that is installed, or the one that is gone back to; putting
-/// right what somebody changed is none, nor is what only the target's kinds changed.
+/// Returns the hooks of loaded content if it is another release than the installed one, or a rollback target. A
+/// correction of drift is no release, and neither is a change of the target's kinds alone.
 pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a Loaded) -> Option<Due<'a>> {
     let recorded = &pass.session.recorded;
     let change = match recorded.digests.source {
         _ if rollback::taken(pass).is_some() => Change::Rollback,
         Some(_) => Change::Upgrade,
-        // A release of Helm was installed before.
+        // Helm had installed a release before.
         None if recorded.taken_over.as_ref().is_some_and(|taken| taken.revision.is_some()) => Change::Upgrade,
         None => Change::Install,
     };

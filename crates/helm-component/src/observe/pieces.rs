@@ -1,4 +1,4 @@
-//! The wanted objects, each with what is known of it.
+//! Desired objects, each with its observed state.
 
 use kyma_api::{HelmComponentSpec, ObjectSelector};
 use kyma_object_set::drift;
@@ -15,13 +15,13 @@ use crate::sight::{Snapshot, health_counts};
 /// Observed state of the target at this point of a reconcile.
 pub(super) struct Look<'a> {
     pub(super) snapshot: &'a Snapshot,
-    /// Whether the watches have told what is there.
+    /// Whether the watches have delivered their lists.
     pub(super) watched: bool,
-    /// Whether it went back to an older version than the one applied, or somebody wants everything applied again.
+    /// Whether the target went back to an older version than the applied one, or the user requested a complete apply.
     pub(super) set_back: bool,
 }
 
-/// The wanted objects; with recorded content those of the inventory.
+/// Returns the desired objects; for recorded content, those of the inventory.
 pub(super) fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
     let Look { snapshot, watched, set_back } = *look;
     let recorded = &pass.session.recorded;
@@ -38,7 +38,7 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<
         let health = health.or(is_done.then_some(HealthStatus::Current));
         let drift =
             drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner));
-        // A CRD that is there stays as the newer release left it: it never goes back to fewer versions.
+        // A rollback leaves existing CRDs as the newer release applied them, so that they lose no versions.
         let stays = is_back && identity.is_crd() && entry.is_some();
         Piece {
             changed: changed && !stays,
@@ -83,14 +83,15 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<
         .collect()
 }
 
-/// Namespaces carry no owner label, since they are not ours; kinds that cannot be watched tell nothing.
+/// Reports whether watches show the object. Namespaces carry no owner label, since they are not owned; kinds without
+/// the verb `watch` are not shown.
 fn is_watched(identity: &Identity, kinds: &Kinds) -> bool {
     !identity.is_namespace()
         && kinds.preferred(&identity.group_kind()).is_some_and(|mapping| mapping.can("watch"))
 }
 
-/// With a manager named only it counts, otherwise everything whose health is known from watches, by an expression or
-/// without, and not ignored.
+/// Reports whether the health of an object counts: if `spec.manager` is set, only that object's; otherwise that of
+/// all kinds whose health is known, built in or by an expression, and not ignored.
 fn counts(spec: &HelmComponentSpec, identity: &Identity, version: &str) -> bool {
     if let Some(manager) = &spec.manager {
         return is_manager(manager, identity);
@@ -101,7 +102,7 @@ fn counts(spec: &HelmComponentSpec, identity: &Identity, version: &str) -> bool 
     known && !ignored.any(|one| selects(one, identity, version))
 }
 
-/// Whether an object is one of those meant; what is not said fits any.
+/// Reports whether the selector matches an object; fields that are not set match any value.
 fn selects(selector: &ObjectSelector, identity: &Identity, version: &str) -> bool {
     let ObjectSelector { group, version: of, kind, namespace, name } = selector;
     let fits = |wished: &Option<String>, is: &str| wished.as_ref().is_none_or(|wished| wished == is);

@@ -12,8 +12,8 @@ use super::{is_manager, version};
 use crate::pass::Pass;
 use crate::plan::{Piece, Predecessor};
 
-/// What is known of a predecessor at this point of a pass. A module of which something was applied has one only where
-/// somebody changed an object since that tells the version: a user may have upgraded the module by hand.
+/// Returns the predecessor as far as it is known at this point of a pass. After the first apply, a module has one
+/// only if an object that shows the version was changed: a user may have upgraded the module by hand.
 pub(super) fn of(pass: &Pass<'_>, pieces: &[Piece]) -> Predecessor {
     let mut candidates = candidates(pass).map(Object::identity);
     let may_have_one = if is_applied(pass) {
@@ -28,7 +28,7 @@ pub(super) fn of(pass: &Pass<'_>, pieces: &[Piece]) -> Predecessor {
     pass.done.predecessor.clone().unwrap_or(Predecessor::Unseen)
 }
 
-/// Whether something of the module was applied.
+/// Reports whether objects of the module were applied.
 pub(crate) fn is_applied(pass: &Pass<'_>) -> bool {
     !pass.session.recorded.inventory.is_empty()
 }
@@ -37,7 +37,7 @@ fn is_changed(piece: &Piece) -> bool {
     matches!(piece.drift, Some(Drift::Changed | Drift::Taken | Drift::Recreated))
 }
 
-/// Objects of the module by which a predecessor is known: `spec.manager`, or its workloads where none is named.
+/// Returns the objects that identify a predecessor: `spec.manager`, or the module's workloads if none is named.
 pub(crate) fn candidates<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a Object> {
     let manager = pass.context.resource.spec.manager.as_ref();
     let tells = move |object: &Object| match manager {
@@ -50,7 +50,7 @@ pub(crate) fn candidates<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a Obj
     objects.filter(move |object| tells(object))
 }
 
-/// A workload of the module, and what is on the target in its place.
+/// A workload of the module, and the live object of the same identity.
 pub(crate) struct Place<'a> {
     /// Desired workload.
     pub wanted: &'a Object,
@@ -59,13 +59,13 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Judges what is there by the same mark as what would be applied: authors need not give the label or the image the
-    /// module's own version.
+    /// Compares versions by the same mark in the live and the desired object: authors need not use the module's
+    /// version in labels or images.
     pub(crate) fn judge(&self, ownership: &Ownership) -> Predecessor {
         let metadata = &self.live.metadata;
         let owner = metadata.labels.as_ref().and_then(|all| all.get(labels::OWNER));
         if owner.is_some_and(|owner| *owner != ownership.owner) {
-            // Whether it may be taken from another component is for the apply to say.
+            // The apply decides whether another component's object may be adopted.
             return Predecessor::None;
         }
         let wanted = parse(&ownership.version);
@@ -83,7 +83,7 @@ impl Place<'_> {
         judge(told).unwrap_or_else(untold)
     }
 
-    /// Whether somebody else set an image since ours was applied, as an upgrade by hand does.
+    /// Reports whether another manager set an image since the operator's apply, as an upgrade by hand does.
     fn has_image_of_another(&self, manager: &str) -> bool {
         let others = self.live.metadata.managed_fields.iter().flatten();
         let mut others = others.filter(|entry| entry.manager.as_deref() != Some(manager));
@@ -95,7 +95,7 @@ impl Place<'_> {
     }
 }
 
-/// What pairs of a version found and the one wanted say together; none where there are no pairs.
+/// Returns the common result of pairs of a live and a desired version; `None` without pairs.
 fn judge(told: impl IntoIterator<Item = (Version, Option<Version>)>) -> Option<Predecessor> {
     let mut known = false;
     for (found, wanted) in told {
@@ -115,7 +115,7 @@ fn app_version(object: &Value) -> Option<Version> {
     parse(object.get("metadata")?.get("labels")?.get(labels::APP_VERSION)?.as_str()?)
 }
 
-/// The version in the tag of the first container's image: the operator, by custom.
+/// Returns the version in the image tag of the first container, by convention the operator.
 fn tag(object: &Value) -> Option<Version> {
     parse(&image_tag(images(object).first()?)?)
 }
@@ -144,7 +144,7 @@ mod tests {
         })
     }
 
-    /// What stands there, judged for a module that wants 1.0.0.
+    /// Returns the verdict on a live object for a module of version 1.0.0.
     fn found(live: Value, wanted: Value) -> Predecessor {
         let ownership =
             Ownership { manager: "us".to_owned(), owner: "owner".to_owned(), version: "1.0.0".to_owned() };

@@ -1,4 +1,4 @@
-//! Whether what is wished is what the spec says, or what was Ready before it.
+//! Determines the desired release: that of the spec, or the one that was Ready before.
 
 use jiff::Timestamp;
 use kyma_api::{Digests, KeptRelease};
@@ -7,7 +7,7 @@ use crate::pass::Pass;
 use crate::plan::{Content, Order, WayBack};
 use crate::rollback::{self, is_wanted};
 
-/// The release that is gone back to, while what the spec says is what failed.
+/// Returns the rollback target, while the spec still has the release that failed.
 pub(crate) fn taken<'a>(pass: &'a Pass<'_>) -> Option<&'a KeptRelease> {
     let failed = pass.session.recorded.rollback.as_ref().filter(|failed| !failed.retrying)?;
     let inputs = pass.inputs.as_ref().ok()?;
@@ -15,19 +15,19 @@ pub(crate) fn taken<'a>(pass: &'a Pass<'_>) -> Option<&'a KeptRelease> {
     kept(pass).filter(|_| holds)
 }
 
-/// Digest of what the objects that are wished are made from.
+/// Returns the digest of the inputs of the desired objects.
 pub(crate) fn wished<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
     let inputs = pass.inputs.as_ref().ok()?;
     Some(taken(pass).map_or(&*inputs.digest, |kept| &*kept.inputs))
 }
 
-/// Version of the module that is wished; of what is gone back to, its own.
+/// Returns the desired version of the module; for a rollback, that of its target.
 pub(crate) fn module_version(pass: &Pass<'_>) -> Option<String> {
     let module = pass.context.resource.spec.module.as_ref()?;
     Some(taken(pass).map_or_else(|| module.version.clone(), |kept| kept.version.clone()))
 }
 
-/// Where to go where the release at hand fails.
+/// Returns the state of a rollback.
 pub(super) fn way_back(pass: &Pass<'_>, content: Content) -> WayBack {
     if pass.order == Order::Remove {
         return WayBack::None;
@@ -51,7 +51,7 @@ pub(super) fn way_back(pass: &Pass<'_>, content: Content) -> WayBack {
     if is_open { WayBack::Open } else { WayBack::None }
 }
 
-/// Whether what is installed is yet to be kept, or what is kept to be let go. Says nothing of whether it works.
+/// Reports whether the installed release must be kept, or the kept one discarded. Independent of its health.
 pub(super) fn keep_due(pass: &Pass<'_>) -> bool {
     if pass.order == Order::Remove || pass.done.keep.is_some() || taken(pass).is_some() {
         return false;
@@ -59,7 +59,7 @@ pub(super) fn keep_due(pass: &Pass<'_>) -> bool {
     let recorded = &pass.session.recorded;
     match &recorded.kept {
         kept if is_wanted(&pass.context.resource.spec) => {
-            // What was taken over as it is never was as it is rendered.
+            // Objects that were taken over unchanged differ from the render.
             recorded.inventory.left_as_is().next().is_none()
                 && !kept.as_ref().is_some_and(|kept| is_of(kept, &recorded.digests))
         }
@@ -67,7 +67,7 @@ pub(super) fn keep_due(pass: &Pass<'_>) -> bool {
     }
 }
 
-/// Whether the kept release, or the one that could not be kept, is the one that is installed.
+/// Reports whether the kept release, or the one that could not be kept, is the installed one.
 fn is_of(kept: &KeptRelease, digests: &Digests) -> bool {
     digests.inputs.as_ref() == Some(&kept.inputs) && digests.rendered.as_ref() == Some(&kept.rendered)
 }

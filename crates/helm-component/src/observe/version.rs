@@ -1,4 +1,4 @@
-//! Which of hub and target went back in time, told by the version that our objects bear.
+//! Detects whether the hub or the target was restored to an earlier state, by the version that objects carry.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use crate::pass::Pass;
 use crate::plan::DriftMode;
 use crate::sight::Snapshot;
 
-/// The version on the target, where it is newer than the one that is wished and than one whose installation was not
-/// completed, which may be taken back: then the hub is older than the target, as after its restore from a backup.
+/// Returns the version on the target if it is newer than the desired one and than one whose installation was not
+/// completed. Then the hub is older than the target, as after a restore from its backup.
 pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
     let component = &pass.context.resource;
     if !is_judged(pass) {
@@ -29,14 +29,14 @@ pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
     newest_above(known.into_iter().flatten(), versions(pass, snapshot).map(|(_, version)| version))
 }
 
-/// Whether versions on the target may hold up the one that is wished.
+/// Reports whether versions on the target may block the desired one.
 pub(super) fn is_judged(pass: &Pass<'_>) -> bool {
     pass.inputs.as_ref().is_ok_and(Inputs::are_versioned)
         && !is_confirmed(&pass.context.resource, ALLOW_DOWNGRADE)
 }
 
-/// Whether the target has an older version than the one that was applied there: then it was restored from a backup, and
-/// nothing of what was applied since can be relied on, though the same fields may be ours.
+/// Reports whether the target has an older version than the applied one: it was restored from a backup, so no later
+/// apply is reliable, even if the operator still owns the same fields.
 pub(super) fn is_set_back(pass: &Pass<'_>, snapshot: &Snapshot) -> bool {
     let Ok(inputs) = &pass.inputs else { return false };
     let corrects = super::drift_mode(pass) == DriftMode::Correct;
@@ -48,8 +48,8 @@ pub(super) fn is_set_back(pass: &Pass<'_>, snapshot: &Snapshot) -> bool {
     concerns(&older, loaded.map(|loaded| &*loaded.prepared.objects))
 }
 
-/// Whether one of these objects is of the content: what is left over of a version before has that version rightly. Any
-/// may be of content that is not at hand, which is loaded then.
+/// Reports whether one of these objects belongs to the content; surplus objects of an earlier version carry that
+/// version rightly. Without loaded content each of them may belong to it, so the content is loaded.
 fn concerns(older: &BTreeSet<&Identity>, content: Option<&[Object]>) -> bool {
     let is_wanted = |content: &[Object]| content.iter().any(|object| older.contains(&object.identity()));
     !older.is_empty() && content.is_none_or(is_wanted)
@@ -60,8 +60,8 @@ fn is_older(version: &str, than: &str) -> bool {
     order.is_some_and(|(version, than)| version.cmp_precedence(&than).is_lt())
 }
 
-/// The versions that objects of ours bear. A CRD may be written by another owner who shares it, and what was handed over
-/// is of another module.
+/// Returns the versions that the component's objects carry. Excludes CRDs, which another owner may have written, and
+/// objects that were handed over, which carry the version of another module.
 fn versions<'a>(pass: &'a Pass<'_>, snapshot: &'a Snapshot) -> impl Iterator<Item = (&'a Identity, &'a str)> {
     let owner = &*pass.dependent.owner;
     let ours = snapshot.objects.iter().filter(move |(identity, seen)| {
@@ -71,7 +71,7 @@ fn versions<'a>(pass: &'a Pass<'_>, snapshot: &'a Snapshot) -> impl Iterator<Ite
     ours.filter_map(|(identity, seen)| Some((identity, seen.version.as_deref()?)))
 }
 
-/// The newest of the versions found, if it is newer than every known one. What is no version does not count.
+/// Returns the newest version found, if it is newer than every known one. Invalid versions do not count.
 fn newest_above<'a>(
     known: impl Iterator<Item = &'a str>,
     found: impl Iterator<Item = &'a str>,

@@ -20,7 +20,7 @@ fn hook(name: &str) -> Identity {
     Identity::new("batch", "Job", Some("n"), name)
 }
 
-/// A Job that this run made, with this condition.
+/// Returns a Job of this run with this condition.
 fn job(run: &str, name: &str, condition: Option<&str>) -> DynamicObject {
     let conditions: Vec<Value> = condition
         .map(|type_| json!({"type": type_, "status": "True", "reason": "Reason"}))
@@ -49,7 +49,7 @@ fn listed(objects: Vec<DynamicObject>) -> Sighting {
     Sighting::Listed { objects, version: "1".to_owned() }
 }
 
-/// One who waits for the Jobs `a` and `b` of a run.
+/// Returns the state of a component that waits for the Jobs `a` and `b` of a run.
 fn waiting() -> Held {
     let mut held = Held::default();
     held.want(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());

@@ -15,7 +15,7 @@ use crate::plan::Rest;
 /// Operation that the component's spec requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Have the content on the target.
+    /// Install the content on the target.
     Install,
     /// Remove all objects, after an explicit deletion request.
     Remove,
@@ -24,11 +24,11 @@ pub enum Order {
 /// State of the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Unchanged since all of it was applied: the inventory stands for it.
+    /// Unchanged since it was completely applied: the inventory represents it.
     Recorded,
-    /// To be fetched and rendered before anything can be decided.
+    /// It must be fetched and rendered before any decision.
     Stale,
-    /// At hand.
+    /// It is loaded.
     Loaded,
 }
 
@@ -36,29 +36,29 @@ pub enum Content {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Piece {
-    /// Which object.
+    /// Identity of the object.
     pub identity: Identity,
-    /// Whether the content it comes from is newer than what was applied.
+    /// Whether its content is newer than the applied one.
     pub changed: bool,
-    /// Whether the target serves its kind, of content at hand in just its version.
+    /// Whether the target serves its kind; for loaded content, in its exact version.
     pub served: bool,
-    /// The version that it is wished in, where the target serves its kind in others alone.
+    /// Version of the object, if the target serves its kind only in other versions.
     pub lacks_version: Option<String>,
-    /// What became of it since it was applied; `None` while the watch has not told or it was never applied.
+    /// Drift since the apply; `None` if it was never applied, or until the watch reports it.
     pub drift: Option<Drift>,
-    /// Its health; `None` while unknown. A failure counts only after it lasted for the time limit.
+    /// Health; `None` while it is unknown. A failure counts only after it lasted for the time limit.
     pub health: Option<HealthStatus>,
-    /// Why it does not work, where that is told; else empty.
+    /// Why it is not healthy, if that is known; otherwise empty.
     pub why: String,
-    /// Whether that is of before it was applied: the watch has not told since.
+    /// Whether the health is older than the apply: the watch has not reported the object since.
     pub health_is_old: bool,
     /// Whether its health counts.
     pub counts: bool,
-    /// Whether it was put right so often that it is left as it is for a while.
+    /// Whether it was corrected so often that it is left alone for a while.
     pub fought: bool,
-    /// What it waits for, where the apply of this pass could not send it yet.
+    /// Cause of the wait, if the apply of this pass could not send it yet.
     pub waiting: Option<String>,
-    /// What the apply of this pass gave, where it failed.
+    /// Failure of the apply in this pass.
     pub fault: Option<Failure>,
 }
 
@@ -68,7 +68,7 @@ impl Piece {
         matches!(self.drift, Some(Drift::Gone | Drift::Recreated | Drift::Changed | Drift::Taken))
     }
 
-    /// What the target does not serve that it needs: `Kind.group`, with a version where other ones are served.
+    /// Returns the kind that the target does not serve: `Kind.group`, with the version if others are served.
     pub(super) fn lacks(&self) -> Option<String> {
         let kind = self.identity.group_kind();
         (!self.served).then(|| match &self.lacks_version {
@@ -81,26 +81,26 @@ impl Piece {
 /// Whether drift may be corrected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriftMode {
-    /// Put it right.
+    /// Correct drift.
     Correct,
-    /// Only say so.
+    /// Report drift only.
     Warn,
-    /// Do not look.
+    /// Ignore drift.
     Off,
 }
 
 /// The state of the module's default custom resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DefaultResource {
-    /// None is wanted.
+    /// None is requested.
     None,
-    /// Made once already; what became of it is the user's business.
+    /// Created once already; later changes are left to the user.
     Made,
-    /// Wanted; its kind is not served yet.
+    /// Requested; its kind is not served yet.
     Unserved,
-    /// Wanted and possible.
+    /// Requested, and its kind is served.
     Due,
-    /// Tried in this pass, in vain.
+    /// Its creation failed in this pass.
     Failed(Failure),
 }
 
@@ -109,51 +109,51 @@ pub enum DefaultResource {
 pub enum Predecessor {
     /// Not read yet.
     Unseen,
-    /// Nothing that the module may not be put over.
+    /// None, or one that the module may replace.
     None,
-    /// This version, which is newer than the one that is wanted.
+    /// This version, which is newer than the desired one.
     Newer(String),
-    /// This object, which does not tell its version.
+    /// This object, whose version is unknown.
     Untold(String),
 }
 
-/// Which of the chart's hooks are due.
+/// Hooks of the chart that are due.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HooksDue {
-    /// The moment before the content is applied, if it has hooks for it that have not succeeded.
+    /// The event before the apply, if the content has hooks for it that have not succeeded.
     pub before: Option<Event>,
-    /// The moment after it was applied, likewise.
+    /// The event after the apply, under the same condition.
     pub after: Option<Event>,
-    /// Whether the content at hand is another release than the one that is installed, and has hooks.
+    /// Whether the loaded content is another release than the installed one, and has hooks.
     pub release: bool,
-    /// What those of this pass wait for, or how they failed.
+    /// Wait or failure of the hooks in this pass.
     pub rest: Option<Rest>,
-    /// Whether CRDs were sent in this pass, ahead of hooks.
+    /// Whether CRDs were applied in this pass, ahead of hooks.
     pub crds_applied: bool,
-    /// Whether somebody asked for the chart's tests, and they are not over or waited for.
+    /// Whether the user requested the chart's tests and this pass has not handled the request.
     pub test: bool,
 }
 
-/// Whether what is wished is on its way, or what was Ready before it.
+/// State of a rollback.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WayBack {
-    /// There is none, or nobody wants one.
+    /// No rollback is possible, or none is enabled.
     #[default]
     None,
     /// Another release was Ready before and is kept.
     Open,
-    /// It is taken: what is kept is brought, in place of what failed.
+    /// The kept release replaces the failed one.
     Taken,
-    /// It was taken, and what failed is to be tried again.
+    /// A rollback took place, and the failed release is to be tried again.
     Left,
 }
 
-/// Whether the release has to be recorded as Helm does.
+/// Helm's records of the release that must be written.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HistoryDue {
     /// The installed revision is not recorded as deployed.
     pub deployed: bool,
-    /// The content at hand is not on record, so that it would be as failed if it is.
+    /// The loaded content has no record; it is recorded as failed if it fails.
     pub failed: bool,
     /// Why it could not be recorded in this pass.
     pub failure: Option<Failure>,
@@ -165,66 +165,67 @@ pub struct HistoryDue {
 pub struct Observed {
     /// The requested operation.
     pub order: Order,
-    /// Why the spec cannot be obeyed at all.
+    /// Why the spec cannot be executed.
     pub refusal: Option<Failure>,
     /// State of the content.
     pub content: Content,
     /// Whether watches were started for all kinds concerned.
     pub watching: bool,
-    /// Whether these watches have told what is there; true where there is nothing to watch.
+    /// Whether these watches have delivered their lists; true without watches.
     pub watched: bool,
-    /// Whether the release's namespace is there or not asked for.
+    /// Whether the release's namespace exists or is not requested.
     pub namespace_ready: bool,
     /// The chart's hooks.
     pub hooks: HooksDue,
     /// Helm release records that have to be written.
     pub history: HistoryDue,
-    /// Where to go where the release at hand fails.
+    /// State of a rollback.
     pub way_back: WayBack,
-    /// Whether what is Ready is yet to be kept, or what is kept to be let go.
+    /// Whether the Ready release must be kept, or the kept one discarded.
     pub keep_due: bool,
-    /// The wanted objects; with recorded content those of the inventory.
+    /// Desired objects; for recorded content, those of the inventory.
     pub pieces: Vec<Piece>,
-    /// Whether the objects were sent in this pass.
+    /// Whether objects were applied in this pass.
     pub applied: bool,
     /// Applied inventory.
     pub inventory: Inventory,
-    /// Whether there is a record of what was applied that cannot be read.
+    /// Whether the record of applied objects exists and cannot be read.
     pub unread: bool,
-    /// Objects on the target that carry our owner label, whatever the inventory says.
+    /// Objects on the target that carry the component's owner label, whatever the inventory says.
     pub owned: BTreeSet<Identity>,
-    /// Whether the watches have been awaited for so long that a kind may no longer be served.
+    /// Whether the wait for the watches is so long that a kind may no longer be served.
     pub looks_in_vain: bool,
-    /// Why nothing is known of some of the kinds concerned, where the watches have been awaited in vain again and again.
+    /// Why the streams of some kinds deliver nothing, after repeated waits.
     pub unseen: Option<Failure>,
-    /// Whether objects tell which version of the module they are of.
+    /// Whether objects carry the version of the module.
     pub versioned: bool,
-    /// The version that is on the target, where it is newer than the one that is wanted.
+    /// Version on the target, if it is newer than the desired one.
     pub newer: Option<String>,
     /// Previous installation by a user.
     pub predecessor: Predecessor,
     /// Whether a Helm release of the same name still has to be searched.
     pub release_unseen: bool,
-    /// The objects that were taken over from another system and differ, while nothing else was asked for since; `None`
-    /// where nothing was taken over.
+    /// Objects that were taken over from another system and differ from the content, while the requested inputs are
+    /// unchanged since; `None` if nothing was taken over.
     pub as_found: Option<Vec<String>>,
-    /// Why the release is not recorded as Helm does, where it cannot be.
+    /// Why the release could not be recorded as Helm does.
     pub unrecorded: Option<String>,
-    /// Whether the target has an older version than the one that was applied, which is therefore sent again as a whole.
+    /// Whether everything is applied again: the target has an older version than the applied one, or the user
+    /// requested it.
     pub set_back: bool,
-    /// Whether other content is wished than what was applied last.
+    /// Whether the desired content differs from the completely applied one.
     pub changes: bool,
-    /// Whether the content at hand is not on record as applied.
+    /// Whether the loaded content is not recorded as applied.
     pub unsent: bool,
-    /// Whether the target was searched for what is ours, beyond the inventory.
+    /// Whether the target was searched for objects with the owner label, beyond the inventory.
     pub swept: bool,
     /// Objects that a rule protects from deletion: they stay.
     pub kept: BTreeSet<Identity>,
-    /// Whether pruning was done in this pass, or why it failed.
+    /// Result of the prune in this pass.
     pub pruned: Option<Result<(), Failure>>,
-    /// Whether something of it is still on its way, or waits for that.
+    /// Whether objects are still being deleted, or wait for such a deletion.
     pub pruning: bool,
-    /// Whether what others change is put right.
+    /// Whether drift is corrected.
     pub drift: DriftMode,
     /// The default custom resource.
     pub default_resource: DefaultResource,
@@ -234,26 +235,27 @@ pub struct Observed {
     pub default_unconfirmed: bool,
     /// Time limit for objects to become ready, or to be deleted.
     pub patience: Patience,
-    /// Whether it was not told yet that what was applied works: other content came, or nobody was told Ready.
+    /// Whether the applied content was not reported as healthy yet: it is new, or the component was not Ready.
     pub awaited: bool,
     /// Objects that are no longer owned and stay on the target, with reasons.
     pub left: Vec<String>,
-    /// The object of `spec.manager`, where nothing of the content or made from the spec is it.
+    /// Object of `spec.manager`, if neither the content nor the default custom resource is it.
     pub stray_manager: Option<String>,
-    /// The default custom resource and its health, where `spec.manager` names it.
+    /// The default custom resource and its health, if `spec.manager` names it.
     pub manager: Option<(String, Option<HealthStatus>)>,
-    /// Time until the first object that says it failed has said so for long enough.
+    /// Time until the first failed object has been failed for long enough.
     pub fails_in: Option<Duration>,
-    /// Whether objects were seen by other rules of health than the component has now, and were not read in this pass.
+    /// Whether the health of objects was determined by other rules than the component has now, and this pass did not
+    /// read them.
     pub unjudged: bool,
-    /// Whether objects take so long that it is worth a look at what holds them up, and nobody looked yet.
+    /// Whether objects take so long that the causes should be read, and this pass did not read them.
     pub unexplained: bool,
-    /// How far the removal is, once it was tried in this pass: what is left.
+    /// Remaining objects of the removal, once it was tried in this pass.
     pub removal: Option<Result<Vec<String>, Failure>>,
 }
 
 impl Observed {
-    /// Whether an object has to be sent.
+    /// Reports whether an object must be applied.
     pub fn needs_apply(&self, piece: &Piece) -> bool {
         let new = piece.changed || !self.inventory.was_sent(&piece.identity);
         match self.order {
@@ -262,7 +264,7 @@ impl Observed {
         }
     }
 
-    /// Whether everything wanted is on the target, of kinds that it serves: the condition for pruning.
+    /// Reports whether everything desired is on the target, of kinds that it serves: the condition for pruning.
     pub fn is_complete(&self) -> bool {
         self.pieces.iter().all(|piece| piece.served && piece.fault.is_none() && self.is_sent(piece))
     }
@@ -275,18 +277,18 @@ impl Observed {
         self.drift == DriftMode::Correct && piece.has_drifted() && !piece.fought
     }
 
-    /// Objects that another manager changed and that are not corrected for a while.
+    /// Returns the objects that another manager changed and that are not corrected for a while.
     pub fn fought(&self) -> Vec<String> {
         let left = |piece: &&Piece| self.drift == DriftMode::Correct && piece.fought && piece.has_drifted();
         self.pieces.iter().filter(left).map(|piece| piece.identity.to_string()).collect()
     }
 
-    /// Objects that count and say that they failed.
+    /// Returns the objects that count and have failed.
     pub fn failing(&self) -> Vec<String> {
         self.named(|health| health == Some(HealthStatus::Failed))
     }
 
-    /// Whether one of them says so of what was applied last.
+    /// Reports whether one of them failed after its last apply.
     pub fn fails_as_it_is(&self) -> bool {
         let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
         let old = |piece: &Piece| piece.health == Some(HealthStatus::Failed) && piece.health_is_old;
@@ -294,32 +296,32 @@ impl Observed {
         self.failing().len() > old
     }
 
-    /// Objects that count and of which nothing is known since they were applied.
+    /// Returns the objects that count and have not been reported since their apply.
     pub fn untold(&self) -> Vec<String> {
         let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
         let untold = self.pieces.iter().filter(there).filter(|piece| piece.health_is_old);
         untold.map(|piece| piece.identity.to_string()).collect()
     }
 
-    /// Whether it matters that what was applied works, and not only what was there before. Who only puts right what was
-    /// told to work has no news to await.
+    /// Reports whether the health of newly applied objects must be awaited, not only that of earlier ones. A
+    /// correction of drift in a healthy component need not be.
     pub fn awaits_news(&self) -> bool {
         (self.awaited || self.keep_due || self.way_back != WayBack::None) && !self.untold().is_empty()
     }
 
-    /// Objects that count and do not work yet, or not any more.
+    /// Returns the objects that count and are not healthy.
     pub fn unready(&self) -> Vec<String> {
         self.named(|health| health != Some(HealthStatus::Current))
     }
 
-    /// Objects that count and were not applied yet: nothing can be said of their health.
+    /// Returns the objects that count and were not applied yet: their health is unknown.
     pub fn unapplied(&self) -> Vec<String> {
         let counting = self.pieces.iter().filter(|piece| piece.counts);
         let absent = counting.filter(|piece| !self.inventory.contains(&piece.identity));
         absent.map(|piece| piece.identity.to_string()).collect()
     }
 
-    /// Of the objects that count and are on the target, those of this health.
+    /// Returns the objects with this health among those that count and are on the target.
     fn named(&self, wanted: fn(Option<HealthStatus>) -> bool) -> Vec<String> {
         let there =
             self.pieces.iter().filter(|piece| piece.counts && self.inventory.contains(&piece.identity));
@@ -332,13 +334,14 @@ impl Observed {
         all.filter(|(_, health)| wanted(*health)).map(|(name, _)| name).collect()
     }
 
-    /// Whether an object stays whatever the content has: as long as nothing else is asked for than what was taken over,
-    /// that holds for what only its record names.
+    /// Reports whether an object stays even if the content lacks it: until the user requests a change after a
+    /// takeover, objects that only the record of the other system names stay.
     pub fn stays(&self, identity: &Identity) -> bool {
         self.as_found.is_some() && self.inventory.contains(identity) && !self.inventory.was_sent(identity)
     }
 
-    /// What was applied, or carries our label, and is wanted no longer, nor [stays](Self::stays).
+    /// Returns the objects that were applied or carry the owner label, are no longer desired and do not
+    /// [stay](Self::stays).
     pub fn surplus(&self) -> Vec<Identity> {
         let wanted: BTreeSet<&Identity> = self.pieces.iter().map(|piece| &piece.identity).collect();
         let applied = self.inventory.iter().map(|(identity, _)| identity);
@@ -351,8 +354,8 @@ impl Observed {
         surplus.into_iter().cloned().collect()
     }
 
-    /// What the target does not serve that objects need, be they on record or not. Kinds of the set's own CRDs come again
-    /// with those; what is to be removed needs none.
+    /// Returns the kinds that objects need and the target does not serve. Kinds of the content's own CRDs return with
+    /// these; objects that are to be removed need none.
     pub fn missing(&self) -> BTreeSet<String> {
         let own = self.groups_of_own_crds();
         let returns = |piece: &Piece| match self.order {
@@ -364,7 +367,7 @@ impl Observed {
         self.pieces.iter().filter(|piece| !returns(piece)).filter_map(Piece::lacks).collect()
     }
 
-    /// The API groups of which CRDs of the same set define kinds, which the target will serve soon.
+    /// Returns the API groups whose kinds CRDs of the same content define; the target will serve them soon.
     pub(super) fn groups_of_own_crds(&self) -> BTreeSet<&str> {
         let crds = self.pieces.iter().filter(|piece| piece.identity.is_crd());
         crds.filter_map(|crd| Some(crd.identity.name.split_once('.')?.1)).collect()

@@ -49,7 +49,7 @@ fn applied(identity: &Identity) -> (Identity, Entry) {
     (identity.clone(), Entry { uid: identity.name.clone(), hash: "sent".to_owned(), ..Entry::default() })
 }
 
-/// A first installation of these objects, content at hand.
+/// A first installation of these objects with loaded content.
 fn fresh(pieces: Vec<Piece>) -> Observed {
     Observed {
         order: Order::Install,
@@ -110,7 +110,7 @@ pub(crate) fn fault() -> Failure {
     Failure::new(Reason::ApplyRefused, "no")
 }
 
-/// Everything that was due is sent.
+/// Applies everything that is due.
 fn apply(seen: &mut Observed) {
     seen.applied = true;
     for piece in &seen.pieces {

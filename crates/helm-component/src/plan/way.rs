@@ -1,14 +1,14 @@
-//! The way forth to what is wished, and the way back from it.
+//! Decides between the desired release and a rollback.
 
 use kyma_api::{ErrorClass, Reason};
 use kyma_sdk::Failure;
 
 use super::{Observed, Rest, Step, WayBack, install};
 
-/// Objects that are named where many failed.
+/// Maximum number of failed objects in a message.
 const NAMED: usize = 10;
 
-/// The next step of an installation, whichever way it is on.
+/// Returns the next step of an installation or a rollback.
 pub(super) fn next(seen: &Observed) -> Step {
     if seen.way_back == WayBack::Left {
         return Step::Retry;
@@ -24,10 +24,10 @@ pub(super) fn next(seen: &Observed) -> Step {
     }
 }
 
-/// What is on the target is as it is to be.
+/// Returns the step once the target is as desired.
 fn ready(seen: &Observed) -> Step {
     match seen.way_back {
-        // Health of before the apply says nothing of what was applied.
+        // Health from before the apply says nothing about the applied objects.
         _ if seen.awaits_news() => Step::Rest(Rest::Progressing(seen.untold())),
         _ if seen.keep_due => Step::Keep,
         _ if seen.hooks.test => Step::Test,
@@ -36,8 +36,8 @@ fn ready(seen: &Observed) -> Step {
     }
 }
 
-/// Why the release at hand failed, if that is what the pass ended with: a hook failed, the target refuses an object as
-/// it is, or objects do not work. What may pass, or waits for somebody, is no failure of the release.
+/// Returns why the loaded release failed, if that ended the pass: a hook failed, the target refuses an object, or
+/// objects are not healthy. Temporary failures and waits for the user do not count.
 fn failed(seen: &Observed, rest: &Rest) -> Option<Failure> {
     match rest {
         Rest::Failed(failure) if seen.hooks.rest.as_ref() == Some(rest) => {

@@ -1,4 +1,4 @@
-//! Processes the outcomes of sent objects: inventory, failures and waits.
+//! Processes the results of an apply: inventory, failures and waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::plan::{self, Content, Order};
 use crate::record::Form;
 
 impl Pass<'_> {
-    /// Notes what was put right, so that a fight with another writer is noticed.
+    /// Counts corrections of drift, so that a conflict with another writer is detected.
     pub(super) fn count_repairs(&mut self, repaired: &BTreeSet<Identity>, applied: &Applied) {
         let now = jiff::Timestamp::now().as_second();
         let limit = self.shared.flap_limit;
@@ -32,7 +32,7 @@ impl Pass<'_> {
 
     pub(super) async fn take_applied(&mut self, loaded: &Loaded, applied: Applied) {
         let late = applied.ran_out_of_time();
-        // CRDs of the set may have brought kinds.
+        // CRDs of the content may have added kinds.
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();
         let mut missing = vec![];
         let mut absent = BTreeSet::new();
@@ -46,7 +46,7 @@ impl Pass<'_> {
                         foreign.entry(identity.group_kind()).or_default().push(identity.clone());
                     }
                     if self.order == Order::Remove {
-                        // Conditions tell what holds up the removal.
+                        // Conditions show the cause that blocks the removal.
                         tracing::warn!(%identity, %refusal, "drift is not put right");
                     }
                     let fault = self.refused(identity, refusal, kinds.as_deref());
@@ -57,7 +57,7 @@ impl Pass<'_> {
                 }
                 Outcome::Applied { revision, .. } | Outcome::AsIs { revision } => {
                     let entry = applied.inventory.get(identity);
-                    // Of what is shared the stream knows more: whose it is.
+                    // Shared objects have no fingerprint; only the stream knows their owner.
                     if let Some(entry) = entry.filter(|entry| !entry.fingerprint.is_empty()) {
                         let sight = self.sight_of(entry);
                         let version = versions.get(identity).cloned();
@@ -88,12 +88,12 @@ impl Pass<'_> {
             self.rescope();
         }
         if !self.done.waiting.is_empty() {
-            // What is waited for may be a CRD, and those are not watched as long as nothing is.
+            // The object may wait for a CRD, and CRDs are watched only while something waits.
             self.done.watching = false;
         }
     }
 
-    /// What is on record from here on is all that was sent.
+    /// Replaces the inventory, which covers all applied objects from here on.
     fn take_inventory(&mut self, inventory: Inventory, missing: &[Identity], kinds: Option<&Kinds>) {
         self.session.is_cut_off = false;
         self.session.recorded.inventory = inventory;
@@ -102,20 +102,20 @@ impl Pass<'_> {
         }
     }
 
-    /// Packs the record away from here, where the next report would have to.
+    /// Packs the record on another thread, where the next report would have to do it.
     pub(super) async fn pack_record(&mut self) {
         let recorded = &self.session.recorded;
         let status = self.context.resource.status.as_ref();
         let Some(groups) = recorded.form.to_pack(&recorded.inventory, status) else { return };
         let packed = away(move || InventoryGroup::pack(&groups)).await;
-        // Where that fails the report does without.
+        // If this fails, the report uses the record as it is.
         if let Ok(Ok(text)) = packed {
             let inventory = self.session.recorded.inventory.clone();
             self.session.recorded.form = Form::packed(inventory, text);
         }
     }
 
-    /// All of the content was sent, unless something of it failed, or is left to the next pass.
+    /// Notes that the content was applied, unless an object failed or is left to the next pass.
     fn note_sent(&mut self, loaded: &Loaded, late: bool) {
         if late {
             self.context.waker().wake();
@@ -124,9 +124,10 @@ impl Pass<'_> {
         }
     }
 
-    /// From the first object of other content on, and until all of it is there, what is there is of neither: whoever goes
-    /// back to what was applied before has to send it as a whole, as a release with its hooks where that is `of_release`.
-    /// On the hub before anything is sent, since who is cut off says nothing of what it sent.
+    /// Marks the recorded content as incomplete before other content is applied. Until all objects of the other
+    /// content are applied, the target matches neither, so a return to the recorded content must apply all of it
+    /// again, and run its hooks if `of_release`. Written to the hub before the first apply, since an interrupted pass
+    /// reports nothing.
     pub(super) async fn leave_recorded(&mut self, loaded: &Loaded, of_release: bool) -> Result<(), Failure> {
         let recorded = &self.session.recorded;
         if recorded.digests.inputs.as_ref() == Some(&loaded.inputs) {
@@ -154,15 +155,15 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// What was applied last, as far as it proves what is on the target.
+    /// Returns the inventory as far as it proves the state of the target.
     pub(super) fn proven(&self, set_back: bool) -> Inventory {
         let held = &self.session.recorded.inventory;
-        // What was taken over and is as it was found says so by having no proof.
+        // Objects that were taken over unchanged are marked by the lack of a proof.
         let is_cut_off = self.session.is_cut_off && !former::is_as_found(self);
         if set_back || is_cut_off { held.unproven() } else { held.clone() }
     }
 
-    /// This content is what the inventory stands for now.
+    /// Records this content as the one that the inventory represents.
     fn note_content(&mut self, loaded: &Loaded) {
         if self.session.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
             self.session.unready_since = Some(jiff::Timestamp::now().as_second());
@@ -186,7 +187,8 @@ impl Pass<'_> {
         };
     }
 
-    /// A refusal in the words of conditions; the release's own namespace is made anew at the next try.
+    /// Converts a refusal to a failure. If the release's own namespace is missing, the failure is retried soon, which
+    /// creates it.
     pub(super) fn refused(
         &mut self,
         identity: &Identity,
@@ -216,7 +218,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Namespaces that objects need and that are not there: their arrival wakes the component.
+    /// Watches missing namespaces that objects need: their creation requeues the component.
     fn await_namespaces(&mut self, absent: &BTreeSet<String>) {
         if self.inputs.as_ref().is_ok_and(|inputs| absent.contains(&inputs.release.namespace)) {
             self.session.namespace_ready = false;
@@ -231,7 +233,7 @@ impl Pass<'_> {
         self.context.watch(Interest { fields: only, ..Interest::in_kind(&mapping.resource) });
     }
 
-    /// Objects that others own, or have a part in: that they let go, delete or change them wakes the component.
+    /// Watches objects that others own or share, so that a release, deletion or change requeues the component.
     pub(super) fn await_owners(&self, foreign: &BTreeMap<GroupKind, Vec<Identity>>) {
         for (kind, objects) in foreign {
             let Some(mapping) = self.kinds.preferred(kind) else { continue };
@@ -247,8 +249,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Objects that other components have: whoever drops one leaves it to this one, which would take it once it is
-    /// nobody's.
+    /// Claims objects that other components own: an owner that drops one hands it over to this component, which would
+    /// adopt it once it has no owner.
     fn claim(&self, applied: &Applied) {
         if !self.takes_what_is_nobodys() || self.context.is_rehearsal() {
             return;
@@ -263,8 +265,8 @@ impl Pass<'_> {
         self.shared.claims.add(Reach::of(&self.context.target), &self.dependent, objects);
     }
 
-    /// What this component has by now, or wants no longer, it does not claim. Without its content nobody knows what it
-    /// wants.
+    /// Drops claims on objects that this component owns now or no longer wants. Without loaded content, the desired
+    /// objects are unknown.
     pub(super) fn keep_claims(&self, seen: &plan::Observed) {
         let claims = &self.shared.claims;
         if self.order == Order::Remove || !self.takes_what_is_nobodys() {
@@ -276,7 +278,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What others handed over and this component has sent since is its own.
+    /// Settles objects that others handed over and that this component has applied since.
     pub(super) fn settle_sent(&mut self, seen: &plan::Observed) {
         if self.handed.is_empty() || seen.content == Content::Stale {
             return;

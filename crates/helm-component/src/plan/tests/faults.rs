@@ -1,4 +1,4 @@
-//! Objects that were refused, and when they are tried again.
+//! Refused objects, and the time of their retries.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use kyma_sdk::delay_after;
 
 use super::*;
 
-/// How a component ends whose objects were refused so, in this order.
+/// Returns the failure of a component whose objects were refused for these reasons, in this order.
 fn ended(faults: Vec<Failure>) -> Failure {
     let refused = |(number, fault): (usize, Failure)| Piece {
         fault: Some(fault),
@@ -37,7 +37,7 @@ fn one_that_needs_a_person_keeps_no_other_from_being_tried_again() {
         (&[Protected, QuotaExceeded, WebhookFailed], Some(WebhookFailed)),
         (&[ApplyRefused, WebhookFailed], Some(WebhookFailed)),
         (&[NamespaceTerminating, WebhookFailed], Some(WebhookFailed)),
-        // By itself it comes back at least as soon.
+        // These failures end by themselves at least as soon.
         (&[WebhookFailed, NamespaceTerminating], None),
         (&[QuotaExceeded, NamespaceTerminating], None),
     ] {

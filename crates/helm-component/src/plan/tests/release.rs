@@ -1,4 +1,4 @@
-//! Helm's record of a release: one that is found, and one that is kept.
+//! Helm's record of a release: found on the target, or written.
 
 use super::*;
 
