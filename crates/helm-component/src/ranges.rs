@@ -15,7 +15,7 @@ const RANGE_ALONE: [char; 8] = ['<', '>', '=', '~', '^', '|', '*', ','];
 /// Maximum length of the reason for which a version stays.
 const LONGEST: usize = 1024;
 
-/// A range, and where its versions lie.
+/// A range and the repository of its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Repository of the versions.

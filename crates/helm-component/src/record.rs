@@ -1,4 +1,4 @@
-//! The record of what a component has on its target, and the form in which its status holds it. Pure.
+//! The inventory of a component in its status, and the form in which the status stores it. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,29 +11,28 @@ use kyma_sdk::Failure;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Bytes that the record may take in its status, plain or packed: the rest of the status has its place in the 512 KiB
-/// that it may take as a whole.
+/// Maximum size of the inventory in the status in bytes, plain or packed: the whole status is limited to 512 KiB.
 const RECORD: usize = 480 << 10;
-/// No object takes more of it, in bytes.
+/// Maximum size of one object's entry, in bytes.
 const LONGEST_ITEM: usize = 2 << 10;
 
 const INVENTORY: &str = "inventory";
 const OBJECTS: &str = "objects";
 const PACKED: &str = "packedObjects";
 
-/// How the status holds the record, as far as that decides how it is written next.
+/// Form of the inventory in the status, as far as it affects the next write.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Form {
-    /// As it is, or not at all yet.
+    /// Plain, or not written yet.
     #[default]
     Plain,
     /// Packed.
     Packed(Arc<Packed>),
-    /// Packed, and it cannot be read.
+    /// Packed and unreadable.
     Unread(PackedError),
 }
 
-/// A packed record, and what it says.
+/// A packed inventory and its content.
 #[derive(Debug)]
 pub(crate) struct Packed {
     inventory: Inventory,
@@ -41,12 +40,12 @@ pub(crate) struct Packed {
 }
 
 impl Form {
-    /// Whether what the record says is not known.
+    /// Reports whether the inventory cannot be read.
     pub(crate) fn is_unread(&self) -> bool {
         matches!(self, Self::Unread(_))
     }
 
-    /// A failed search for what a record does not tell, with the reason of the search.
+    /// Adds the reason of a search for an unreadable inventory to the failure of that search.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
         let Self::Unread(error) = self else { return failure };
         let message = format!("{error}, so the target has to be searched: {}", failure.message);
@@ -54,7 +53,7 @@ impl Form {
     }
 }
 
-/// Reads the record of a status.
+/// Reads the inventory of a status.
 pub(crate) fn read(status: &HelmComponentStatus) -> (Inventory, Form) {
     let entries = match status.entries() {
         Ok(entries) => entries,
@@ -69,19 +68,19 @@ pub(crate) fn read(status: &HelmComponentStatus) -> (Inventory, Form) {
     (inventory, form)
 }
 
-/// What a component's status says that is on its target in its name.
+/// Returns the inventory of a component from its status.
 ///
 /// # Errors
-/// The record in the status cannot be read.
+/// If the inventory in the status cannot be read.
 pub fn inventory(component: &HelmComponent) -> Result<Inventory, PackedError> {
     let entries = component.status.as_ref().map(HelmComponentStatus::entries).transpose()?;
     Ok(entries.iter().flatten().map(of_entry).collect())
 }
 
 impl Form {
-    /// The record as fields of the status, one of which has it. One that still says the same stays as `status` has it,
-    /// be it in the form of earlier versions, so that an upgrade of the operator alone rewrites nothing. One that cannot
-    /// be read is left alone.
+    /// Returns the inventory as fields of the status, one of which is set. An unchanged inventory stays as `status`
+    /// has it, even in the form of earlier versions, so that an upgrade of the operator alone rewrites nothing. An
+    /// unreadable one is left alone.
     pub(crate) fn report(&mut self, inventory: &Inventory, status: Option<&HelmComponentStatus>) -> FreeForm {
         if self.is_unread() {
             return FreeForm::new();
@@ -91,8 +90,8 @@ impl Form {
         absent.into_iter().chain([(field.to_owned(), value)]).collect()
     }
 
-    /// The groups that the next report would have to pack, which takes its time: whoever shares a thread with others
-    /// has it done elsewhere before, and gives the text to [`Form::packed`].
+    /// Returns the groups that the next report would have to pack. That takes time, so the caller packs them on
+    /// another thread and passes the text to [`Form::packed`].
     pub(crate) fn to_pack(
         &self,
         inventory: &Inventory,
@@ -105,7 +104,7 @@ impl Form {
         Some(grouped(inventory)).filter(|groups| size(groups) > RECORD)
     }
 
-    /// That of an inventory whose groups were packed as this text.
+    /// Returns the form of an inventory whose groups were packed as this text.
     pub(crate) fn packed(inventory: Inventory, text: String) -> Self {
         Self::Packed(Arc::new(Packed { inventory, text }))
     }
@@ -130,7 +129,7 @@ impl Form {
         (OBJECTS, json!(groups))
     }
 
-    /// The record where nobody has to write it anew.
+    /// Returns the stored inventory, if it is unchanged.
     fn held(
         &self,
         inventory: &Inventory,
@@ -152,7 +151,7 @@ fn grouped(inventory: &Inventory) -> Vec<InventoryGroup> {
     InventoryGroup::of(inventory.iter().map(|(identity, entry)| to_entry(identity, entry)))
 }
 
-/// What the record would be of the objects at hand and those already recorded, where it would have to be packed.
+/// Returns the inventory of loaded and recorded objects, if it would have to be packed.
 pub(crate) fn large_record(recorded: &Inventory, objects: &[Object]) -> Option<Vec<InventoryGroup>> {
     let wanted = objects.iter().map(|object| (object.identity(), object.version()));
     let recorded = recorded.iter().map(|(identity, entry)| (identity.clone(), &*entry.version));
@@ -161,11 +160,11 @@ pub(crate) fn large_record(recorded: &Inventory, objects: &[Object]) -> Option<V
     Some(groups).filter(|groups| size(groups) > RECORD)
 }
 
-/// Refuses content of which the status could not say what is on the target: nothing of it is sent then. Takes as long
-/// as packing does.
+/// Refuses content whose inventory would not fit into the status, so that none of it is applied. Takes as long as the
+/// packing.
 ///
 /// # Errors
-/// The record would take more than 480 KiB, packed too.
+/// If the inventory would take more than 480 KiB even when packed.
 pub(crate) fn check_packed(groups: &[InventoryGroup]) -> Result<(), Failure> {
     let bytes = InventoryGroup::pack(groups).map_or(usize::MAX, |packed| packed.len());
     if bytes <= RECORD {
@@ -177,7 +176,8 @@ pub(crate) fn check_packed(groups: &[InventoryGroup]) -> Result<(), Failure> {
     Err(Failure::new(Reason::InventoryTooLarge, message))
 }
 
-/// What is recorded of an object once it is applied: uid and hashes are as long as they ever are, and as hard to pack.
+/// Returns a stand-in for the entry of an object that is not applied yet: uid and hashes have their maximum length
+/// and are as hard to pack.
 fn stand_in(identity: &Identity, version: &str) -> InventoryEntry {
     let chance = hex::encode(Sha256::digest(identity.to_string()));
     let (uid, hashes) = chance.split_at(32);
@@ -193,7 +193,7 @@ fn stand_in(identity: &Identity, version: &str) -> InventoryEntry {
     to_entry(identity, &entry)
 }
 
-/// Bytes of groups as a status holds them.
+/// Returns the size of groups in a status, in bytes.
 fn size(groups: &[InventoryGroup]) -> usize {
     serde_json::to_vec(groups).map_or(0, |json| json.len())
 }

@@ -1,4 +1,4 @@
-//! What a component's `valuesFrom` names, read from the hub: anew only where a watch has seen another state.
+//! Content of the objects in `valuesFrom`, read from the hub again only if a watch reports another revision.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::reader::Reader;
 use crate::values::from::{Source, layer};
 use crate::values::{self, Origin};
 
-/// One layer of values, and the states of the objects that it was made of.
+/// One layer of values, and the revisions of the objects that it was made from.
 #[derive(Clone)]
 pub(crate) struct Referenced {
     entries: Vec<ValuesFrom>,
@@ -30,10 +30,10 @@ impl Debug for Referenced {
 }
 
 impl Referenced {
-    /// Reads what the entries name.
+    /// Reads the objects of the entries.
     ///
     /// # Errors
-    /// The hub does not answer. What is wrong with the objects is kept as the layer.
+    /// If the hub does not answer. Problems with the objects are stored as the layer.
     pub(crate) async fn read(
         hub: &Client,
         component: &HelmComponent,
@@ -46,18 +46,18 @@ impl Referenced {
         Ok(Self { entries: entries.to_vec(), seen, layer })
     }
 
-    /// Whether it is still what these entries name, as the watches show it.
+    /// Reports whether it is still current for these entries, by the revisions in the watches.
     pub(crate) fn holds(&self, entries: &[ValuesFrom], watched: &[Option<Revision>]) -> bool {
         self.entries == entries && self.seen == watched
     }
 
-    /// The layer, or what is wrong with what it would be made of.
+    /// Returns the layer, or the problem with its objects.
     pub(crate) fn layer(&self) -> Result<Arc<Map<String, Value>>, Failure> {
         self.layer.clone()
     }
 }
 
-/// What the hub has of each entry.
+/// Returns the object of each entry on the hub.
 async fn sources(
     hub: &Client,
     namespace: &str,
@@ -77,10 +77,11 @@ async fn sources(
     Ok(found)
 }
 
-/// Every value that a component gives its chart, and where it comes from, as the hub has it now.
+/// Returns every value that a component passes to its chart, with its source, by the current state of the hub.
 ///
 /// # Errors
-/// The hub does not answer, or what `valuesFrom` names is missing or not fit: as the component's own condition says it.
+/// If the hub does not answer, or an object in `valuesFrom` is missing or unsuitable; the message is that of the
+/// component's condition.
 pub async fn origins(hub: &Client, component: &HelmComponent) -> Result<Vec<Origin>, Failure> {
     let namespace = component.metadata.namespace.as_deref().unwrap_or_default();
     if !crate::effects::is_chart(&component.spec) {
@@ -91,7 +92,7 @@ pub async fn origins(hub: &Client, component: &HelmComponent) -> Result<Vec<Orig
     Ok(values::origins(&component.spec, &found, &Reader::of(component))?)
 }
 
-/// An object of the hub; none also where nothing can have such a name.
+/// Returns an object of the hub; `None` also for names that no object can have.
 pub(crate) async fn object<K>(hub: &Client, namespace: &str, name: &str) -> Result<Option<K>, Failure>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,

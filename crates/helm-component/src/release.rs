@@ -15,9 +15,9 @@ pub struct Release {
     pub name: String,
     /// `.Release.Namespace`, and the namespace of objects that name none.
     pub namespace: String,
-    /// Whether the namespace is made where it is missing.
+    /// Whether the namespace is created if it is missing.
     pub create_namespace: bool,
-    /// Namespace of Helm's record, where a release is taken over.
+    /// Namespace of Helm's record, for a release that is taken over.
     pub storage_namespace: String,
 }
 

@@ -1,7 +1,7 @@
 //! Charts in, Kubernetes objects out, without a cluster and without trust in the chart.
 //!
-//! [`Renderer`] is the seam: today the `helm` program in a sandbox ([`HelmProgram`]), later an engine of our
-//! own. Nothing outside this module knows that a subprocess is involved.
+//! [`Renderer`] is the interface: currently the `helm` program in a sandbox ([`HelmProgram`]), later an engine of
+//! this project. Only this module knows that a subprocess is involved.
 
 mod cache;
 mod chance;
@@ -34,7 +34,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// One chart to render, with everything that decides the result.
+/// One chart to render, with all inputs that determine the result.
 #[derive(Clone)]
 pub struct RenderRequest {
     /// The chart, within bounds and free of references to the outside.
@@ -47,13 +47,14 @@ pub struct RenderRequest {
     pub values: Map<String, Value>,
     /// `.Capabilities.KubeVersion`, for example `v1.34.1`.
     pub kube_version: String,
-    /// All that the target serves, for `.Capabilities.APIVersions`: `group/version` and `group/version/Kind`, sorted.
+    /// API versions that the target serves, for `.Capabilities.APIVersions`: `group/version` and
+    /// `group/version/Kind`, sorted.
     pub api_versions: Arc<BTreeSet<String>>,
     /// `.Release.Revision`: 1 is an installation, any other number an upgrade. `None` if no text reads it.
     pub revision: Option<u32>,
-    /// Whether what lies in the chart's `crds/` is part of the result.
+    /// Whether the result includes the chart's `crds/`.
     pub crds: bool,
-    /// Wall time instead of [`RenderLimits::deadline`]; does not change the result.
+    /// Timeout instead of [`RenderLimits::deadline`]; does not change the result.
     pub deadline: Option<Duration>,
 }
 
@@ -69,15 +70,17 @@ impl std::fmt::Debug for RenderRequest {
 }
 
 impl RenderRequest {
-    /// Hex SHA-256 over all that can change the result, the chart by its bytes: equal digests, equal results, but for
-    /// chance. The version of Kubernetes and the kinds count where chart or values may look at them.
+    /// Returns the hex SHA-256 of all inputs that can change the result, with the chart by its bytes: equal digests
+    /// give equal results, except for varying ones. The version of Kubernetes and the kinds count if chart or values
+    /// may read them.
     pub fn digest(&self) -> String {
         let (chart, values) = (&self.chart, &self.values);
         self.digest_with(chart.depends_on_kube_version(values), chart.depends_on_api_versions(values))
     }
 
-    /// The same for a render by chance that is to stay: the version of Kubernetes and the kinds count only where chart or
-    /// values name them. A newer one must not make new passwords because the chart says which versions it is for.
+    /// Returns the digest for a varying render that must stay: the version of Kubernetes and the kinds count only if
+    /// chart or values name them. A new version must not cause new passwords only because the chart states the
+    /// versions that it supports.
     pub(crate) fn lasting_digest(&self) -> String {
         let (chart, values) = (&self.chart, &self.values);
         self.digest_with(chart.names_kube_version(values), chart.names_api_versions(values))
@@ -107,7 +110,7 @@ impl RenderRequest {
 /// Inputs that a render read besides its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
-    /// The engine cannot say: the result is only valid for the very target that the request describes.
+    /// The engine does not report it: the result is only valid for exactly the target that the request describes.
     Unknown,
 }
 
@@ -133,13 +136,13 @@ impl std::fmt::Debug for Rendered {
 /// Bounds of one render.
 #[derive(Debug, Clone, Copy)]
 pub struct RenderLimits {
-    /// Wall time, 10 s by default.
+    /// Timeout, 10 s by default.
     pub deadline: Duration,
-    /// Bytes of rendered text, 10 MiB by default.
+    /// Maximum size of the rendered text in bytes, 10 MiB by default.
     pub output: usize,
-    /// Bytes of address space, 4 GiB by default (the engine reserves far more than it uses).
+    /// Maximum address space in bytes, 4 GiB by default (the engine reserves far more than it uses).
     pub memory: u64,
-    /// Values on their way in, 4 MiB by default.
+    /// Maximum size of the values in bytes, 4 MiB by default.
     pub values: usize,
 }
 
@@ -151,26 +154,26 @@ impl Default for RenderLimits {
 
 /// Turns a chart and its values into objects.
 pub trait Renderer: Send + Sync {
-    /// Renders. Equal requests may give different text where a chart goes by chance.
+    /// Renders a chart. Equal requests may give different texts if the chart's results vary.
     fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>>;
 }
 
-/// Why a render gave nothing. No variant holds a value, only places and key paths.
+/// Why a render failed. No variant contains a value, only locations and key paths.
 #[derive(Debug, Clone, Error)]
 pub enum RenderError {
-    /// A template failed, or asked for a value it needs.
+    /// A template failed, or requires a value that is missing.
     #[error("the chart does not render: {summary}")]
     Template {
-        /// File, line and the engine's own words, without values.
+        /// File, line and message of the engine, without values.
         summary: String,
     },
     /// The values do not fit the chart's `values.schema.json`.
     #[error("the values do not fit the chart's schema: {}", violations.join("; "))]
     Schema {
-        /// `key path: what is wrong`, never the value.
+        /// `key path: problem`, never the value.
         violations: Vec<String>,
     },
-    /// The chart itself is unusable or refused.
+    /// The chart itself is invalid or refused.
     #[error(transparent)]
     Chart(#[from] ChartFault),
     /// [`RenderLimits::deadline`] passed.
@@ -182,9 +185,9 @@ pub enum RenderError {
     /// Values or rendered text exceed [`RenderLimits`].
     #[error("{what} is larger than {limit} bytes")]
     TooLarge {
-        /// What is.
+        /// The item that is too large.
         what: &'static str,
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
     /// The engine could not be run.
@@ -196,12 +199,12 @@ pub enum RenderError {
 }
 
 impl RenderError {
-    /// How to go on after this error.
+    /// Returns the class of the error, which decides on retries.
     pub fn class(&self) -> ErrorClass {
         self.reason().class().unwrap_or(ErrorClass::Invalid)
     }
 
-    /// The stable reason for condition, event and metric.
+    /// Returns the stable reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Schema { .. } => Reason::ValuesInvalid,

@@ -31,7 +31,7 @@ pub(crate) struct Yardstick<'a> {
 pub(crate) struct Standing {
     /// `None` while it is unknown.
     pub status: Option<HealthStatus>,
-    /// Time until a failure has lasted.
+    /// Time until the failure has lasted long enough.
     pub fails_in: Option<Duration>,
 }
 

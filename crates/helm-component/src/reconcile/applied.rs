@@ -292,7 +292,7 @@ impl Pass<'_> {
         self.settle(&settled);
     }
 
-    /// These were handed over, and have been dealt with.
+    /// Settles objects that were handed over.
     pub(super) fn settle<'a>(&mut self, objects: impl IntoIterator<Item = &'a Identity>) {
         for identity in objects {
             if let Some(entry) = self.handed.remove(identity) {
@@ -318,13 +318,14 @@ impl Pass<'_> {
     }
 }
 
-/// Whether nothing is known of the kinds of an object's API group: then its absence is no proof.
+/// Reports whether the kinds of an object's API group are unknown: then its absence proves nothing.
 fn is_unknown(kinds: Option<&Kinds>, identity: &Identity) -> bool {
     kinds.is_none_or(|kinds| kinds.is_unknown(&identity.group))
 }
 
-/// What the record says of objects that could not be sent in their version. With its kind an object went too. One whose
-/// kind is served in other versions is still there: it is known by its uid, and sent once its own version comes.
+/// Updates the entries of objects that were not applied since the target does not serve their version. If the kind is
+/// gone, the object is gone too. If other versions of the kind are served, the object exists: its entry keeps the
+/// uid, and it is applied once its version is served.
 fn note_missing(inventory: &mut Inventory, missing: &[Identity], kinds: &Kinds) {
     for identity in missing {
         let Some(entry) = inventory.remove(identity) else { continue };

@@ -18,11 +18,11 @@ use super::{Pass, failure, protection};
 use crate::observe::former;
 use crate::plan;
 
-/// Requests to one target at the same time.
+/// Maximum number of parallel requests to one target.
 pub(super) const PARALLEL: usize = 8;
 
 impl Pass<'_> {
-    /// Makes the release's namespace where it is missing. It is the user's from then on.
+    /// Creates the release's namespace if it is missing. It belongs to the user from then on.
     pub(super) async fn namespace(&mut self) {
         match self.ensure_namespace().await {
             Ok(()) => self.session.namespace_ready = true,
@@ -33,7 +33,7 @@ impl Pass<'_> {
     async fn ensure_namespace(&mut self) -> Result<(), Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         if !inputs.release.create_namespace {
-            // Where it is missing, the apply says so.
+            // If the namespace is missing, the apply reports it.
             return Ok(());
         }
         let name = &inputs.release.namespace.clone();
@@ -57,7 +57,7 @@ impl Pass<'_> {
                 };
             }
             Ok(None) => self.looked_at(name, false),
-            // A role that allows create need not allow get.
+            // A role that allows create may not allow get.
             Err(kube::Error::Api(status)) if status.code == 403 => {}
             Err(error) => return Err(Failure::target(&format!("read Namespace {name}"), &error)),
         }
@@ -74,8 +74,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Sends CRDs alone, of which hooks may need the kinds. None runs where one is refused; what else becomes of them, the
-    /// apply of everything tells.
+    /// Applies CRDs alone, since hooks may need their kinds. A refused CRD stops the hooks; all other results are
+    /// processed by the complete apply.
     pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.crds_applied = true;
@@ -104,7 +104,8 @@ impl Pass<'_> {
         }
     }
 
-    /// What answers for a webhook that does not may come with the rest.
+    /// Stores the failures of refused CRDs. Failing webhooks do not count: their backend may be part of the remaining
+    /// content.
     fn take_refused_crds(&mut self, applied: &Applied) {
         let mut foreign = BTreeMap::<GroupKind, Vec<Identity>>::new();
         let refused = applied.errors().filter(|(_, refusal)| refusal.reason() != Reason::WebhookFailed);
@@ -118,7 +119,7 @@ impl Pass<'_> {
         self.await_owners(&foreign);
     }
 
-    /// Sends what is due, stage by stage.
+    /// Applies pending objects, stage by stage.
     pub(super) async fn apply(&mut self, seen: &plan::Observed) {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.applied = true;
@@ -202,13 +203,13 @@ impl Pass<'_> {
             are_new: self.is_first(),
             until: self.time_to_send(),
         };
-        // Boxed, or the compiler cannot prove that the whole pass may move between threads.
+        // Boxed, as otherwise the compiler cannot prove that the future of the whole pass is `Send`.
         let applied = apply::apply(&self.cluster, set, inventory, observed, &options).boxed().await;
         applied.map_err(|error| failure(&error))
     }
 
-    /// Whether nothing of the component was ever sent, as far as anybody knows. A process that died then has left what it
-    /// sent unrecorded; it is found all the same.
+    /// Reports whether no object of the component was ever applied, as far as is known. Objects of a process that
+    /// ended in its first apply are not recorded; they are found all the same.
     fn is_first(&self) -> bool {
         let conditions =
             self.context.resource.status.as_ref().and_then(|status| status.conditions.as_deref());
@@ -216,7 +217,7 @@ impl Pass<'_> {
         !was_told && !self.session.has_sent && self.session.recorded.inventory.is_empty()
     }
 
-    /// Takes objects over that another system applied, once it is on record that they are such.
+    /// Takes over objects that another system applied, once the record names them.
     async fn send_over_the_foreign(
         &mut self,
         set: &ObjectSet,
@@ -231,8 +232,8 @@ impl Pass<'_> {
         self.send(set, &applied.inventory, observed, &|_| true).await
     }
 
-    /// Fields that others may change: what the spec says, and replicas of what the content's autoscalers scale. An
-    /// autoscaler that is no longer part of the content gives them back.
+    /// Returns the fields that other managers may change: those in the spec, and replicas that the content's
+    /// autoscalers scale. An autoscaler that leaves the content returns them.
     fn yielded(&self) -> Yielded {
         let rules = self.inputs.as_ref().map(|inputs| inputs.yielded.clone()).unwrap_or_default();
         let Some(loaded) = &self.session.loaded else { return rules };
@@ -244,21 +245,21 @@ impl Pass<'_> {
         rules.with_autoscalers(objects).with_retaken(retaken)
     }
 
-    /// Until when objects are sent in this pass. A pass that is cut off remembers nothing of what it sent, so one that has
-    /// much to send ends by itself and goes on in the next.
+    /// Returns the time until which this pass applies objects. An interrupted pass forgets what it applied, so a pass
+    /// with many objects ends early and continues in the next one.
     fn time_to_send(&self) -> Option<Instant> {
         let deadline = self.context.settings.reconcile_deadline;
         let least = Instant::now().checked_add(deadline / 8);
         self.half_time().max(least).filter(|_| !self.context.is_rehearsal())
     }
 
-    /// The moment from which the pass begins nothing large any more.
+    /// Returns the time after which the pass begins no more large steps.
     pub(super) fn half_time(&self) -> Option<Instant> {
         self.begun.checked_add(self.context.settings.reconcile_deadline / 2)
     }
 
-    /// Tries objects of other owners again whose component the hub no longer has; those that another operator's
-    /// field manager marked stay with their owner all the same.
+    /// Applies objects again whose owner was deleted from the hub. Objects that another operator's field manager
+    /// labelled stay with their owner.
     async fn send_over_the_dead(
         &self,
         set: &ObjectSet,
@@ -290,7 +291,7 @@ impl Pass<'_> {
         names_by_owner(&components, holds).await
     }
 
-    /// Observations of the watches, for the apply.
+    /// Returns the state of objects in the watches, for the apply.
     pub(super) fn observed(&self, seen: &plan::Observed) -> BTreeMap<Identity, Observed> {
         let snapshot = self.shared.sights.snapshot(
             &self.context.target,

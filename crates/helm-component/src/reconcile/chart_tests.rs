@@ -15,7 +15,7 @@ impl Pass<'_> {
     async fn tests(&mut self) -> Result<Option<String>, Failure> {
         let Some(request) = observe::hooks::test_request(self).map(str::to_owned) else { return Ok(None) };
         if self.session.loaded.as_ref().is_some_and(|loaded| loaded.tests_vary) {
-            // A new process would not go on with these.
+            // Otherwise a new process would render other tests than these.
             self.session.loaded = None;
         }
         let loaded = self.at_hand().await?;
@@ -26,14 +26,14 @@ impl Pass<'_> {
             self.hooks(Event::Test, &loaded.prepared, &content).await
         };
         if self.is_over(&content) {
-            // Reported together with how it ended; until then a new process goes on with it.
+            // Reported together with the result; until then, a new process continues the same request.
             self.session.recorded.tested = Some(request);
             return Ok(None);
         }
         ended
     }
 
-    /// Whether the tests that are run for this are over.
+    /// Reports whether the tests of this release and request have ended.
     fn is_over(&self, content: &str) -> bool {
         let record = self.session.recorded.tests.as_ref().filter(|record| record.content == content);
         record.is_some() && !hooks::is_under_way(record)

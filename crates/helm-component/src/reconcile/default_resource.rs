@@ -1,4 +1,4 @@
-//! The module's default custom resource: made once, and the user's from then on.
+//! The module's default custom resource: created once, and the user's from then on.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DynamicObject, ObjectMeta};
@@ -9,7 +9,7 @@ use kyma_sdk::{DeleteOutcome, DeleteRequest, Failure, create_new, is_conflict, u
 use super::{LAG, Pass, failure, protection};
 
 impl Pass<'_> {
-    /// Makes the default custom resource, once.
+    /// Creates the default custom resource, once.
     pub(super) async fn default_resource(&mut self) {
         match self.make_default_resource().await {
             Ok(made) => {
@@ -51,7 +51,7 @@ impl Pass<'_> {
                     }
                     _ => failure(&error),
                 };
-                // The kind of a CRD that was just established is served a moment later.
+                // The kind of a CRD that was just established is served shortly afterwards.
                 let soon = error.failure == kyma_object_set::Failure::NotFound;
                 return Err(if soon { failure.retry_after(LAG) } else { failure });
             }
@@ -87,23 +87,23 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether it was created for an earlier component of the module: if it is gone, its user deleted it.
+    /// Reports whether it was created for an earlier component of the module: if it is gone, the user deleted it.
     pub(super) fn was_created_before(&self) -> bool {
         let annotations = self.context.resource.metadata.annotations.as_ref();
         let created = annotations.and_then(|all| all.get(annotations::DEFAULT_RESOURCE_CREATED));
         created.is_some_and(|value| value == "true")
     }
 
-    /// The default custom resource that an earlier object of this component made, where there is one.
+    /// Returns the default custom resource that an earlier object of this component created, if any.
     pub(super) async fn find_default_resource(&self) -> Result<Option<CreatedResource>, Failure> {
-        // Of a kind that is not served there is none, and what is no object was never made.
+        // A kind that is not served has no objects, and an invalid object was never created.
         let Ok((mapping, identity, _)) = self.default_object() else { return Ok(None) };
         let uid = self.live(&mapping, &identity).await?.and_then(|live| self.born_here(live));
         Ok(uid.map(|uid| created(&mapping, identity, Some(uid))))
     }
 
-    /// The uid of one that an earlier object of this component made: the hub may have lost its status. Otherwise the
-    /// user was first, and it is theirs.
+    /// Returns the uid of a resource that an earlier object of this component created, as the hub may have lost its
+    /// status. Any other resource was created by the user and belongs to the user.
     fn born_here(&self, live: ObjectMeta) -> Option<String> {
         let is_ours = is_born_of(&live, &self.ownership.owner, &self.ownership.creator());
         live.uid.filter(|_| is_ours)
@@ -120,7 +120,7 @@ impl Pass<'_> {
         Ok(live.map(|live| live.metadata))
     }
 
-    /// The default custom resource as it is sent, and how it is reached.
+    /// Returns the default custom resource to create, with its mapping and identity.
     pub(super) fn default_object(&self) -> Result<(Mapping, Identity, FreeForm), Failure> {
         let invalid = |what: &str| Failure::new(Reason::ManifestInvalid, format!("spec.resource {what}"));
         let resource = self.context.resource.spec.resource.clone().unwrap_or_default();
@@ -141,7 +141,8 @@ impl Pass<'_> {
         Ok((mapping, identity, object.body().clone()))
     }
 
-    /// Deletes the default custom resource if we made it and it is still that very one; names it while it is there.
+    /// Deletes the default custom resource if the operator created it and its uid is unchanged. Returns its name
+    /// while it exists.
     pub(super) async fn remove_default_resource(&self) -> Result<Option<String>, Failure> {
         let Some(made) = &self.session.recorded.resource else { return Ok(None) };
         let Some(uid) = made.uid.clone() else { return Ok(None) };

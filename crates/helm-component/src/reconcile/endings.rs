@@ -1,4 +1,4 @@
-//! Namespaces that are being deleted take nothing new: what belongs there waits, without being sent again and again.
+//! Namespaces that are being deleted accept no new objects: their objects wait, without repeated requests.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -28,7 +28,8 @@ enum Verdict {
     Over,
 }
 
-/// Decides by what a stream shows, and how long ago the target said that the namespace is being deleted. Pure.
+/// Decides by the state in a stream, and by the time since the target reported that the namespace is being deleted.
+/// Pure.
 fn verdict(shown: Shown, said: Duration) -> Verdict {
     match shown {
         Shown::Ending => Verdict::Ends,
@@ -39,7 +40,7 @@ fn verdict(shown: Shown, said: Duration) -> Verdict {
 }
 
 impl Pass<'_> {
-    /// Forgets namespaces that are no longer being deleted, before anything is decided.
+    /// Forgets namespaces that are no longer being deleted, at the beginning of a pass.
     pub(super) fn see_endings(&mut self) {
         if self.context.is_requested() {
             self.session.ending.clear();
@@ -51,12 +52,13 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether a namespace is known to be deleted, without asking.
+    /// Reports whether a namespace is known to be in deletion, without a request.
     pub(super) fn ends(&self, name: &str) -> bool {
         self.verdict(name) == Some(Verdict::Ends)
     }
 
-    /// Whether a namespace is being deleted. The target is asked at most once in a pass, and only where nothing tells.
+    /// Reports whether a namespace is being deleted. The target is asked at most once in a pass, and only if no
+    /// stream shows it.
     async fn is_ending(&mut self, name: &str) -> Result<bool, Failure> {
         match self.verdict(name) {
             Some(Verdict::Ends) => return Ok(true),
@@ -66,7 +68,7 @@ impl Pass<'_> {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         let ending = match namespaces.get_metadata_opt(name).await {
             Ok(found) => found.is_some_and(|found| found.metadata.deletion_timestamp.is_some()),
-            // A role that allows use of the namespace need not allow get.
+            // A role that allows use of the namespace may not allow get.
             Err(kube::Error::Api(status)) if status.code == 403 => false,
             Err(error) => return Err(Failure::target(&format!("read Namespace {name}"), &error)),
         };
@@ -74,12 +76,12 @@ impl Pass<'_> {
         Ok(ending)
     }
 
-    /// Whether somebody saw a moment ago that a namespace is there.
+    /// Reports whether a component read the namespace a moment ago and found it.
     pub(super) fn is_seen(&self, name: &str) -> bool {
         self.shared.namespaces.is_seen(&self.context.target, name)
     }
 
-    /// The target told how things stand with a namespace.
+    /// Stores the state of a namespace that the target reported.
     pub(super) fn looked_at(&mut self, name: &str, ending: bool) {
         self.done.looked_at.insert(name.to_owned());
         if ending {
@@ -90,7 +92,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes those out of `due` that would have to be made in a namespace that is being deleted.
+    /// Removes objects from `due` that would be created in a namespace that is being deleted.
     pub(super) async fn hold_back(
         &mut self,
         seen: &Observed,
@@ -120,7 +122,7 @@ impl Pass<'_> {
         Ok(due)
     }
 
-    /// The end of the namespaces that the component waits for wakes it.
+    /// Requeues the component when a namespace that it waits for is gone.
     pub(super) fn await_endings(&self) {
         let names = self.session.ending.keys().cloned().collect();
         self.shared.namespaces.want(&self.context.target, &self.dependent, names);
@@ -141,14 +143,14 @@ impl Pass<'_> {
     }
 }
 
-/// What stops something that belongs into a namespace that is being deleted.
+/// Returns the failure of an object whose namespace is being deleted.
 pub(super) fn fault_of(object: Option<&Identity>, namespace: &str) -> Failure {
     let object = object.map(|object| format!("{object}: ")).unwrap_or_default();
     let message = format!("{object}the namespace {namespace} is being deleted; work goes on once it is gone");
     Failure::new(Reason::NamespaceTerminating, message)
 }
 
-/// Whether an object would have to be made.
+/// Reports whether an object would be created.
 fn is_absent(seen: &Observed, piece: &Piece) -> bool {
     !seen.inventory.was_sent(&piece.identity) || piece.drift == Some(Drift::Gone)
 }
@@ -161,8 +163,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_hours(1);
 
-    /// Questions to the target within an hour in which a namespace is being deleted: passes begin as often as the
-    /// back-off says, and besides with every event, one each `event`.
+    /// Returns the number of requests to the target within an hour in which a namespace is being deleted. Passes
+    /// begin after each back-off, and also with each event, one per `event`.
     fn asked(shown: Shown, jitter: f64, event: Option<Duration>) -> usize {
         let failure = fault_of(None, "n");
         let (mut now, mut said, mut failures, mut asked) = (Duration::ZERO, Duration::ZERO, 1, 1);

@@ -1,4 +1,4 @@
-//! The steps that take over what another system installed.
+//! Steps that take over an installation of another system.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ use crate::release::Release;
 use crate::storage::{self, Former, Standing, StorageError};
 
 impl Pass<'_> {
-    /// Reads Helm's record of the release in the component's place, once, and takes its objects into the inventory.
+    /// Reads Helm's record of a release of the same name, once, and adds its objects to the inventory.
     pub(super) async fn look_for_release(&mut self) {
         self.done.release_seen = true;
         if let Err(failure) = self.take_stock().await {
@@ -62,13 +62,13 @@ impl Pass<'_> {
             "a Helm release is taken over");
         let kept = self.keep_taken_over(taken).await;
         if kept.is_err() {
-            // Or the next pass would go on with what no other process could know.
+            // Otherwise the next pass would continue with state that no other process could know.
             self.session.recorded = before;
         }
         kept
     }
 
-    /// On the hub before anything is sent: a new process would not know any more what it found.
+    /// Stores the takeover on the hub before any object is applied: a new process could not find it again.
     async fn keep_taken_over(&mut self, taken: TakenOver) -> Result<(), Failure> {
         let mut fields = FreeForm::new();
         fields.insert("takenOver".to_owned(), json!(taken));
@@ -81,7 +81,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Helm's record of the deployed revision; `None` where there is none, or nobody lets us look.
+    /// Returns Helm's record of the deployed revision; `None` if there is none, or it may not be read.
     async fn former(&self, release: &Release) -> Result<Option<Former>, Failure> {
         let place = &release.storage_namespace;
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), place);
@@ -100,7 +100,8 @@ impl Pass<'_> {
         })
     }
 
-    /// The revision that Helm has deployed, and its record. Components that wait for their turn look together.
+    /// Returns the revision that Helm has deployed, with its record. Components that wait at the same time share a
+    /// list.
     async fn deployed(
         &self,
         secrets: &Api<Secret>,
@@ -110,7 +111,7 @@ impl Pass<'_> {
         let place = (target.key().cloned(), target.account().cloned(), release.storage_namespace.clone());
         let list = || {
             let (secrets, target) = (secrets.clone(), target.clone());
-            // One of a target that the Secret led to before tells nobody anything.
+            // A list of a withdrawn target is not shared: its Secret may lead to another target now.
             async move { Ok(history::all_deployed(&secrets).await?.filter(|_| !target.is_withdrawn())) }
                 .boxed()
         };
@@ -120,7 +121,7 @@ impl Pass<'_> {
             if let Some(found) = record(secrets, release, *revision).await? {
                 return Ok(Some(found));
             }
-            // Helm went on since.
+            // Helm has deployed another revision since.
         }
         match history::deployed(secrets, &release.name).await? {
             Some(revision) => record(secrets, release, revision).await,
@@ -128,7 +129,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A change of the record wakes the component.
+    /// Requeues the component when the record changes.
     fn await_record(&self, namespace: &str, name: &str) {
         let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Secret")) else { return };
         self.context.watch(Interest {
@@ -138,7 +139,7 @@ impl Pass<'_> {
         });
     }
 
-    /// The objects of a record that are on the target and that the release made, each with the uid that it has now.
+    /// Returns the objects of a record that exist on the target and belong to the release, each with its current uid.
     async fn installed_by(
         &self,
         former: &Former,
@@ -157,7 +158,7 @@ impl Pass<'_> {
         release: &Release,
     ) -> Result<Option<(Identity, Entry)>, Failure> {
         let identity = self.kinds.scoped(&object.identity(), &release.namespace);
-        // Of a kind that is not served there is none, but of one of which nothing is known there may be.
+        // A kind that is not served has no objects; a kind of an unknown API group may have some.
         let Some(mapping) = self.kinds.any(&object.gvk()) else {
             let unknown = self.kinds.is_unknown(&identity.group);
             return if unknown { Err(failure(&CallError::group_unknown(&identity))) } else { Ok(None) };
@@ -170,7 +171,7 @@ impl Pass<'_> {
         Ok(uid.map(|uid| (identity, Entry { version, uid, ..Entry::default() })))
     }
 
-    /// Notes from whom objects come that another system applied, and gives whether there are any.
+    /// Records the systems whose objects are taken over; reports whether there are any.
     pub(super) async fn note_foreign(&mut self, applied: &Applied) -> Result<bool, Failure> {
         let systems = applied.foreign();
         if systems.is_empty() {
@@ -186,8 +187,8 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// Makes objects ours that the release left and the content does not have: then they can be pruned. Those that stay
-    /// are left alone.
+    /// Adds the owner label to objects of the release that the content lacks, so that they can be pruned. Objects
+    /// that stay are left alone.
     pub(super) async fn claim_left(&mut self, seen: &Observed) -> Result<(), Failure> {
         let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
         let wanted = self.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
@@ -207,7 +208,7 @@ impl Pass<'_> {
     }
 }
 
-/// The record of a revision, if it is the one that is deployed.
+/// Returns the record of a revision, if that is deployed.
 async fn record(
     secrets: &Api<Secret>,
     release: &Release,
@@ -222,12 +223,12 @@ async fn record(
     Ok(found.filter(is_deployed).map(|secret| (revision, secret)))
 }
 
-/// Whether an object says that this release made it.
+/// Reports whether an object's metadata names this release.
 fn is_of(metadata: &ObjectMeta, release: &Release) -> bool {
     helm_release(metadata) == Some((&release.name, &release.namespace))
 }
 
-/// The record of hooks of content that Helm installed: those of its installation ran.
+/// Returns the record of hooks for content that Helm installed: the hooks of its installation have run.
 fn ran(loaded: &Loaded) -> Option<Hooks> {
     let hooks = &loaded.prepared.hooks;
     let on_delete = hooks::are_of_removal(hooks);

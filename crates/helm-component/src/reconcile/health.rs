@@ -1,4 +1,4 @@
-//! Steps that find out how objects do, where the watches alone do not tell.
+//! Steps that read objects whose health the watches alone do not show.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,23 +17,23 @@ use crate::memory::Explained;
 use crate::observe::health::classes;
 use crate::plan::{self, Order};
 
-/// Objects that are read at the same time.
+/// Maximum number of parallel reads.
 const PARALLEL: usize = 8;
-/// Time until expressions for one object have to be evaluated.
+/// Timeout for the evaluation of the expressions of one object.
 const JUDGING_DEADLINE: Duration = Duration::from_secs(10);
-/// Objects of one component of which is looked at what holds them up.
+/// Maximum number of objects of a component whose causes are read.
 const EXPLAINED: usize = 5;
-/// Pods and ReplicaSets of one object that are looked at.
+/// Maximum number of Pods and ReplicaSets that are read for one object.
 const LOOKED_AT: u32 = 20;
 /// Message for a claim whose class waits for the first Pod.
 const WAITS: &str = "WaitForFirstConsumer";
-/// Which turn of its Deployment a ReplicaSet is.
+/// Annotation with the revision of the Deployment that a ReplicaSet belongs to.
 const REVISION: &str = "deployment.kubernetes.io/revision";
-/// What a ReplicaSet of a Deployment and its Pods have in common.
+/// Label that a ReplicaSet of a Deployment and its Pods share.
 const TEMPLATE: &str = "pod-template-hash";
 
 impl Pass<'_> {
-    /// Notes which Jobs of the inventory have done their work and go by themselves.
+    /// Notes Jobs of the inventory that have finished and that Kubernetes deletes by itself.
     pub(super) fn note_finished(&mut self) {
         let inventory = &mut self.session.recorded.inventory;
         for identity in self.shared.sights.finished(&self.context.target, inventory) {
@@ -44,7 +44,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Reads what was seen by other rules than the component has now, and the StorageClasses of claims that nobody wants.
+    /// Reads objects whose health was determined by other rules, and the StorageClasses of claims that no Pod uses.
     pub(super) async fn judge_health(&mut self, seen: &plan::Observed) {
         self.done.judged = true;
         let snapshot = self.snapshot();
@@ -76,7 +76,8 @@ impl Pass<'_> {
         found.map_err(|error| CallError::new(Action::Get, Some(identity), error))
     }
 
-    /// Which of these classes bind a claim only for the first Pod. One that cannot be read is taken not to.
+    /// Returns for each class whether it binds a claim only for the first Pod. An unreadable class counts as one that
+    /// does not.
     async fn waiting_classes(&self, wanted: BTreeSet<String>) -> BTreeMap<String, bool> {
         let api: Api<StorageClass> = Api::all(self.cluster.client.clone());
         let mut known = BTreeMap::new();
@@ -98,8 +99,8 @@ impl Pass<'_> {
         known
     }
 
-    /// Looks, a few times for each wait, at what holds up objects that take long. That is for the message alone, so what
-    /// cannot be read is left out.
+    /// Reads, a few times for each wait, the causes that hold up objects. They are only used in messages, so
+    /// unreadable ones are left out.
     pub(super) async fn explain(&mut self, seen: &plan::Observed) {
         self.done.explained = true;
         if self.order != Order::Install {
@@ -126,7 +127,7 @@ impl Pass<'_> {
         self.session.explained = self.session.unready_since.map(|wait| Explained { wait, at });
     }
 
-    /// What the newest Pods of a workload say; `None` where it has none, or they say nothing.
+    /// Returns the cause that the newest Pods of a workload show; `None` without Pods, or if they show none.
     async fn holdup(&self, identity: &Identity) -> Result<Option<String>, Failure> {
         if identity.is("", "Pod") {
             let pod = self.whole(identity).await.map_err(|error| failure(&error))?;
@@ -181,7 +182,7 @@ impl Pass<'_> {
     }
 }
 
-/// The labels by which a workload finds its Pods, as a selector; `None` where it finds them otherwise.
+/// Returns the labels by which a workload selects its Pods, as a selector; `None` if it selects them otherwise.
 fn selector(workload: &Value) -> Option<String> {
     let labels = workload.pointer("/spec/selector/matchLabels")?.as_object()?;
     let pairs = labels.iter().map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));

@@ -1,4 +1,4 @@
-//! The steps that record releases on the target as Helm does.
+//! Steps that write releases to the target as Helm does.
 
 use std::collections::BTreeMap;
 
@@ -21,24 +21,24 @@ use crate::storage::{self, Revision, Standing};
 const RECORDS: u32 = 500;
 /// Maximum number of pages of one release.
 const MAX_RECORD_PAGES: usize = 40;
-/// Releases of a namespace that are listed at most.
+/// Maximum number of records in a shared list of all releases of a namespace.
 const RECORDS_OF_ALL: u32 = 200;
 /// Label that names the release.
 const RELEASE_LABEL: &str = "name";
 /// Highest valid revision: Helm's counter is a 32-bit integer on some platforms.
 const MAX_REVISION: i64 = 2_147_483_646;
-/// Revisions that are kept where the spec does not say, as by Helm.
+/// Number of kept revisions if the spec has none, as in Helm.
 const KEPT: usize = 10;
 
-/// A record, by what its Secret says beside its content.
+/// A record, described by its Secret without the content.
 struct Record {
     /// Name of the Secret.
     name: String,
     /// Metadata of the Secret, for the delete gate.
     metadata: ObjectMeta,
-    /// Labels by which it is found.
+    /// Labels, which identify the revision and its status.
     labels: BTreeMap<String, String>,
-    /// Digest of the release, where we wrote it.
+    /// Digest of the release, if this operator wrote the record.
     content: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl Record {
         self.labels.get("version")?.parse().ok().filter(|number| (1..=MAX_REVISION).contains(number))
     }
 
-    /// Whether this operator wrote it.
+    /// Reports whether this operator wrote the record.
     fn is_ours(&self) -> bool {
         self.content.is_some()
     }
@@ -59,7 +59,7 @@ impl Record {
 }
 
 impl Pass<'_> {
-    /// Records the content at hand as a revision of the release.
+    /// Records the loaded content as a revision of the release.
     pub(super) async fn record_release(&mut self, standing: Standing) {
         self.done.history_tried = true;
         match self.write_release(standing).await {
@@ -72,12 +72,12 @@ impl Pass<'_> {
     async fn write_release(&self, standing: Standing) -> Result<Option<HelmHistory>, Failure> {
         let Some(loaded) = self.session.loaded.clone() else { return Ok(None) };
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
-        // Not that of one more try, which is no other release.
+        // Not the digest of a retry, which is the same release.
         let content = inputs.release_digest(&loaded.source);
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), &inputs.release.namespace);
         let mut records = records(&secrets, &inputs.release.name).await?;
         records.sort_by_key(Record::number);
-        // A process that died after it had written this one goes on with it.
+        // A process that ended after it wrote this record continues with it.
         let written =
             records.iter().find(|record| record.content.as_deref() == Some(&*content) && record.is(standing));
         let number = if let Some(number) = written.and_then(Record::number) {
@@ -151,7 +151,7 @@ impl Pass<'_> {
         made.map(drop).map_err(|error| Failure::target("write Helm's record of the release", &error))
     }
 
-    /// Deletes the oldest of the other records beyond those that are kept, unless nothing may be deleted just now.
+    /// Deletes the oldest of the other records beyond the limit, unless nothing may be deleted now.
     async fn drop_oldest(&self, others: &[Record]) -> Result<(), Failure> {
         let release = self.context.resource.spec.release.as_ref();
         let kept = release.and_then(|release| release.history.as_ref()?.max);
@@ -180,14 +180,14 @@ impl Pass<'_> {
         }
     }
 
-    /// Deletes Helm's records of a release that is gone, where they were kept for it.
+    /// Deletes the operator's records of a removed release, if the spec enables records.
     pub(super) async fn forget_release(&mut self) -> Result<(), Failure> {
         let release = self.context.resource.spec.release.as_ref();
         let is_kept = release.is_some_and(|release| release.history.is_some());
         if self.session.recorded.history.is_none() || !is_kept {
             return Ok(());
         }
-        // Its values may be gone by now.
+        // Its values may no longer be readable.
         let release = self.release();
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), &release.namespace);
         for record in records(&secrets, &release.name).await?.iter().filter(|record| record.is_ours()) {
@@ -210,7 +210,7 @@ fn surplus(others: &[Record], kept: usize) -> Vec<&Record> {
     others.iter().take(surplus).filter(|record| record.is_ours()).collect()
 }
 
-/// All records of a release, without their content.
+/// Returns all records of a release, without their content.
 async fn records(secrets: &Api<Secret>, release: &str) -> Result<Vec<Record>, Failure> {
     let listed = list_all(secrets, &storage::selector(release)).await.map_err(unlisted)?;
     Ok(listed.into_iter().filter_map(record).collect())
@@ -231,8 +231,8 @@ async fn list_all(secrets: &Api<Secret>, selector: &str) -> kube::Result<Vec<Par
     Ok(found)
 }
 
-/// The revision of a release that Helm has deployed; `None` where there is none, or nobody lets us look. What we wrote
-/// ourselves, for an earlier object of a component, tells of nobody else.
+/// Returns the revision of a release that Helm has deployed; `None` if there is none, or Secrets may not be listed.
+/// Records that the operator wrote, for an earlier object of a component, do not count.
 pub(super) async fn deployed(secrets: &Api<Secret>, release: &str) -> Result<Option<i64>, Failure> {
     let listed = match list_all(secrets, &storage::selector(release)).await {
         Ok(listed) => listed,
@@ -246,7 +246,8 @@ pub(super) async fn deployed(secrets: &Api<Secret>, release: &str) -> Result<Opt
     Ok(deployed_in(listed).remove(release))
 }
 
-/// The same of all releases of a namespace; `None` where they are many, or nobody lets us look.
+/// Returns the deployed revisions of all releases of a namespace; `None` if there are too many, or Secrets may not be
+/// listed.
 pub(super) async fn all_deployed(secrets: &Api<Secret>) -> Result<Option<Releases>, Failure> {
     match list(secrets, storage::DEPLOYED, RECORDS_OF_ALL).await {
         Ok(listed) if listed.metadata.continue_.as_deref().unwrap_or_default().is_empty() => {
@@ -285,7 +286,7 @@ fn unlisted(error: kube::Error) -> Failure {
     Failure::target("list Helm's records of the release", &error)
 }
 
-/// Other objects with such labels do not belong to the release.
+/// Returns the record in a Secret; `None` for other objects with such labels.
 fn record(one: PartialObjectMeta<Secret>) -> Option<Record> {
     let record = Record {
         name: one.name_any(),
@@ -298,7 +299,7 @@ fn record(one: PartialObjectMeta<Secret>) -> Option<Record> {
     is_record.then_some(record)
 }
 
-/// What is noted where a record cannot be written: the next release is another one.
+/// Returns the state to store for a record that is too large. The next release is tried again.
 fn too_large(content: String, bytes: usize) -> HelmHistory {
     let failure =
         format!("Helm's record would be {bytes} bytes large, more than a Secret may be, and is not written");
@@ -328,7 +329,7 @@ fn revision<'a>(
     })
 }
 
-/// The release that a Secret holds; nothing where it holds none.
+/// Returns the stored release of a Secret; empty if it has none.
 fn stored_in(secret: Option<Secret>) -> Vec<u8> {
     let mut data = secret.and_then(|secret| secret.data).unwrap_or_default();
     data.remove(storage::KEY).map(|stored| stored.0).unwrap_or_default()

@@ -10,14 +10,14 @@ use kyma_sdk::Failure;
 use super::Pass;
 use crate::hooks::{self, Told};
 
-/// Events of one Job that are read at most.
+/// Maximum number of events of one Job that are read.
 const EVENTS: u32 = 100;
 
 /// Reporting controller of events about the end of Jobs.
 const CONTROLLER: &str = "job-controller";
 
 impl Pass<'_> {
-    /// What is known of a hook that is gone, with what the target's events say of its end where no stream saw it.
+    /// Returns the state of a missing hook. If no stream showed its end, the target's events may.
     pub(super) async fn told_by_events(
         &self,
         told: Told,
@@ -37,7 +37,7 @@ impl Pass<'_> {
                 let end = hooks::end_by_events(reasons.filter_map(|event| event.reason.as_deref()));
                 Ok(end.map_or(told, Told::Ended))
             }
-            // An account need not be allowed to read them.
+            // A ServiceAccount may lack the permission to read events.
             Err(kube::Error::Api(status)) if status.code == 403 => Ok(told),
             Err(error) => Err(Failure::target(&format!("list events of {hook}"), &error)),
         }

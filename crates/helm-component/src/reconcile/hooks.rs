@@ -1,7 +1,7 @@
-//! The steps that run a chart's hooks, each as far as it goes without waiting.
+//! Steps that run a chart's hooks, each as far as possible without waiting.
 //!
-//! What a hook makes bears the mark of its run, and the record of the run is on the hub before anything of it is
-//! deleted: a new process finds either, and goes on from there.
+//! The objects of a hook carry the mark of its run, and the record of the run is written to the hub before any of
+//! them is deleted. A new process finds either, and continues from there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::objects::Prepared;
 use crate::observe;
 use crate::plan::{Order, Rest};
 
-/// Seconds that a hook may take where the spec does not say, as in Helm.
+/// Default time limit of a hook in seconds, as in Helm.
 const LIMIT: i64 = 300;
 
-/// Looks at one hook that others keep changing.
+/// Maximum number of reads of one hook that other writers keep changing.
 const TRIES: usize = 4;
 
 impl Pass<'_> {
-    /// Runs the hooks of a moment; what they wait for, or why they failed, ends the pass.
+    /// Runs the hooks of an event. Their wait or failure ends the pass.
     pub(super) async fn run_hooks(&mut self, event: Event) {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.hooks = match self.hooks(event, &loaded.prepared, &loaded.release).await {
@@ -37,7 +37,7 @@ impl Pass<'_> {
         };
     }
 
-    /// What comes after the content goes to the target is on record before it goes there.
+    /// Records the hooks after the apply before the content is applied.
     pub(super) async fn record_hooks(&mut self) -> Result<(), Failure> {
         let Some(loaded) = self.session.loaded.clone() else { return Ok(()) };
         let Some(due) = observe::hooks::released(self, &loaded) else { return Ok(()) };
@@ -78,7 +78,7 @@ impl Pass<'_> {
         Ok(waiting)
     }
 
-    /// One hook after another, from where the record is; says what it waits for.
+    /// Runs one hook after another, from the recorded progress on; returns what it waits for.
     async fn in_turn(
         &mut self,
         event: Event,
@@ -105,7 +105,8 @@ impl Pass<'_> {
                     run.running_uid = uid.filter(|_| left.is_some());
                     self.done.hook_left = left;
                     if run.running_uid.is_some() {
-                        // It may be gone before the next process looks, which has to know that it was made.
+                        // The object may be gone before the next process reads it, which must know that it was
+                        // created.
                         self.keep_record(event, Some(run)).await?;
                     } else {
                         *self.record_mut(event) = Some(run);
@@ -113,24 +114,24 @@ impl Pass<'_> {
                     return Ok(Some(format!("the {event} hook {name}")));
                 }
                 Ok(Stand::Failed(why)) => return Err(self.failed(event, (own, *hook), run, &why).await?),
-                // What can't succeed as it is fails like a hook that ran, and is tried again like one.
+                // A hook that cannot succeed fails like one that ran, and is retried like one.
                 Err(refused) if is_refused(event, &refused) => {
                     return Err(self.failed(event, (own, *hook), run, &refused.message).await?);
                 }
                 Err(failure) => {
-                    // The next try makes it, if it went since it was looked at.
+                    // The namespace may have been deleted since it was read; the next attempt creates it.
                     self.session.namespace_ready = false;
                     return Err(failure);
                 }
             }
         }
-        // On the hub before anything goes, or a new process would run them again.
+        // Written to the hub before any deletion, as otherwise a new process would run the hooks again.
         run.phase = HookPhase::Cleaning;
         self.keep_record(event, Some(run)).await?;
         Ok(None)
     }
 
-    /// Brings one hook as far as it goes without waiting.
+    /// Runs one hook as far as possible without waiting.
     async fn one(&self, hook: &Hook, run: &Hooks) -> Result<Stand, Failure> {
         let mark = self.mark(run);
         let mapping = self.hook_kind(hook)?;
@@ -138,7 +139,7 @@ impl Pass<'_> {
         let mut started = run.running.as_deref() == Some(&*hook.name());
         for _ in 0..TRIES {
             let live = self.live_hook(hook, &mapping).await?;
-            // After the look: what a stream told before is known then too.
+            // Read after the object, so that the streams' earlier reports are included.
             let told = outcomes.told(&self.dependent, &mark, &identity);
             let is_lost = live.is_none() && (started || told == Told::Running);
             let left = match &live {
@@ -151,7 +152,7 @@ impl Pass<'_> {
             match hooks::turn(hook, live.as_ref(), &told, &mark, started, overdue) {
                 Turn::Create => match self.create_hook(hook, &mapping, &mark).await? {
                     Made::Nowhere => return Ok(Stand::Passed),
-                    // It may be gone before the next look, and must not run twice.
+                    // The object may be gone before the next read, and the hook must not run twice.
                     Made::Ours => started = hook.has_an_end(),
                     Made::BySomebody => {}
                 },
@@ -182,7 +183,7 @@ impl Pass<'_> {
         Ok(Stand::Waiting { left: None, uid: None })
     }
 
-    /// Notes the failure, deletes what is to go then, and tells.
+    /// Records the failure, deletes the objects that the policies name, and returns the failure.
     async fn failed(
         &mut self,
         event: Event,
@@ -207,7 +208,7 @@ impl Pass<'_> {
         Ok(pause.map_or(failure.clone(), |pause| failure.retry_after(pause)))
     }
 
-    /// Deletes what is to go after success; then the moment is over.
+    /// Deletes the objects that the policies name after success; then the event is over.
     async fn clean(&mut self, event: Event, own: &[&Hook]) -> Result<(), Failure> {
         let mark = self.record_of(event).map(|run| self.mark(run)).unwrap_or_default();
         for hook in own.iter().rev().filter(|hook| hook.goes(DeletePolicy::Succeeded)) {
@@ -219,7 +220,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Tests have a record of their own: they are no step of a release.
+    /// Returns the record of an event's hooks. Tests have a record of their own, since they belong to no release.
     fn record_of(&self, event: Event) -> Option<&Hooks> {
         let recorded = &self.session.recorded;
         let record = if event == Event::Test { &recorded.tests } else { &recorded.hooks };
@@ -251,8 +252,8 @@ impl Pass<'_> {
         Duration::from_secs(u64::try_from(seconds - age).unwrap_or_default())
     }
 
-    /// Every change of one of them wakes the component. Before one begins that has an end, the stream is to be there that
-    /// tells it: gives how long that may still take.
+    /// Watches the hooks, so that each change requeues the component. A stream must show the end of a Job or Pod
+    /// before that is created: returns the time that its first list may still take.
     fn await_hooks(&self, own: &[&Hook], mark: &str) -> Option<Duration> {
         let (ending, others): (Vec<&Hook>, Vec<&Hook>) =
             own.iter().copied().partition(|hook| hook.has_an_end());
@@ -266,14 +267,14 @@ impl Pass<'_> {
         outcomes.want(&self.context.target, &self.dependent, mark, &interests, awaited)
     }
 
-    /// Streams of what hooks made, in the kinds of these.
+    /// Returns the streams of hook objects of these kinds.
     fn interests(&self, hooks: &[&Hook]) -> Vec<Interest> {
         let kinds: BTreeSet<GroupKind> = hooks.iter().map(|hook| hook.identity().group_kind()).collect();
         let served = kinds.iter().filter_map(|kind| self.kinds.preferred(kind));
         served.map(|mapping| Interest::in_kind(&mapping.resource).marked(labels::HOOK_OF)).collect()
     }
 
-    /// Of hooks that are over nothing is awaited any more.
+    /// Ends the subscriptions to hooks that are over.
     pub(super) fn leave_hooks(&self) {
         let recorded = &self.session.recorded;
         let records = recorded.hooks.iter().chain(&recorded.tests);
@@ -282,7 +283,7 @@ impl Pass<'_> {
         self.shared.outcomes.retain(&self.context.target, &self.dependent, &marks);
     }
 
-    /// What objects of a run bear.
+    /// Returns the mark of a run's objects.
     fn mark(&self, run: &Hooks) -> String {
         hooks::mark(run, self.context.resource.metadata.uid.as_deref().unwrap_or_default())
     }
@@ -353,8 +354,8 @@ impl Pass<'_> {
 /// Progress of one hook.
 enum Stand {
     Passed,
-    /// `left`: the time that it still has, where its object is there and made by this run. `uid`: of a Job that goes by
-    /// itself.
+    /// `left`: the remaining time, if its object exists and this run created it. `uid`: that of a Job that Kubernetes
+    /// deletes by itself.
     Waiting {
         left: Option<Duration>,
         uid: Option<String>,
@@ -366,11 +367,11 @@ enum Stand {
 enum Made {
     Ours,
     BySomebody,
-    /// There is no place for it any more, and a removal goes on without.
+    /// Its namespace is gone, and a removal continues without the hook.
     Nowhere,
 }
 
-/// Whether a hook cannot succeed as it is. Tests are not tried again, so one that waits for somebody has failed.
+/// Reports whether a hook cannot succeed. Tests are not retried, so a test that waits for the user has failed.
 fn is_refused(event: Event, failure: &Failure) -> bool {
     let refused = [Reason::ApplyRefused, Reason::ImmutableField, Reason::ObjectTooLarge];
     match failure.class {

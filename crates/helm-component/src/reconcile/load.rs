@@ -1,4 +1,4 @@
-//! Steps that bring content and watches.
+//! Steps that load content and open watches.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::verify::{self, Secrets};
 const PULL_SECRET_KEY: &str = ".dockerconfigjson";
 
 impl Pass<'_> {
-    /// Fetches and renders; a failure ends the pass.
+    /// Loads the content; a failure ends the pass.
     pub(super) async fn load(&mut self) {
         let loaded = match self.loaded().await {
             Ok(loaded) => self.recordable(loaded).await,
@@ -63,7 +63,7 @@ impl Pass<'_> {
         self.done.load = failure.or(self.done.load.take());
     }
 
-    /// The content, unless the status could not say what is on the target of it.
+    /// Returns the content, unless the status could not hold the record of its objects.
     async fn recordable(&self, loaded: Loaded) -> Result<Loaded, Failure> {
         if let Some(groups) = large_record(&self.session.recorded.inventory, &loaded.prepared.objects) {
             away(move || check_packed(&groups)).await??;
@@ -71,7 +71,7 @@ impl Pass<'_> {
         Ok(loaded)
     }
 
-    /// Tells people what is doubtful in content that is new, once.
+    /// Reports warnings about new content, once.
     fn tell_warnings(&mut self, loaded: &Loaded) {
         let warnings = &loaded.prepared.warnings;
         let Session { recorded, warned, .. } = &mut self.session;
@@ -126,7 +126,7 @@ impl Pass<'_> {
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
-        // The watch may be behind what this process wrote, and a rehearsal has none.
+        // The watch may lag behind this process's writes, and a rehearsal has no watch.
         let asks = self.session.has_frozen || self.context.is_rehearsal();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
         let mut standing = Standing::of(recorded, self.session.recorded.kept.as_ref());
@@ -142,7 +142,7 @@ impl Pass<'_> {
         Ok(loaded)
     }
 
-    /// Puts content of the hub's Secrets into objects that want it.
+    /// Copies content of the hub's Secrets into objects that request it.
     async fn inject(&mut self, loaded: &mut Loaded) -> Result<(), Failure> {
         let objects = &mut Arc::make_mut(&mut loaded.prepared).objects;
         self.session.injected = injection::wanted(objects);
@@ -159,7 +159,7 @@ impl Pass<'_> {
         referenced::object(&self.context.hub, &self.dependent.namespace, name).await
     }
 
-    /// A change of what the objects have from the hub wakes the component.
+    /// Requeues the component when objects of the hub change that its content uses.
     fn await_hub_objects(&self) {
         let spec = &self.context.resource.spec;
         let additions = self.inputs.as_ref().ok().map(|inputs| &inputs.additions);
@@ -180,13 +180,13 @@ impl Pass<'_> {
         verify::trust(spec, &secrets, self.shared.sources.trust_root.as_ref(), &reader)
     }
 
-    /// Opens the watches of all kinds concerned; they speak for themselves when they have something to say.
+    /// Subscribes to the watches of all kinds concerned.
     pub(super) fn watch(&mut self) {
         let kinds = self.kinds_concerned();
         let kinds_may_come = observe::kinds_may_come(self);
         let manager = self.context.resource.spec.manager.as_ref();
         let manager = manager.map(|manager| GroupKind::new(&manager.group, &manager.kind));
-        // A removal goes on with rules that are no longer any.
+        // A removal continues without valid rules.
         let rules = self.rules.clone().unwrap_or_default();
         let judging = Judging { manager, rules };
         let (sights, target) = (&self.shared.sights, &self.context.target);
@@ -198,7 +198,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Asks what the target serves; the next step watches that.
+    /// Repeats discovery; the next step watches the kinds that it finds.
     pub(super) async fn look_again(&mut self) {
         match self.look_again_at_kinds().await {
             Ok(()) => {
@@ -218,16 +218,16 @@ impl Pass<'_> {
             let group = made.api_version.rsplit_once('/').map_or("", |(group, _)| group);
             GroupKind::new(group, &made.kind)
         });
-        // Of what goes that others left, a stream has to tell the end.
+        // A stream must show the end of objects that others handed over.
         let handed = self.handed.keys().map(Identity::group_kind);
         recorded.chain(wanted.map(|object| object.gvk().group_kind())).chain(made).chain(handed).collect()
     }
 }
 
-/// Credentials of a component for its source.
+/// Returns the credentials of a component for its source.
 ///
 /// # Errors
-/// Its pull secret is missing or cannot be used, or the hub does not answer.
+/// If its pull secret is missing or unusable, or the hub does not answer.
 pub(super) async fn credentials(
     shared: &Shared,
     context: &Context<HelmComponent>,

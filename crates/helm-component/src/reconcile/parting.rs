@@ -1,5 +1,5 @@
-//! Hooks of a removal are those of the release that is installed, whatever is wished by now: they are kept on the hub
-//! before it goes to the target.
+//! Hooks of a removal are those of the installed release, whatever the spec requests now: they are stored on the hub
+//! before that release is applied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::objects::Prepared;
 use crate::packed;
 use crate::parting;
 
-/// What ends the wait for hooks that cannot be had.
+/// Advice for a removal whose hooks cannot be loaded.
 const WAY_OUT: &str = "spec.hooks: Skip lets the removal go on without its hooks";
 
 impl Pass<'_> {
-    /// Runs the hooks of a moment of the removal, of the release that is installed; says what it waits for.
+    /// Runs the hooks of a removal event, as of the installed release; returns what it waits for.
     pub(super) async fn hooks_of_removal(&mut self, event: Event) -> Result<Option<String>, Failure> {
         let skips = self.context.resource.spec.hooks == HookPolicy::Skip;
         if skips || hooks::is_over(self.session.recorded.hooks.as_ref(), event) {
             return Ok(None);
         }
-        // The same in every process, whatever is rendered anew.
+        // Equal in every process, whatever is rendered again.
         let content = self.session.recorded.hooks.as_ref().map(|record| record.content.clone());
         let content = content.unwrap_or_default();
         let prepared = match &self.session.parting {
@@ -38,8 +38,9 @@ impl Pass<'_> {
         self.hooks(event, &prepared, &content).await
     }
 
-    /// The hooks of the release that is installed: as they were kept, else of what was Ready, else of what is wished, where
-    /// either is the same release. One that was installed before hooks were kept has none kept.
+    /// Returns the hooks of the installed release: the stored ones, otherwise those of the kept release, otherwise
+    /// those of the desired release, if either is the same release. Releases that were installed by versions without
+    /// this store have no stored hooks.
     async fn parting(&mut self, content: &str) -> Result<Arc<Prepared>, Failure> {
         let digests = self.session.recorded.digests.clone();
         let data = self.parting_secret().read().await?.unwrap_or_default();
@@ -81,8 +82,8 @@ impl Pass<'_> {
         Err(Failure::new(Reason::HookFailed, message))
     }
 
-    /// Keeps the hooks that run when this release goes, or lets go those of the one before. `record`: how hooks are from
-    /// now on.
+    /// Stores the hooks of this release's removal, or discards those of the previous one. `record`: the hooks' record
+    /// from now on.
     pub(super) async fn keep_parting(
         &mut self,
         loaded: &Loaded,
@@ -90,7 +91,7 @@ impl Pass<'_> {
     ) -> Result<(), Failure> {
         let had = self.session.recorded.hooks.as_ref().is_some_and(|record| record.on_delete);
         let has = record.is_some_and(|record| record.on_delete);
-        // An apply that is tried again finds them kept.
+        // A repeated apply finds them stored.
         let is_kept = has && self.session.parting_of.as_ref() == Some(&loaded.release);
         if (!had && !has) || is_kept || self.cluster.rehearsal.is_some() {
             return Ok(());
@@ -113,7 +114,7 @@ impl Pass<'_> {
         let packed = away(move || parting::pack(&loaded)).await.map_err(|failure| failure.message);
         let packed = packed.and_then(|packed| packed.map_err(|error| error.to_string()));
         if let Err(error) = &packed {
-            // They are rendered anew then, as long as the spec asks for this release.
+            // Then they are rendered again, as long as the spec requests this release.
             tracing::warn!(component = %self.dependent.name, %error, "hooks of the removal are not kept");
         }
         packed.ok()

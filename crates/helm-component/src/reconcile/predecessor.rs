@@ -8,7 +8,7 @@ use crate::observe::predecessor::{self, Place};
 use crate::plan::Predecessor;
 
 impl Pass<'_> {
-    /// Looks at the objects that tell the version; what holds up the module wakes it when it changes.
+    /// Reads the objects that show the version. A change of an object that blocks the module requeues the component.
     pub(super) async fn look_for_predecessor(&mut self) {
         match self.predecessor().await {
             Ok(found) => self.done.predecessor = Some(found),
@@ -27,7 +27,7 @@ impl Pass<'_> {
     }
 
     async fn judge(&self, wanted: &Object) -> Result<Predecessor, Failure> {
-        // Of a kind that is not served there is none.
+        // A kind that is not served has no objects.
         let Some(mapping) = self.kinds.get(&wanted.gvk()) else { return Ok(Predecessor::None) };
         let identity = wanted.identity();
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
@@ -35,7 +35,7 @@ impl Pass<'_> {
         let live = live.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
         let Some(live) = live else { return Ok(Predecessor::None) };
         let mut found = Place { wanted, live: &live }.judge(&self.ownership);
-        // What was applied and changed since without a newer version is drift.
+        // An applied object that changed without a newer version has drifted.
         if predecessor::is_applied(self) && !matches!(found, Predecessor::Newer(_)) {
             found = Predecessor::None;
         }

@@ -1,4 +1,4 @@
-//! A pass that changes nothing: the same machine decides, what it orders is tried by dry runs or only noted.
+//! A pass that changes nothing: the same state machine decides, and its steps are dry runs or only noted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::prospect::{Moment, Prospect};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Pass<'_> {
-    /// Finds out what a pass would change.
+    /// Determines the changes that a pass would make.
     ///
     /// # Errors
-    /// The target does not tell what is there.
+    /// If the state of the target cannot be read.
     pub(crate) async fn rehearse(mut self) -> Result<Prospect, Failure> {
         let rehearsal = Arc::new(Rehearsal::default());
         self.cluster.rehearsal = Some(Arc::clone(&rehearsal));
@@ -42,7 +42,7 @@ impl Pass<'_> {
                 Step::LookForRelease => self.look_for_release().await,
                 Step::Record(_) => self.count_as_recorded(),
                 Step::Namespace => prospect.namespace = self.missing_namespace(&rehearsal).await?,
-                // They are sent with everything else.
+                // CRDs are applied with everything else.
                 Step::ApplyCrds => self.done.crds_applied = true,
                 Step::Hooks(event) => prospect.hooks.extend(self.hooks_passed(event)),
                 Step::Apply => self.apply(&seen).await,
@@ -54,7 +54,7 @@ impl Pass<'_> {
                 }
                 Step::Rest(rest) => return Ok(self.prospect(prospect, &rehearsal, &seen, rest)),
                 Step::Judge => self.judge_health(&seen).await,
-                // What it is good for comes after everything was sent.
+                // Its result is only used after the apply.
                 Step::Explain => self.done.explained = true,
                 Step::ConfirmDefaultResource => self.done.default_confirmed = true,
                 Step::Keep => self.done.keep = Some(Ok(())),
@@ -64,7 +64,7 @@ impl Pass<'_> {
                     return Ok(self.prospect(prospect, &rehearsal, &seen, Rest::Failed(failure)));
                 }
                 Step::Sweep => self.sweep().await,
-                // Nothing is removed where an installation is rehearsed.
+                // A rehearsal of an installation removes nothing.
                 Step::Remove => break,
             }
             if let Some(failure) = self.done.load.take() {
@@ -74,14 +74,14 @@ impl Pass<'_> {
         Err(Failure::new(Reason::Internal, "the rehearsal did not come to an end"))
     }
 
-    /// Waits until the watches have something to say.
+    /// Waits until the watches deliver something.
     async fn shown(&self, until: Instant) -> Result<(), Failure> {
         let silent =
             |_| Failure::new(Reason::TargetTimeout, "the target's watches do not show what is there");
         tokio::time::timeout_at(until, self.context.woken()).await.map_err(silent)
     }
 
-    /// The release's namespace, where it would be made.
+    /// Returns the release's namespace, if it would be created.
     async fn missing_namespace(&mut self, rehearsal: &Rehearsal) -> Result<Option<String>, Failure> {
         self.session.namespace_ready = true;
         let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
@@ -96,14 +96,14 @@ impl Pass<'_> {
         Ok(found.is_none().then_some(release.namespace))
     }
 
-    /// Helm's record of the release is none of the chart's objects.
+    /// Counts Helm's record of the release as written, since it is no object of the chart.
     fn count_as_recorded(&mut self) {
         self.done.history_tried = true;
         let content = self.session.loaded.as_ref().map(|loaded| loaded.release.clone()).unwrap_or_default();
         self.session.recorded.history = Some(HelmHistory { content, ..HelmHistory::default() });
     }
 
-    /// The hooks of a moment, which count as passed from now on.
+    /// Returns the hooks of an event, which count as passed from now on.
     fn hooks_passed(&mut self, event: Event) -> Option<Moment> {
         let loaded = self.session.loaded.as_ref()?;
         let own = hooks::of_event(&loaded.prepared.hooks, event);
@@ -153,7 +153,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The default custom resource, and what it would be created as; nothing where there is one already.
+    /// Returns the default custom resource and the object to create; no object if it exists already.
     async fn default_resource_due(&self) -> Result<(CreatedResource, Option<(Identity, FreeForm)>), Failure> {
         let (mapping, identity, body) = self.default_object()?;
         let is_there = self.was_created_before() || self.live(&mapping, &identity).await?.is_some();
@@ -183,7 +183,7 @@ impl Pass<'_> {
     }
 }
 
-/// Whether a pass that ends so leaves undone what it would do otherwise.
+/// Reports whether a pass that ends with this result leaves steps undone.
 fn stops(rest: &Rest) -> bool {
     match rest {
         Rest::Failed(_)

@@ -1,4 +1,4 @@
-//! The step that takes everything away.
+//! Removal step.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::plan::{Observed, Order};
 use crate::record::Form;
 
 impl Pass<'_> {
-    /// Searches the target for what is ours, where the inventory does not tell.
+    /// Searches the target for the component's objects, if the inventory does not name them.
     pub(super) async fn sweep(&mut self) {
         let swept = self.find_ours().await;
         match swept {
@@ -36,7 +36,7 @@ impl Pass<'_> {
                 }
                 self.session.swept |= self.order == Order::Remove;
                 if !self.has_nothing() {
-                    // What a removal in this pass left is not what was found.
+                    // The result of an earlier removal step in this pass does not cover the objects that were found.
                     self.done.removal = None;
                 }
                 self.done.watching = false;
@@ -64,7 +64,7 @@ impl Pass<'_> {
         Ok((found.objects, self.find_default_resource().await?))
     }
 
-    /// What the target serves by now: what was known of it may be from before a CRD of ours.
+    /// Repeats discovery: its earlier result may predate a CRD of the component.
     pub(super) async fn look_again_at_kinds(&mut self) -> Result<(), Failure> {
         let newer = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await;
         self.kinds = newer.map_err(|error| failure(&error))?;
@@ -72,7 +72,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Whether a CRD of ours defines a kind of which nothing is known, so that its objects would not be missed.
+    /// Reports whether a CRD of the component defines a kind that discovery lacks, so that its objects would be left
+    /// out.
     fn misses_a_kind(&self) -> bool {
         let crds = self.session.recorded.inventory.iter().filter(|(identity, _)| identity.is_crd());
         let mut unknown = crds.filter(|(crd, _)| {
@@ -83,7 +84,7 @@ impl Pass<'_> {
         unknown.next().is_some()
     }
 
-    /// One step of the removal: the default custom resource first, then everything else in order.
+    /// Executes one step of the removal: the default custom resource first, then everything else in order.
     pub(super) async fn remove(&mut self, seen: &Observed) {
         let strays: Vec<Identity> = seen.owned.iter().cloned().collect();
         self.adopt_strays(&strays);
@@ -98,7 +99,7 @@ impl Pass<'_> {
             self.look_again_at_kinds().await?;
         }
         if self.has_nothing() {
-            // The release may be one of hooks alone.
+            // The release may consist of hooks alone.
             for event in [Event::PreDelete, Event::PostDelete] {
                 if let Some(waiting) = self.hooks_of_removal(event).await? {
                     return Ok(vec![waiting]);
@@ -113,7 +114,7 @@ impl Pass<'_> {
         if let Some(waiting) = self.remove_default_resource().await? {
             return Ok(vec![waiting]);
         }
-        // Or its kind would be watched, which goes with its CRD.
+        // Otherwise its kind would be watched, which disappears with its CRD.
         self.session.recorded.resource = None;
         let inventory = self.session.recorded.inventory.clone();
         let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, protection())
@@ -131,8 +132,8 @@ impl Pass<'_> {
         Ok(self.hooks_of_removal(Event::PostDelete).await?.into_iter().collect())
     }
 
-    /// Whether nothing on the target is ours, such as where somebody else installed the module: then nobody's objects
-    /// lose anything.
+    /// Reports whether nothing on the target belongs to the component, for example since another system installed the
+    /// module: then no objects are lost.
     fn has_nothing(&self) -> bool {
         let recorded = &self.session.recorded;
         recorded.inventory.is_empty() && recorded.resource.is_none()

@@ -1,4 +1,4 @@
-//! Asks for the version that a range stands for, when that is due.
+//! Resolves the version range of a source, when that is due.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::plan::Order;
 use crate::ranges::{self, Wanted};
 use crate::source;
 
-/// By how much of itself the time between two looks is shortened at most, so that components do not look all at once.
+/// Maximum share by which the interval between two checks is shortened, so that components do not check at once.
 const SPREAD: f64 = 0.1;
 
-/// The version that the source's range stands for; `None` where it names no range.
+/// Returns the version that the source's range resolved to; `None` without a range.
 ///
 /// # Errors
-/// Nothing was ever found for the range, and its source gives nothing now.
+/// If no version was ever found for the range, and its source returns none now.
 pub(super) async fn read(
     shared: &Shared,
     context: &Context<HelmComponent>,
@@ -63,14 +63,14 @@ async fn look(
     found.map_err(|error| source::failure(&error))
 }
 
-/// Whether it is time for another look.
+/// Reports whether the next check is due.
 fn is_due(session: &mut Session, every: Option<Duration>) -> bool {
     let now = Instant::now();
     session.next_check = every.map(|every| next_check(session.next_check, every, now, jitter()));
     session.next_check.is_some_and(|next| next <= now)
 }
 
-/// When the next look is due, from when it was due before. After a restart it comes after a random share of the
+/// Returns the time of the next check, from the previous one. After a restart it comes after a random share of the
 /// interval; a shorter interval counts from now on.
 fn next_check(before: Option<Instant>, every: Duration, now: Instant, share: f64) -> Instant {
     before.unwrap_or_else(|| now + every.mul_f64(share)).min(now + every)

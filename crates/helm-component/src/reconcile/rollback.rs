@@ -1,4 +1,4 @@
-//! The steps that keep what is Ready, and go back to it.
+//! Steps that keep the release that is Ready, and that roll back to it.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::pass::Done;
 use crate::rollback;
 
 impl Pass<'_> {
-    /// Keeps what is Ready, or lets go what was kept. What fails is told and does not change that it is Ready.
+    /// Keeps the Ready release, or discards the kept one. A failure is reported, and the component stays Ready.
     pub(super) async fn keep(&mut self) {
         if !rollback::is_wanted(&self.context.resource.spec) {
-            // Emptied instead of deleted: no role needs the right to delete Secrets of the hub for it.
+            // Emptied instead of deleted, so that no role needs the permission to delete Secrets of the hub.
             let emptied = self.write_kept(None).await;
             self.done.keep = Some(emptied.map(|()| self.session.recorded.kept = None));
             return;
@@ -31,7 +31,7 @@ impl Pass<'_> {
             Ok(_) => Ok(()),
             Err(failure) => Err(failure.clone()),
         });
-        // What was kept before is no place to go back to any more: what came after it works.
+        // The previously kept release is no longer a rollback target: its successor works.
         self.session.recorded.kept = kept.ok();
     }
 
@@ -53,14 +53,14 @@ impl Pass<'_> {
         Ok(KeptRelease { version, inputs, source, values, render, rendered, digest, failure })
     }
 
-    /// What people call the content of this digest.
+    /// Returns the version of the content with this digest, for messages.
     fn version_of(&self, digest: &str) -> String {
         let spec = &self.context.resource.spec;
         let source = self.inputs.as_ref().map_or(&spec.source, |inputs| &inputs.source);
         rollback::version(spec, source, digest)
     }
 
-    /// The content that is wished, loaded where it is not at hand.
+    /// Returns the desired content; loads it if necessary.
     pub(super) async fn at_hand(&mut self) -> Result<Loaded, Failure> {
         let held = self.session.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == wished(self));
         if let Some(loaded) = held {
@@ -71,7 +71,7 @@ impl Pass<'_> {
         self.session.loaded.clone().ok_or_else(|| Failure::new(Reason::Internal, "the content got lost"))
     }
 
-    /// Goes back to what is kept, since what is wished failed. That it is so is on the hub before anything of it is sent.
+    /// Rolls back to the kept release, since the desired one failed. Written to the hub before any object is applied.
     pub(super) async fn roll_back(&mut self, failure: Failure) {
         match self.begin_rollback(&failure).await {
             Ok(()) => {
@@ -86,7 +86,7 @@ impl Pass<'_> {
         let mut loaded = match self.read_kept(&kept).await? {
             Ok(loaded) => loaded,
             Err(gone) => {
-                // There is no way back; the failure of what is wished is what people have to see.
+                // No rollback is possible; the failure of the desired release stays visible.
                 self.session.recorded.kept = Some(KeptRelease { failure: Some(gone.to_string()), ..kept });
                 return Ok(());
             }
@@ -98,7 +98,7 @@ impl Pass<'_> {
         let before = self.session.recorded.rollback.as_ref();
         let failed = rollback::failed(before, &inputs, version, failure, Timestamp::now());
         loaded.release = rollback::time(&loaded.release, &failed);
-        // What is there is of either, so all of it is sent.
+        // The objects on the target belong to either release, so all are applied again.
         let digests = Digests { inputs: None, ..self.session.recorded.digests.clone() };
         self.context.checkpoint(fields(json!({"rollback": failed, "digests": digests}))).await?;
         self.session.recorded.rollback = Some(failed);
@@ -108,7 +108,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Tries what failed again.
+    /// Tries the failed release again.
     pub(super) async fn retry(&mut self) {
         let Some(mut failed) = self.session.recorded.rollback.clone() else { return };
         failed.retrying = true;
@@ -123,8 +123,8 @@ impl Pass<'_> {
         }
     }
 
-    /// What failed and was tried again cannot even be loaded: what is installed stays, until the next try. Says whether
-    /// that was so.
+    /// Ends a retry whose content cannot be loaded: the installed release stays until the next retry. Reports whether
+    /// that was the case.
     pub(super) fn gives_up_retry(&mut self, failure: &Failure) -> bool {
         let failed = self.session.recorded.rollback.clone().filter(|failed| failed.retrying);
         let Some(failed) = failed.filter(|_| !failure.is_about_hub()) else { return false };
@@ -135,7 +135,7 @@ impl Pass<'_> {
         true
     }
 
-    /// The way turned: nothing of what this pass did so far tells about the other release.
+    /// Resets the state of this pass, which is about the other release.
     fn start_anew(&mut self, loaded: Option<Loaded>) {
         self.done = Done::default();
         self.session.loaded = loaded;
@@ -144,7 +144,7 @@ impl Pass<'_> {
         self.rescope();
     }
 
-    /// Loads what is gone back to, from the hub alone.
+    /// Loads the rollback target, from the hub alone.
     pub(super) async fn load_kept(&self, kept: &KeptRelease) -> Result<Loaded, Failure> {
         let mut loaded = self.read_kept(kept).await?.map_err(|gone| self.lost(&gone))?;
         if let Some(failed) = &self.session.recorded.rollback {
@@ -153,7 +153,7 @@ impl Pass<'_> {
         Ok(loaded)
     }
 
-    /// What is gone back to is not there any more. What failed is tried again at its time.
+    /// Returns the failure for a rollback target that no longer exists. The failed release is retried at its time.
     fn lost(&self, gone: &KeptError) -> Failure {
         let failure = Failure::new(Reason::NotKept, gone.to_string());
         let failed = self.session.recorded.rollback.as_ref();
@@ -203,7 +203,7 @@ fn fields(value: Value) -> FreeForm {
     }
 }
 
-/// Whether the release that failed is not what the component wishes any more.
+/// Reports whether the component no longer requests the release that failed.
 pub(super) fn is_obsolete(pass: &Pass<'_>) -> bool {
     let Ok(inputs) = &pass.inputs else { return false };
     let recorded = &pass.session.recorded;

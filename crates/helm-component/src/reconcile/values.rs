@@ -13,10 +13,10 @@ use crate::pass::Shared;
 use crate::referenced::Referenced;
 use crate::sight::Dependent;
 
-/// The layer of `valuesFrom`, or what is wrong with what it names.
+/// Returns the layer of `valuesFrom`, or the problem with an object that it names.
 ///
 /// # Errors
-/// The hub does not answer.
+/// If the hub does not answer.
 pub(super) async fn read(
     shared: &Shared,
     context: &Context<HelmComponent>,
@@ -48,8 +48,8 @@ pub(super) async fn read(
     Ok(layer)
 }
 
-/// Says whose changes wake the component: what `valuesFrom` names, Secrets whose content goes into its objects, or may,
-/// the keys for signatures, and the pull secret.
+/// Requeues the component when one of these objects changes: those in `valuesFrom`, Secrets whose content its objects
+/// receive or may receive, Secrets with keys of signers, and the pull secret.
 pub(super) fn awaits(
     shared: &Shared,
     dependent: &Dependent,

@@ -3,7 +3,7 @@ use kyma_api::{Digests, HelmComponentSpec};
 use super::*;
 use crate::memory::Recorded;
 
-/// A ConfigMap, as it is recorded once it was applied.
+/// Returns the entry of a ConfigMap after its apply.
 fn map(number: usize) -> (Identity, Entry) {
     let identity = Identity::new("", "ConfigMap", Some("somewhere"), &format!("a-config-map-{number:05}"));
     let entry = Entry { created: true, ..of_entry(&stand_in(&identity, "v1")).1 };
@@ -14,7 +14,7 @@ fn maps(objects: usize) -> Recorded {
     Recorded { inventory: (0..objects).map(map).collect(), ..Recorded::default() }
 }
 
-/// The status as the hub holds it once these fields were written.
+/// Returns the status that the hub stores for these fields.
 fn written(fields: FreeForm) -> HelmComponentStatus {
     let fields: FreeForm = fields.into_iter().filter(|(_, value)| !value.is_null()).collect();
     assert_eq!(fields.len(), 1, "one form only");
@@ -86,7 +86,7 @@ fn a_packed_record_that_still_says_the_same_stays_byte_for_byte() {
     let status = written(recorded.report(None));
     assert_eq!(written(recorded.report(Some(&status))), status);
     assert_eq!(written(maps(5_000).report(None)), status, "packed by another process");
-    // As another version may pack it: it is small, and its objects are in another order.
+    // Another version may pack in this form: the inventory is small, and its objects are in another order.
     let entries = [2, 0, 1].map(map).map(|(identity, entry)| to_entry(&identity, &entry));
     let other = packed(&InventoryGroup::pack(&InventoryGroup::of(entries)).unwrap());
     let mut read = Recorded::of(&component(other.clone()));

@@ -1,4 +1,4 @@
-//! Renders kept by the digest of their inputs, so that unchanged input is never rendered twice.
+//! Cache of renders by the digest of their inputs, so that unchanged inputs are not rendered twice.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use kyma_artifacts::Flights;
 use super::{RenderError, RenderRequest, Rendered, Renderer};
 use crate::bounded::BoundedCache;
 
-/// Renders kept at most. Most are some kilobytes: so many that a thousand releases of small charts, removed and installed
-/// again, need no second one.
+/// Maximum number of kept renders. Most take some kilobytes: a thousand releases of small charts that are removed and
+/// installed again need no second render.
 const ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-/// Bytes of rendered text kept at most.
+/// Maximum size of all kept renders, in bytes.
 const BYTES: usize = 64 << 20;
 
-/// A renderer that remembers: at most 4,096 renders and 64 MiB of text, least recently used first out. What many ask for
-/// at once is rendered once. A failure is shared by those who wait for it, and not kept.
+/// A renderer with a cache: at most 4,096 renders and 64 MiB of text; the least recently used are evicted first.
+/// Concurrent equal requests are rendered once. They share a failure, which is not kept.
 ///
-/// A render by chance is made anew for whoever asks: what is a password of one component is nothing that another may
-/// know. Where it has to stay the same, the caller keeps it.
+/// A varying render is repeated for each caller: a component's password must not be known to another one. A caller
+/// that needs a stable result stores it.
 pub struct CachingRenderer<R> {
     inner: Arc<R>,
     /// By digest of the request.
     kept: Arc<BoundedCache<String, Rendered>>,
-    /// By digest and deadline: who gives a chart more time does not share a failure of less.
+    /// By digest and deadline: a request with more time does not share the failure of one with less.
     flights: Flights<(String, Option<Duration>), Rendered, RenderError>,
 }
 
@@ -53,7 +53,7 @@ impl<R: Renderer + 'static> Renderer for CachingRenderer<R> {
                 let (inner, kept) = (Arc::clone(&self.inner), Arc::clone(&self.kept));
                 let request = request.clone();
                 async move {
-                    // One that ended since this was asked for.
+                    // Another render may have finished since this request.
                     if let Some(kept) = kept.get(&key) {
                         return Ok(kept);
                     }

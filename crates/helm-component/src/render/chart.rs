@@ -1,4 +1,4 @@
-//! A chart's files, read within bounds before any engine sees them.
+//! A chart's files, read within bounds before any engine reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, OnceLock};
@@ -29,16 +29,16 @@ use tree::Tree;
 /// Why a chart is refused.
 #[derive(Debug, Clone, Error)]
 pub enum ChartFault {
-    /// It could not be read as an archive, or not within bounds.
+    /// The archive is unreadable or exceeds a limit.
     #[error("the chart cannot be read: {0}")]
     Unreadable(ArtifactError),
-    /// What was read could not be packed again.
+    /// The chart could not be packed again.
     #[error("the chart cannot be packed: {detail}")]
     Unpackable {
         /// Error of the packer.
         detail: String,
     },
-    /// Charts within charts within charts.
+    /// Charts are nested too deeply.
     #[error("the chart is refused: charts are nested too deeply")]
     TooDeep,
     /// There is no usable `Chart.yaml`.
@@ -50,16 +50,16 @@ pub enum ChartFault {
     /// A library chart, or one for a newer Helm.
     #[error("the chart cannot be installed: {what}")]
     NotInstallable {
-        /// Why.
+        /// The reason.
         what: &'static str,
     },
-    /// A `values.schema.json` that we cannot read: the engine might, and follow what it refers to.
+    /// A `values.schema.json` cannot be read here: the engine might read it, and follow its references.
     #[error("{file} is not JSON")]
     SchemaUnreadable {
         /// The schema's path in the chart.
         file: String,
     },
-    /// A `values.schema.json` refers to something outside of itself.
+    /// A `values.schema.json` refers to another document.
     #[error("{file} refers to `{target}`; only references within the document are followed")]
     RemoteReference {
         /// The schema's path in the chart.
@@ -69,7 +69,7 @@ pub enum ChartFault {
     },
 }
 
-/// A chart that was read once, within bounds: what it says about itself, and what its text may look at.
+/// A chart that was read once, within bounds: its metadata, and the inputs that its text may read.
 pub struct Chart {
     archive: Bytes,
     digest: String,
@@ -99,7 +99,7 @@ struct Metadata {
     api_version: String,
     name: String,
     version: String,
-    /// A number without quotes is common.
+    /// Many charts write a number without quotes.
     #[serde(default)]
     app_version: Value,
     #[serde(default, rename = "type")]
@@ -119,8 +119,9 @@ impl Metadata {
 }
 
 impl Chart {
-    /// Reads a `.tgz` and refuses what must not reach an engine: bombs, references from a schema to files or
-    /// URLs, library charts, chart API versions other than v1 and v2.
+    /// Reads a `.tgz` and refuses charts that must not reach an engine: archives that unpack beyond the limits,
+    /// library charts, and chart API versions other than v1 and v2. Schemas with references to files or URLs are
+    /// replaced.
     pub fn open(archive: &[u8]) -> Result<Self, ChartFault> {
         let mut tree = Tree::read(archive)?;
         let mut root: Option<Metadata> = None;
@@ -176,39 +177,39 @@ impl Chart {
         })
     }
 
-    /// The chart for an engine: a gzipped tar of what was read, packed anew, so that no other reader of archives
-    /// sees in it what this one did not.
+    /// Returns the chart for an engine: a gzipped tar of the files that were read, packed again, so that no other
+    /// reader of archives finds files in it that this one did not.
     pub fn archive(&self) -> &Bytes {
         &self.archive
     }
 
-    /// `sha256:…` of the archive as it was pulled.
+    /// Returns `sha256:…` of the archive as it was pulled.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// `name` of Chart.yaml.
+    /// Returns `name` of Chart.yaml.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// `version` of Chart.yaml.
+    /// Returns `version` of Chart.yaml.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// `appVersion` of Chart.yaml; empty where it has none.
+    /// Returns `appVersion` of Chart.yaml; empty if it has none.
     pub fn app_version(&self) -> &str {
         &self.app_version
     }
 
-    /// Whether any text of it, or of the values, names the list of kinds that a target serves.
+    /// Reports whether a text of the chart or the values names the list of kinds that a target serves.
     pub fn names_api_versions(&self, values: &Map<String, Value>) -> bool {
         self.kinds_use.is_named(values)
     }
 
-    /// Whether the kinds that a target serves can change what comes of these values, as far as the text of its files and of
-    /// the values tells: it names the list, or hands on what has it.
+    /// Reports whether the kinds that a target serves can change the result with these values, as far as the text of
+    /// chart and values shows: it names the list, or passes on an object that contains it.
     pub fn depends_on_api_versions(&self, values: &Map<String, Value>) -> bool {
         self.kinds_use.counts(values)
     }
@@ -229,38 +230,40 @@ impl Chart {
         self.schemas.fault_in(error_text)
     }
 
-    /// Whether any text of it, or of the values, names the version of Kubernetes.
+    /// Reports whether a text of the chart or the values names the version of Kubernetes.
     pub fn names_kube_version(&self, values: &Map<String, Value>) -> bool {
         self.version_use.is_named(values)
     }
 
-    /// Whether the version of Kubernetes can change what comes of these values, as far as the text of its files and of the
-    /// values tells: it names the version, hands on what has it, or some versions refuse it (`kubeVersion` of Chart.yaml).
+    /// Reports whether the version of Kubernetes can change the result with these values, as far as the text of chart
+    /// and values shows: it names the version, passes on an object that contains it, or `kubeVersion` of Chart.yaml
+    /// refuses some versions.
     pub fn depends_on_kube_version(&self, values: &Map<String, Value>) -> bool {
         self.version_use.counts(values)
     }
 
-    /// Whether each render with these values may give something else, as far as the text of its files and of the values
-    /// tells: chance, a clock, an order by chance. Text that is put together from pieces before it goes to `tpl` does not.
+    /// Reports whether each render with these values may differ, as far as the text of chart and values shows: random
+    /// values, the time, or unordered maps. Text that is assembled from pieces before it is passed to `tpl` is not
+    /// detected.
     pub fn goes_by_chance(&self, values: &Map<String, Value>) -> bool {
         self.varies(values) != Varies::Nothing
     }
 
-    /// What of renders with these values may differ.
+    /// Returns the parts of renders with these values that may differ.
     pub fn varies(&self, values: &Map<String, Value>) -> Varies {
         self.chance.of(values)
     }
 
-    /// Whether any template calls `lookup`, which finds nothing here.
+    /// Reports whether a template calls `lookup`, which finds nothing here.
     pub fn uses_lookup(&self) -> bool {
         self.uses_lookup
     }
 }
 
-/// The text and the files of a chart's templates, to tell what an author wrote from what values brought in.
+/// Text and file names of a chart's templates, to tell the author's text from that of values.
 pub(super) struct TemplateText {
     text: String,
-    /// What charts say about themselves and the charts in them, names among it.
+    /// Metadata of the chart and its subcharts, with their names.
     about: String,
     /// Paths below `templates/`.
     files: BTreeSet<String>,
@@ -269,7 +272,7 @@ pub(super) struct TemplateText {
 impl TemplateText {
     pub(super) fn of(chart: &Chart) -> Self {
         let mut found = Self { text: String::new(), about: String::new(), files: BTreeSet::new() };
-        // The archive is one that we packed; what fails now only shortens a message.
+        // This crate packed the archive; a failure only shortens a message.
         let tree = Tree::read(&chart.archive);
         let _ = tree.and_then(|tree| {
             tree.each(&mut |file, bytes| {
@@ -292,13 +295,14 @@ impl TemplateText {
         }
     }
 
-    /// Whether `words` stand in a template as they are (also inside a quoted string literal).
+    /// Reports whether a template contains `words`, unchanged or within a quoted string literal.
     pub(super) fn holds(&self, words: &str) -> bool {
         let literal = words.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         self.text.contains(words) || self.text.contains(&literal)
     }
 
-    /// Whether a place, as the engine names it (`<chart>/charts/<chart>/templates/a.yaml:1:2`), is one in the chart.
+    /// Reports whether the chart has a location that the engine names
+    /// (`<chart>/charts/<chart>/templates/a.yaml:1:2`).
     pub(super) fn has(&self, place: &str) -> bool {
         let path = place.split(':').next().unwrap_or_default();
         let Some((folders, below)) = path.split_once("/templates/") else { return false };

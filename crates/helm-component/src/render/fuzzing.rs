@@ -3,7 +3,7 @@
 use super::chart::TemplateText;
 use super::{RenderError, message};
 
-/// The error that may be shown of a failed `helm template`, for a chart of these files.
+/// Returns the presentable error of a failed `helm template`, for a chart of these files.
 pub fn reduce(stderr: &str, files: &[(&str, &str)]) -> RenderError {
     message::reduce(stderr, &TemplateText::from_files(files))
 }

@@ -1,4 +1,4 @@
-//! The `helm` program as engine.
+//! The `helm` program as renderer.
 
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -20,10 +20,10 @@ use super::{Reads, RenderError, RenderLimits, RenderRequest, Rendered, Renderer,
 /// Why there is no usable `helm` program.
 #[derive(Debug, Error)]
 pub enum HelmProgramError {
-    /// Neither named nor found.
+    /// No flag names it, and it is not on `PATH`.
     #[error("no `helm` program (4.x): name it with --helm or put it on PATH")]
     Missing,
-    /// Named, but not there.
+    /// A flag names it, and it is no file.
     #[error("--helm names {0}, which is not a file")]
     NotAFile(PathBuf),
     /// The program is not Helm 4, or does not run.
@@ -200,7 +200,7 @@ fn arguments(request: &RenderRequest, archive: &Path) -> Vec<String> {
     if request.crds {
         args.push("--include-crds".to_owned());
     }
-    // Where nobody looks at them they are not told: then one render serves targets of other kinds too.
+    // Inputs that the chart does not read are not passed: then one render also serves other targets.
     if let Some(revision) = request.revision {
         args.push(format!("--api-versions={REVISION}{revision}"));
         if revision > 1 {
@@ -233,7 +233,7 @@ fn skipped_hooks(stderr: &str) -> Vec<String> {
     events.into_iter().map(warning).collect()
 }
 
-/// Whether the Go runtime gave up for want of memory. Its words begin a line; those of a template do not.
+/// Reports whether the Go runtime ran out of memory. Its messages begin a line; those of a template do not.
 fn is_out_of_memory(stderr: &[u8]) -> bool {
     let text = String::from_utf8_lossy(stderr);
     let first = text.lines().next().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Whether the text of a chart looks at which kinds a target serves. What is not seen through is what is not for versions.
+//! Detects whether the text of a chart reads the kinds that a target serves. The limits are those of the detection of
+//! versions.
 
 use std::sync::LazyLock;
 
@@ -8,12 +9,12 @@ use serde_json::{Map, Value};
 use super::pattern::pattern;
 use super::version::{HANDED_ON, text};
 
-/// What the text of a chart tells.
+/// Findings in the text of a chart.
 #[derive(Debug, Default)]
 pub(super) struct KindsUse {
     /// Whether it names the list.
     named: bool,
-    /// Whether it hands on what has the list.
+    /// Whether it passes on an object that contains the list.
     handed_on: bool,
 }
 
@@ -24,13 +25,13 @@ impl KindsUse {
         self.handed_on |= HANDED_ON.is_match(text);
     }
 
-    /// Whether text that may be taken for a template names the list: only then can another one make another text by
-    /// somebody's wish.
+    /// Reports whether text that may be evaluated as a template names the list: only then does another list
+    /// intentionally give another result.
     pub(super) fn is_named(&self, values: &Map<String, Value>) -> bool {
         self.named || NAMED.is_match(text(values).as_bytes())
     }
 
-    /// Whether another list could change what comes of the chart.
+    /// Reports whether another list could change the result of the chart.
     pub(super) fn counts(&self, values: &Map<String, Value>) -> bool {
         self.handed_on || self.is_named(values) || HANDED_ON.is_match(text(values).as_bytes())
     }

@@ -1,5 +1,4 @@
-//! Helm's error text, reduced to what holds no value: places, functions, key paths, and words that stand in
-//! the chart itself.
+//! Reduces Helm's error text to parts without values: locations, functions, key paths, and words of the chart itself.
 
 use std::sync::LazyLock;
 
@@ -8,14 +7,14 @@ use regex::Regex;
 use super::RenderError;
 use super::chart::TemplateText;
 
-/// Violations named at most.
+/// Maximum number of violations in a message.
 const VIOLATIONS: usize = 10;
-/// Characters of a summary.
+/// Maximum length of a summary, in characters.
 const SUMMARY: usize = 600;
 
-/// Turns standard error of a failed `helm template` into an error that may be shown.
+/// Converts the standard error of a failed `helm template` to an error that may be shown.
 pub(super) fn reduce(stderr: &str, chart: &TemplateText) -> RenderError {
-    // What is logged before the error is of no use here.
+    // Log lines before the error are not needed here.
     let start = stderr.find("Error: ").filter(|start| *start == 0 || stderr[..*start].ends_with('\n'));
     let stderr = &stderr[start.unwrap_or(0)..];
     if stderr.lines().next().is_some_and(|line| line.contains("meet the specifications of the schema")) {
@@ -64,7 +63,7 @@ static TYPES: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"^got \w+, want [\w ]+(?: or \w+)*$|^(?:missing|additional) propert(?:y|ies) ")
 });
 
-/// Words of [`REASON`] that are the engine's: those of its sentences, and of the types in them.
+/// Words of [`REASON`] that the engine writes: those of its messages and of types.
 const ENGINE: &[&str] = &[
     "nil",
     "pointer",
@@ -146,7 +145,7 @@ fn words(stderr: &str, chart: &TemplateText) -> Option<String> {
             return Some(found[1].to_owned());
         }
     }
-    // `tpl` runs values as templates: what looks like a place or a name may be a piece of one.
+    // `tpl` evaluates values as templates: text that looks like a location or a name may be part of a value.
     let place = PLACE.find_iter(stderr).map(|found| found.as_str()).filter(|place| known(place)).last()?;
     let expression = EXPRESSION.captures_iter(stderr).last().map(|found| found[1].to_owned());
     let reason = REASON.find_iter(stderr).last().map(|found| without_values(found.as_str(), chart));
@@ -158,7 +157,7 @@ fn words(stderr: &str, chart: &TemplateText) -> Option<String> {
     ))
 }
 
-/// Cuts before the first word that is neither the engine's nor the chart's.
+/// Cuts the text before the first word that is neither the engine's nor the chart's.
 fn without_values(reason: &str, chart: &TemplateText) -> String {
     let is_count = |word: &str| word.len() <= 2 && word.bytes().all(|byte| byte.is_ascii_digit());
     let is_known = |word: &str| is_count(word) || ENGINE.contains(&word) || chart.holds(word);
@@ -173,7 +172,7 @@ fn without_values(reason: &str, chart: &TemplateText) -> String {
     }
 }
 
-/// Cuts before the first quote, behind which the parser shows the text it met.
+/// Cuts the text before the first quote, after which the parser shows the text that it read.
 fn unquoted(text: &str) -> &str {
     text.split(['"', '\'', '`']).next().unwrap_or_default().trim()
 }

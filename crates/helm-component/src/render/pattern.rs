@@ -2,7 +2,7 @@
 
 use regex::bytes::Regex;
 
-/// A constant pattern, exercised by tests.
+/// Compiles a constant pattern, which tests cover.
 pub(super) fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|_| unreachable!("a constant pattern"))
 }

@@ -1,4 +1,4 @@
-//! One short-lived program with an empty environment, bounded in time, memory, processor time and output.
+//! Runs one short-lived program with an empty environment and limits on time, memory, processor time and output.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -42,7 +42,7 @@ pub(super) async fn run(
     };
     let work = async {
         let feed = async {
-            // A program that stops before it has read everything says why on standard error.
+            // A program that stops before it has read everything reports the reason on standard error.
             let _ = input.write_all(&stdin).await;
             drop(input);
         };

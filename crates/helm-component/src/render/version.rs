@@ -1,7 +1,6 @@
-//! Whether the text of a chart looks at the version of Kubernetes.
+//! Detects whether the text of a chart reads the version of Kubernetes.
 //!
-//! A template that prints all that it was given, without a name, is not seen through; neither is a name that is put
-//! together from pieces.
+//! Not detected: a template that prints its whole input without a name, and a name that is assembled from pieces.
 
 use std::sync::LazyLock;
 
@@ -10,12 +9,12 @@ use serde_json::{Map, Value};
 
 use super::pattern::pattern;
 
-/// What the text of a chart tells.
+/// Findings in the text of a chart.
 #[derive(Debug, Default)]
 pub(super) struct VersionUse {
     /// Whether it names the version.
     named: bool,
-    /// Whether it hands on what has the version, or a chart is refused on some versions.
+    /// Whether it passes on an object that contains the version, or a chart refuses some versions.
     possible: bool,
 }
 
@@ -27,27 +26,27 @@ impl VersionUse {
         self.possible |= HANDED_ON.is_match(text) || (is_metadata && CONSTRAINED.is_match(text));
     }
 
-    /// Whether text that may be taken for a template names the version: only then can another one make another text by
-    /// somebody's wish.
+    /// Reports whether text that may be evaluated as a template names the version: only then does another version
+    /// intentionally give another result.
     pub(super) fn is_named(&self, values: &Map<String, Value>) -> bool {
         self.named || NAMED.is_match(text(values).as_bytes())
     }
 
-    /// Whether another version could change what comes of the chart, or whether anything does.
+    /// Reports whether another version could change the result of the chart, or make the chart refuse to render.
     pub(super) fn counts(&self, values: &Map<String, Value>) -> bool {
         self.possible || self.is_named(values) || HANDED_ON.is_match(text(values).as_bytes())
     }
 }
 
-/// The values as text, since `tpl` takes any of them for a template.
+/// Returns the values as text, since `tpl` may evaluate any of them as a template.
 pub(super) fn text(values: &Map<String, Value>) -> String {
     serde_json::to_string(values).unwrap_or_default()
 }
 
 static NAMED: LazyLock<Regex> = LazyLock::new(|| pattern("KubeVersion"));
-/// `.Capabilities`, or its name in quotes, without a field of it right after it.
+/// `.Capabilities`, or its quoted name, without a field after it.
 pub(super) static HANDED_ON: LazyLock<Regex> = LazyLock::new(|| pattern(r#"[."`]Capabilities(?:[^.\w]|\z)"#));
-/// Helm reads keys whatever their case, and YAML may write letters as escapes.
+/// Helm ignores the case of keys, and YAML may escape letters.
 static CONSTRAINED: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)kubeversion|\\"));
 
 #[cfg(test)]

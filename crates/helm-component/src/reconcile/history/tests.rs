@@ -1,4 +1,4 @@
-//! Helm's records: which count, which are listed, which are deleted.
+//! Helm's records: records that count, listing, and deletion.
 
 use axum::http::Uri;
 use axum::{Json, Router};

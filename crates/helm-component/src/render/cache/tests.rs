@@ -14,7 +14,7 @@ const CERTAIN: &str = "kind: ConfigMap\nvalue: {{ .Values.value }}\n";
 const BY_CHANCE: &str = "kind: Secret\npassword: {{ randAlphaNum 24 }}\n";
 const VERSIONED: &str = "kind: ConfigMap\nversion: {{ .Capabilities.KubeVersion }}\n";
 
-/// Counts its renders, each of which is another text and needs a permit to end.
+/// Counts its renders. Each gives another text and needs a permit to end.
 struct Counting {
     renders: AtomicUsize,
     permits: Semaphore,
@@ -57,12 +57,12 @@ fn with_kind(request: &RenderRequest, kind: &str) -> RenderRequest {
     RenderRequest { api_versions: Arc::new(BTreeSet::from([kind.to_owned()])), ..request.clone() }
 }
 
-/// The failure that comes of it.
+/// Returns the failure of the render.
 async fn failure(renderer: &CachingRenderer<Counting>, request: &RenderRequest) -> String {
     renderer.render(request).await.unwrap_err().to_string()
 }
 
-/// Whether targets of two versions get the same render.
+/// Reports whether targets of two versions share a render.
 async fn is_shared(renderer: &CachingRenderer<Counting>, files: &[(&str, &str)]) -> bool {
     let request = of(files);
     let (one, other) = (on(&request, "v1.34.1"), on(&request, "v1.34.2"));

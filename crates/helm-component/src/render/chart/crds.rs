@@ -26,8 +26,8 @@ impl Chart {
         })
     }
 
-    /// The CRDs in its `crds` folder and in those of the charts in it. Files that cannot be read have none: rendering the
-    /// chart tells of them.
+    /// Returns the CRDs in its `crds` folder and in those of its subcharts. Unreadable files are skipped: rendering
+    /// the chart reports them.
     pub fn crds(&self) -> BTreeSet<Identity> {
         let mut found = BTreeSet::new();
         self.each_crd(&mut |crd| {
@@ -50,7 +50,7 @@ impl Chart {
     }
 }
 
-/// Whether Helm installs a file as it is, before all else.
+/// Reports whether Helm installs a file unchanged, before all others.
 fn is_crds(file: &str) -> bool {
     let mut inside = file;
     while let Some((_, below)) = inside.strip_prefix("charts/").and_then(|folder| folder.split_once('/')) {

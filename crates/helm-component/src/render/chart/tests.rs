@@ -10,7 +10,7 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     archive_of(&files)
 }
 
-/// The same with whole paths.
+/// Returns an archive of files with complete paths.
 fn archive_of(files: &[(String, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best()));
     for (path, bytes) in files {
@@ -128,7 +128,7 @@ fn a_file_over_five_mebibytes_is_refused() {
     assert!(matches!(refused, Err(ChartFault::Unreadable(ArtifactError::TooLarge { .. }))));
 }
 
-/// An archive with raw names and types, which `Builder` would refuse to write.
+/// Returns an archive with raw names and types, which `Builder` would refuse to write.
 fn raw(entries: &[(&[u8], tar::EntryType, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best()));
     for (path, kind, content) in entries {

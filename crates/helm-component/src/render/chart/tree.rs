@@ -1,4 +1,4 @@
-//! A chart's files, those of the charts packed in it among them.
+//! A chart's files, with those of packed subcharts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,19 +11,19 @@ use kyma_artifacts::archive::{self, Unpacker};
 use super::ChartFault;
 use crate::render::context_template;
 
-/// Bytes of a chart and all charts in it (Helm's own bound).
+/// Maximum size of a chart with its subcharts in bytes (Helm's own limit).
 const TOTAL: u64 = 100 << 20;
-/// Bytes of one file (Helm's own bound).
+/// Maximum size of one file in bytes (Helm's own limit).
 const FILE: u64 = 5 << 20;
-/// Files of a chart, subcharts included.
+/// Maximum number of files of a chart with its subcharts.
 const FILES: usize = 20_000;
-/// Charts within charts.
+/// Maximum depth of nested charts.
 const NESTING: usize = 10;
 
-/// What is done with each file: its path below the chart's own folder, and its content.
+/// Callback for each file: its path below the chart's own folder, and its content.
 type See<'a> = dyn FnMut(&str, &[u8]) -> Result<(), ChartFault> + 'a;
 
-/// The files of a chart by their whole path.
+/// The files of a chart by their complete path.
 pub(super) struct Tree(BTreeMap<String, Node>);
 
 enum Node {
@@ -32,9 +32,9 @@ enum Node {
 }
 
 impl Tree {
-    /// Reads a chart's archive, and the archives in its `charts` folders.
+    /// Reads the archive of a chart, and the archives in its `charts` folders.
     pub(super) fn read(packed: &[u8]) -> Result<Self, ChartFault> {
-        // No more than there is room for: what is packed within what is packed could be more.
+        // Limited by the size of the archive: nested archives could unpack to more.
         let unpacked = TOTAL.min(archive::most(packed.len()));
         let limits = Limits { unpacked, file: FILE, entries: FILES, ..Limits::default() };
         Self::unpack(packed, 0, &mut Unpacker::new(&limits))
@@ -59,7 +59,7 @@ impl Tree {
         files.into_iter().map(node).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Shows every file; one in a packed chart as if it lay in a folder of the archive's name.
+    /// Calls `see` for every file. A file of a packed chart appears below a folder with the archive's name.
     pub(super) fn each(&self, see: &mut See<'_>) -> Result<(), ChartFault> {
         self.each_below("", see)
     }
@@ -119,7 +119,7 @@ impl Tree {
         }
     }
 
-    /// A gzipped tar of the tree.
+    /// Returns a gzipped tar of the tree.
     pub(super) fn pack(&self) -> Result<Bytes, ChartFault> {
         let pack = |(path, node): (&String, &Node)| {
             let content = match node {
@@ -143,7 +143,7 @@ fn chart_root(path: &str) -> Option<String> {
     is_chart.then(|| root.to_owned())
 }
 
-/// Whether Helm takes the file for a packed chart.
+/// Reports whether Helm reads the file as a packed chart.
 fn is_chart(path: &str) -> bool {
     path.rsplit_once('/').is_some_and(|(folder, file)| {
         let packed = Path::new(file).extension().is_some_and(|found| found.eq_ignore_ascii_case("tgz"));

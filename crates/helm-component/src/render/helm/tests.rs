@@ -12,7 +12,7 @@ fn helm() -> HelmProgram {
     HelmProgram::find(Some(&program), RenderLimits::default()).unwrap()
 }
 
-/// A chart of these files, with a plain Chart.yaml where they have none.
+/// Returns a chart of these files, with a plain Chart.yaml if they have none.
 pub(crate) fn chart(files: &[(&str, &str)]) -> Arc<Chart> {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
     let plain = [("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.0.0\n")];
@@ -74,7 +74,7 @@ async fn a_chart_that_hands_on_all_capabilities_has_the_targets_kinds_in_them() 
     assert!(rendered.manifest.contains("example.org/v1/Thing"), "{}", rendered.manifest);
 }
 
-/// What a shell script prints that stands in the engine's place, once it has read its input.
+/// Returns the output of a shell script that replaces the engine, after it has read its input.
 async fn printed(script: &str, values: Value) -> String {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("engine");
@@ -87,7 +87,7 @@ async fn printed(script: &str, values: Value) -> String {
 
 #[tokio::test]
 async fn values_are_in_the_engines_input_and_in_no_argument_environment_or_file() {
-    // Of the packed chart only what can be printed: the output has to be UTF-8.
+    // Only the printable part of the packed chart: the output must be UTF-8.
     let script = r#"echo "$@"; /usr/bin/env
 /usr/bin/find "$HOME" -type f -print -exec /bin/cat {} + | /usr/bin/tr -cd '\12\40-\176'
 echo; echo input; echo "$input""#;
@@ -118,7 +118,7 @@ async fn a_release_name_is_never_taken_for_a_flag() {
 async fn files_outside_the_chart_and_the_environment_cannot_be_read() {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  file: {{ .Files.Get \"../../../etc/hostname\" | quote }}\n  env: {{ env \"HOME\" | quote }}\n";
     let chart = chart(&[("templates/a.yaml", text)]);
-    // Helm has no `env` function; a chart that asks for it does not render.
+    // Helm has no `env` function; a chart that calls it does not render.
     let refused = helm().render(&request(&chart, json!({}))).await.unwrap_err();
     assert!(refused.to_string().contains("\"env\" not defined"), "{refused}");
     let chart = self::chart(&[("templates/a.yaml", &text.replace("{{ env \"HOME\" | quote }}", "x"))]);
@@ -166,14 +166,14 @@ async fn unchanged_input_gives_the_same_text_but_where_a_chart_goes_by_chance() 
     assert_ne!(first.manifest, again.manifest, "one component must not know what another has");
 }
 
-/// What comes of a template within `limits`.
+/// Returns the error of a template within `limits`.
 async fn outcome(template: &str, limits: RenderLimits) -> RenderError {
     let helm = HelmProgram { limits, ..helm() };
     let chart = chart(&[("templates/a.yaml", template)]);
     helm.render(&request(&chart, json!({}))).await.map(|rendered| rendered.manifest.len()).unwrap_err()
 }
 
-/// Where another limit than time is to be met: a busy machine needs long for a gigabyte.
+/// Limits with a long timeout, to reach another limit: a busy machine takes long for a gigabyte.
 fn patient() -> RenderLimits {
     RenderLimits { deadline: std::time::Duration::from_mins(2), ..RenderLimits::default() }
 }

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Runs a shell script in the place of the engine.
+/// Runs a shell script instead of the engine.
 async fn script(text: &str, input: &str, limits: RenderLimits) -> Result<Output, RenderError> {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("engine");
@@ -81,7 +81,7 @@ async fn an_engine_that_reads_nothing_does_not_hang() {
 async fn descendants_of_the_program_end_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let note = directory.path().join("pid");
-    // It has none of the pipes open, so that only the process group leads to it.
+    // The process has none of the pipes open, so only the process group contains it.
     let text = format!("/bin/sleep 600 </dev/null >/dev/null 2>&1 & echo $! > {}; exit 0", note.display());
     let output = script(&text, "", RenderLimits::default()).await.unwrap();
     assert!(output.success);
