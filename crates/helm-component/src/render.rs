@@ -37,7 +37,7 @@ use thiserror::Error;
 /// One chart to render, with all inputs that determine the result.
 #[derive(Clone)]
 pub struct RenderRequest {
-    /// The chart, within bounds and free of references to the outside.
+    /// The chart, within bounds and free of references to files or the network.
     pub chart: Arc<Chart>,
     /// `.Release.Name`: a DNS label of at most 53 characters (Helm's rule).
     pub release: String,

@@ -1,4 +1,4 @@
-//! From how a pass ended to what is reported.
+//! Builds the report of a reconcile from its result.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,8 @@ use words::{
     untold_predecessor_message, with_left,
 };
 
-/// When API groups that do not answer are asked again: API servers try them once a minute, and no event tells that one
-/// answers again.
+/// Interval at which API groups that do not answer are asked again: API servers retry them once a minute, and no
+/// event shows that one answers again.
 const SILENT_LOOK: Duration = Duration::from_mins(1);
 
 /// Result of one reconcile.
@@ -45,9 +45,9 @@ pub(crate) struct Finding {
     aspects: Vec<Aspect>,
     fields: FreeForm,
     version: Option<String>,
-    /// When another look is due, where kinds are awaited and the target's changed a moment ago.
+    /// Time until the next discovery, if kinds are awaited and the target's kinds changed recently.
     look: Option<std::time::Duration>,
-    /// Time until the next look at what the target serves, while the watches show nothing.
+    /// Time until the next discovery, while the watches deliver nothing.
     looking: Option<std::time::Duration>,
     /// Whether unchanged content was reported Ready before.
     was_ready: bool,
@@ -57,24 +57,24 @@ pub(crate) struct Finding {
     left: Vec<String>,
     /// Time of the next correction of objects that another manager changes repeatedly.
     truce: Option<std::time::Duration>,
-    /// How long the hook that is waited for may take from now on.
+    /// Remaining time of the hook that the component waits for.
     hook: Option<std::time::Duration>,
-    /// When an object has failed for long enough, or takes so long that it is worth a look why.
+    /// Time until an object has been failed for long enough, or until the causes that hold objects up are read.
     health: Option<std::time::Duration>,
-    /// When a newer version of the chart is looked for.
+    /// Time until the next check for a newer version of the chart.
     check: Option<std::time::Duration>,
-    /// When API groups that do not answer are asked again.
+    /// Time until API groups that do not answer are asked again.
     silent: Option<std::time::Duration>,
-    /// What failed, and what takes its place again.
+    /// The release that failed and its rollback target, during a rollback.
     back: Option<Back>,
-    /// When what cannot be told by an event is looked at again, though all is as wished.
+    /// Time until a retry that no event triggers, even if everything is as desired.
     again: Option<std::time::Duration>,
     /// Whether the render failed and a new kind on the target may resolve it.
     renders_with_kinds: bool,
 }
 
 impl Finding {
-    /// The report with all that was found.
+    /// Adds all findings to the report.
     fn added_to(self, mut progress: Progress) -> Progress {
         for due in [self.check, self.silent].into_iter().flatten() {
             progress = progress.again_within(due);
@@ -90,7 +90,7 @@ impl Finding {
         progress
     }
 
-    /// Sums a pass up and notes whether something is still to come.
+    /// Collects the result of a pass, and notes whether content is still to be applied.
     pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, rest: &Rest) -> Self {
         let missing = missing(pass, seen);
         pass.session.recorded.pending = !missing.is_empty() || !pass.done.waiting.is_empty();
@@ -138,24 +138,24 @@ impl Finding {
     }
 }
 
-/// Whether what the spec asks for was sent as a whole, so that its version is the one on the target.
+/// Reports whether the requested content was completely sent, so that its version is the one on the target.
 fn is_there(seen: &Observed, rest: &Rest) -> bool {
     seen.content != Content::Stale
         && seen.pieces.iter().all(|piece| piece.fault.is_none() && !piece.changed)
         && !matches!(rest, Rest::Looking | Rest::Unseen(_) | Rest::Newer(_))
 }
 
-/// Time until something becomes of what objects say, though none says anything new.
+/// Returns the time until health may change without an event.
 fn health_due(pass: &Pass<'_>, seen: &Observed) -> Option<std::time::Duration> {
     let waits = seen.watched && !seen.unready().is_empty();
     let explained = observe::health::explained_in(pass).filter(|_| waits);
     seen.fails_in.into_iter().chain(explained.filter(|left| !left.is_zero())).min()
 }
 
-/// Comes back after this time, if nothing brings it back before.
+/// Requeues after this time, unless an earlier requeue is planned.
 fn no_later(progress: Progress, due: std::time::Duration) -> Progress {
     match (&progress.failure, progress.wait) {
-        // The class of others says when they are tried again.
+        // The class of other failures determines their retry.
         (Some(failure), _) if failure.class != ErrorClass::Blocked => progress,
         (Some(failure), _) => Progress { failure: Some(failure.clone().no_later_than(due)), ..progress },
         (None, Wait::Timer(planned) | Wait::Answer(planned)) if planned <= due => progress,
@@ -163,7 +163,7 @@ fn no_later(progress: Progress, due: std::time::Duration) -> Progress {
     }
 }
 
-/// Time until the first of the objects that somebody fights for may be put right again.
+/// Returns the time until the first object that another writer keeps changing may be corrected again.
 fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
     let now = jiff::Timestamp::now().as_second();
     let limit = pass.shared.flap_limit;
@@ -172,12 +172,12 @@ fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
 }
 
 impl Ended {
-    /// The report of an installation.
+    /// Returns the report of an installation.
     pub(crate) fn progress(self) -> Progress {
         if let (Rest::Looking, Some(told)) = (&self.rest, self.finding.back.as_ref().and_then(Back::stands)) {
             return told;
         }
-        // After a restart what was reported stands until something else is seen.
+        // After a restart, the previous report stays until the watches show another state.
         if self.rest == Rest::Looking && self.finding.was_ready {
             let look = self.finding.looking.unwrap_or(LOOK);
             return Progress { version: None, ..Progress::ready("") }.again_after(look);
@@ -190,11 +190,11 @@ impl Ended {
         self.finding.added_to(progress)
     }
 
-    /// The report of a removal.
+    /// Returns the report of a removal.
     pub(crate) fn removal(self) -> Result<Removal, Failure> {
         match self.rest {
             Rest::Removed => Ok(Removal::Done),
-            // What is left, or was put right meanwhile, is reported with it.
+            // Remaining and repaired objects are reported with it.
             Rest::Failed(failure) if failure.class == ErrorClass::Blocked => {
                 let (status, version) = (self.finding.fields, self.finding.version);
                 Ok(Removal::Waiting(Progress { status, version, ..Progress::stopped(failure) }))
@@ -223,11 +223,11 @@ impl Ended {
 }
 
 impl Finding {
-    /// How far a pass got that ended so.
+    /// Returns the progress for the result of a pass.
     fn rest(&self, rest: Rest) -> Progress {
         let look = self.look.into_iter().chain(self.again).min();
         match rest {
-            // Kinds of the content's own CRDs that the target does not show yet are not watched either.
+            // Kinds of the content's own CRDs that discovery lacks are not watched, so the pass is repeated.
             Rest::Ready => {
                 let soon = look.into_iter().chain(self.hook).min();
                 soon.map_or_else(|| Progress::ready(""), |soon| Progress::ready("").again_after(soon))
@@ -289,7 +289,7 @@ impl Finding {
         }
     }
 
-    /// Comes back at the moment from which it takes too long.
+    /// Requeues when the time limit is reached.
     fn in_time(&self, progress: Progress) -> Progress {
         match self.patience.left().into_iter().chain(self.hook).min() {
             Some(left) => progress.again_after(left),

@@ -9,22 +9,23 @@ use serde_json::json;
 
 use crate::content;
 
-/// The pause after a release failed first; it doubles. Each try is an upgrade on a target that works.
+/// Pause after the first failure of a release; each further failure doubles it. Each retry is an upgrade of a working
+/// target.
 const PAUSE: Duration = Duration::from_mins(10);
-/// The longest pause.
+/// Maximum pause.
 const LONGEST: Duration = Duration::from_hours(6);
-/// Characters of a failure that are kept.
+/// Maximum length of a recorded failure, in characters.
 const WORDS: usize = 1024;
-/// Characters of a digest that stands for a version.
+/// Length of a digest that replaces a version, in characters.
 const DIGEST: usize = 19;
 
-/// Whether a component goes back to what was Ready.
+/// Reports whether a component rolls back to the release that was Ready.
 pub(crate) fn is_wanted(spec: &HelmComponentSpec) -> bool {
     spec.rollback.as_ref().is_some_and(|rollback| rollback.mode == RollbackMode::OnFailure)
 }
 
-/// What people call the content of a source, which names the version that a range stands for: version of module or chart,
-/// or the beginning of the digest.
+/// Returns the version of the content of a source with a resolved range, for messages: the version of module or
+/// chart, or the beginning of the digest.
 pub(crate) fn version(spec: &HelmComponentSpec, of: &Source, source: &str) -> String {
     let module = spec.module.as_ref().map(|module| module.version.clone());
     let ocm = of.ocm.as_ref().map(|ocm| ocm.version.clone());
@@ -33,7 +34,7 @@ pub(crate) fn version(spec: &HelmComponentSpec, of: &Source, source: &str) -> St
     module.or(ocm).or(chart).or(manifests).unwrap_or_else(|| source.chars().take(DIGEST).collect())
 }
 
-/// The record of a release that failed now, as it did before or for the first time.
+/// Returns the record of a release that failed now, for the first time or again.
 pub(crate) fn failed(
     before: Option<&FailedRelease>,
     inputs: &str,
@@ -53,7 +54,7 @@ pub(crate) fn failed(
     }
 }
 
-/// When a release that failed is tried again; `None` where the record cannot be read.
+/// Returns the time of the next retry of a failed release; `None` if the record cannot be read.
 fn again(failed: &FailedRelease) -> Option<Timestamp> {
     let at: Timestamp = failed.failed_at.parse().ok()?;
     let doublings = u32::try_from(failed.attempt.saturating_sub(1)).unwrap_or_default().min(16);
@@ -61,19 +62,19 @@ fn again(failed: &FailedRelease) -> Option<Timestamp> {
     at.checked_add(SignedDuration::try_from(pause).ok()?).ok()
 }
 
-/// The time that is left until then; `None` where it is over. One that cannot be read is.
+/// Returns the remaining time until the retry; `None` if it is due, or the record cannot be read.
 pub(crate) fn pause(failed: &FailedRelease, now: Timestamp) -> Option<Duration> {
     let left = Duration::try_from(again(failed)?.duration_since(now)).ok();
     left.filter(|left| !left.is_zero())
 }
 
-/// Digest of what hooks run for: a release that is gone back to or tried again, this very time.
+/// Returns the digest that identifies one rollback or retry of a release, so that hooks run again.
 pub(crate) fn time(release: &str, failed: &FailedRelease) -> String {
     let FailedRelease { inputs, failed_at, attempt, .. } = failed;
     content::digest(&[json!([release, inputs, failed_at, attempt]).to_string().as_bytes()])
 }
 
-/// Names of both, for messages; two releases of one version differ by their values.
+/// Returns the names of both releases, for messages. Two releases of one version differ in their values.
 fn names(failed: &FailedRelease, kept: &KeptRelease) -> (String, String) {
     if failed.version == kept.version {
         return (format!("{} with its new values", failed.version), format!("{} as it was", kept.version));
@@ -81,13 +82,13 @@ fn names(failed: &FailedRelease, kept: &KeptRelease) -> (String, String) {
     (failed.version.clone(), kept.version.clone())
 }
 
-/// What stands before all that is said while the way back is not at its end.
+/// Returns the beginning of all messages during a rollback.
 pub(crate) fn on_the_way(failed: &FailedRelease, kept: &KeptRelease) -> String {
     let (wished, back) = names(failed, kept);
     format!("{wished} failed ({}), and {back} takes its place again", failed.reason)
 }
 
-/// What is told once what was Ready is there again; the same as long as nothing changes.
+/// Returns the failure to report after a completed rollback; it stays equal until something changes.
 pub(crate) fn is_back(failed: &FailedRelease, kept: &KeptRelease, now: Timestamp) -> Failure {
     let (wished, back) = names(failed, kept);
     let moment = again(failed).map_or_else(String::new, |moment| format!(" after {moment:.0}"));

@@ -1,4 +1,4 @@
-//! Where content comes from, and fetching it.
+//! Reads sources and fetches their content.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use url::Url;
 use crate::bounded::BoundedCache;
 use crate::render::Chart;
 
-/// Charts kept opened at most.
+/// Maximum number of opened charts.
 const OPENED: NonZeroUsize = NonZeroUsize::new(64).unwrap();
-/// Bytes of their archives kept at most.
+/// Maximum size of their archives, in bytes.
 const OPENED_BYTES: usize = 16 << 20;
 
-/// Charts by the digest of their archive, so that not every component of one unpacks, reads and packs it. Whether somebody
-/// may have it is asked before.
+/// Charts by the digest of their archive, so that components of the same chart unpack, read and pack it once. The
+/// caller checks before whether the component may read the chart.
 pub(crate) type OpenedCharts = BoundedCache<Digest, Arc<Chart>>;
 
-/// A source whose every part was read and found usable.
+/// A source that was read and is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// An OCM component version.
     Ocm {
-        /// Where component versions lie.
+        /// Repository of the component versions.
         base: RegistryBase,
         /// Name of the component.
         component: String,
-        /// Its version.
+        /// Version of the component.
         version: String,
         /// Digest that the component version must have.
         digest: Option<Digest>,
@@ -49,24 +49,24 @@ pub enum Place {
 pub enum Content {
     /// A chart, to be rendered.
     Chart {
-        /// Digest of what the source names.
+        /// Digest of the artifact that the source names.
         digest: Digest,
         /// The chart.
         chart: Arc<Chart>,
     },
-    /// Objects as they are.
+    /// Plain objects.
     Manifests {
-        /// Digest of what the source names.
+        /// Digest of the artifact that the source names.
         digest: Digest,
         /// YAML documents.
         yaml: Bytes,
-        /// Images of the OCM component, where it is one.
+        /// Images of the OCM component, if the source is one.
         images: Vec<Image>,
     },
 }
 
 impl Content {
-    /// Digest of what the source names.
+    /// Returns the digest of the artifact that the source names.
     pub fn digest(&self) -> Digest {
         match self {
             Self::Chart { digest, .. } | Self::Manifests { digest, .. } => *digest,
@@ -74,7 +74,8 @@ impl Content {
     }
 }
 
-/// Reads a source, in which a range was replaced by the version that it stands for. `default_base` is where OCM components lie whose source names no repository.
+/// Reads a source whose range was replaced by the resolved version. `default_base` is the repository of OCM
+/// components whose source names none.
 pub fn place(source: &Source, default_base: Option<&RegistryBase>) -> Result<Place, Failure> {
     match source {
         Source { ocm: Some(ocm), chart: None, manifests: None, .. } => {
@@ -175,7 +176,7 @@ impl Place {
         }
     }
 
-    /// The same place, asked for this content alone where the source can be asked so.
+    /// Returns the same source limited to this content, if the source can be addressed by digest.
     fn pinned(&self, content: Digest) -> Self {
         match self.clone() {
             Self::Manifests(ManifestsSource::Oci(reference)) if reference.digest().is_none() => {
@@ -192,13 +193,13 @@ impl Place {
     }
 }
 
-/// No chart opened yet: at most 64, with 16 MiB of archives.
+/// Returns an empty cache of charts: at most 64, with 16 MiB of archives.
 pub(crate) fn opened_charts() -> OpenedCharts {
     BoundedCache::new(OPENED, OPENED_BYTES, |chart: &Arc<Chart>| chart.archive().len())
 }
 
-/// Fetches what lies at `place`, from the cache where these credentials may read it. With `installed`, other
-/// content than that is refused: what lies under an unchanged name may not change what is installed.
+/// Fetches the content of `place`, from the cache if these credentials may read it. With `installed`, other content
+/// is refused: a change of content under an unchanged name must not change the installed release.
 pub(crate) async fn fetch(
     artifacts: &Artifacts,
     opened: &OpenedCharts,
@@ -258,7 +259,7 @@ async fn pull(
     }
 }
 
-/// An artifact's error, in the words of conditions.
+/// Converts the error of an artifact to a failure for conditions.
 pub fn failure(error: &ArtifactError) -> Failure {
     let failure = Failure { class: error.class(), ..Failure::new(error.reason(), error.to_string()) };
     match error.retry_after() {

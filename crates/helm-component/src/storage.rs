@@ -1,7 +1,7 @@
 //! Helm's record of releases on a target: one Secret for each revision. Pure.
 //!
 //! The format is Helm's (`pkg/storage/driver` of Helm 3 and 4): type `helm.sh/release.v1`, name
-//! `sh.helm.release.v1.<release>.v<revision>`, labels by which it is found, and in `release` the release as JSON,
+//! `sh.helm.release.v1.<release>.v<revision>`, labels that identify it, and in `release` the release as JSON,
 //! compressed, in base64.
 
 mod decode;
@@ -18,7 +18,7 @@ pub(crate) use encode::{Revision, encode, first_deployed, superseded};
 
 /// Type of such Secrets.
 pub(crate) const TYPE: &str = "helm.sh/release.v1";
-/// Key in their data.
+/// Key in the data of such Secrets.
 pub(crate) const KEY: &str = "release";
 
 /// Returns the label selector for the records of a release.
@@ -29,13 +29,13 @@ pub(crate) fn selector(release: &str) -> String {
 /// Label selector for the records of all deployed releases.
 pub(crate) const DEPLOYED: &str = "owner=helm,status=deployed";
 
-/// Name of the Secret of a revision.
+/// Returns the name of the Secret of a revision.
 pub(crate) fn secret_name(release: &str, revision: i64) -> String {
     format!("sh.helm.release.v1.{release}.v{revision}")
 }
 
-/// The revision that is deployed, by the labels of the records: the newest, should there be several. What is pending or
-/// has failed counts for nothing: it says what somebody tried.
+/// Returns the deployed revision by the labels of the records, the newest if there are several. Pending and failed
+/// revisions do not count.
 pub(crate) fn deployed<'a>(records: impl Iterator<Item = &'a BTreeMap<String, String>>) -> Option<i64> {
     let deployed = records.filter(|labels| labels.get("status").is_some_and(|status| status == "deployed"));
     deployed.filter_map(|labels| labels.get("version")?.parse().ok()).max()

@@ -1,4 +1,4 @@
-//! Which values a chart gets, and whose they are: module < valuesFrom < user < central overrides.
+//! Merges the values of a chart from their layers: module < valuesFrom < user < central overrides.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ pub use path::is_taken;
 pub use provenance::Origin;
 pub(crate) use provenance::origins;
 
-/// Bytes of merged values at most, as JSON.
+/// Maximum size of the merged values as JSON, in bytes.
 pub(crate) const VALUES: usize = 4 << 20;
 
-/// The merged values, and what central overrides took from the user.
+/// The merged values, and the user's values that central overrides replaced.
 #[derive(Clone, Default, PartialEq)]
 pub struct Merged {
     /// Values with which the chart is rendered.

@@ -10,20 +10,20 @@ use kyma_sdk::Failure;
 use crate::reader::Reader;
 use crate::source;
 
-/// Data of Secrets by name, as they were read; `None` for one that does not exist.
+/// Data of the Secrets that were read, by name; `None` for one that does not exist.
 pub(crate) type Secrets = BTreeMap<String, Option<BTreeMap<String, Vec<u8>>>>;
 
-/// Names of the Secrets that say whose signatures count.
+/// Returns the names of the Secrets with required signers.
 pub(crate) fn secrets(spec: &HelmComponentSpec) -> impl Iterator<Item = &str> {
     let verify = spec.source.verify.iter();
     let references = verify.flat_map(|verify| [&verify.keys_secret_ref, &verify.keyring_secret_ref]);
     references.flatten().map(|reference| &*reference.name)
 }
 
-/// Whose signatures count; `None` where none is asked for.
+/// Returns the required signers; `None` if the spec requires none.
 ///
 /// # Errors
-/// Who is asked for cannot be known: a key is missing or none, or the operator has no trust root.
+/// If a key is missing or invalid, or the operator has no trust root.
 pub(crate) fn trust(
     spec: &HelmComponentSpec,
     secrets: &Secrets,

@@ -4,15 +4,15 @@ use kyma_artifacts::LocalisedImages;
 use kyma_object_set::Object;
 use serde_json::{Map, Value, json};
 
-/// The variable in which operators of modules find the name of the image-pull Secret, as from KLM.
+/// Environment variable in which operators of modules find the name of the image-pull Secret, as from KLM.
 const PULL_SECRET_VARIABLE: &str = "SKR_IMG_PULL_SECRET";
 
 /// Changes to the Pods of every workload.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Workloads {
-    /// Where the component's images lie.
+    /// Location of the component's images.
     pub images: LocalisedImages,
-    /// The Secret of the target with which images are pulled.
+    /// The image-pull Secret on the target.
     pub pull_secret: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl Workloads {
         self.images.unreadable().iter().map(|name| format!("the component's image {name} has no reference"))
     }
 
-    /// Changes an object, if it makes Pods.
+    /// Changes an object that creates Pods.
     pub(crate) fn change(&self, object: &mut Object) {
         if let Some(name) = &self.pull_secret {
             give_pull_secret(object, name);
@@ -35,7 +35,7 @@ impl Workloads {
         }
     }
 
-    /// Rewrites a container's image, and values of its environment that are one.
+    /// Rewrites a container's image, and environment values that are images.
     fn localise(&self, container: &mut Map<String, Value>) {
         rewrite(container.get_mut("image"), |image| self.images.for_image(image));
         for variable in maps(container.get_mut("env")) {
@@ -44,9 +44,8 @@ impl Workloads {
     }
 }
 
-/// Names the Secret in Pods, and tells operators of it, which may have Pods of their own to make. KLM does both for
-/// Deployments and StatefulSets. The Pods of a Job cannot be changed: it would fail from the day on which there is a
-/// Secret.
+/// Adds the Secret to Pods, and passes its name to operators, which may create Pods of their own. KLM does both for
+/// Deployments and StatefulSets. The Pods of a Job cannot be changed: its apply would fail once there is a Secret.
 fn give_pull_secret(object: &mut Object, name: &str) {
     let is_operator = matches!((object.group(), object.kind()), ("apps", "Deployment" | "StatefulSet"));
     let is_fixed = matches!(object.kind(), "Pod" | "Job");
@@ -59,13 +58,13 @@ fn give_pull_secret(object: &mut Object, name: &str) {
     }
 }
 
-/// Puts an item into a list whose items have names, instead of another one of its name.
+/// Adds an item to a list whose items have names; replaces an item of the same name.
 fn put_by_name(map: &mut Map<String, Value>, list: &str, item: Value) {
     let list = map.entry(list).or_insert(Value::Null);
     if list.is_null() {
         *list = json!([]);
     }
-    // Another shape is for the target to refuse.
+    // The target refuses any other shape.
     let Some(items) = list.as_array_mut() else { return };
     match items.iter_mut().find(|held| held.get("name") == item.get("name")) {
         Some(held) => *held = item,
@@ -85,7 +84,8 @@ fn maps(list: Option<&mut Value>) -> impl Iterator<Item = &mut Map<String, Value
     list.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// The spec of the Pods that an object of Kubernetes' own kinds makes. KLM knows Deployment and StatefulSet only.
+/// Returns the spec of the Pods that an object of a built-in kind creates. KLM supports only Deployment and
+/// StatefulSet.
 fn pod_spec(object: &mut Object) -> Option<&mut Map<String, Value>> {
     let path = match (object.group(), object.kind()) {
         ("", "Pod") => "",
@@ -114,7 +114,7 @@ mod tests {
         Workloads { images: LocalisedImages::new(&images), pull_secret: None }
     }
 
-    /// An object of a kind whose Pods are so.
+    /// Returns an object of a kind whose Pods have this spec.
     fn object(api_version: &str, kind: &str, pod: &Value) -> Object {
         let spec = match kind {
             "Pod" => pod.clone(),
@@ -147,7 +147,7 @@ mod tests {
             ("batch/v1", "Job", true),
             ("batch/v1", "CronJob", true),
             ("v1", "Pod", true),
-            // Not Kubernetes' own: what stands there is for somebody else to read.
+            // Not a built-in kind: its fields have another meaning.
             ("example.org/v1", "Deployment", false),
             ("v1", "ConfigMap", false),
         ];
@@ -176,7 +176,7 @@ mod tests {
                 {"image": "old.io/other:1"},
                 {"name": "without"},
             ],
-            // A manifest cannot have these: the API server takes them for a running Pod alone.
+            // A manifest cannot set these: the API server accepts them only for a running Pod.
             "ephemeralContainers": [{"image": "old.io/keda:1"}],
             "volumes": [{"image": {"reference": "old.io/keda:1"}}],
         });

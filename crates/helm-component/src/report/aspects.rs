@@ -1,4 +1,4 @@
-//! The conditions of a component, each from what a pass saw.
+//! Conditions of a component, each from the observed state.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ fn rendered_reason(skips_hooks: bool) -> Reason {
     if skips_hooks { Reason::HooksSkipped } else { Reason::Succeeded }
 }
 
-/// The moments whose hooks do not run. Tests run whenever somebody asks.
+/// Returns the events whose hooks do not run. Tests run whenever a user requests them.
 fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
     let events: BTreeSet<Event> = hooks.iter().flat_map(Hook::events).collect();
     let skipped = events.into_iter().filter(|event| policy == HookPolicy::Skip && *event != Event::Test);
@@ -119,12 +119,12 @@ pub(super) fn applied(seen: &Observed, rest: &Rest) -> Aspect {
     aspect(types::APPLIED, Status::True, Reason::Succeeded, with_left(message.join("; "), &seen.left))
 }
 
-/// What objects or the spec need and the target does not show.
+/// Kinds that objects or the spec need and the target lacks.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
-    /// Kinds that it does not serve.
+    /// Kinds that the target does not serve.
     kinds: BTreeSet<String>,
-    /// API groups that do not answer, so that nothing can be said of a kind that the spec names.
+    /// API groups that do not answer, so that the state of a kind in the spec is unknown.
     silent: BTreeSet<String>,
 }
 
@@ -170,7 +170,8 @@ pub(super) fn dependencies(missing: &Missing) -> Aspect {
     aspect(types::DEPENDENCIES_READY, Status::False, reason, message)
 }
 
-/// Health is of what is on the target: what could not be applied is told by the condition Applied.
+/// Returns the condition of health. It covers objects on the target; the condition Applied reports objects that could
+/// not be applied.
 pub(super) fn healthy(seen: &Observed, rest: &Rest) -> Aspect {
     let failed = seen.failing();
     if !failed.is_empty() {

@@ -9,25 +9,25 @@ use crate::observe;
 use crate::pass::Pass;
 use crate::plan::{Observed, Order};
 
-/// Objects that are named which differ from the content.
+/// Maximum number of listed objects that differ from the content.
 const DIFFERING: usize = 20;
 
-/// The version that is wished, or gone back to: of the module, or of the chart where there is no module.
+/// Returns the desired version, or that of the rollback target: of the module, or of the chart without a module.
 pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
     let kept = || observe::rollback::taken(pass).map(|kept| kept.version.clone());
     let wished = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
     observe::rollback::module_version(pass).or_else(kept).or_else(wished)
 }
 
-/// What the installed objects were made from. Which of them the content does not have any more is told by that alone: as
-/// long as such are left, the next process has to load it again.
+/// Returns the digests of the installed content. While surplus objects remain, the digest of the inputs is left out,
+/// so that a new process loads the content again: only the content shows which objects are surplus.
 pub(super) fn digests(recorded: &Digests, is_of_content: bool, seen: &Observed) -> Digests {
     let is_pruned = matches!(seen.pruned, Some(Ok(()))) && !seen.pruning;
     let is_left = is_of_content && seen.order == Order::Install && !is_pruned && !seen.surplus().is_empty();
     Digests { inputs: recorded.inputs.clone().filter(|_| !is_left), ..recorded.clone() }
 }
 
-/// All of them; `complete` where the version that is wished is the one on the target.
+/// Returns all fields. `complete`: whether the desired version is the one on the target.
 pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> FreeForm {
     let record = pass.session.recorded.report(pass.context.resource.status.as_ref());
     let release_name = pass.recorded_release_name();
@@ -52,7 +52,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
     fields.extend(record);
-    // Only what was sent counts as attempted, and only until all of it is there.
+    // Only applied content counts as attempted, and only until all of it is applied.
     if complete || pass.done.applied {
         fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
     }
@@ -65,7 +65,7 @@ fn is_recorded(pass: &Pass<'_>) -> bool {
     release.is_some_and(|release| release.history.is_some())
 }
 
-/// From whom it was taken over, with the objects that differ.
+/// Returns the systems from which objects were taken over, with the objects that differ.
 fn taken_over(recorded: &Recorded) -> Option<TakenOver> {
     let taken = recorded.taken_over.clone()?;
     let differing = recorded.inventory.left_as_is().count();

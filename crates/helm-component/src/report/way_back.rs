@@ -17,16 +17,16 @@ use crate::pass::Pass;
 use crate::plan::{Content, Observed};
 use crate::rollback;
 
-/// Time until the hub is asked again that did not take what is to be kept, or did not answer a test.
+/// Time until a retry after the hub refused the kept release, or after the tests could not run.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What failed, and what takes its place again.
+/// The release that failed and its rollback target.
 #[derive(Debug, Clone)]
 pub(super) struct Back {
     failed: FailedRelease,
     kept: KeptRelease,
     now: Timestamp,
-    /// Whether it was reported to be in its place, and nothing else is known.
+    /// Whether the rollback was reported, and its content is the recorded one.
     stands: bool,
 }
 
@@ -44,14 +44,14 @@ impl Back {
         rollback::is_back(&self.failed, &self.kept, self.now)
     }
 
-    /// After a restart what was reported stands until something else is seen.
+    /// After a restart, the previous report stays until the watches show another state.
     pub(super) fn stands(&self) -> Option<Progress> {
         let told = self.is_back();
         let look = told.retry_after.map_or(LOOK, |left| left.min(LOOK));
         self.stands.then(|| Progress::stopped(told.retry_after(look)))
     }
 
-    /// Tells of the way back whatever holds it up, and comes back in time for the next try.
+    /// Adds the rollback to the report of any wait or failure, and requeues in time for the next retry.
     pub(super) fn tell(&self, mut progress: Progress) -> Progress {
         let way = rollback::on_the_way(&self.failed, &self.kept);
         progress.message =
@@ -75,14 +75,14 @@ impl Finding {
     }
 }
 
-/// When another look is due because keeping or testing failed on the way.
+/// Returns the time until a retry after keeping the release or testing failed.
 pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
     let kept = matches!(pass.done.keep, Some(Err(_)));
     let tests = matches!(pass.done.tests, Some(Err(_))) && test_request(pass).is_some();
     (kept || tests).then_some(AGAIN)
 }
 
-/// Whether what was Ready last is kept; nothing where nobody ever wanted it.
+/// Returns the condition of the kept release; `None` if a rollback was never enabled.
 pub(super) fn kept(pass: &Pass<'_>) -> Option<Aspect> {
     if !rollback::is_wanted(&pass.context.resource.spec) {
         let not_wanted =
@@ -99,7 +99,7 @@ pub(super) fn kept(pass: &Pass<'_>) -> Option<Aspect> {
     })
 }
 
-/// How the tests are that were asked for last; nothing where nobody ever asked.
+/// Returns the condition of the last requested tests; `None` if none were ever requested.
 pub(super) fn tested(pass: &Pass<'_>) -> Option<Aspect> {
     let told = |status, reason, message: String| Some(aspect(types::TESTED, status, reason, message));
     if test_request(pass).is_some() {
@@ -135,7 +135,7 @@ pub(super) fn tested(pass: &Pass<'_>) -> Option<Aspect> {
     }
 }
 
-/// A condition as it was reported last.
+/// Returns a condition as it was last reported.
 fn reported<'a>(
     pass: &'a Pass<'_>,
     type_: &str,

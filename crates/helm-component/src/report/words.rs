@@ -5,7 +5,7 @@ use kyma_api::labels::APP_VERSION;
 use crate::confirmed::ALLOW_DOWNGRADE;
 use crate::memory::LEFT;
 
-/// Objects that are named in one message.
+/// Maximum number of objects in one message.
 const NAMED: usize = 10;
 
 pub(super) fn stray_message(manager: &str) -> String {
@@ -35,7 +35,7 @@ pub(super) fn untold_predecessor_message(object: &str) -> String {
     )
 }
 
-/// A message that also tells what was given up.
+/// Returns a message with the released objects.
 pub(super) fn with_left(message: String, left: &[String]) -> String {
     match (message.is_empty(), left.is_empty()) {
         (_, true) => message,
@@ -67,7 +67,7 @@ pub(super) fn silent_message(groups: &[String]) -> String {
     format!("API groups that do not answer: {}", list(groups))
 }
 
-/// The first few of a list, in order, and how many more there are.
+/// Returns the first entries of a list, in order, and the number of the others.
 pub(crate) fn list(names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMED);
     let first = names[..names.len() - more].join(", ");

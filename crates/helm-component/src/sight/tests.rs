@@ -11,7 +11,7 @@ use testbed::{Answer, Matching, Scripted};
 use super::*;
 
 const SOON: Duration = Duration::from_secs(10);
-/// Within that a wish is done if nothing holds it up.
+/// Maximum time of an undisturbed change of subscriptions.
 const UNDISTURBED: Duration = Duration::from_millis(100);
 
 #[test]
@@ -26,7 +26,7 @@ fn kinds_that_lag_behind_are_looked_at_soon_and_not_for_ever() {
     assert!(unchanged < 2 * MOTION, "{unchanged:?}");
 }
 
-/// A target without objects, which lists and watches.
+/// Returns a target without objects that answers lists and watches.
 async fn empty_target() -> Result<(Scripted, Acting)> {
     let server = Scripted::start().await?;
     let list = json!({
@@ -49,7 +49,8 @@ fn dependent(name: &str) -> Dependent {
     Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() }
 }
 
-/// Between the two halves of a wish somebody else could join the stream that it ends, and wait for a list for ever.
+/// Between the two halves of an unsubscription, another component could join the stream that it ends, and wait for
+/// its list forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn store_and_streams_change_together() -> Result<()> {
     let (_server, target) = empty_target().await?;

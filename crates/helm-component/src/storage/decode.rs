@@ -1,4 +1,4 @@
-//! Reading a record. It comes from a target, so nothing in it is believed but what it names.
+//! Reads a record of a release. It comes from a target, so its content is not trusted.
 
 use std::io::Read as _;
 
@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-/// Bytes of a record as it is stored: etcd takes little more.
+/// Maximum size of a stored record in bytes: etcd accepts little more.
 const STORED: usize = 2 << 20;
-/// Bytes of a record without its compression.
+/// Maximum size of a decompressed record in bytes.
 const PLAIN: u64 = 16 << 20;
-/// How a compressed record begins; Helm 2.7 wrote them plainly.
+/// First bytes of a compressed record; Helm 2.7 did not compress records.
 const GZIP: [u8; 3] = [0x1f, 0x8b, 0x08];
 
 /// A release that Helm, or a system with Helm inside, installed.
@@ -28,7 +28,7 @@ pub struct Former {
     pub chart: (String, String),
     /// The user's values.
     pub values: Map<String, Value>,
-    /// What it installed; hooks are not among it.
+    /// The installed objects, without hooks.
     pub objects: ObjectSet,
 }
 
@@ -39,13 +39,13 @@ impl std::fmt::Debug for Former {
     }
 }
 
-/// Why a record cannot be read. Nothing of it is in a message.
+/// Why a record cannot be read. Messages contain none of its content.
 #[derive(Debug, Error)]
 pub enum StorageError {
     /// The Secret lacks the key `release`.
     #[error("it has no key release")]
     NoRelease,
-    /// Larger than a record may be.
+    /// The record exceeds the size limit.
     #[error("it is larger than {limit} bytes")]
     TooLarge {
         /// The limit.
@@ -65,16 +65,16 @@ pub enum StorageError {
         /// Column, from 1.
         column: usize,
     },
-    /// It is the record of another release or revision than its name says.
+    /// The record belongs to another release or revision than its name says.
     #[error("it is the record of another release")]
     OfAnother,
-    /// What it installed is not a list of objects.
+    /// The manifest in the record is not a list of objects.
     #[error("its manifest cannot be read: {0}")]
     Manifest(#[from] ParseError),
 }
 
 impl StorageError {
-    /// As it is reported, of the Secret with this name.
+    /// Converts the error to a failure about the Secret with this name.
     pub(crate) fn of(&self, namespace: &str, secret: &str) -> Failure {
         let text = format!("Helm's record Secret {namespace}/{secret} on the target: {self}");
         Failure::new(Reason::ReleaseRecordInvalid, text)
@@ -105,7 +105,7 @@ struct Metadata {
     version: String,
 }
 
-/// Reads what the key `release` holds, which has to be of this release.
+/// Decodes the content of the key `release`, which must belong to this release.
 pub(crate) fn decode(
     stored: &[u8],
     name: &str,
@@ -113,7 +113,7 @@ pub(crate) fn decode(
     revision: i64,
 ) -> Result<Former, StorageError> {
     let plain = unpacked(stored)?;
-    // A list would be taken for the fields in their order.
+    // serde would read a list as the fields in their order.
     if !plain.trim_ascii_start().starts_with(b"{") {
         return Err(StorageError::Json { line: 1, column: 1 });
     }
@@ -131,7 +131,7 @@ pub(crate) fn decode(
     })
 }
 
-/// The JSON of a record.
+/// Returns the JSON of a record.
 pub(super) fn unpacked(stored: &[u8]) -> Result<Vec<u8>, StorageError> {
     if stored.len() > STORED {
         return Err(StorageError::TooLarge { limit: STORED as u64 });

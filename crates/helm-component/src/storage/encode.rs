@@ -1,4 +1,4 @@
-//! Writing a record.
+//! Writes a record of a release.
 
 use std::io::Write as _;
 
@@ -15,17 +15,17 @@ use super::{KEY, StorageError, TYPE, secret_name};
 use crate::hooks::{Event, Hook};
 use crate::release::Release;
 
-/// Bytes that a Secret may hold.
+/// Maximum size of a Secret, in bytes.
 pub(crate) const LIMIT: usize = 1 << 20;
 
 /// Status of a revision, as Helm names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It is what is installed.
+    /// The installed revision.
     Deployed,
-    /// A later one took its place.
+    /// A later revision replaced it.
     Superseded,
-    /// It could not be applied as a whole.
+    /// It could not be applied completely.
     Failed,
 }
 
@@ -47,11 +47,11 @@ pub(crate) struct Revision<'a> {
     pub number: i64,
     /// Name and version of the chart.
     pub chart: &'a (String, String),
-    /// Version of what the chart brings, as it says.
+    /// Version of the application, as the chart states.
     pub app_version: &'a str,
     /// The merged values.
     pub values: &'a Map<String, Value>,
-    /// The objects as they are sent.
+    /// The objects to apply.
     pub objects: &'a [Object],
     /// The chart's hooks.
     pub hooks: &'a [Hook],
@@ -59,14 +59,15 @@ pub(crate) struct Revision<'a> {
     pub standing: Standing,
     /// Description for users.
     pub description: &'a str,
-    /// When the release was installed first.
+    /// Time of the first installation of the release.
     pub first: Timestamp,
-    /// When this revision was.
+    /// Time of this revision.
     pub now: Timestamp,
 }
 
-/// The Secret of a revision, without metadata that the target fills in; an error with its size where that is more than a
-/// Secret may hold. Templates and default values of the chart are left out: what Helm needs to go back is the manifest.
+/// Returns the Secret of a revision, without metadata that the target sets, or its size as an error if a Secret
+/// cannot hold it. Templates and default values of the chart are left out: for a rollback, Helm only needs the
+/// manifest.
 pub(crate) fn encode(revision: &Revision<'_>) -> Result<Value, usize> {
     let Revision { release, number, chart, app_version, values, .. } = revision;
     let record = json!({
@@ -113,7 +114,7 @@ fn labels(name: &str, number: i64, standing: Standing, now: Timestamp) -> Value 
     })
 }
 
-/// The merge patch by which a record says that another revision took its place.
+/// Returns the merge patch that marks a record as superseded by another revision.
 pub(crate) fn superseded(stored: &[u8], now: Timestamp) -> Result<Value, StorageError> {
     let mut record = parsed(stored)?;
     let status = Standing::Superseded.as_str();
@@ -124,7 +125,7 @@ pub(crate) fn superseded(stored: &[u8], now: Timestamp) -> Result<Value, Storage
     Ok(json!({"metadata": {"labels": labels}, "data": {KEY: BASE64_STANDARD.encode(self::stored(&record))}}))
 }
 
-/// When the release of a record was installed first.
+/// Returns the time of the first installation of a record's release.
 pub(crate) fn first_deployed(stored: &[u8]) -> Option<Timestamp> {
     parsed(stored).ok()?.pointer("/info/first_deployed")?.as_str()?.parse().ok()
 }
@@ -138,7 +139,7 @@ fn parsed(stored: &[u8]) -> Result<Value, StorageError> {
 /// Returns the form in the Secret: compressed, in base64.
 fn stored(record: &Value) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-    // Memory takes everything.
+    // A write to memory cannot fail.
     let packed = gzip.write_all(record.to_string().as_bytes()).and_then(|()| gzip.finish());
     BASE64_STANDARD.encode(packed.unwrap_or_default()).into_bytes()
 }
@@ -147,7 +148,7 @@ fn document(object: &Object) -> String {
     format!("---\n{}\n", yaml(object))
 }
 
-/// YAML where it can be had; JSON is YAML too.
+/// Returns the object as YAML, or as JSON if that fails: JSON is YAML too.
 fn yaml(object: &Object) -> String {
     let body = Value::Object(object.body().clone());
     let text = serde_saphyr::to_string(&body).unwrap_or_else(|_| body.to_string());

@@ -5,7 +5,7 @@ use super::StorageError;
 /// Name and namespace of the release that is read.
 pub const RELEASE: (&str, &str) = ("shop", "store");
 
-/// The number of objects that revision 3 of the release had, by a record as it is stored.
+/// Returns the number of objects of revision 3 of the release in a stored record.
 pub fn objects(stored: &[u8]) -> Result<usize, StorageError> {
     let former = super::decode(stored, RELEASE.0, RELEASE.1, 3)?;
     Ok(former.objects.len())

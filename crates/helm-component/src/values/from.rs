@@ -14,7 +14,7 @@ use super::path::{self, PathError};
 use super::{VALUES, lay_over};
 use crate::reader::Reader;
 
-/// Key that is read where none is named, as in Flux.
+/// Default key, as in Flux.
 const KEY: &str = "values.yaml";
 
 /// Content of one hub object.
@@ -25,7 +25,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Its state.
+    /// Returns the revision of the object.
     pub(crate) fn revision(&self) -> Revision {
         Revision::of(self.metadata())
     }
@@ -38,7 +38,7 @@ impl Source {
     }
 }
 
-/// Why there are no values. Names objects, keys and lines, never content.
+/// Why the values cannot be read. Names objects, keys and lines, never content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FromError {
     #[error("valuesFrom: there is no {object}{allow}, or set optional")]
@@ -68,7 +68,7 @@ impl From<FromError> for Failure {
     }
 }
 
-/// One layer of what the entries name; `found` is what the hub has, entry by entry.
+/// Returns the layer of all entries; `found` has the object of each entry on the hub.
 pub(crate) fn layer(
     entries: &[ValuesFrom],
     found: &[Option<Source>],
@@ -81,7 +81,7 @@ pub(crate) fn layer(
     Ok(layer)
 }
 
-/// Lays what one entry names over those before it, and gives it alone.
+/// Merges the values of one entry over those of earlier entries, and returns the values of this entry alone.
 pub(super) fn lay(
     layer: &mut Map<String, Value>,
     entry: &ValuesFrom,
@@ -107,7 +107,7 @@ pub(super) fn lay(
     Ok(values)
 }
 
-/// What an entry names; none where that may be missing and is.
+/// Returns the text of an entry; `None` if it is optional and missing.
 fn text<'a>(
     entry: &ValuesFrom,
     found: Option<&'a Source>,

@@ -1,21 +1,21 @@
-//! Where in the values `targetPath` points, written as for `helm --set`: `a.b[0].c`; `\` takes the meaning off the
-//! character after it.
+//! Paths in the values for `targetPath`, in the syntax of `helm --set`: `a.b[0].c`; `\` escapes the character after
+//! it.
 
 use serde_json::{Map, Value};
 
-/// The highest index of a list, as for `helm --set`.
+/// Maximum index of a list, as for `helm --set`.
 const HIGHEST: usize = 65_536;
 
-/// Why a path cannot be followed.
+/// Why a path is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PathError {
-    /// Between two dots, or at an end, there is nothing.
+    /// A key between two dots or at an end is empty.
     #[error("a key is empty")]
     EmptyKey,
-    /// What stands in brackets is no number that a list may have.
+    /// The text in brackets is not a valid index.
     #[error("an index is not a number from 0 to {HIGHEST}, in brackets after a key")]
     Index,
-    /// There is a list, and the path has a key; or the other way round.
+    /// The path has a key and the value is a list, or the reverse.
     #[error("it leads through a value that is no map or list as the path needs one")]
     Kind,
 }
@@ -27,11 +27,10 @@ enum Step {
     Index(usize),
 }
 
-/// Sets a value; maps and lists on the way to it are made where they are missing. A list that is too short is filled
-/// up with nulls.
+/// Sets a value, and creates missing maps and lists on its path. A list that is too short is filled with nulls.
 ///
 /// # Errors
-/// The path is none, or something else than a map or a list is in its way. The values are as they were.
+/// If the path is invalid, or leads through a value that is neither a map nor a list. The values are unchanged then.
 pub(crate) fn set(values: &mut Map<String, Value>, path: &str, value: Value) -> Result<(), PathError> {
     let steps = steps(path)?;
     let mut whole = Value::Object(std::mem::take(values));
@@ -45,7 +44,7 @@ pub(crate) fn set(values: &mut Map<String, Value>, path: &str, value: Value) -> 
     done
 }
 
-/// Whether these values have something at a path, or on the way to it that is no map. Of what is no path they have nothing.
+/// Reports whether these values have a value at a path, or one on the path that is no map. False for an invalid path.
 pub fn is_taken(values: &Map<String, Value>, path: &str) -> bool {
     let Ok(steps) = steps(path) else { return false };
     let mut at = values;
@@ -59,7 +58,7 @@ pub fn is_taken(values: &Map<String, Value>, path: &str) -> bool {
     true
 }
 
-/// Whether nothing stands in the way. What is null gives way, as in Helm.
+/// Reports whether the path is free. A null value may be replaced, as in Helm.
 fn is_open(at: &Value, steps: &[Step]) -> bool {
     let Some((step, rest)) = steps.split_first() else { return true };
     let below = match (step, at) {
@@ -100,7 +99,7 @@ fn steps(path: &str) -> Result<Vec<Step>, PathError> {
     let mut steps = vec![];
     let mut key = String::new();
     let mut rest = path.chars();
-    // A key may begin: at the start and after a dot. After an index only a dot or another index may follow.
+    // A key may begin at the start and after a dot. After an index, only a dot or another index may follow.
     let mut expects_key = true;
     while let Some(next) = rest.next() {
         match next {

@@ -1,4 +1,4 @@
-//! Where each value of a component comes from. Pure.
+//! Origin of each value of a component. Pure.
 
 use kyma_api::values::lay_over;
 use kyma_api::{HelmComponentSpec, ValuesFrom, ValuesFromKind};
@@ -12,15 +12,17 @@ use crate::reader::Reader;
 #[derive(Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
-    /// Its key path, as `targetPath` has it: `a.b`, with `\\` before a dot that belongs to a key. A list is one value.
+    /// Key path in the syntax of `targetPath`: `a.b`, with `\\` before a dot that belongs to a key. A list is one
+    /// value.
     pub path: String,
-    /// The value itself.
+    /// The value.
     pub value: Value,
     /// The layer that it comes from: `module`, `user`, `override`, or the object of `valuesFrom`, as `Secret token`.
     pub from: String,
-    /// Whether it comes from a Secret, or a list of which any item may, so that it is not for everybody's eyes.
+    /// Whether it comes from a Secret, or is a list with items that may come from one, so that it must not be shown
+    /// to everyone.
     pub is_secret: bool,
-    /// The layers whose value it took the place of, lowest first.
+    /// Layers whose value it replaced, lowest first.
     pub replaced: Vec<String>,
 }
 
@@ -36,7 +38,7 @@ impl std::fmt::Debug for Origin {
     }
 }
 
-/// One layer: what it says by itself, and the values with it on top of those below.
+/// One layer: its own values, and the result of merging them over the lower layers.
 struct Layer {
     name: String,
     is_secret: bool,
@@ -44,8 +46,8 @@ struct Layer {
     merged: Map<String, Value>,
 }
 
-/// Every value that a chart gets from a component, by key path; `found` is what the hub has of `valuesFrom`, entry by
-/// entry.
+/// Returns every value that a component passes to its chart, by key path. `found` has the object of each entry of
+/// `valuesFrom` on the hub.
 pub(crate) fn origins(
     spec: &HelmComponentSpec,
     found: &[Option<Source>],
@@ -88,7 +90,7 @@ fn named(entry: &ValuesFrom) -> String {
     format!("{}{key}", told(entry))
 }
 
-/// Everything that is no map with content, with its keys.
+/// Collects all values except maps with content, with their keys.
 fn collect(map: &Map<String, Value>, keys: &mut Vec<String>, leaves: &mut Vec<(Vec<String>, Value)>) {
     for (key, value) in map {
         keys.push(key.clone());
@@ -112,7 +114,7 @@ fn origin(layers: &[Layer], keys: &[String], value: Value) -> Origin {
         .map(|(_, layer)| layer)
         .collect();
     let (last, replaced) = said.split_last().map_or((None, &[][..]), |(last, before)| (Some(*last), before));
-    // Of a list each layer may have set items of its own.
+    // Each layer may have set items of a list.
     let is_secret = last.is_some_and(|layer| layer.is_secret)
         || value.is_array() && said.iter().any(|layer| layer.is_secret);
     Origin {
@@ -124,7 +126,7 @@ fn origin(layers: &[Layer], keys: &[String], value: Value) -> Origin {
     }
 }
 
-/// The value at these keys.
+/// Returns the value at these keys.
 fn at<'a>(map: &'a Map<String, Value>, keys: &[String]) -> Option<&'a Value> {
     let (first, rest) = keys.split_first()?;
     let value = map.get(first)?;

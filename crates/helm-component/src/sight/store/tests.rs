@@ -18,7 +18,7 @@ fn interest(content: Content) -> Interest {
     Interest { content, ..Interest::in_kind(&resource).owned() }
 }
 
-/// The object as the apiserver shows it after we applied these fields.
+/// Returns an object as the API server shows it after the operator applied these fields.
 fn object(revision: u64, ours: &Value) -> Box<DynamicObject> {
     let entry = json!({"manager": OURS, "operation": "Apply", "fieldsV1": {"f:spec": ours}});
     let object = json!({
@@ -67,7 +67,7 @@ fn what_an_apply_gave_counts_until_the_stream_shows_it() {
     assert!(saw(&store, &Sighting::Applied(drifted(6))));
 }
 
-/// What the stream of whole objects brings.
+/// Takes an event of the stream of whole objects.
 fn told(store: &Store, sighting: &Sighting) -> bool {
     store.take(None, &interest(Content::Whole), sighting).owners.contains("owner")
 }
