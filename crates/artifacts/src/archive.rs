@@ -1,4 +1,5 @@
-//! Reading tar archives from strangers: bounded in size, count and nesting, no links, no way out.
+//! Reads untrusted tar archives: with limits on size, count and nesting, and without links or paths that leave the
+//! archive.
 
 mod room;
 
@@ -20,17 +21,17 @@ pub type Files = BTreeMap<String, Bytes>;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Whether `content` starts as gzip does.
+/// Reports whether `content` begins like gzip.
 pub(crate) fn is_gzip(content: &[u8]) -> bool {
     content.starts_with(&GZIP)
 }
 
-/// Whether `content` is a tar archive, by the magic that POSIX and GNU tar write.
+/// Reports whether `content` is a tar archive, by the magic of POSIX and GNU tar.
 pub(crate) fn is_tar(content: &[u8]) -> bool {
     content.get(257..262) == Some(b"ustar")
 }
 
-/// The header of a file of `size` bytes that is the same whoever packs it, and whenever.
+/// Returns the header of a file of `size` bytes; it does not depend on the time or the user.
 pub(crate) fn reproducible_header(size: usize) -> tar::Header {
     let mut header = tar::Header::new_ustar();
     header.set_size(size as u64);
@@ -48,27 +49,27 @@ pub(crate) fn files(what: &str, content: &[u8], limits: &Limits) -> Result<Files
     Unpacker::new(limits).files(what, content)
 }
 
-/// Unpacks an archive, and archives in it, out of one budget.
+/// Unpacks an archive and archives in it, with common limits.
 pub struct Unpacker {
     limits: Limits,
     unpacked: u64,
     entries: usize,
-    /// Bytes of archives that may still be read. Headers, long names and padding count too: an archive of a
-    /// million empty entries is a bomb as well.
+    /// Bytes of archives that may still be read. Headers, long names and padding count too, since an archive of a
+    /// million empty entries also takes much memory.
     raw: u64,
 }
 
 impl Unpacker {
-    /// With the whole budget.
+    /// Creates an unpacker with these limits.
     pub fn new(limits: &Limits) -> Self {
         let raw = limits.unpacked + (limits.entries as u64 + 2) * 1536;
         Self { limits: *limits, unpacked: limits.unpacked, entries: limits.entries, raw }
     }
 
-    /// The regular files of a tar archive, gzipped or not. `what` names it in errors.
+    /// Returns the regular files of a tar archive, gzipped or not. `what` names it in errors.
     ///
-    /// Refused: absolute paths, `..`, links, devices, two entries of one path, more or larger than what is left of
-    /// the limits.
+    /// Refused: absolute paths, `..`, links, devices, two entries of one path, more or larger than the remaining
+    /// limits.
     pub fn files(&mut self, what: &str, content: &[u8]) -> Result<Files, ArtifactError> {
         if is_gzip(content) {
             self.read(what, MultiGzDecoder::new(content))
@@ -116,7 +117,7 @@ impl Unpacker {
     }
 }
 
-/// Packs files as a gzipped tar, to the same bytes for the same files.
+/// Packs files as a gzipped tar. Equal files give equal bytes.
 pub fn pack(files: &Files, compression: Compression) -> io::Result<Bytes> {
     let gzip = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), compression);
     let mut archive = tar::Builder::new(gzip);
@@ -139,7 +140,7 @@ pub(crate) fn gunzip(what: &str, content: &[u8], limit: u64) -> Result<Bytes, Ar
     Ok(unpacked.into())
 }
 
-/// The entry's path, or why it is no place inside the archive. Backslashes separate too, as Helm reads them.
+/// Returns the entry's path, or an error if it leaves the archive. Backslashes separate too, as in Helm.
 fn path_of(what: &str, raw: &[u8]) -> Result<String, ArtifactError> {
     let refuse = |shown: &str| {
         Err(ArtifactError::invalid(what, format!("the path {} leads out of the archive", printable(shown))))
@@ -163,7 +164,7 @@ fn path_of(what: &str, raw: &[u8]) -> Result<String, ArtifactError> {
     if parts.is_empty() { refuse(&text) } else { Ok(parts.join("/")) }
 }
 
-/// A reader that fails, instead of ending, once it has given its share.
+/// A reader that fails, instead of ending, beyond its limit.
 struct Bounded<'a, R> {
     inner: R,
     left: &'a mut u64,

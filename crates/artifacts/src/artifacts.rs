@@ -1,4 +1,4 @@
-//! The way in: what others ask this crate for.
+//! Entry point of this crate.
 
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ use crate::{
     trust::Gate,
 };
 
-/// Pulls that run at once, over all sources: bounds the memory that content in flight takes.
+/// Maximum number of concurrent pulls over all sources: limits the memory for content in transit.
 const PULLS: usize = 8;
 
-/// All sources behind one cache. Cheap to clone; clones share cache, tokens and proofs.
+/// Access to all sources through one cache. Cheap to clone; clones share cache, tokens and proofs.
 ///
-/// Every read is answered for the credentials at hand: from the cache only when the source has let these
-/// credentials through to the same artifact within [`Deadlines::proof`](crate::Deadlines::proof), or, while the
-/// source cannot be reached at all, within [`Deadlines::proof_unreachable`](crate::Deadlines::proof_unreachable).
+/// Every read is answered for the given credentials: from the cache only if the source has permitted these
+/// credentials to read the same artifact within [`Deadlines::proof`](crate::Deadlines::proof), or, while the source
+/// cannot be reached at all, within [`Deadlines::proof_unreachable`](crate::Deadlines::proof_unreachable).
 #[derive(Clone)]
 pub struct Artifacts {
     fetch: Arc<Fetch>,
     /// Cache of entries from indexes of chart repositories.
     indexes: Arc<Indexes>,
-    /// Charts that were looked into.
+    /// Charts whose metadata was read.
     known: Arc<KnownCharts>,
     trust: Option<Arc<Trust>>,
 }
 
 impl Artifacts {
-    /// Opens the cache and prepares the HTTP client. Touches no source.
+    /// Opens the cache and prepares the HTTP client. Sends no request.
     pub fn open(config: &Config) -> Result<Self, ArtifactError> {
         Ok(Self {
             fetch: Arc::new(Fetch::new(
@@ -56,8 +56,8 @@ impl Artifacts {
         })
     }
 
-    /// The same, and what it reads has to carry a signature that counts: before anything of it is parsed, whoever
-    /// brought it into the cache. What passed is remembered, by its digest and by whose signatures count.
+    /// Returns the same access with required signatures: content must carry a trusted signature before any of it is
+    /// parsed, whoever pulled it into the cache. Verified content is remembered by its digest and the trust.
     pub fn trusting(&self, trust: Arc<Trust>) -> Self {
         Self { trust: Some(trust), ..self.clone() }
     }
@@ -66,9 +66,9 @@ impl Artifacts {
         Gate { fetch: &self.fetch, trust: self.trust.as_ref(), credentials }
     }
 
-    /// The content of a module: OCM component version `<base>/component-descriptors/<component>:<version>`.
+    /// Reads the content of a module: OCM component version `<base>/component-descriptors/<component>:<version>`.
     ///
-    /// Reads what modulectl and the OCM tools write: config blob, descriptor layer, resources `raw-manifest`
+    /// Reads the format of modulectl and the OCM tools: config blob, descriptor layer, resources `raw-manifest`
     /// (required) and `default-cr` as local blobs, YAML or archives of it.
     pub async fn component(
         &self,
@@ -80,7 +80,7 @@ impl Artifacts {
         ocm::read(self.gate(credentials), base, component, version).await
     }
 
-    /// A chart, its archive checked against its digest and for what could hurt when it is unpacked.
+    /// Reads a chart; checks its archive against its digest and for content that is unsafe to unpack.
     pub async fn chart(
         &self,
         source: &ChartSource,
@@ -89,8 +89,8 @@ impl Artifacts {
         chart::read(self.gate(credentials), &self.indexes, &self.known, source).await
     }
 
-    /// The version of a chart that a range stands for, asked of its source now: what was remembered of it does not
-    /// count, but for who of many asked at the same time.
+    /// Resolves a range to a version of a chart. The source is always asked, and concurrent requests share its
+    /// answer.
     pub async fn resolve(
         &self,
         versions: &ChartVersions,
@@ -100,7 +100,7 @@ impl Artifacts {
         chart::resolve(&self.fetch, &self.indexes, versions, range, credentials).await
     }
 
-    /// Manifests from a registry or an address.
+    /// Reads manifests from a registry or an address.
     pub async fn manifests(
         &self,
         source: &ManifestsSource,
@@ -133,7 +133,7 @@ impl Artifacts {
         }
     }
 
-    /// Writes a module as an OCM component version, as modulectl lays it out. The same input gives the same digest.
+    /// Writes a module as an OCM component version, in the layout of modulectl. Equal input gives an equal digest.
     pub async fn push_component(
         &self,
         base: &RegistryBase,

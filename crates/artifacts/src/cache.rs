@@ -17,13 +17,13 @@ use lru::LruCache;
 
 use crate::{ArtifactError, Digest};
 
-/// Pieces that are held at most, however small.
+/// Maximum number of cached items, however small.
 const PIECES: usize = 100_000;
-/// Age after which a temporary file can only be what a killed process left.
+/// Age after which a temporary file was left by a killed process.
 const ABANDONED: Duration = Duration::from_hours(1);
 
-/// Where content was pulled from: a repository, or an address. Content is shared between all who may read one
-/// origin, never across origins: a registry that claims to hold a digest it has only heard of gains nothing.
+/// Source of content: a repository, or an address. Content is shared within an origin, never across origins: a
+/// registry cannot obtain content by claiming to have a known digest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Origin([u8; 16]);
 
@@ -44,11 +44,12 @@ impl Origin {
     }
 }
 
-/// Key of a piece of content.
+/// Key of an item.
 pub(crate) type Key = (Origin, Digest);
 
-/// The cache. Cheap to clone. Bounded by bytes and pieces, least recently used go first. Files come into being whole, by
-/// renaming; two processes on one directory do each other no harm, but each counts its own bytes.
+/// The cache. Cheap to clone. Limited by bytes and items; the least recently used are evicted first. Files are
+/// renamed into place when they are complete. Two processes may share a directory, but each counts only its own
+/// bytes.
 #[derive(Clone)]
 pub(crate) struct Cache {
     directory: Arc<Path>,
@@ -62,7 +63,7 @@ struct CacheIndex {
 }
 
 impl Cache {
-    /// Opens or creates a cache and takes stock of it, oldest first.
+    /// Opens or creates a cache and loads its index, oldest items first.
     pub(crate) fn open(directory: PathBuf, capacity: u64) -> Result<Self, ArtifactError> {
         let failed = ArtifactError::cache("open");
         fs::create_dir_all(directory.join("blobs")).map_err(&failed)?;
@@ -78,17 +79,17 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Whether content is there, without reading it; a use of it like another.
+    /// Reports whether an item exists, without reading it. Counts as a use.
     pub(crate) fn holds(&self, key: Key) -> bool {
         self.index().sizes.get(&key).is_some()
     }
 
-    /// Bytes that it may hold.
+    /// Returns the maximum size in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Content that still has its digest. What has changed on disk is removed and counts as absent.
+    /// Returns content that still has its digest. Content that changed on disk is removed and counts as missing.
     pub(crate) async fn get(&self, key: Key) -> Result<Option<Bytes>, ArtifactError> {
         if self.index().sizes.get(&key).is_none() {
             return Ok(None);
@@ -128,7 +129,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Counts a file that has come into being, and lets go of what is too much now.
+    /// Adds a new file to the index, and evicts items beyond the limits.
     fn account(&self, key: Key, size: u64) {
         {
             let mut index = self.index();
@@ -138,7 +139,7 @@ impl Cache {
         self.evict();
     }
 
-    /// Bytes held.
+    /// Returns the current size in bytes.
     #[cfg(test)]
     fn total(&self) -> u64 {
         self.index().total
@@ -153,7 +154,7 @@ impl Cache {
         self.remove(key);
     }
 
-    /// Removes a file, and the directory of its origin with the last one: an address of its own is an origin of its own.
+    /// Removes a file, and the directory of its origin if it is empty then: each address has an origin of its own.
     fn remove(&self, key: Key) {
         let path = self.path(key);
         remove(&path);
@@ -188,7 +189,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Removes a directory in which there is nothing. One in which something is, by now, stays.
+/// Removes a directory if it is empty.
 fn remove_empty(directory: &Path) {
     if let Err(error) = fs::remove_dir(directory)
         && !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound)

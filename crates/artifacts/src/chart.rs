@@ -30,10 +30,10 @@ pub use versions::{ChartVersion, ChartVersions};
 pub(crate) const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 /// Media type of a chart's archive.
 pub(crate) const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
-/// Media type that Helm wrote before 3.7.
+/// Media type of a chart's archive before Helm 3.7.
 const OLD_CONTENT: &str = "application/tar+gzip";
 
-/// Where a chart lies.
+/// Source of a chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChartSource {
     /// In an OCI registry, by tag (the chart's version with `+` as `_`) or digest.
@@ -46,10 +46,10 @@ pub enum ChartSource {
         name: String,
         /// Exact version.
         version: String,
-        /// Digest of the archive; without it the index's is used.
+        /// Digest of the archive; without it, that of the index is used.
         digest: Option<Digest>,
     },
-    /// A chart archive at an address of its own.
+    /// A chart archive at its own address.
     Archive {
         /// Address of the `.tgz`.
         url: Url,
@@ -68,7 +68,7 @@ pub struct ChartArchive {
     content: Bytes,
 }
 
-/// The part of a `Chart.yaml` that decides whether and as what a chart gets installed.
+/// The part of a `Chart.yaml` that determines whether and as what a chart is installed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChartMetadata {
@@ -79,19 +79,19 @@ pub struct ChartMetadata {
     pub name: String,
     /// Version of the chart.
     pub version: String,
-    /// Version of what it installs.
+    /// Version of the application.
     #[serde(default)]
     pub app_version: Option<String>,
     /// `application` (default) or `library`.
     #[serde(default, rename = "type")]
     pub kind: Option<String>,
-    /// Kubernetes versions that it is for, as a semver range.
+    /// Supported Kubernetes versions, as a semver range.
     #[serde(default)]
     pub kube_version: Option<String>,
 }
 
 impl ChartArchive {
-    /// Checks a `.tgz`: bounds, paths, links, one chart with a usable `Chart.yaml`.
+    /// Checks a `.tgz`: limits, paths, links, one chart with a usable `Chart.yaml`.
     pub(crate) fn parse(what: &str, content: Bytes, limits: &Limits) -> Result<Self, ArtifactError> {
         let files = archive::files(what, &content, limits)?;
         let root = root_of(what, &files)?;
@@ -105,15 +105,15 @@ impl ChartArchive {
         Ok(Self { digest: Digest::of(&content), metadata, content })
     }
 
-    /// The archive as it was pulled: a gzipped tar.
+    /// Returns the archive as it was pulled: a gzipped tar.
     pub fn content(&self) -> &Bytes {
         &self.content
     }
 
-    /// The chart's files, by their paths below the chart's directory.
+    /// Returns the chart's files, by their paths below the chart's directory.
     ///
     /// # Errors
-    /// They are more or larger than `limits`.
+    /// If they exceed `limits` in number or size.
     pub fn files(&self, limits: &Limits) -> Result<archive::Files, ArtifactError> {
         let files = archive::files(&self.metadata.name, &self.content, limits)?;
         let below = |(path, content): (String, Bytes)| Some((path.split_once('/')?.1.to_owned(), content));
@@ -136,8 +136,8 @@ impl ChartMetadata {
 }
 
 impl ChartMetadata {
-    /// Whether a signed chart is the one that the source asks for: whoever can write there can put another one that is
-    /// signed as well, or an older version, in its place. Names and tags are not signed, and neither is an index.
+    /// Checks that a signed chart is the one that the source names. Names, tags and indexes are not signed, so anyone
+    /// with write access to the source could replace the chart by another signed one or by an older version.
     fn check_place(&self, source: &ChartSource) -> Result<(), ArtifactError> {
         let (what, name, version) = match source {
             ChartSource::Oci(reference) => {
@@ -160,7 +160,7 @@ impl ChartMetadata {
     }
 }
 
-/// The one directory that holds the chart.
+/// Returns the one directory that contains the chart.
 fn root_of(what: &str, files: &archive::Files) -> Result<String, ArtifactError> {
     let mut roots: Vec<&str> = files.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
     roots.dedup();
@@ -260,7 +260,7 @@ impl OciArchive {
     }
 }
 
-/// The archive, by the digest that its manifest gives it.
+/// Reads the archive, by the digest in its manifest.
 async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<OciArchive, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
     let what = reference.to_string();

@@ -5,21 +5,22 @@ use std::{path::PathBuf, time::Duration};
 /// Settings of [`Artifacts`](crate::Artifacts).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Directory of the content-addressed cache. Created when missing; each process that shares it counts its own bytes.
+    /// Directory of the content-addressed cache. Created if missing; each process that shares it counts its own
+    /// bytes.
     pub cache_dir: PathBuf,
-    /// Bytes that the cache may hold before the least recently used content goes. Default 1 GiB.
+    /// Maximum size of the cache in bytes; the least recently used content is evicted first. Default 1 GiB.
     pub cache_bytes: u64,
-    /// `host[:port]` that are spoken to in plain HTTP. Default none. Meant for tests and for registries on a
-    /// private network; credentials for these hosts travel in the clear.
+    /// `host[:port]` that are called with plain HTTP. Default none. Meant for tests and for registries on a private
+    /// network; credentials for these hosts are sent unencrypted.
     pub insecure_hosts: Vec<String>,
-    /// Further `host[:port]` that a source may send us to, by redirect, token realm or repository index, besides
+    /// Further `host[:port]` to which a source may refer, by redirect, token realm or repository index, besides
     /// itself, [`WELL_KNOWN_HOSTS`] and the hosts of a known public registry. A leading `*.` covers every subdomain.
     pub allowed_hosts: Vec<String>,
-    /// `host[:port]` of sources that may lie in a private network or on this machine. A leading `*.` covers every
-    /// subdomain. [`Config::insecure_hosts`] may lie there too. A link-local address or metadata service has to be
-    /// named as an address. Default none: a source has a public address.
+    /// `host[:port]` of sources that may be in a private network or on this machine. A leading `*.` covers every
+    /// subdomain. [`Config::insecure_hosts`] may be there too. A link-local address or metadata service must be given
+    /// as an address. Default none: a source has a public address.
     pub private_hosts: Vec<String>,
-    /// PEM certificates that are trusted besides the system's.
+    /// PEM certificates that are trusted in addition to the system's.
     pub ca_pem: Option<Vec<u8>>,
     /// File from which `ca_pem` was read. It is read again when it changes. Default none.
     pub ca_file: Option<PathBuf>,
@@ -29,14 +30,14 @@ pub struct Config {
     pub proxy_except: Vec<String>,
     /// Sent with every request, e.g. `helm-component/0.1.0`.
     pub user_agent: String,
-    /// Bounds on sizes.
+    /// Limits on sizes.
     pub limits: Limits,
-    /// Bounds on time.
+    /// Limits on time.
     pub deadlines: Deadlines,
 }
 
 impl Config {
-    /// The defaults, with the cache in `cache_dir`.
+    /// Returns the defaults, with the cache in `cache_dir`.
     pub fn new(cache_dir: impl Into<PathBuf>) -> Self {
         Self {
             cache_dir: cache_dir.into(),
@@ -55,8 +56,8 @@ impl Config {
     }
 }
 
-/// Hosts of public registries and code hosts to which their front doors redirect or delegate tokens. They take
-/// part in no private network, so following them cannot be turned against one.
+/// Hosts of public registries and code hosts to which these redirect or delegate tokens. They are part of no private
+/// network, so a redirect to them cannot be used against one.
 pub const WELL_KNOWN_HOSTS: &[&str] = &[
     "auth.docker.io",
     "registry-1.docker.io",
@@ -88,26 +89,27 @@ pub(crate) const KNOWN_REGISTRIES: &[(&str, &[&str])] = &[
     ("registry.gitlab.com", &["gitlab.com", "cdn.registry.gitlab-static.net"]),
 ];
 
-/// Registries of public charts, which every `index.yaml` may name.
+/// Registries of public charts, to which every `index.yaml` may refer.
 pub(crate) const PUBLIC_REGISTRIES: &[&str] =
     &["docker.io", "registry-1.docker.io", "ghcr.io", "quay.io", "public.ecr.aws", "registry.k8s.io"];
 
-/// Bounds on what is read, in bytes. More is [`ArtifactError::TooLarge`](crate::ArtifactError::TooLarge).
+/// Limits on the size of content, in bytes. Larger content is
+/// [`ArtifactError::TooLarge`](crate::ArtifactError::TooLarge).
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// An OCI manifest. Default 4 MiB, the bound that registries set.
+    /// An OCI manifest. Default 4 MiB, as in registries.
     pub manifest: u64,
-    /// `component-descriptor.yaml`. Default 100 KiB, as KLM.
+    /// `component-descriptor.yaml`. Default 100 KiB, as in KLM.
     pub descriptor: u64,
     /// A layer, packed. Default 32 MiB.
     pub blob: u64,
     /// A signature: its payload or bundle. Default 256 KiB.
     pub signature: u64,
-    /// `index.yaml` of a chart repository. Default 64 MiB: public ones reach 30.
+    /// `index.yaml` of a chart repository. Default 64 MiB: public ones have up to 30.
     pub index: u64,
-    /// Everything in an archive, unpacked. Default 100 MiB, as Helm.
+    /// All content of an archive, unpacked. Default 100 MiB, as in Helm.
     pub unpacked: u64,
-    /// One file in an archive, unpacked. Default 5 MiB, as Helm.
+    /// One file in an archive, unpacked. Default 5 MiB, as in Helm.
     pub file: u64,
     /// Entries in an archive. Default 10 000.
     pub entries: usize,
@@ -128,21 +130,21 @@ impl Default for Limits {
     }
 }
 
-/// Bounds on time.
+/// Limits on time.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// To connect. Default 5 s.
+    /// Connecting. Default 5 s.
     pub connect: Duration,
     /// One request with its body. Default 60 s.
     pub request: Duration,
     /// Longest time without data within a body. The first byte of an answer may take as long as the request. Default:
     /// 15 s.
     pub idle: Duration,
-    /// How long a proof that a credential may read an artifact is remembered, and how long a tag counts as
-    /// resolved. Default 10 min.
+    /// Time for which a proof that a credential may read an artifact is kept, and for which a tag counts as resolved.
+    /// Default 10 min.
     pub proof: Duration,
-    /// How long an older proof still counts while the source cannot be reached at all. A refusal ends it at once.
-    /// Default 24 h.
+    /// Time for which an older proof still counts while the source cannot be reached at all. A refusal ends it at
+    /// once. Default 24 h.
     pub proof_unreachable: Duration,
 }
 

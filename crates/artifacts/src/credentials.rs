@@ -1,4 +1,4 @@
-//! Credentials and the hosts that they are for.
+//! Credentials, bound to their hosts.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::ArtifactError;
 
-/// Decodes `auth` as kubelets do: padded or not.
+/// Decodes `auth` as kubelets do: with or without padding.
 const AUTH: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -20,11 +20,11 @@ const AUTH: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Credentials, each bound to a host, and to a path below it where the pull secret says so.
+/// Credentials, each bound to a host, and to a path below it if the pull secret has one.
 ///
-/// They are never sent to another host, be it by redirect, upload location or repository index; a token service on
-/// another host gets them only where [`Config::allowed_hosts`](crate::Config::allowed_hosts) allows that host.
-/// `Debug` shows the hosts alone.
+/// They are never sent to another host by redirect, upload location or repository index. A token service on another
+/// host receives them only if [`Config::allowed_hosts`](crate::Config::allowed_hosts) allows that host. `Debug` shows
+/// only the hosts.
 #[derive(Clone, Default)]
 pub struct Credentials {
     entries: Vec<Entry>,
@@ -37,35 +37,35 @@ struct Entry {
     auth: Auth,
 }
 
-/// One way to say who we are.
+/// One kind of credential.
 #[derive(Clone)]
 pub(crate) enum Auth {
-    /// User and password, for Basic or in exchange for a token.
+    /// User and password, for Basic authentication or in exchange for a token.
     Basic { user: String, password: SecretString },
-    /// A token that is sent as it is.
+    /// A token that is sent unchanged.
     Bearer(SecretString),
     /// An `OAuth2` refresh token (`identitytoken`), in exchange for a token.
     Refresh(SecretString),
 }
 
 impl Credentials {
-    /// No credentials.
+    /// Returns no credentials.
     pub fn anonymous() -> Self {
         Self::default()
     }
 
-    /// User and password for `host[:port]`.
+    /// Returns user and password for `host[:port]`.
     pub fn basic(host: &str, user: &str, password: &str) -> Self {
         Self::default().with(host, Auth::Basic { user: user.to_owned(), password: password.into() })
     }
 
-    /// A bearer token for `host[:port]`.
+    /// Returns a bearer token for `host[:port]`.
     pub fn bearer(host: &str, token: &str) -> Self {
         Self::default().with(host, Auth::Bearer(token.into()))
     }
 
-    /// The content of `.dockerconfigjson` in a Secret of type `kubernetes.io/dockerconfigjson`. Credential helpers
-    /// and stores in it are ignored: they would be programs to run. Host patterns with `*` match as for a kubelet.
+    /// Parses `.dockerconfigjson` of a Secret of type `kubernetes.io/dockerconfigjson`. Credential helpers and stores
+    /// in it are ignored, since they are programs. Host patterns with `*` match as in a kubelet.
     pub fn from_docker_config(json: &[u8]) -> Result<Self, ArtifactError> {
         let config: DockerConfig =
             serde_json::from_slice(json).map_err(|_| bad_pull_secret("not a docker config"))?;
@@ -81,13 +81,13 @@ impl Credentials {
         )
     }
 
-    /// These credentials and `other`'s; on the same host and path these win.
+    /// Adds the credentials of `other`; on the same host and path the existing ones win.
     pub fn and(mut self, other: Self) -> Self {
         self.entries.extend(other.entries);
         self
     }
 
-    /// Whether there are none.
+    /// Reports whether there are none.
     pub fn is_anonymous(&self) -> bool {
         self.entries.is_empty()
     }
@@ -98,7 +98,7 @@ impl Credentials {
         self
     }
 
-    /// The entry with the longest path that covers `host/path`.
+    /// Returns the entry with the longest path that covers `host/path`.
     pub(crate) fn for_path(&self, host: &str, path: &str) -> Option<&Auth> {
         let host = canonical_host(host);
         let fits = |entry: &&Entry| {
@@ -110,7 +110,8 @@ impl Credentials {
         self.entries.iter().rev().filter(fits).max_by_key(|entry| entry.path.len()).map(|entry| &entry.auth)
     }
 
-    /// What tells apart the credentials used on `host/path` without revealing them; key of proofs and tokens.
+    /// Returns a hash that distinguishes the credentials used on `host/path` without revealing them; key of proofs
+    /// and tokens.
     pub(crate) fn fingerprint(&self, host: &str, path: &str) -> Fingerprint {
         let mut hasher = Sha256::new();
         let mut part = |kind: u8, text: &str| {
@@ -165,7 +166,7 @@ impl DockerAuth {
             return Ok(Some(Auth::Refresh(token)));
         }
         if let Some(pair) = self.auth.filter(given) {
-            // Long tokens are encoded with line breaks by `base64` without `-w0`.
+            // `base64` without `-w0` encodes long tokens with line breaks.
             let pair: String = pair.expose_secret().chars().filter(|c| !c.is_ascii_whitespace()).collect();
             let decoded = AUTH.decode(pair).ok().and_then(|pair| String::from_utf8(pair).ok());
             let (user, password) = decoded
@@ -186,7 +187,7 @@ fn bad_pull_secret(problem: &'static str) -> ArtifactError {
     ArtifactError::PullSecret { problem }
 }
 
-/// Docker writes keys as host, host/path or URL, with `/v1/` or `/v2/` for its own.
+/// Splits a key into host and path. Docker writes keys as host, host/path or URL, and its own with `/v1/` or `/v2/`.
 fn split_key(key: &str) -> (String, String) {
     let bare = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
     let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
@@ -195,7 +196,7 @@ fn split_key(key: &str) -> (String, String) {
     (canonical_host(host), path.to_owned())
 }
 
-/// Docker Hub answers to three names.
+/// Returns the canonical name of a host. Docker Hub has three names.
 fn canonical_host(host: &str) -> String {
     match host.to_ascii_lowercase().as_str() {
         "index.docker.io" | "registry-1.docker.io" => "docker.io".to_owned(),
@@ -203,7 +204,8 @@ fn canonical_host(host: &str) -> String {
     }
 }
 
-/// A `*` matches one whole or partial label, as in kubelets; ports must be equal. An IPv6 address matches only itself.
+/// Reports whether a host matches a pattern. A `*` matches a whole or partial label, as in kubelets; ports must be
+/// equal. An IPv6 address matches only itself.
 fn host_matches(pattern: &str, host: &str) -> bool {
     if host.starts_with('[') {
         return pattern == host;

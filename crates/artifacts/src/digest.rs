@@ -1,4 +1,4 @@
-//! SHA-256 digests: the only identity that content has here.
+//! SHA-256 digests, by which content is identified.
 
 use std::{fmt, str::FromStr};
 
@@ -8,33 +8,32 @@ use crate::ArtifactError;
 
 /// A SHA-256 digest, written `sha256:<64 lower-case hex>`.
 ///
-/// Other algorithms are refused when they are parsed: OCI allows sha512, but no registry or tool that
-/// modules are made with uses it.
+/// Other algorithms are refused when they are parsed: OCI allows sha512, but no registry or tool for modules uses it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of `content`.
+    /// Returns the digest of `content`.
     pub fn of(content: &[u8]) -> Self {
         Self(Sha256::digest(content).into())
     }
 
-    /// The digest of what went into this hash.
+    /// Returns the digest of a complete hash.
     pub(crate) fn finished(hash: Sha256) -> Self {
         Self(hash.finalize().into())
     }
 
-    /// The 64 hex digits without the algorithm.
+    /// Returns the 64 hex digits without the algorithm.
     pub fn hex(&self) -> String {
         hex::encode(self.0)
     }
 
-    /// The 32 bytes.
+    /// Returns the 32 bytes.
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Parses 64 bare hex digits, as Helm repository indexes and OCM descriptors write them.
+    /// Parses 64 hex digits without algorithm, as in Helm repository indexes and OCM descriptors.
     pub(crate) fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(text.to_ascii_lowercase(), &mut bytes).ok()?;
@@ -77,7 +76,7 @@ impl<'de> serde::Deserialize<'de> for Digest {
     }
 }
 
-/// Foreign text cut to what fits a message, without control characters.
+/// Shortens untrusted text for a message, and removes control characters.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

@@ -6,17 +6,17 @@ use kyma_api::{ErrorClass, Reason};
 
 use crate::{Digest, Refusal};
 
-/// How often a signature that is missing or does not count is looked for again.
+/// Interval at which a missing or untrusted signature is searched again.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
 /// A failed read or write of an artifact.
 ///
-/// `what` names the artifact or address concerned, never with credentials, query strings or content. Cheap to
-/// clone, since one failed pull answers everybody who waited for it.
+/// `what` names the artifact or address, never with credentials, query strings or content. Cheap to clone, since all
+/// waiting callers share the error of a failed pull.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArtifactError {
-    /// The source says that there is no such artifact.
+    /// The source reports that the artifact does not exist.
     #[error("{what} does not exist at its source")]
     NotFound {
         /// The artifact.
@@ -30,22 +30,22 @@ pub enum ArtifactError {
         /// 401 or 403.
         status: u16,
     },
-    /// No answer: name resolution, connection, TLS, a deadline, or a body that broke off.
+    /// No answer: name resolution, connection, TLS, a timeout, or an interrupted body.
     #[error("{what} cannot be reached: {cause}")]
     Unreachable {
         /// The artifact.
         what: String,
-        /// Kind of failure, without addresses from foreign bytes.
+        /// Kind of failure, without addresses from untrusted data.
         cause: String,
     },
-    /// The source answers with an error of its own (5xx, 429 or an answer outside the protocol).
+    /// The source answers with an error (5xx, 429 or a violation of the protocol).
     #[error("{what} cannot be had now: the source answers HTTP {status}")]
     Unavailable {
         /// The artifact.
         what: String,
         /// The HTTP status.
         status: u16,
-        /// What `Retry-After` asks for, at most an hour.
+        /// Value of `Retry-After`, at most an hour.
         retry_after: Option<Duration>,
     },
     /// Content differs from its digest.
@@ -53,9 +53,9 @@ pub enum ArtifactError {
     DigestMismatch {
         /// The artifact.
         what: String,
-        /// The digest asked for.
+        /// The expected digest.
         expected: Digest,
-        /// The digest of what came.
+        /// The digest of the received content.
         found: Digest,
     },
     /// The source's answer is invalid. The next request may get another answer.
@@ -66,7 +66,7 @@ pub enum ArtifactError {
         /// Description of the problem, without content.
         problem: String,
     },
-    /// The address or name by which an artifact is requested cannot be used. No request was sent.
+    /// The address or name of an artifact is invalid. No request was sent.
     #[error("{what} is invalid: {problem}")]
     Address {
         /// The address, without password and query.
@@ -80,12 +80,12 @@ pub enum ArtifactError {
         /// Description of the problem, without content.
         problem: &'static str,
     },
-    /// Larger than a bound of [`Limits`](crate::Limits).
+    /// Content exceeds a limit of [`Limits`](crate::Limits).
     #[error("{what} is larger than the {limit} bytes allowed")]
     TooLarge {
         /// The artifact, or the file in it.
         what: String,
-        /// The bound in bytes.
+        /// The limit in bytes.
         limit: u64,
     },
     /// The registry names a token service that may not be called.
@@ -136,7 +136,7 @@ pub enum ArtifactError {
         /// The address, without query.
         address: String,
     },
-    /// It has to be signed, and there is no signature with it.
+    /// The artifact must be signed, and has no signature.
     #[error("{what} is not signed: {looked}")]
     Unsigned {
         /// The artifact.
@@ -144,26 +144,26 @@ pub enum ArtifactError {
         /// The searched item.
         looked: &'static str,
     },
-    /// It is signed, and no signature counts.
+    /// The artifact is signed, and no signature is trusted.
     #[error("{what} has no signature that counts: {flaws}")]
     Untrusted {
         /// The artifact.
         what: String,
-        /// Problem of each, without content.
+        /// Problem of each signature, without content.
         flaws: String,
     },
-    /// It is signed, as another chart or version than its place says.
+    /// The artifact is signed as another chart or version than the source names.
     #[error(
         "{what} is signed as chart {chart}: push that to a repository of its name under a tag that is its version, \
          or correct the source"
     )]
     Misplaced {
-        /// The artifact, by its place.
+        /// The artifact, by its source.
         what: String,
-        /// Name and version in what is signed.
+        /// Name and version in the signed chart.
         chart: String,
     },
-    /// It cannot be told whether a signature counts: the keys are none, or content of this kind carries no signature.
+    /// Signatures cannot be verified: the keys are invalid, or content of this kind carries no signature.
     #[error("no signature can be verified: {problem}")]
     Verification {
         /// Description of the problem, without content.
@@ -172,24 +172,24 @@ pub enum ArtifactError {
     /// The cache directory failed.
     #[error("cannot {action} the artifact cache: {source}")]
     Cache {
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
         /// The error of the file system.
         #[source]
         source: Arc<std::io::Error>,
     },
-    /// The settings cannot be used.
+    /// The settings are invalid.
     #[error("the setting {setting} is unusable: {problem}")]
     Settings {
         /// The field of [`Config`](crate::Config).
         setting: &'static str,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
 }
 
 impl ArtifactError {
-    /// The word for it in conditions, events and metrics.
+    /// Returns the reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
             Self::NotFound { .. } => Reason::SourceNotFound,
@@ -218,8 +218,8 @@ impl ArtifactError {
         }
     }
 
-    /// How long to leave the source alone: what it asks for, or until a signature is looked for again, of whose arrival
-    /// nobody tells.
+    /// Returns the delay before the next request: that of the source, or the interval at which a signature is
+    /// searched again, since no event reports a new one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Unavailable { retry_after, .. } => *retry_after,
@@ -244,7 +244,7 @@ impl ArtifactError {
         move |source| Self::Cache { action, source: Arc::new(source) }
     }
 
-    /// Whether the source gave no judgement at all, so that an earlier one may stand in for it.
+    /// Reports whether the source gave no answer, so that an earlier one may replace it.
     pub(crate) fn is_outage(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Unavailable { .. })
     }

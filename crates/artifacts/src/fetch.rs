@@ -1,4 +1,4 @@
-//! Reading through the cache: proof first, then content, each piece pulled once for all.
+//! Reads through the cache: first the proof, then the content. Concurrent reads share a pull.
 
 mod documents;
 mod validators;
@@ -25,7 +25,7 @@ use crate::{
     trust::{Passed, Verified},
 };
 
-/// Everything that a read needs.
+/// State of all reads.
 pub(crate) struct Fetch {
     http: Http,
     registry: Registry,
@@ -43,7 +43,7 @@ pub(crate) struct Fetch {
     verified: Verified,
 }
 
-/// Whether a source's answer of a short time ago will do.
+/// Whether a recent answer of the source may be used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Remembered {
     Counts,
@@ -96,7 +96,7 @@ impl Fetch {
         &self.cache
     }
 
-    /// Searches for signatures under way.
+    /// Returns the searches for signatures in progress.
     pub(crate) fn searches(&self) -> &Flights<(Passed, Ask), ()> {
         &self.searches
     }
@@ -106,13 +106,13 @@ impl Fetch {
         &self.verified
     }
 
-    /// A reading session.
+    /// Returns a session for reads.
     fn session<'a>(&'a self, repository: &'a Repository, credentials: &'a Credentials) -> Session<'a> {
         Session { http: &self.http, repository, credentials, push: false }
     }
 
-    /// An OCI manifest that these credentials may read. This is the proof for the blobs of its repository too:
-    /// registries grant reading by repository.
+    /// Returns an OCI manifest that these credentials may read. This also proves access to the blobs of its
+    /// repository: registries grant access by repository.
     pub(crate) async fn manifest(
         self: &Arc<Self>,
         reference: &OciReference,
@@ -121,7 +121,7 @@ impl Fetch {
         self.look_up(reference, credentials, Remembered::Counts).await
     }
 
-    /// The same as it is now, whatever is remembered of it.
+    /// Returns the current manifest, whatever answer is remembered.
     pub(crate) async fn manifest_now(
         self: &Arc<Self>,
         reference: &OciReference,
@@ -170,8 +170,8 @@ impl Fetch {
         answer
     }
 
-    /// HEAD when the content is likely the cached one, GET otherwise. Some registries, and proxies before them, refuse
-    /// HEAD where they answer GET, so only GET decides whether these credentials may read it.
+    /// Uses HEAD if the content is likely the cached one, GET otherwise. Some registries, and proxies before them,
+    /// refuse HEAD but answer GET, so only GET decides whether these credentials may read it.
     async fn prove_manifest(
         &self,
         ask: &Ask,
@@ -193,7 +193,7 @@ impl Fetch {
         Ok((digest, content))
     }
 
-    /// Remembers what the source said; without an answer, the digest of before that still counts for a while.
+    /// Stores the answer of the source. Without an answer, returns the previous digest if it still counts.
     fn judge(&self, ask: &Ask, answer: Result<Digest, &ArtifactError>) -> Option<Digest> {
         match answer {
             Ok(digest) => {
@@ -227,7 +227,7 @@ impl Fetch {
         self.proofs.revoke(&Ask { who, what: reference.to_string() });
     }
 
-    /// The tags of a repository as they are now.
+    /// Returns the current tags of a repository.
     pub(crate) async fn tags(
         self: &Arc<Self>,
         repository: &Repository,
@@ -247,7 +247,7 @@ impl Fetch {
         self.tags.join(ask, work).await
     }
 
-    /// A blob of a repository of which these credentials have just read a manifest.
+    /// Returns a blob of a repository of which these credentials have just read a manifest.
     pub(crate) async fn blob(
         self: &Arc<Self>,
         repository: &Repository,
@@ -262,7 +262,7 @@ impl Fetch {
         let pulled =
             self.blobs.join(key, || self.clone().pull_blob(key, repository, limit, credentials)).await;
         match pulled {
-            // The refusal may have been meant for the credentials of whoever came first.
+            // The refusal may have been for the credentials of the first caller.
             Err(ArtifactError::Unauthorized { .. } | ArtifactError::TooLarge { .. }) => {
                 let session = self.session(repository, credentials);
                 self.registry.blob(session, digest, limit).await

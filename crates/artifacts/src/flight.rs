@@ -1,4 +1,4 @@
-//! One piece of work for all who wait for its outcome.
+//! Shares the result of one piece of work among all callers that wait for it.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::ArtifactError;
 
 type Work<V, E> = BoxFuture<'static, Result<V, E>>;
 
-/// Work in flight by key. A waiter that goes away does not stop it for the others; it ends with its last waiter.
+/// Work in progress by key. A cancelled caller does not stop it for the others; it ends with its last caller.
 pub struct Flights<K, V: Clone, E: Clone = ArtifactError> {
     running: Mutex<HashMap<K, WeakShared<Work<V, E>>>>,
 }
@@ -27,16 +27,16 @@ impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Default for Flights<K, V, E> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Flights<K, V, E> {
-    /// None yet.
+    /// Returns an empty set.
     pub fn new() -> Self {
         Self { running: Mutex::new(HashMap::new()) }
     }
 
-    /// The outcome of the work in flight for `key`, which `work` starts if there is none. What has ended is in flight no
-    /// more: it is for the caller to remember.
+    /// Returns the result of the work in progress for `key`; starts `work` if there is none. A result is not kept
+    /// here after the work has ended.
     ///
     /// # Errors
-    /// Those of the work, the same for all who waited for it.
+    /// Errors of the work, the same for all callers that waited for it.
     pub async fn join(&self, key: K, work: impl FnOnce() -> Work<V, E>) -> Result<V, E> {
         let flight = self.board(key, work);
         flight.await
@@ -44,7 +44,7 @@ impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Flights<K, V, E> {
 
     fn board(&self, key: K, work: impl FnOnce() -> Work<V, E>) -> Shared<Work<V, E>> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        // What has ended or was abandoned is dropped here, so the map is as large as what is in flight.
+        // Ended and abandoned work is dropped here, so the map contains only work in progress.
         running.retain(|_, flight| flight.upgrade().is_some_and(|flight| flight.peek().is_none()));
         if let Some(flight) = running.get(&key).and_then(WeakShared::upgrade) {
             return flight;

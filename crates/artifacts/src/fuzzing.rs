@@ -13,27 +13,27 @@ use crate::{
 
 const WHAT: &str = "the artifact";
 
-/// The regular files of an archive.
+/// Returns the regular files of an archive.
 pub fn files(content: &[u8], limits: &Limits) -> Result<BTreeMap<String, Bytes>, ArtifactError> {
     archive::files(WHAT, content, limits)
 }
 
-/// YAML from content that is YAML or an archive of it.
+/// Returns YAML from content that is YAML or an archive of it.
 pub fn manifests(content: &Bytes, limits: &Limits) -> Result<Bytes, ArtifactError> {
     crate::manifests::yaml_of(WHAT, content, limits)
 }
 
-/// Media types and digests of an OCI manifest's layers.
+/// Returns media types and digests of an OCI manifest's layers.
 pub fn layers(manifest: &[u8]) -> Result<Vec<(String, Digest)>, ArtifactError> {
     crate::manifests::layers(WHAT, manifest)
 }
 
-/// A chart as it is pulled.
+/// Parses a chart archive.
 pub fn chart(content: Bytes, limits: &Limits) -> Result<ChartArchive, ArtifactError> {
     ChartArchive::parse(WHAT, content, limits)
 }
 
-/// Address and digest of a chart version, by the index of the repository at `base`.
+/// Returns address and digest of a chart version, by the index of the repository at `base`.
 pub fn locate(
     text: &Bytes,
     base: &Url,
@@ -45,12 +45,12 @@ pub fn locate(
     Ok((index::resolve(WHAT, base, &address, check)?, digest))
 }
 
-/// Whether something at `from` may send us on to `to`, by the default settings.
+/// Reports whether a source at `from` may redirect to `to`, by the default settings.
 pub fn may_follow(from: &Url, to: &Url) -> bool {
     crate::http::Hosts::new(&Config::new("unused")).check(&[from], to).is_ok()
 }
 
-/// What a component descriptor names: each resource with its local blob, and the images.
+/// Returns the content of a component descriptor: each resource with its local blob, and the images.
 pub fn descriptor(
     yaml: &[u8],
     name: &str,
@@ -61,28 +61,28 @@ pub fn descriptor(
     Ok((blobs, found.images()))
 }
 
-/// Digest of the layer that a component version's config names.
+/// Returns the digest of the layer that a component version's config names.
 pub fn descriptor_layer(config: &[u8]) -> Option<Digest> {
     serde_json::from_slice::<ocm::Config>(config).ok().map(|config| config.component_descriptor_layer.digest)
 }
 
-/// Realm and service of the bearer challenge that gets answered.
+/// Returns realm and service of the bearer challenge that is answered.
 pub fn challenge(header: &[u8]) -> Option<(String, Option<String>)> {
     let header = HeaderValue::from_bytes(header).ok()?;
     crate::registry::bearer_challenge(&HeaderMap::from_iter([(WWW_AUTHENTICATE, header)]))
 }
 
-/// Whether there is a credential for a repository.
+/// Reports whether there is a credential for a repository.
 pub fn covers(credentials: &Credentials, host: &str, path: &str) -> bool {
     credentials.for_path(host, path).is_some()
 }
 
-/// Why the signature in a bundle does not count for a manifest.
+/// Checks that the signature in a bundle is trusted for a manifest.
 pub fn judge_bundle(trust: &Trust, json: &[u8], manifest: &Bytes) -> Result<(), String> {
     trust.accepts_bundle(json, Digest::of(manifest)).map_err(|flaw| flaw.to_string())
 }
 
-/// Why no signature under cosign's tag counts for a manifest, all of them with this payload.
+/// Checks that one of the signatures under cosign's tag, all with this payload, is trusted for a manifest.
 pub fn judge_cosign(
     trust: &Trust,
     signatures: &[u8],
@@ -92,10 +92,10 @@ pub fn judge_cosign(
     trust.accepts_any(signatures, payload, Digest::of(manifest))
 }
 
-/// Why a provenance does not count for an archive.
+/// Checks that a provenance is trusted for an archive.
 pub fn judge_provenance(trust: &Trust, text: &[u8], archive: &Bytes) -> Result<(), String> {
     trust.accepts_provenance(text, Digest::of(archive), NOW).map_err(|flaw| flaw.to_string())
 }
 
-/// When the seeds were made, in Unix seconds.
+/// Time at which the seeds were made, in Unix seconds.
 const NOW: i64 = 1_800_000_000;

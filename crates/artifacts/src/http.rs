@@ -1,4 +1,4 @@
-//! HTTP with manners: known hosts only, bounded bodies, deadlines, credentials that stay at home.
+//! HTTP client: allowed hosts only, limited bodies, deadlines, and credentials that are not sent to other hosts.
 
 mod addresses;
 mod certificates;
@@ -24,7 +24,7 @@ use crate::{ArtifactError, Config, config::PUBLIC_REGISTRIES, digest::printable}
 const MAX_REDIRECTS: usize = 5;
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
-/// The one way out of this crate.
+/// The only client of this crate for the network.
 pub(crate) struct Http {
     clients: Clients,
     hosts: Hosts,
@@ -58,7 +58,7 @@ impl Deref for Response {
     }
 }
 
-/// A request as it is sent first; redirects change only its address and drop its authorization.
+/// The first request; redirects change only its address and drop its authorization.
 #[derive(Clone)]
 pub(crate) struct Request {
     /// Names the artifact in errors.
@@ -67,7 +67,7 @@ pub(crate) struct Request {
     pub(crate) url: Url,
     pub(crate) accept: &'static str,
     pub(crate) authorization: Option<HeaderValue>,
-    /// What else the answer depends on: a condition, or a part of the content.
+    /// Header on which the answer depends: a condition, or a range.
     pub(crate) modifier: Option<(HeaderName, HeaderValue)>,
     pub(crate) body: Option<(&'static str, Bytes)>,
 }
@@ -104,9 +104,9 @@ impl Http {
         Ok(Self { clients: Clients::new(config)?, hosts: Hosts::new(config), idle: config.deadlines.idle })
     }
 
-    /// `https://host/`, or `http://host/` where the settings name the host.
+    /// Returns `https://host/`, or `http://host/` for configured insecure hosts.
     pub(crate) fn origin(&self, host: &str) -> Result<Url, ArtifactError> {
-        // Docker Hub's registry has another name than its images.
+        // The registry of Docker Hub has another host name than its images.
         let host = if host == "docker.io" { "registry-1.docker.io" } else { host };
         let scheme = if self.hosts.is_insecure(host) { "http" } else { "https" };
         Url::parse(&format!("{scheme}://{host}/"))
@@ -130,7 +130,7 @@ impl Http {
         })
     }
 
-    /// Returns whether a source at `from` may redirect to `to`.
+    /// Checks that a source at `from` may redirect to `to`.
     pub(crate) fn check_link(&self, from: &Url, to: &Url) -> Result<(), Refusal> {
         self.hosts.check(&[from], to)
     }
@@ -143,7 +143,7 @@ impl Http {
         is_known() || https().is_ok_and(|url| self.hosts.check(&[from], &url).is_ok())
     }
 
-    /// Sends, following allowed redirects of reads. Any status is an answer.
+    /// Sends a request and follows allowed redirects of reads. Every status is returned as an answer.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ArtifactError> {
         let is_read = request.method == Method::GET || request.method == Method::HEAD;
         let (mut url, mut authorization) = (request.url.clone(), request.authorization.clone());
@@ -207,7 +207,7 @@ pub(crate) fn redirect_refused(what: &str, how: &'static str, to: &Url, refusal:
     ArtifactError::RedirectNotAllowed { what: what.to_owned(), how, host: authority(to), refusal }
 }
 
-/// The address in `Location`, relative to where it was found.
+/// Returns the address in `Location`, resolved against `from`.
 pub(crate) fn location(what: &str, from: &Url, headers: &HeaderMap) -> Result<Url, ArtifactError> {
     headers
         .get(LOCATION)
@@ -216,7 +216,7 @@ pub(crate) fn location(what: &str, from: &Url, headers: &HeaderMap) -> Result<Ur
         .ok_or_else(|| ArtifactError::invalid(what, "an answer without a usable Location"))
 }
 
-/// Reads a whole body of at most `limit` bytes.
+/// Reads a complete body of at most `limit` bytes.
 pub(crate) async fn body(what: &str, mut response: Response, limit: u64) -> Result<Bytes, ArtifactError> {
     let too_large = || ArtifactError::TooLarge { what: what.to_owned(), limit };
     if response.content_length().is_some_and(|length| length > limit) {
@@ -256,7 +256,7 @@ fn unreachable(what: &str, error: &reqwest::Error) -> ArtifactError {
     ArtifactError::Unreachable { what: what.to_owned(), cause: cause(error) }
 }
 
-/// The innermost reason, which names the failure (`Connection refused`, `UnknownIssuer`) and no address.
+/// Returns the innermost cause, which names the failure (`Connection refused`, `UnknownIssuer`) and no address.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "no answer in time".to_owned();

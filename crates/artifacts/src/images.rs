@@ -1,15 +1,15 @@
-//! Where the images of a component lie, found by the references in its manifest.
+//! Rewrites image references to the registry to which a component was transferred.
 
 use oci_spec::distribution::Reference;
 
 use crate::{Image, digest::printable};
 
-/// The images that a component names, to which those of its manifest are rewritten.
+/// The images of a component, to which those of its manifest are rewritten.
 ///
-/// A component that was transferred to another registry names its images there, while its manifest still names them
-/// where its author had them. As in KLM, the two are the same image if name and tag are equal, whatever registry and
-/// path; without a tag, if name and digest are. Where several are, one of the same digest wins, then the one whose path
-/// is equal for longest, read from its end, then the first.
+/// A component that was transferred to another registry names its images there, while its manifest still names the
+/// original ones. As in KLM, two references are the same image if name and tag are equal, whatever registry and path;
+/// without a tag, if name and digest are. Of several such images, one of the same digest is chosen, then the one with
+/// the longest common path, read from its end, then the first.
 #[derive(Clone, Debug, Default)]
 pub struct LocalisedImages {
     images: Vec<(Reference, String)>,
@@ -29,31 +29,31 @@ impl LocalisedImages {
         read
     }
 
-    /// Names of images whose reference is none.
+    /// Returns the names of images with an invalid reference.
     pub fn unreadable(&self) -> &[String] {
         &self.unreadable
     }
 
-    /// The reference to use instead of a container's `image`; `None`: the component names no such image.
+    /// Returns the reference that replaces a container's `image`; `None` if the component has no such image.
     pub fn for_image(&self, image: &str) -> Option<&str> {
         let wanted: Reference = image.parse().ok()?;
         let same = self.images.iter().filter(|(one, _)| is_same(one, &wanted));
-        // Of equal ones the last is taken.
+        // `max_by_key` returns the last of equal items.
         let best = same.rev().max_by_key(|(one, _)| {
             (one.digest().is_some() && one.digest() == wanted.digest(), shared_end(one, &wanted))
         });
         best.map(|(_, reference)| reference.as_str())
     }
 
-    /// The reference to use instead of the value of an environment variable. The whole value has to be a reference, with
-    /// a registry or path and with a tag or digest: `redis:6379` is an address.
+    /// Returns the reference that replaces the value of an environment variable. The whole value must be a reference,
+    /// with a registry or path and with a tag or digest: `redis:6379` is an address.
     pub fn for_value(&self, value: &str) -> Option<&str> {
         let (_, name) = value.rsplit_once('/')?;
         self.for_image(value).filter(|_| name.contains([':', '@']))
     }
 }
 
-/// The tag that an image's reference names; none where it names none, or is no reference.
+/// Returns the tag of an image reference; `None` without a tag, or for an invalid reference.
 pub fn image_tag(image: &str) -> Option<String> {
     let reference: Reference = image.parse().ok()?;
     // Without a tag and digest the reference reads as `latest`.
@@ -71,7 +71,7 @@ fn is_same(one: &Reference, other: &Reference) -> bool {
     is_same_version && parts(one).next() == parts(other).next()
 }
 
-/// How many parts are equal, from the name on towards the registry.
+/// Returns the number of equal parts, from the name towards the registry.
 fn shared_end(one: &Reference, other: &Reference) -> usize {
     parts(one).zip(parts(other)).take_while(|(part, other)| part == other).count()
 }
@@ -128,11 +128,11 @@ mod tests {
             ("old.io/keda:1.1", &["new.io/keda:1"], None),
             ("old.io:1/keda", &["new.io/keda:1"], None),
             ("old.io/Keda:1", &["new.io/keda:1"], None),
-            // The reference of the component counts as it is, with or without a digest.
+            // The component's reference is used unchanged, with or without a digest.
             ("old.io/keda:1", &[both], Some(both)),
             (&format!("old.io/keda:1@{B}"), &["new.io/keda:1"], Some("new.io/keda:1")),
             (&format!("old.io/keda:1@{B}"), &[both], Some(both)),
-            // Without a tag the digest tells which image it is.
+            // Without a tag, the digest identifies the image.
             (pinned, &[tagged], Some(tagged)),
             (pinned, &[both], Some(both)),
             (&format!("old.io/keda@{B}"), &[tagged], None),

@@ -1,9 +1,9 @@
-//! Modules' content from where it lies: OCI registries, Helm repositories, HTTP servers.
+//! Reads content of modules from its sources: OCI registries, Helm repositories, HTTP servers.
 //!
-//! [`Artifacts`] pulls OCM component versions, charts and manifests, verifies them by digest on arrival and on every
-//! read from its cache, and gives them only to credentials that the source itself has let through. Where somebody's
-//! signature is demanded ([`Trust`]), nothing is read that does not carry it. It also pushes component versions in the
-//! layout that `modulectl` and the OCM tools make.
+//! [`Artifacts`] pulls OCM component versions, charts and manifests, and verifies them by digest on arrival and on
+//! every read from its cache. Content is returned only for credentials that the source itself has permitted. If
+//! signatures are required ([`Trust`]), unsigned content is not read. It also pushes component versions in the layout
+//! of `modulectl` and the OCM tools.
 
 pub mod archive;
 mod artifacts;

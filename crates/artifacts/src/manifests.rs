@@ -12,10 +12,10 @@ use crate::{
     trust::Gate,
 };
 
-/// Layers of one artifact that are read.
+/// Maximum number of layers of one artifact.
 const LAYERS: usize = 64;
 
-/// Where manifests lie.
+/// Source of manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestsSource {
     /// In an OCI registry: layers of YAML, or of tar archives with YAML files.
@@ -24,7 +24,7 @@ pub enum ManifestsSource {
     Http {
         /// The address.
         url: Url,
-        /// Digest of what lies there, if it is pinned.
+        /// Digest of the content, if it is pinned.
         digest: Option<Digest>,
     },
 }
@@ -38,7 +38,7 @@ pub struct Manifests {
     pub yaml: Bytes,
 }
 
-/// YAML from content that is YAML itself or an archive of it, gzipped or not; within the room for archives.
+/// Returns YAML from content that is YAML or an archive of it, gzipped or not; within the memory limit for archives.
 pub(crate) async fn yaml(what: &str, content: Bytes, limits: &Limits) -> Result<Bytes, ArtifactError> {
     if !archive::is_gzip(&content) && !archive::is_tar(&content) {
         return yaml_of(what, &content, limits);
@@ -48,7 +48,7 @@ pub(crate) async fn yaml(what: &str, content: Bytes, limits: &Limits) -> Result<
     unpacked.unwrap_or_else(|_| Err(ArtifactError::invalid(what, "it cannot be unpacked")))
 }
 
-/// The same, at once.
+/// Returns the same without a wait for memory.
 pub(crate) fn yaml_of(what: &str, content: &Bytes, limits: &Limits) -> Result<Bytes, ArtifactError> {
     let content = if archive::is_gzip(content) {
         archive::gunzip(what, content, limits.unpacked)?
@@ -66,7 +66,7 @@ pub(crate) fn yaml_of(what: &str, content: &Bytes, limits: &Limits) -> Result<By
     join(what, files.iter().filter(|(path, _)| is_yaml(path)).map(|(_, content)| content))
 }
 
-/// Joins YAML streams into one; a single one stays as it is.
+/// Joins YAML streams into one; a single stream stays unchanged.
 pub(crate) fn join<'a>(what: &str, parts: impl Iterator<Item = &'a Bytes>) -> Result<Bytes, ArtifactError> {
     let parts: Vec<&Bytes> = parts.collect();
     match parts[..] {
@@ -162,7 +162,7 @@ async fn yaml_of_layers(
     join(what, parts.iter())
 }
 
-/// Returns the file name of a layer, by the convention of ORAS.
+/// Annotation with the file name of a layer, by the convention of ORAS.
 const TITLE: &str = "org.opencontainers.image.title";
 
 /// The use of a layer in an artifact with manifests.
@@ -211,7 +211,7 @@ pub(crate) fn digest_of(what: &str, descriptor: &Descriptor) -> Result<Digest, A
     digest.parse().map_err(|_| ArtifactError::invalid(what, "a layer has a digest that is not sha256"))
 }
 
-/// Media types and digests of an OCI manifest's layers.
+/// Returns media types and digests of an OCI manifest's layers.
 pub(crate) fn layers(what: &str, manifest: &[u8]) -> Result<Vec<(String, Digest)>, ArtifactError> {
     let manifest = manifest_of(what, manifest)?;
     let layer = |layer: &Descriptor| Ok((layer.media_type().to_string(), digest_of(what, layer)?));

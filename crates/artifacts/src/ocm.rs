@@ -1,4 +1,4 @@
-//! OCM component versions: what modulectl packages and KLM reads.
+//! OCM component versions, as packaged by modulectl and read by KLM.
 
 mod descriptor;
 
@@ -26,9 +26,9 @@ pub(crate) const CONFIG: &str = "application/vnd.ocm.software.component.config.v
 pub(crate) const DESCRIPTOR: &str = "application/vnd.ocm.software.component-descriptor.v2+yaml+tar";
 /// Name of the descriptor in its layer.
 pub(crate) const DESCRIPTOR_FILE: &str = "component-descriptor.yaml";
-/// Name of the resource that holds what gets installed.
+/// Name of the resource with the objects to install.
 pub(crate) const RAW_MANIFEST: &str = "raw-manifest";
-/// Name of the resource that holds the default CR.
+/// Name of the resource with the default CR.
 pub(crate) const DEFAULT_CR: &str = "default-cr";
 
 /// Overhead of a descriptor's tar: header, padding, end.
@@ -42,19 +42,19 @@ pub struct ModuleContent {
     pub component: String,
     /// Version of the component.
     pub version: String,
-    /// Digest of the OCI manifest: what the version's tag named when it was read.
+    /// Digest of the OCI manifest to which the version's tag referred at the read.
     pub digest: Digest,
     /// Resource `raw-manifest`: YAML documents. Several files of a directory are joined in the order of their paths.
     pub manifest: Bytes,
-    /// Digest of the layer that holds the manifest.
+    /// Digest of the layer with the manifest.
     pub manifest_digest: Digest,
-    /// Resource `default-cr`. KLM takes the default CR from the ModuleTemplate instead; so do we.
+    /// Resource `default-cr`. As in KLM, the default CR comes from the ModuleTemplate instead.
     pub default_cr: Option<Bytes>,
-    /// Images that the component names, at the references that a transfer may have rewritten.
+    /// Images of the component, by references that a transfer may have rewritten.
     pub images: Vec<Image>,
 }
 
-/// An image that a component names.
+/// An image of a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Name of the resource.
@@ -65,7 +65,7 @@ pub struct Image {
     pub reference: String,
 }
 
-/// The config blob: points at the layer with the descriptor.
+/// The config blob: refers to the layer with the descriptor.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Config {
@@ -79,7 +79,7 @@ pub(crate) struct Pointer {
     pub(crate) digest: Digest,
 }
 
-/// The OCI tag of a component version: `+` is not allowed in tags, OCM writes `.build-`.
+/// Returns the OCI tag of a component version: `+` is not allowed in tags, so OCM writes `.build-`.
 pub(crate) fn tag_of(version: &str) -> String {
     version.replace('+', ".build-")
 }
@@ -168,7 +168,7 @@ impl Reader<'_> {
         Descriptor::parse(self.what, &yaml, name, version)
     }
 
-    /// The descriptor in an archive.
+    /// Returns the descriptor in an archive.
     async fn file_of(&self, layer: Bytes) -> Result<Bytes, ArtifactError> {
         let (what, limits) = (self.what.to_owned(), *self.fetch.limits());
         let read = move |layer: &Bytes| {

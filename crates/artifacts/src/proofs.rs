@@ -1,4 +1,4 @@
-//! Proofs that credentials may read an artifact, as the source confirmed.
+//! Proofs that credentials may read an artifact, by answers of its source.
 
 use std::{
     num::NonZeroUsize,
@@ -12,14 +12,14 @@ use crate::{Deadlines, Digest, credentials::Fingerprint};
 
 const PROOFS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
 
-/// A credential and what it asked for, an artifact's reference or an address.
+/// A credential and its request: the reference of an artifact, or an address.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Ask {
     pub(crate) who: Fingerprint,
     pub(crate) what: String,
 }
 
-/// Remembered answers. Bounded, least recently used go first.
+/// Stored answers. Limited; the least recently used are evicted first.
 pub(crate) struct Proofs {
     deadlines: Deadlines,
     granted: Mutex<LruCache<Ask, (Digest, Instant)>>,
@@ -30,12 +30,12 @@ impl Proofs {
         Self { deadlines, granted: Mutex::new(LruCache::new(PROOFS)) }
     }
 
-    /// The digest that the source gave for this ask a short time ago.
+    /// Returns the digest of a recent answer of the source to this request.
     pub(crate) fn fresh(&self, ask: &Ask) -> Option<Digest> {
         self.within(ask, self.deadlines.proof)
     }
 
-    /// The digest that still counts while the source gives no answer.
+    /// Returns the digest that still counts while the source gives no answer.
     pub(crate) fn during_outage(&self, ask: &Ask) -> Option<Digest> {
         self.within(ask, self.deadlines.proof_unreachable)
     }

@@ -1,4 +1,4 @@
-//! Writing component versions and charts.
+//! Writes component versions and charts.
 
 mod component;
 
@@ -15,21 +15,21 @@ use crate::{
 
 pub use component::ComponentVersion;
 
-/// Told what a push does, for progress bars. Every method does nothing by default.
+/// Receives the progress of a push, for progress bars. Every method does nothing by default.
 pub trait Progress: Send + Sync {
-    /// A blob of `bytes` bytes is about to be sent; `name` says what it holds.
+    /// Called before a blob of `bytes` bytes is sent; `name` describes its content.
     fn sending(&self, _name: &str, _bytes: u64) {}
-    /// The blob is in the registry; `existed` when it was there before.
+    /// Called when the blob is in the registry; `existed` if it was there before.
     fn sent(&self, _name: &str, _bytes: u64, _existed: bool) {}
 }
 
-/// No progress is shown.
+/// Shows no progress.
 impl Progress for () {}
 
 /// Result of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushedArtifact {
-    /// The tag that names it now.
+    /// The tag that refers to it now.
     pub reference: OciReference,
     /// Digest of its manifest.
     pub digest: Digest,
@@ -57,7 +57,7 @@ struct Layer {
     annotations: std::collections::BTreeMap<&'static str, String>,
 }
 
-/// A blob to be sent.
+/// A blob to send.
 struct Blob {
     name: &'static str,
     media_type: &'static str,
@@ -105,7 +105,7 @@ pub(crate) async fn chart(
     progress: &dyn Progress,
 ) -> Result<PushedArtifact, ArtifactError> {
     let metadata = &archive.metadata;
-    // Helm's own mapping, since tags have no plus.
+    // Helm's own mapping, since tags have no `+`.
     let reference = parent.repository(&metadata.name)?.tag(&metadata.version.replace('+', "_"))?;
     let chart = archive.files(fetch.limits())?.remove("Chart.yaml").unwrap_or_default();
     let config: serde_json::Value = serde_saphyr::from_slice(&chart)
@@ -119,7 +119,7 @@ pub(crate) async fn chart(
     Push { fetch, reference, credentials, progress }.send(config, layers, annotations.into()).await
 }
 
-/// One push under way.
+/// A push in progress.
 struct Push<'a> {
     fetch: &'a Arc<Fetch>,
     reference: OciReference,

@@ -1,4 +1,4 @@
-//! Names of things in OCI registries.
+//! Names of registries, repositories and artifacts.
 
 use std::{fmt, net::Ipv6Addr, str::FromStr};
 
@@ -6,10 +6,10 @@ use oci_spec::distribution::Reference;
 
 use crate::{ArtifactError, Digest, digest::printable};
 
-/// Where the repositories of a registry start: `host[:port][/subpath]`.
+/// Prefix of a registry's repositories: `host[:port][/subpath]`.
 ///
-/// Parses with or without `oci://` or `https://`. Whether a host is spoken to in plain HTTP is not said
-/// here but by [`Config::insecure_hosts`](crate::Config::insecure_hosts), so `http://` is refused.
+/// Parses with or without `oci://` or `https://`. Plain HTTP for a host is configured by
+/// [`Config::insecure_hosts`](crate::Config::insecure_hosts), so `http://` is refused here.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegistryBase {
     host: String,
@@ -17,24 +17,24 @@ pub struct RegistryBase {
 }
 
 impl RegistryBase {
-    /// `host[:port]`.
+    /// Returns `host[:port]`.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The path below the host, empty for the host itself.
+    /// Returns the path below the host; empty for the host itself.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The repository `name` under this base.
+    /// Returns the repository `name` below this base.
     pub fn repository(&self, name: &str) -> Result<Repository, ArtifactError> {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) };
         Repository::new(&self.host, &path)
     }
 
-    /// The repository of an OCM component: `<base>/component-descriptors/<component>`, the `urlPath`
-    /// mapping of OCM that KLM reads.
+    /// Returns the repository of an OCM component: `<base>/component-descriptors/<component>`, the `urlPath` mapping
+    /// of OCM that KLM reads.
     pub fn component(&self, component: &str) -> Result<Repository, ArtifactError> {
         self.repository(&format!("component-descriptors/{component}"))
     }
@@ -89,22 +89,22 @@ impl Repository {
         Ok(Self { host: host.to_owned(), path: path.to_owned() })
     }
 
-    /// `host[:port]`.
+    /// Returns `host[:port]`.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The path below the host, without a leading slash.
+    /// Returns the path below the host, without a leading slash.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The artifact that `tag` names now.
+    /// Returns the reference to `tag`.
     pub fn tag(&self, tag: &str) -> Result<OciReference, ArtifactError> {
         format!("{self}:{tag}").parse()
     }
 
-    /// The artifact with this digest.
+    /// Returns the reference to this digest.
     pub fn digest(&self, digest: Digest) -> OciReference {
         OciReference { repository: self.clone(), tag: None, digest: Some(digest) }
     }
@@ -133,8 +133,8 @@ impl fmt::Debug for Repository {
     }
 }
 
-/// An artifact in a registry: `host[:port]/path[:tag][@sha256:…]`, with at least one of tag and digest.
-/// Where both are given the digest decides.
+/// An artifact in a registry: `host[:port]/path[:tag][@sha256:…]`, with at least one of tag and digest. If it has
+/// both, the digest decides.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct OciReference {
     repository: Repository,
@@ -143,17 +143,17 @@ pub struct OciReference {
 }
 
 impl OciReference {
-    /// The repository that holds it.
+    /// Returns the repository of the artifact.
     pub fn repository(&self) -> &Repository {
         &self.repository
     }
 
-    /// The digest that pins it.
+    /// Returns the digest that pins it.
     pub fn digest(&self) -> Option<Digest> {
         self.digest
     }
 
-    /// The tag.
+    /// Returns the tag.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
@@ -169,7 +169,7 @@ impl OciReference {
         match (self.digest, &self.tag) {
             (Some(digest), _) => digest.to_string(),
             (None, Some(tag)) => tag.clone(),
-            // Not constructible: parsing demands one of the two.
+            // Impossible: the parser requires one of the two.
             (None, None) => String::new(),
         }
     }
@@ -231,7 +231,7 @@ fn strip_scheme(text: &str) -> Result<&str, ArtifactError> {
     Ok(text.strip_prefix("oci://").or_else(|| text.strip_prefix("https://")).unwrap_or(text))
 }
 
-/// An address as messages show it: without what stands before the host, which may be a password, and without a query.
+/// Returns an address for messages: without the part before the host, which may be a password, and without a query.
 fn shown(text: &str) -> String {
     let (address, digest) = text.rfind("@sha256:").map_or((text, ""), |at| text.split_at(at));
     let place = address.rsplit('@').next().unwrap_or_default();
@@ -244,8 +244,8 @@ fn is_tag(tag: &str) -> bool {
     tag.len() <= 128 && tag.starts_with(word) && tag.chars().all(|c| word(c) || c == '.' || c == '-')
 }
 
-/// A host name or address with an optional port, nothing that could move a URL's authority or that a URL takes for
-/// another host, as it does `127.1`.
+/// Reports whether the text is a host name or address with an optional port. Refuses text that could change the
+/// authority of a URL, or that a URL reads as another host, such as `127.1`.
 fn is_authority(host: &str) -> bool {
     let name =
         host.rsplit_once(':').map_or(host, |(name, port)| if port.contains(']') { host } else { name });
@@ -324,7 +324,7 @@ mod tests {
             "host.io/a:1/../../x",
             "host.io?x/a:1",
             "host.io/a:b c",
-            // A URL takes these for addresses.
+            // A URL reads these as addresses.
             "1:5000/a:1",
             "127.1:5000/a:1",
             "0x7f.1:5000/a:1",

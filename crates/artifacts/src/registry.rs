@@ -1,4 +1,4 @@
-//! The OCI distribution protocol, as far as pulling and pushing need it.
+//! The OCI distribution protocol, reduced to pull and push.
 
 mod tokens;
 
@@ -28,17 +28,17 @@ pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+jso
 const BINARY: &str = "application/octet-stream";
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
-/// Pages of tags that are read of one repository, and tags in all.
+/// Maximum number of pages of tags of one repository, and of all its tags.
 const PAGES: usize = 256;
 const TAGS: usize = 100_000;
 
-/// A client of every registry, with the tokens they gave.
+/// A client of all registries, with their tokens.
 pub(crate) struct Registry {
     tokens: Tokens,
     limits: Limits,
 }
 
-/// Who asks what of which repository.
+/// Context of requests to a repository.
 #[derive(Clone, Copy)]
 pub(crate) struct Session<'a> {
     pub(crate) http: &'a Http,
@@ -80,7 +80,7 @@ impl Registry {
     /// neither.
     ///
     /// # Errors
-    /// The registry does not answer, or throttles.
+    /// If the registry does not answer, or throttles.
     pub(crate) async fn confirms(
         &self,
         session: Session<'_>,
@@ -102,7 +102,8 @@ impl Registry {
             && (found == Some(expected) || (found.is_none() && reference.digest().is_some())))
     }
 
-    /// All tags of a repository, page by page. More than is bearable is an error: a part of them would hide versions.
+    /// Returns all tags of a repository, page by page. Beyond the limits it fails, since a partial list would hide
+    /// versions.
     pub(crate) async fn tags(&self, session: Session<'_>) -> Result<Vec<String>, ArtifactError> {
         #[derive(Deserialize)]
         struct Page {
@@ -143,8 +144,8 @@ impl Registry {
         http::body(&what, success(&what, response)?, self.limits.manifest).await
     }
 
-    /// The index of artifacts of a type that say that they belong to a manifest; `None` where the registry does not
-    /// offer such lists. Only the first page is read.
+    /// Returns the index of artifacts of a type that refer to a manifest; `None` if the registry does not offer such
+    /// lists. Only the first page is read.
     pub(crate) async fn referrers(
         &self,
         session: Session<'_>,
@@ -156,7 +157,7 @@ impl Registry {
         url.query_pairs_mut().append_pair("artifactType", artifact_type);
         let request = Request::new(&what, Method::GET, url).accept(INDEX);
         let response = self.send(session, &what, request).await?;
-        // Those that do not know the path answer in one of these ways, or with a page of another type.
+        // Registries without this path answer with one of these statuses, or with content of another type.
         if matches!(response.status().as_u16(), 400 | 404 | 405 | 406 | 501) {
             return Ok(None);
         }
@@ -186,7 +187,7 @@ impl Registry {
         }
     }
 
-    /// Whether the repository holds a blob.
+    /// Reports whether the repository has a blob.
     pub(crate) async fn has_blob(&self, session: Session<'_>, digest: Digest) -> Result<bool, ArtifactError> {
         let what = session.repository.digest(digest).to_string();
         let response = self.call(session, &what, Method::HEAD, &format!("blobs/{digest}"), None).await?;
@@ -282,7 +283,7 @@ impl Registry {
     }
 }
 
-/// The address of something in a repository.
+/// Returns an address in a repository.
 fn address(session: Session<'_>, what: &str, path: &str) -> Result<Url, ArtifactError> {
     session
         .http
@@ -295,7 +296,7 @@ fn success(what: &str, response: Response) -> Result<Response, ArtifactError> {
     if response.status().is_success() { Ok(response) } else { Err(http::refusal(what, &response)) }
 }
 
-/// The address of the next page in `Link`, which may be relative to where the answer came from.
+/// Returns the address of the next page in `Link`, which may be relative to the address of the answer.
 fn next_page(what: &str, origin: &Url, response: &Response) -> Result<Option<Url>, ArtifactError> {
     let links = response.headers().get_all(LINK).iter().filter_map(|link| link.to_str().ok());
     let target = links.flat_map(|link| link.split(',')).find_map(|link| {
@@ -310,8 +311,8 @@ fn next_page(what: &str, origin: &Url, response: &Response) -> Result<Option<Url
     Ok(Some(next))
 }
 
-/// Refuses an address that would get our credentials and is not the registry's, whoever named it: behind a redirect that
-/// is another host.
+/// Refuses an address on another host than the registry's, since it would receive the credentials. That includes an
+/// address that the target of a redirect names.
 fn check_stays(what: &str, how: &'static str, origin: &Url, url: &Url) -> Result<(), ArtifactError> {
     if http::authority(url) != http::authority(origin) {
         return Err(http::redirect_refused(what, how, url, Refusal::Host));

@@ -20,7 +20,7 @@ pub(crate) enum ArtifactKind {
     Chart,
     /// An OCM component version.
     Component,
-    /// Manifests: neither an image nor one of the others.
+    /// Manifests: neither an image nor one of the other kinds.
     Manifests,
 }
 

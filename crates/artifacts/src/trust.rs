@@ -34,12 +34,12 @@ use keys::PublicKey;
 use provenance::Keyring;
 pub(crate) use provenance::LAYER as PROVENANCE;
 
-/// Timestamps of one signature that are looked at.
+/// Maximum number of timestamps of one signature that are verified.
 const TIMESTAMPS: usize = 8;
-/// Log entries of one signature that are looked at; clients write one.
+/// Maximum number of log entries of one signature that are verified; clients write one.
 const ENTRIES: usize = 8;
 
-/// Whose signatures count: content passes with one good signature by any of them.
+/// Trusted signers: content needs one valid signature by any of them.
 #[derive(Clone, Debug)]
 pub struct Trust {
     keys: Vec<PublicKey>,
@@ -48,12 +48,12 @@ pub struct Trust {
     digest: Digest,
 }
 
-/// Who signed, as their identity provider says. Both are compared as they are: there are no patterns.
+/// Identity of a signer by its identity provider. Both fields are compared exactly: there are no patterns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signer {
     /// Issuer of the identity, e.g. `https://accounts.example.org`.
     pub issuer: String,
-    /// The identity: an e-mail address, or the URI of a workload.
+    /// Identity: an e-mail address, or the URI of a workload.
     pub subject: String,
 }
 
@@ -63,17 +63,17 @@ struct Signers {
     identities: Vec<Signer>,
 }
 
-/// A signature that claims to be for the content at hand.
+/// A signature that claims to be for this content.
 struct ClaimedSignature {
-    /// What was signed.
+    /// The signed message.
     message: Vec<u8>,
-    /// Digest of the payload in it.
+    /// Digest of the payload in the message.
     payload: Digest,
     signature: Vec<u8>,
-    /// DER of the certificate of who made it, where it was not made with a key of their own.
+    /// DER of the signer's certificate; `None` for a signature by key.
     certificate: Option<Vec<u8>>,
     entries: Vec<log::Entry>,
-    /// Responses of timestamp authorities that saw the signature.
+    /// Responses of timestamp authorities for the signature.
     timestamps: Vec<Vec<u8>>,
 }
 
@@ -83,22 +83,22 @@ impl Trust {
         Self { keys: Vec::new(), signers: None, keyring: None, digest: Digest::of(b"") }
     }
 
-    /// Also the holders of these keys: public keys in PEM, ECDSA P-256 or P-384, RSA from 2048 bits, Ed25519. Whether a
-    /// transparency log knows of a signature does not matter then.
+    /// Also trusts the holders of these keys: public keys in PEM, ECDSA P-256 or P-384, RSA from 2048 bits, Ed25519.
+    /// Their signatures need no entry in a transparency log.
     ///
     /// # Errors
-    /// One of them is no such key, or there is none.
+    /// If a key is invalid or of another kind, or there is none.
     pub fn and_keys(mut self, pem: &[u8]) -> Result<Self, ArtifactError> {
         self.keys.extend(keys::parse(pem)?);
         self.told("keys", pem);
         Ok(self)
     }
 
-    /// Also these identities, by certificates that an authority of the root issued and with an entry in a log of the
+    /// Also trusts these identities, by certificates of an authority of the root and with an entry in a log of the
     /// root, at a time that this log or a timestamp authority of the root signed.
     ///
     /// # Errors
-    /// There is none, or one lacks its issuer or subject.
+    /// If there is none, or one lacks its issuer or subject.
     pub fn and_signers(mut self, root: Arc<TrustRoot>, signers: &[Signer]) -> Result<Self, ArtifactError> {
         if signers.is_empty() || signers.iter().any(|one| one.issuer.is_empty() || one.subject.is_empty()) {
             return Err(ArtifactError::verification("an identity needs an issuer and a subject"));
@@ -112,18 +112,18 @@ impl Trust {
         Ok(self)
     }
 
-    /// Also the owners of these OpenPGP keys, by provenance of charts (`helm package --sign`): public keys one after the
-    /// other, binary or armoured. Keys that were revoked or have expired do not count.
+    /// Also trusts the owners of these OpenPGP keys, by provenance of charts (`helm package --sign`): public keys one
+    /// after the other, binary or armoured. Revoked and expired keys do not count.
     ///
     /// # Errors
-    /// It is no keyring, or an empty one.
+    /// If it is no keyring, or an empty one.
     pub fn and_keyring(mut self, content: &[u8]) -> Result<Self, ArtifactError> {
         self.keyring = Some(Keyring::parse(content)?);
         self.told("keyring", content);
         Ok(self)
     }
 
-    /// Digest of everything that decides.
+    /// Returns the digest of all trusted keys and identities.
     pub(crate) fn digest(&self) -> Digest {
         self.digest
     }
@@ -132,12 +132,12 @@ impl Trust {
         self.digest = Digest::of(format!("{} {kind} {}", self.digest, Digest::of(part)).as_bytes());
     }
 
-    /// Whether signatures of OCI manifests may count.
+    /// Reports whether signatures of OCI manifests may be trusted.
     fn counts_signatures(&self) -> bool {
         !self.keys.is_empty() || self.signers.is_some()
     }
 
-    /// Whether the signature under cosign's tag counts.
+    /// Checks that the signature under cosign's tag is trusted.
     fn accepts_cosign(
         &self,
         signature: &cosign::Signature,
@@ -147,12 +147,12 @@ impl Trust {
         self.accepts(&signature.read(payload, digest)?)
     }
 
-    /// Whether the signature in a bundle counts.
+    /// Checks that the signature in a bundle is trusted.
     pub(crate) fn accepts_bundle(&self, json: &[u8], digest: Digest) -> Result<(), Flaw> {
         self.accepts(&bundle::read(json, digest)?)
     }
 
-    /// Why no signature under cosign's tag counts, all of them with this payload.
+    /// Checks that one of the signatures under cosign's tag, all with this payload, is trusted.
     #[cfg(fuzzing)]
     pub(crate) fn accepts_any(&self, manifest: &[u8], payload: &[u8], digest: Digest) -> Result<(), String> {
         let signatures = cosign::signatures("the artifact", manifest).map_err(|error| error.to_string())?;
@@ -160,7 +160,7 @@ impl Trust {
         judged.reduce(Result::or).unwrap_or(Err(Flaw::NoLog)).map_err(|flaw| flaw.to_string())
     }
 
-    /// Why a provenance does not count.
+    /// Checks that a provenance is trusted.
     #[cfg(fuzzing)]
     pub(crate) fn accepts_provenance(&self, text: &[u8], archive: Digest, now: i64) -> Result<(), Flaw> {
         self.keyring.as_ref().map_or(Err(Flaw::NoKeys), |keyring| keyring.accepts(text, archive, now))
@@ -188,7 +188,7 @@ impl Signers {
         let stamped = stamps.reduce(Result::or).unwrap_or(Err(Flaw::NoTime));
         let entries = entries.iter().take(ENTRIES);
         let times = entries.map(|entry| entry.time(&self.root, &logged, &stamped));
-        // One good entry is enough; otherwise the last one tells why.
+        // One valid entry is enough; otherwise the last one gives the reason.
         let time = times.reduce(Result::or).unwrap_or(Err(Flaw::NoLog))?;
         let signer = certificate::check(certificate, &self.root, time)?;
         if !signer.key.has_signed(message, signature) {

@@ -1,4 +1,4 @@
-//! Ranges of versions as Helm and Flux users write them.
+//! Ranges of versions in the syntax of Helm and Flux.
 //!
 //! The rules are those of Go's Masterminds/semver, which Helm and Flux use. The `semver` crate's own ranges are
 //! Cargo's: there `1.2.3` means any later 1.x, and `||`, hyphens and `!=` do not exist.
@@ -12,14 +12,14 @@ use crate::{ArtifactError, digest::printable};
 #[cfg(test)]
 mod tests;
 
-/// Longest range that is read, in bytes.
+/// Maximum length of a range, in bytes.
 const LONGEST: usize = 512;
-/// Most alternatives of one range.
+/// Maximum number of alternatives of one range.
 const ALTERNATIVES: usize = 32;
 
 /// A range such as `>=1.2 <2`, `1.x`, `~1.4`, `^2 || ^3` or `1.2 - 1.4`.
 ///
-/// A prerelease is in it only where a bound of the same alternative has a prerelease of its own, such as `>=1.2.0-0`.
+/// It contains a prerelease only if a bound of the same alternative has a prerelease too, such as `>=1.2.0-0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRange {
     text: String,
@@ -30,7 +30,7 @@ pub struct VersionRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bound {
     operator: Operator,
-    /// With zeros for what is not said.
+    /// With zeros for missing numbers.
     version: Version,
     said: Said,
 }
@@ -47,7 +47,7 @@ enum Operator {
     Caret,
 }
 
-/// Up to where a bound says its version; the rest is a wildcard or left out.
+/// Last number that a bound specifies; the rest is a wildcard or missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Said {
     Nothing,
@@ -56,7 +56,7 @@ enum Said {
     Patch,
 }
 
-/// Operators as they are written, longer ones first.
+/// Operators in their notation, longer ones first.
 const OPERATORS: [(&str, Operator); 11] = [
     ("!=", Operator::Different),
     (">=", Operator::AtLeast),
@@ -72,7 +72,7 @@ const OPERATORS: [(&str, Operator); 11] = [
 ];
 
 impl VersionRange {
-    /// Whether a version is in the range. Build metadata does not count.
+    /// Reports whether a version is in the range. Build metadata does not count.
     pub fn contains(&self, version: &Version) -> bool {
         self.alternatives.iter().any(|bounds| {
             let prereleases = bounds.iter().any(|bound| !bound.version.pre.is_empty());
@@ -80,15 +80,15 @@ impl VersionRange {
         })
     }
 
-    /// The highest of these versions that is in the range, with what it was found with. Of versions that differ in
-    /// nothing but their build metadata the last one in its order.
+    /// Returns the highest of these versions in the range, with its associated value. Of versions that differ only in
+    /// build metadata, the last one in their order is returned.
     pub fn highest<T>(&self, versions: impl IntoIterator<Item = (Version, T)>) -> Option<(Version, T)> {
         let within = versions.into_iter().filter(|(version, _)| self.contains(version));
         within.max_by(|(one, _), (other, _)| one.cmp(other))
     }
 }
 
-/// A version as chart authors write it: perhaps with `v` before it, perhaps without minor and patch.
+/// Parses a version as chart authors write it: possibly with a leading `v`, or without minor and patch.
 pub fn lenient_version(text: &str) -> Option<Version> {
     let bare = text.strip_prefix('v').unwrap_or(text);
     let (numbers, rest) = bare.split_at(bare.find(['-', '+']).unwrap_or(bare.len()));
@@ -117,7 +117,7 @@ impl Bound {
         }
     }
 
-    /// Whether a version has the same numbers up to there.
+    /// Reports whether a version has the same numbers up to there.
     fn shares(&self, found: &Version, upto: Said) -> bool {
         let wanted = &self.version;
         (upto < Said::Major || found.major == wanted.major)
@@ -125,7 +125,7 @@ impl Bound {
             && (upto < Said::Patch || found.patch == wanted.patch)
     }
 
-    /// Up to the first number that is not zero, as far as numbers are said: what `^` keeps.
+    /// Returns the part that `^` keeps: up to the first number that is not zero, as far as numbers are specified.
     fn leading(&self) -> Said {
         let first = match (self.version.major, self.version.minor) {
             (0, 0) => Said::Patch,
@@ -164,7 +164,7 @@ impl fmt::Display for VersionRange {
     }
 }
 
-/// The bounds of one alternative, between which stand blanks or commas.
+/// Parses the bounds of one alternative, separated by blanks or commas.
 fn bounds(text: &str) -> Option<Vec<Bound>> {
     let mut bounds = vec![];
     let mut rest = text.trim();
@@ -193,7 +193,7 @@ fn bounds(text: &str) -> Option<Vec<Bound>> {
     }
 }
 
-/// The first bound of a text, and what stands behind it.
+/// Parses the first bound of a text; returns it with the text after it.
 fn bound(text: &str) -> Option<(Bound, &str)> {
     let written = OPERATORS.iter().find(|(written, _)| text.starts_with(written));
     let (length, operator) =
@@ -205,7 +205,7 @@ fn bound(text: &str) -> Option<(Bound, &str)> {
     Some((Bound { operator, version, said }, rest))
 }
 
-/// A version of which the end may be left out or a wildcard.
+/// Parses a version whose end may be missing or a wildcard.
 fn partial(text: &str) -> Option<(Version, Said)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
@@ -219,7 +219,7 @@ fn partial(text: &str) -> Option<(Version, Said)> {
     }
     let wildcard = |part: &&str| matches!(*part, "x" | "X" | "*");
     let said = parts.iter().position(wildcard).unwrap_or(parts.len());
-    // Behind a wildcard may stand wildcards alone: `1.x.3` means nothing.
+    // Only wildcards may follow a wildcard: `1.x.3` has no meaning.
     let (exact, wild) = parts.split_at(said);
     if !wild.iter().all(wildcard) {
         return None;

@@ -35,7 +35,7 @@ const SILENT_LOOK: Duration = Duration::from_mins(1);
 pub(crate) struct Ended {
     /// Why it ended.
     pub rest: Rest,
-    /// What was found on the way.
+    /// State to report.
     pub finding: Finding,
 }
 

@@ -1,4 +1,4 @@
-//! Room in memory for what is unpacked: one for all archives of the process.
+//! Limits the memory for unpacked content: one limit for all archives of the process.
 
 use bytes::Bytes;
 use tokio::{
@@ -7,31 +7,31 @@ use tokio::{
 };
 
 const MIB: u64 = 1 << 20;
-/// MiB of the largest archive unpacked, by default: [`Limits::unpacked`](crate::Limits::unpacked).
+/// MiB of the largest unpacked archive, by default: [`Limits::unpacked`](crate::Limits::unpacked).
 const LARGEST: u32 = 100;
-/// MiB for all archives that are unpacked at a time: two of the largest.
+/// MiB for all archives that are unpacked concurrently: two of the largest.
 const ROOM: usize = 200;
 /// Maximum expansion of one byte by deflate.
 const RATIO: u64 = 1032;
 
-/// Every archive has its turn.
+/// The limit admits every archive.
 const _: () = assert!(LARGEST as usize <= ROOM);
 
 static ROOM_LEFT: Semaphore = Semaphore::const_new(ROOM);
 
-/// Does `work`, which unpacks `archive`, away from the tasks that wait for the network. Before that it waits for room for
-/// the most that can come of it: of small archives that is little, and many are unpacked side by side. `work` must not
-/// wait for another archive, and what it returns should be small.
+/// Runs `work`, which unpacks `archive`, on a blocking thread. First waits for memory for the maximum unpacked size:
+/// small archives need little, so many are unpacked concurrently. `work` must not wait for another archive, and its
+/// result should be small.
 ///
 /// # Errors
-/// The work panicked.
+/// If `work` panicked.
 pub async fn unpacking<T: Send + 'static>(
     archive: Bytes,
     work: impl FnOnce(&Bytes) -> T + Send + 'static,
 ) -> Result<T, JoinError> {
-    // It is never closed.
+    // The semaphore is never closed.
     let room = ROOM_LEFT.acquire_many(mebibytes(archive.len())).await.ok();
-    // What began goes on when nobody waits for it any more, so the room goes with it.
+    // The work continues even if its caller is cancelled, so it keeps the permit.
     let begun = spawn_blocking(move || {
         let done = work(&archive);
         drop((archive, room));
@@ -40,8 +40,8 @@ pub async fn unpacking<T: Send + 'static>(
     begun.await
 }
 
-/// Bytes that come of an archive of so many at most, without what comes of archives in it: a chart where those make more
-/// than this is a bomb.
+/// Returns the maximum unpacked size of an archive in bytes, without archives in it. A chart whose nested archives
+/// exceed it is refused.
 pub fn most(packed: usize) -> u64 {
     (packed as u64).saturating_mul(RATIO).max(MIB)
 }
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(mebibytes(usize::MAX), LARGEST);
     }
 
-    /// In one test, as the room is the process's.
+    /// One test, since the limit is shared by the process.
     #[tokio::test(flavor = "multi_thread")]
     async fn small_archives_are_unpacked_side_by_side_and_large_ones_two_at_a_time() {
         let all = Arc::new(Barrier::new(8));

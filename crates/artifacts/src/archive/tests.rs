@@ -10,7 +10,7 @@ fn limits() -> Limits {
     Limits { unpacked: 10_000, file: 5_000, entries: 50, ..Limits::default() }
 }
 
-/// An archive of entries with raw names, which `Builder::append_data` would refuse to write.
+/// Returns an archive of entries with raw names, which `Builder::append_data` would refuse to write.
 fn archive(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (name, kind, content) in entries {
@@ -90,7 +90,7 @@ fn a_bomb_of_headers_or_zeroes_ends_early() {
     let names: Vec<String> = (0..60).map(|number| number.to_string()).collect();
     let entries: Vec<_> = names.iter().map(|name| (name.as_str(), EntryType::Regular, &b""[..])).collect();
     assert!(read(&archive(&entries)).unwrap_err().to_string().contains("more than 50 entries"));
-    // A header that promises little, behind it a long name of many megabytes.
+    // A small declared size, followed by a long name of many megabytes.
     let bomb = gzip(&archive(&[("long", EntryType::GNULongName, &vec![b'a'; 5 << 20])]));
     assert!(bomb.len() < 10_000);
     assert!(read(&bomb).is_err());
@@ -99,7 +99,7 @@ fn a_bomb_of_headers_or_zeroes_ends_early() {
 
 #[test]
 fn archives_share_one_budget() {
-    // Each promises little and hides a long name in front of it.
+    // Each entry declares a small size and is preceded by a long name.
     let long = vec![b'a'; 50_000];
     let hidden = gzip(&archive(&[("long", EntryType::GNULongName, &long), ("x", EntryType::Directory, b"")]));
     let full = archive(&[("a", EntryType::Regular, &[0; 4_000])]);

@@ -1,4 +1,4 @@
-//! Content on its way to disk, never held in memory as a whole.
+//! Content that is written to disk as it arrives, never held in memory as a whole.
 
 use std::{
     fs, io,
@@ -13,11 +13,11 @@ use tempfile::NamedTempFile;
 use super::{Cache, Origin, blocking};
 use crate::{ArtifactError, Digest};
 
-/// How often a directory is made for a file before it is believed that it does not stay: each time another process, or
-/// the eviction of what else was in it, would have had to take it away in between.
+/// Maximum number of attempts to move a file into its directory. Each attempt fails only if another process, or the
+/// eviction of the directory's last other file, removes the directory in between.
 const ATTEMPTS: usize = 100;
 
-/// A file that grows piece by piece. It is gone when this is dropped.
+/// A file that grows piece by piece. It is deleted when this is dropped.
 pub(crate) struct Incoming {
     file: NamedTempFile,
     hash: Sha256,
@@ -25,12 +25,12 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Bytes so far.
+    /// Returns the bytes so far.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// With this piece at its end.
+    /// Appends a piece.
     pub(crate) async fn with(mut self, piece: Bytes) -> Result<Self, ArtifactError> {
         let written = blocking(move || {
             self.file.write_all(&piece)?;
@@ -43,7 +43,7 @@ impl Incoming {
 }
 
 impl Cache {
-    /// An empty file for what comes.
+    /// Creates an empty file for incoming content.
     pub(crate) async fn incoming(&self) -> Result<Incoming, ArtifactError> {
         let tmp = self.directory.join("tmp");
         let file = blocking(move || NamedTempFile::new_in(tmp)).await;
@@ -51,7 +51,7 @@ impl Cache {
         Ok(Incoming { file, hash: Sha256::new(), size: 0 })
     }
 
-    /// Stores what has come, by its digest.
+    /// Stores the complete content by its digest.
     pub(crate) async fn take(&self, origin: Origin, incoming: Incoming) -> Result<Digest, ArtifactError> {
         let Incoming { file, hash, size } = incoming;
         let digest = Digest::finished(hash);
@@ -62,7 +62,7 @@ impl Cache {
     }
 }
 
-/// Gives a file its place, in a directory that may come and go: whoever takes the last file out of one removes it.
+/// Moves a file to its path. The directory may be removed concurrently, together with its last file.
 pub(super) fn settle(mut file: NamedTempFile, path: &Path) -> io::Result<()> {
     let parent = path.parent().map(PathBuf::from).unwrap_or_default();
     for _ in 0..ATTEMPTS {

@@ -20,7 +20,7 @@ use content::{Index, at_version, place};
 pub(crate) use memory::Indexes;
 use memory::Question;
 
-/// Where an index says a chart version lies.
+/// Location of a chart version by an index.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Located {
     pub(super) place: ArchiveLocation,
@@ -50,7 +50,7 @@ pub(super) async fn locate(
     let asked = |now| Asked { indexes, base: &base, name, what: format!("version {version}"), now };
     let choose = |entries: &[Entry]| at_version(entries, version);
     let found = match asked(false).pick(fetch, choose, credentials).await? {
-        // It may have been published since.
+        // The version may have been published since.
         None => asked(true).pick(fetch, choose, credentials).await?,
         found => found,
     };
@@ -84,8 +84,8 @@ fn registry_reference(
     whole.parse().map(Some).map_err(invalid)
 }
 
-/// Of the versions of a chart in the repository at `base` as it is now, the entry that `choose` picks, which `what` has to
-/// tell from everything else that is asked of an index.
+/// Returns the entry that `choose` selects among the versions of a chart, from the current index of the repository at
+/// `base`. `what` must distinguish this query from all others on an index.
 pub(super) async fn choose(
     fetch: &Arc<Fetch>,
     indexes: &Arc<Indexes>,
@@ -119,7 +119,7 @@ impl Asked<'_> {
         let address = base.join("index.yaml");
         let mut address = address.map_err(|_| ArtifactError::address(shown(base), "not an address"))?;
         address.set_query(base.query());
-        // What changed on disk is not there any more when it is asked for again.
+        // Content that changed on disk is missing at the second attempt.
         for _ in 0..2 {
             let key = fetch.index(&address, now, credentials).await?;
             let question = Question { index: key.1, name: name.to_owned(), what: what.clone() };
@@ -141,7 +141,8 @@ impl Asked<'_> {
     }
 }
 
-/// The index with this key, read once for all who wait for it, and one at a time; `None` if the cache does not hold it.
+/// Reads the index with this key, once for all concurrent callers and one index at a time; `None` if the cache does
+/// not have it.
 async fn read(
     fetch: &Arc<Fetch>,
     indexes: &Arc<Indexes>,

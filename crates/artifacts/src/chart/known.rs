@@ -10,16 +10,16 @@ use lru::LruCache;
 use super::ChartMetadata;
 use crate::Digest;
 
-/// Archives that are remembered.
+/// Maximum number of remembered archives.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
-/// Longest metadata that is remembered, in bytes: any name or version is shorter.
+/// Maximum size of remembered metadata, in bytes: any name or version is shorter.
 const LONGEST: usize = 4096;
 
-/// Metadata of archives that can be used, by digest. Bounded, least recently used go first.
+/// Metadata of usable archives, by digest. Limited; the least recently used are evicted first.
 pub(crate) struct KnownCharts(Mutex<LruCache<Digest, ChartMetadata>>);
 
 impl KnownCharts {
-    /// None yet.
+    /// Creates an empty cache.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(LruCache::new(REMEMBERED)))
     }
@@ -40,7 +40,7 @@ impl KnownCharts {
 }
 
 impl ChartMetadata {
-    /// Bytes of its texts.
+    /// Returns the total length of its texts in bytes.
     fn len(&self) -> usize {
         let Self { api_version, name, version, app_version, kind, kube_version } = self;
         let others = [api_version, app_version, kind, kube_version];

@@ -1,4 +1,4 @@
-//! From a chart's directory to its archive, the same bytes for the same files.
+//! Packs a chart's directory to an archive. Equal files give equal bytes.
 
 use std::{
     fs, io,
@@ -13,8 +13,8 @@ use super::ChartArchive;
 use crate::{ArtifactError, Limits, archive, digest::printable};
 
 impl ChartArchive {
-    /// Packs the chart in `directory`, without what its `.helmignore` names. Links are refused. Unlike `helm package`
-    /// it keeps no time, so that the same chart has the same digest.
+    /// Packs the chart in `directory`, without files that its `.helmignore` names. Links are refused. Unlike `helm
+    /// package` it stores no time, so that the same chart has the same digest.
     pub fn package(directory: &Path) -> Result<Self, ArtifactError> {
         let what = printable(&directory.display().to_string());
         let failed = |error: io::Error| ArtifactError::invalid(&what, format!("cannot be read: {error}"));
@@ -67,7 +67,7 @@ fn collect(root: &Path, below: &Path, ignored: &Ignored, files: &mut Vec<PathBuf
     Ok(())
 }
 
-/// The rules of `.helmignore`: shell patterns on the name, or on the path where the pattern has a slash; no `**`.
+/// Rules of `.helmignore`: shell patterns on the name, or on the path if the pattern has a slash; no `**`.
 struct Ignored {
     rules: Vec<Rule>,
 }
@@ -107,7 +107,8 @@ impl Rule {
         Ok(Self { pattern, whole_path, directories, negated })
     }
 
-    /// Helm ignores what any rule covers; a negated one covers everything that its pattern does not match.
+    /// Reports whether the rule ignores a path. As in Helm, a negated rule ignores all paths that its pattern does
+    /// not match.
     fn covers(&self, path: &Path, is_directory: bool) -> bool {
         if self.directories && !is_directory {
             return false;

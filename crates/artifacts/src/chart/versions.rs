@@ -1,4 +1,4 @@
-//! Which version of a chart a range stands for now.
+//! Resolves a range of chart versions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     version_range::lenient_version,
 };
 
-/// Where the versions of a chart lie of which a range picks one.
+/// Repository of the versions that a range selects from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChartVersions {
     /// Tags of a repository in an OCI registry.
@@ -27,17 +27,17 @@ pub enum ChartVersions {
     },
 }
 
-/// The version that a range stood for when its source was asked.
+/// The version that a range resolved to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChartVersion {
-    /// The version as its source writes it; in a registry, the tag with `_` as `+`.
+    /// The version as in the source; for a registry, the tag with `_` as `+`.
     pub version: String,
     /// Digest of the OCI manifest in a registry, of the archive otherwise.
     pub digest: Digest,
 }
 
-/// Asks the source, whatever is remembered of it, for the highest version in the range. A version that is written
-/// exactly as the range comes first, as with Helm: `1.2` may be a tag.
+/// Returns the highest version in the range. The source is always asked. A version that equals the text of the range
+/// comes first, as in Helm: `1.2` may be a tag.
 pub(crate) async fn resolve(
     fetch: &Arc<Fetch>,
     indexes: &Arc<Indexes>,
@@ -64,7 +64,8 @@ pub(crate) async fn resolve(
             let digest = if let Some(digest) = index::read_digest(&what, entry.digest.as_deref())? {
                 digest
             } else {
-                // The index is silent about it; the archive is needed next anyway, and whose it is is told then.
+                // The index has no digest. The archive is needed next anyway, and its credentials and signatures are
+                // checked then.
                 let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
                 match found.place {
                     ArchiveLocation::Url(url) => {
@@ -84,7 +85,8 @@ pub(crate) async fn resolve(
     }
 }
 
-/// The entry of the version that the range stands for. Of two of one version the first counts, as where one is looked up.
+/// Returns the entry of the version that the range selects. Of two entries of one version the first counts, as in a
+/// look-up.
 fn highest(range: &VersionRange, entries: &[Entry]) -> Option<usize> {
     let known: Vec<String> =
         entries.iter().filter_map(|entry| Some(entry.version.as_deref()?.into())).collect();
@@ -92,7 +94,7 @@ fn highest(range: &VersionRange, entries: &[Entry]) -> Option<usize> {
     entries.iter().position(|entry| entry.version.as_deref() == Some(version))
 }
 
-/// Of what a source has, the text that the range stands for.
+/// Returns the text of the version that the range selects.
 fn choose<'a>(
     range: &VersionRange,
     known: &'a [String],
@@ -106,7 +108,7 @@ fn choose<'a>(
     range.highest(readable).map(|(_, text)| text)
 }
 
-/// The version that a tag is. `1.2` and `latest` are names that move, not versions.
+/// Parses the version in a tag. `1.2` and `latest` are not versions: such tags may move.
 pub(super) fn of_tag(tag: &str) -> Option<Version> {
     let text = tag.replace('_', "+");
     Version::parse(text.strip_prefix('v').unwrap_or(&text)).ok()

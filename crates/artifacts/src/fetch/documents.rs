@@ -19,10 +19,10 @@ use crate::{
     registry,
 };
 
-/// Bytes that are written to disk at once.
+/// Maximum size of one write to disk, in bytes.
 const PIECE: usize = 1 << 20;
 
-/// Digest of what lies at an address, and itself where it is wanted in memory.
+/// Digest of the content at an address, with the content if it is needed in memory.
 pub(super) type Document = (Digest, Option<Bytes>);
 
 /// The required format of content at an address. A page of a proxy or sign-on service has another format and is not
@@ -72,7 +72,7 @@ pub(super) struct DocumentRequest {
     expected: Option<Digest>,
     limit: u64,
     form: ContentFormat,
-    /// Whether it goes to disk as it comes and stays there.
+    /// Whether it is written to disk as it arrives and stays there.
     on_disk: bool,
 }
 
@@ -99,7 +99,7 @@ impl Fetch {
         self.whole(url, self.look(url, wanted, credentials, Remembered::Counts).await?).await
     }
 
-    /// The same as it is now, whatever is remembered of it.
+    /// Returns the current document, whatever answer is remembered.
     pub(crate) async fn document_now(
         self: &Arc<Self>,
         url: &Url,
@@ -110,8 +110,8 @@ impl Fetch {
         self.whole(url, self.look(url, wanted, credentials, Remembered::IsOld).await?).await
     }
 
-    /// Key of the index that lies at an address that these credentials may read. It is in the cache, or was: it is never
-    /// in memory as a whole here. `now` is for what lies there whatever is remembered of it.
+    /// Returns the cache key of the index at an address that these credentials may read. The index was written to the
+    /// cache, and is never in memory as a whole here. `now`: the current index, whatever answer is remembered.
     pub(crate) async fn index(
         self: &Arc<Self>,
         url: &Url,
@@ -185,8 +185,8 @@ impl Fetch {
         Ok(self.cache.get(key).await?.map(|content| (key.1, Some(content))))
     }
 
-    /// Who comes first pulls it, and has shown by that what they may. The others wait for it and show that they may have
-    /// the same; where the server offers no way to, each pulls it.
+    /// The first caller pulls the document, which proves its access. The others wait, and prove access to the same
+    /// content; if the server offers no way to do that, each pulls it.
     async fn prove_document(
         self: &Arc<Self>,
         asking: &Asking,
@@ -210,13 +210,13 @@ impl Fetch {
             pulled if is_first => pulled,
             Err(error @ ArtifactError::Unreachable { .. }) => Err(error),
             Ok(found) if wanted.expected.is_some() => self.may_read(asking).await.map(|()| found),
-            // What came may be for others, and a refusal may have been meant for the first one's credentials.
+            // The content may be for other credentials, and a refusal may have been for those of the first caller.
             _ => self.pull(asking, wanted).await,
         }
     }
 
-    /// Whether the source lets these credentials read it. Some refuse HEAD alone: signed addresses, for instance, are
-    /// for one method.
+    /// Checks that the source permits these credentials to read the document. Some sources refuse only HEAD: signed
+    /// addresses, for instance, are for one method.
     async fn may_read(&self, asking: &Asking) -> Result<(), ArtifactError> {
         if self.http.send(asking.request(Method::HEAD)).await?.status().is_success() {
             return Ok(());
@@ -226,7 +226,7 @@ impl Fetch {
         if response.status().is_success() { Ok(()) } else { Err(http::refusal(&asking.what, &response)) }
     }
 
-    /// Content comes only if it is not what was here before.
+    /// Pulls the document, unless the server reports that it is unchanged.
     async fn pull(&self, asking: &Asking, wanted: DocumentRequest) -> Result<Document, ArtifactError> {
         let Asking { ask, what, origin, .. } = asking;
         let known = || self.validators.condition(*origin, ask.who);
@@ -272,7 +272,7 @@ impl Fetch {
         Ok(found)
     }
 
-    /// Takes a body of at most `limit` bytes to disk as it comes.
+    /// Writes a body of at most `limit` bytes to disk as it arrives.
     async fn download(
         &self,
         Asking { what, origin, .. }: &Asking,
@@ -321,18 +321,18 @@ impl Asking {
     }
 }
 
-/// An address without its query, which may hold a credential.
+/// Returns an address without its query, which may contain a credential.
 pub(crate) fn shown(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
     url.set_fragment(None);
-    // Both fail only for addresses that cannot have them.
+    // Both fail only for addresses without user and password.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.into()
 }
 
-/// Returns the request to an address with these credentials.
+/// Returns the `Authorization` header for an address with these credentials.
 fn authorization(url: &Url, credentials: &Credentials) -> Option<HeaderValue> {
     match credentials.for_path(&http::authority(url), url.path().trim_start_matches('/'))? {
         Auth::Basic { user, password } => registry::basic(user, password),

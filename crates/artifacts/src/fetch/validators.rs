@@ -1,4 +1,4 @@
-//! What servers tell content by, so that it does not come again while it is as before (RFC 9110, 13).
+//! Validators of content, so that unchanged content is not sent again (RFC 9110, 13).
 
 use std::{
     num::NonZeroUsize,
@@ -15,12 +15,12 @@ use reqwest::header::{
 use crate::{Digest, cache::Origin, credentials::Fingerprint};
 
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_023);
-/// Longer ones are not kept.
+/// Maximum length of a validator that is kept.
 const LONGEST: usize = 256;
-/// How old content has to be for its date to tell it from what comes next (RFC 9110, 8.8.2.2).
+/// Minimum age of content whose date identifies it (RFC 9110, 8.8.2.2).
 const SETTLED: Duration = Duration::from_mins(1);
 
-/// The last one of each address. Bounded, least recently used go first.
+/// The last validator of each address. Limited; the least recently used are evicted first.
 pub(super) struct Validators(Mutex<LruCache<Origin, Validator>>);
 
 /// Validators of an answer, and the credentials that received it.
@@ -31,14 +31,14 @@ struct Validator {
 }
 
 enum Of {
-    /// Names one representation alone, whoever asks.
+    /// Identifies one representation, whatever the credentials.
     Strong(HeaderValue),
     Weak(HeaderValue),
     Date(HeaderValue),
 }
 
-/// A question that is answered with 304 where the content of this digest is still what these credentials would get: a
-/// server that would refuse them has to refuse them now too (RFC 9110, 13.2.1).
+/// A request header that the server answers with 304 if these credentials would still get the content of this digest.
+/// A server that would refuse the credentials must refuse this request too (RFC 9110, 13.2.1).
 pub(super) struct Condition {
     pub(super) header: (HeaderName, HeaderValue),
     pub(super) digest: Digest,
@@ -49,7 +49,7 @@ impl Validators {
         Self(Mutex::new(LruCache::new(REMEMBERED)))
     }
 
-    /// Remembers what came with this answer.
+    /// Stores the validator of an answer.
     pub(super) fn remember(&self, origin: Origin, who: Fingerprint, headers: &HeaderMap, digest: Digest) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match Of::read(headers) {
@@ -63,8 +63,8 @@ impl Validators {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop(&origin);
     }
 
-    /// What to ask with these credentials. A date, or a weak tag, may be that of two representations: only who was given
-    /// the one may ask by it.
+    /// Returns the condition for a request with these credentials. A date or a weak tag may belong to two
+    /// representations, so only the credentials that received it may use it.
     pub(super) fn condition(&self, origin: Origin, who: Fingerprint) -> Option<Condition> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Validator { of, digest, who: given } = held.get(&origin)?;
@@ -104,7 +104,7 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
     }
 
-    /// What the one who was answered so asks with next, and what another asks with.
+    /// Returns the conditions of the credentials that received this answer, and of others.
     fn asked(pairs: &[(HeaderName, &'static str)]) -> [Option<(HeaderName, HeaderValue)>; 2] {
         let who = ["one", "two"].map(|user| Credentials::basic("a", user, "b").fingerprint("a", ""));
         let (validators, origin) = (Validators::new(), Origin::of("a"));

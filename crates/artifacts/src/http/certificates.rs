@@ -1,4 +1,4 @@
-//! Certificates of servers that are trusted.
+//! Trusted certificates of servers.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use rustls::{
 use super::settings;
 use crate::ArtifactError;
 
-/// TLS settings that trust the system's authorities and the certificates of a PEM file, also as those of servers.
+/// Returns TLS settings that trust the system's authorities and the certificates of a PEM file, which may also be
+/// server certificates.
 pub(super) fn client_config(ca_pem: Option<&[u8]>) -> Result<ClientConfig, ArtifactError> {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();

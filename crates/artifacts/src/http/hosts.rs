@@ -9,17 +9,17 @@ use crate::{
     config::{KNOWN_REGISTRIES, WELL_KNOWN_HOSTS},
 };
 
-/// The reason for which an address from a source is refused. Its text ends a sentence that names the host.
+/// Why an address from a source is refused. Its text ends a sentence that names the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Another host than the source's, which no flag allows.
+    /// The host differs from the source's, and no flag allows it.
     Host,
     /// Plain HTTP for a host that no flag names.
     PlainHttp,
-    /// Neither HTTP nor HTTPS. Holds the scheme.
+    /// Neither HTTP nor HTTPS; contains the scheme.
     Scheme(String),
-    /// There is a user or password in the address.
+    /// The address has a user or password.
     User,
 }
 

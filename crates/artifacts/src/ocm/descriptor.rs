@@ -1,4 +1,4 @@
-//! The component descriptor, schema v2, as far as modules need it.
+//! The component descriptor, schema v2, reduced to the fields that modules need.
 
 use serde::Deserialize;
 
@@ -39,14 +39,14 @@ pub(crate) struct Resource {
     pub(crate) digest: Option<ResourceDigest>,
 }
 
-/// Where a resource lies. The fields of the other access types are ignored.
+/// Location of a resource. The fields of the other access types are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Access {
     #[serde(rename = "type")]
     kind: String,
     local_reference: Option<String>,
-    /// `localOciBlob` writes its reference under this name.
+    /// Reference of a `localOciBlob`.
     digest: Option<String>,
     image_reference: Option<String>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct ResourceDigest {
 }
 
 impl Descriptor {
-    /// Parses a descriptor and holds it to what was asked for.
+    /// Parses a descriptor, and checks that it has the requested name and version.
     pub(crate) fn parse(what: &str, yaml: &[u8], name: &str, version: &str) -> Result<Self, ArtifactError> {
         let descriptor: Self = serde_saphyr::from_slice(yaml).map_err(|_| {
             ArtifactError::invalid(what, "the component descriptor is not a component descriptor v2")
@@ -81,12 +81,12 @@ impl Descriptor {
         Ok(descriptor)
     }
 
-    /// The resource of this name, if there is one.
+    /// Returns the resource of this name, if there is one.
     pub(crate) fn resource(&self, name: &str) -> Option<&Resource> {
         self.component.resources.iter().find(|resource| resource.name == name)
     }
 
-    /// All images with a reference.
+    /// Returns all images with a reference.
     pub(crate) fn images(&self) -> Vec<Image> {
         let image = |resource: &Resource| {
             let is_image = matches!(unversioned(&resource.access.kind), "ociArtifact" | "ociRegistry")
@@ -99,7 +99,7 @@ impl Descriptor {
 }
 
 impl Resource {
-    /// Digest of the local blob that holds the resource.
+    /// Returns the digest of the local blob with the resource.
     pub(crate) fn blob(&self, what: &str) -> Result<Digest, ArtifactError> {
         let invalid =
             |problem: String| ArtifactError::invalid(format!("{what}: {}", printable(&self.name)), problem);
@@ -128,7 +128,7 @@ impl ResourceDigest {
     }
 }
 
-/// OCM allows every type with a version, `localBlob/v1`.
+/// Returns a type without its version: OCM allows one on every type, as in `localBlob/v1`.
 fn unversioned(kind: &str) -> &str {
     kind.split('/').next().unwrap_or(kind)
 }

@@ -1,4 +1,4 @@
-//! The blobs of a component version, as modulectl and the OCM tools lay them out.
+//! The blobs of a component version, in the layout of modulectl and the OCM tools.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Blob;
 use crate::{ArtifactError, Digest, Image, RegistryBase, archive::reproducible_header, ocm};
 
-/// A module version to be pushed.
+/// A module version to push.
 #[derive(Clone, Debug, Default)]
 pub struct ComponentVersion {
     /// Name of the component, e.g. `kyma-project.io/module/keda`.
@@ -19,13 +19,13 @@ pub struct ComponentVersion {
     pub manifest: Bytes,
     /// Resource `default-cr`.
     pub default_cr: Option<Bytes>,
-    /// Resource `moduletemplate`: the ModuleTemplate that goes with it.
+    /// Resource `moduletemplate`: the ModuleTemplate of this version.
     pub module_template: Option<Bytes>,
-    /// Images that the manifest names.
+    /// Images in the manifest.
     pub images: Vec<Image>,
     /// Labels of the component by name, e.g. `operator.kyma-project.io/beta` = `"false"`.
     pub labels: BTreeMap<String, Value>,
-    /// Address of the source repository and the commit it was made from.
+    /// Address of the source repository, and the commit of this version.
     pub source: Option<(String, String)>,
 }
 
@@ -34,7 +34,7 @@ const TAR: &str = "application/x-tar";
 const TAR_OVERHEAD: usize = 2048;
 
 impl ComponentVersion {
-    /// Annotations of the OCI manifest.
+    /// Returns the annotations of the OCI manifest.
     pub(super) fn annotations(&self) -> BTreeMap<&'static str, String> {
         [
             ("software.ocm.componentversion", format!("{}:{}", self.name, self.version)),
@@ -43,7 +43,7 @@ impl ComponentVersion {
         .into()
     }
 
-    /// The config blob and the layers: descriptor first, then the local resources.
+    /// Returns the config blob and the layers: the descriptor first, then the local resources.
     pub(super) fn blobs(
         &self,
         base: &RegistryBase,
@@ -138,7 +138,7 @@ impl ComponentVersion {
         })
     }
 
-    /// A tar archive of one file, the same bytes for the same content.
+    /// Returns a tar archive of one file. Equal content gives equal bytes.
     fn tar(&self, name: &str, content: &Bytes) -> Result<Bytes, ArtifactError> {
         let failed = |_| ArtifactError::invalid(&self.name, format!("{name} cannot be packed"));
         let mut header = reproducible_header(content.len());

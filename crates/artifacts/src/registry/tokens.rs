@@ -1,4 +1,4 @@
-//! Answers to `WWW-Authenticate`, and the tokens that came of them.
+//! Answers to `WWW-Authenticate`, and the tokens from them.
 
 use std::{
     num::NonZeroUsize,
@@ -78,7 +78,7 @@ struct CachedAuthorization {
     until: Instant,
 }
 
-/// Authorizations that worked, until they expire. Bounded, least recently used go first.
+/// Authorizations that were accepted, until they expire. Limited; the least recently used are evicted first.
 pub(super) struct Tokens {
     cached: Mutex<LruCache<TokenKey, CachedAuthorization>>,
 }
@@ -88,7 +88,7 @@ impl Tokens {
         Self { cached: Mutex::new(LruCache::new(TOKENS)) }
     }
 
-    /// The authorization that the registry asked for last time.
+    /// Returns the authorization for which the registry asked last.
     pub(super) fn get(&self, key: &TokenKey) -> Option<HeaderValue> {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let found = cached.get(key)?;
@@ -104,7 +104,7 @@ impl Tokens {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner).pop(key);
     }
 
-    /// The authorization that a 401's challenge asks for; `None` when there is nothing to answer with.
+    /// Returns the authorization that a 401's challenge requires; `None` without a matching credential.
     pub(super) async fn answer(
         &self,
         session: Session<'_>,
@@ -134,7 +134,7 @@ impl Tokens {
         let Some(authorization) = authorization else {
             return Err(ArtifactError::invalid(what, "the token service's answer cannot be used"));
         };
-        // A tenth is left for clocks and the way.
+        // A tenth is reserved for clock differences and network delays.
         let until = Instant::now() + Duration::from_secs(expiry) * 9 / 10;
         let cached = CachedAuthorization { authorization: authorization.clone(), until };
         self.cached.lock().unwrap_or_else(PoisonError::into_inner).put(key.clone(), cached);
@@ -142,7 +142,7 @@ impl Tokens {
     }
 }
 
-/// The token service's address, if it may be asked.
+/// Returns the token service's address, if it may be called.
 fn allowed_realm(session: Session<'_>, what: &str, realm: &str) -> Result<Url, ArtifactError> {
     let origin = session.http.origin(session.repository.host())?;
     let realm =
@@ -156,14 +156,14 @@ fn allowed_realm(session: Session<'_>, what: &str, realm: &str) -> Result<Url, A
     }
 }
 
-/// The challenge that gets answered.
+/// The challenge to answer.
 enum Challenge {
     Basic,
     Bearer { realm: String, service: Option<String>, scope: Option<String> },
 }
 
 impl Challenge {
-    /// Bearer where it is offered, otherwise Basic.
+    /// Selects Bearer if it is offered, otherwise Basic.
     fn choose(headers: &HeaderMap, auth: Option<&Auth>) -> Option<Self> {
         let offered = || {
             headers
@@ -183,7 +183,7 @@ impl Challenge {
     }
 }
 
-/// Realm and service of the bearer challenge that gets answered.
+/// Returns realm and service of the bearer challenge to answer.
 #[cfg(fuzzing)]
 pub(crate) fn bearer_challenge(headers: &HeaderMap) -> Option<(String, Option<String>)> {
     match Challenge::choose(headers, None)? {
@@ -217,7 +217,7 @@ impl Token {
     }
 }
 
-/// Fetches a token: by GET as the distribution specification has it, by POST with a refresh token.
+/// Fetches a token: by GET as in the distribution specification, by POST with a refresh token.
 async fn fetch(
     session: Session<'_>,
     scope: &str,
@@ -258,17 +258,17 @@ async fn fetch(
     Ok(token)
 }
 
-/// A `Basic` authorization.
+/// Returns a `Basic` authorization.
 pub(crate) fn basic(user: &str, password: &SecretString) -> Option<HeaderValue> {
     header("Basic", &STANDARD.encode(format!("{user}:{}", password.expose_secret())))
 }
 
-/// A `Bearer` authorization.
+/// Returns a `Bearer` authorization.
 pub(crate) fn bearer(token: &SecretString) -> Option<HeaderValue> {
     header("Bearer", token.expose_secret())
 }
 
-/// An authorization header that no log prints.
+/// Returns an authorization header that logs do not print.
 fn header(scheme: &str, secret: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(&format!("{scheme} {secret}")).ok()?;
     value.set_sensitive(true);

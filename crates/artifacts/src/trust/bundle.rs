@@ -1,4 +1,4 @@
-//! Sigstore bundles: a signature with everything needed to verify it.
+//! Sigstore bundles: a signature with all data to verify it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
@@ -7,9 +7,9 @@ use super::material::{Certificate, Chain};
 use super::{ClaimedSignature, flaw::Flaw, log::Entry, statement};
 use crate::Digest;
 
-/// Beginning of the media types of all versions.
+/// Common prefix of the media types of all versions.
 pub(super) const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle";
-/// The one that cosign writes now.
+/// Media type that cosign writes now.
 pub(super) const MEDIA_TYPE_NOW: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
 #[derive(Deserialize)]
@@ -24,7 +24,7 @@ struct Bundle {
 #[serde(rename_all = "camelCase")]
 struct Material {
     certificate: Option<Certificate>,
-    /// Up to version 0.2, of which only the first one counts: the rest is in the trust root.
+    /// Up to version 0.2. Only the first certificate counts: the others are in the trust root.
     x509_certificate_chain: Option<Chain>,
     #[serde(default)]
     tlog_entries: Vec<Entry>,
@@ -58,8 +58,8 @@ struct EnvelopeSignature {
     sig: String,
 }
 
-/// The signature in a bundle, if it is a statement that the manifest with this digest is signed. What is signed by itself
-/// may be anything that the signer was given, so that is none.
+/// Returns the signature in a bundle, if it is a statement that the manifest with this digest is signed. A signature
+/// of the content itself does not count: the signer may have signed any data that it was given.
 pub(super) fn read(json: &[u8], digest: Digest) -> Result<ClaimedSignature, Flaw> {
     let unreadable = || Flaw::Unreadable("its bundle");
     let bundle: Bundle = serde_json::from_slice(json).map_err(|_| unreadable())?;

@@ -1,4 +1,4 @@
-//! Certificates of signers (Fulcio): who issued them, when, and for whom.
+//! Certificates of signers (Fulcio): issuer, validity and identity.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use super::{
     sct,
 };
 
-/// Extended key usage of signers of code, 1.3.6.1.5.5.7.3.3.
+/// Extended key usage for signing code, 1.3.6.1.5.5.7.3.3.
 const CODE_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 3];
 /// Extension with the issuer of the identity.
 const ISSUER: &str = "1.3.6.1.4.1.57264.1.8";
-/// The same as bare bytes, as Fulcio wrote it first.
+/// The same as plain bytes, in Fulcio's first format.
 const OLD_ISSUER: &str = "1.3.6.1.4.1.57264.1.1";
 /// Tag of a UTF8String.
 const UTF8_STRING: u8 = 0x0c;
 
-/// Subject of a certificate.
+/// Identity in a certificate.
 #[derive(Debug)]
 pub(super) struct Signer {
     pub(super) key: PublicKey,
@@ -36,8 +36,8 @@ pub(super) struct Signer {
     pub(super) subjects: Vec<String>,
 }
 
-/// Who the certificate is for, if an authority of the trust root issued it for signing code, it was valid at `time`
-/// (Unix seconds), and a certificate log vouches for it.
+/// Returns the identity in the certificate, if an authority of the trust root issued it for signing code, it was
+/// valid at `time` (Unix seconds), and a certificate log vouches for it.
 pub(super) fn check(certificate: &[u8], root: &TrustRoot, time: i64) -> Result<Signer, Flaw> {
     let unreadable = || Flaw::Unreadable("its certificate");
     let (rest, parsed) = X509Certificate::from_der(certificate).map_err(|_| unreadable())?;
@@ -45,7 +45,7 @@ pub(super) fn check(certificate: &[u8], root: &TrustRoot, time: i64) -> Result<S
         return Err(unreadable());
     }
     let signer = signer(&parsed).ok_or_else(unreadable)?;
-    // Of authorities it is demanded only where they say what they are for.
+    // For authorities, webpki requires the usage only if they have one.
     if !parsed.extended_key_usage().is_ok_and(|usage| usage.is_some_and(|usage| usage.value.code_signing)) {
         return Err(Flaw::Certificate("it is not for signing code".to_owned()));
     }
@@ -75,7 +75,7 @@ fn issued_by<'a>(certificate: &[u8], root: &'a TrustRoot, time: i64) -> Result<&
         match verified {
             Ok(_) => return Ok(authority),
             Err(Error::CertExpired { .. } | Error::CertNotValidYet { .. }) => flaw = Flaw::Expired,
-            // Behind the name of the rule may be content.
+            // After the name of the rule, the text may have content of the certificate.
             Err(error) => {
                 let error = error.to_string();
                 flaw = Flaw::Certificate(error.split(['(', '{', ' ']).next().unwrap_or_default().to_owned());

@@ -1,4 +1,4 @@
-//! Signatures as cosign keeps them under the tag `sha256-<digest>.sig`.
+//! Signatures that cosign stores under the tag `sha256-<digest>.sig`.
 
 use std::collections::HashMap;
 
@@ -9,25 +9,25 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use super::{ClaimedSignature, flaw::Flaw, log::Entry, statement};
 use crate::{ArtifactError, Digest};
 
-/// Media type of a layer that is signed.
+/// Media type of a signed layer.
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 const CERTIFICATE: &str = "dev.sigstore.cosign/certificate";
 const LOG_ENTRY: &str = "dev.sigstore.cosign/bundle";
 
-/// One signature: its payload is a blob, the rest stands beside it.
+/// A signature: its payload is a blob, the other parts are annotations of the layer.
 #[derive(Debug)]
 pub(super) struct Signature {
     pub(super) payload: Digest,
     annotations: HashMap<String, String>,
 }
 
-/// The tag of a manifest's signatures.
+/// Returns the tag of a manifest's signatures.
 pub(super) fn tag(digest: Digest) -> String {
     format!("sha256-{}.sig", digest.hex())
 }
 
-/// The signatures that lie under the tag.
+/// Returns the signatures under the tag.
 pub(super) fn signatures(what: &str, manifest: &[u8]) -> Result<Vec<Signature>, ArtifactError> {
     let unreadable = || ArtifactError::invalid(what, "not an OCI image manifest");
     let manifest: ImageManifest = serde_json::from_slice(manifest).map_err(|_| unreadable())?;
@@ -44,13 +44,13 @@ pub(super) fn signatures(what: &str, manifest: &[u8]) -> Result<Vec<Signature>, 
 }
 
 impl Signature {
-    /// The signature with its payload, if that is for the manifest with this digest.
+    /// Returns the signature with its payload, if that is for the manifest with this digest.
     pub(super) fn read(&self, payload: &[u8], digest: Digest) -> Result<ClaimedSignature, Flaw> {
         statement::simple(payload, digest)?;
         let unreadable = || Flaw::Unreadable("its signature");
         let signature = self.annotations.get(SIGNATURE).ok_or_else(unreadable)?;
         let signature = STANDARD.decode(signature).map_err(|_| unreadable())?;
-        // A signature by key carries both as empty text.
+        // A signature by key has both as empty text.
         let annotation = |name: &str| self.annotations.get(name).filter(|text| !text.is_empty());
         let certificate = annotation(CERTIFICATE)
             .map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()).map(|der| der.to_vec()))
@@ -64,7 +64,8 @@ impl Signature {
             signature,
             certificate,
             entries: entries?,
-            // An annotation may have one, which decides nothing: an entry here has the log's promise, so it tells the time.
+            // A timestamp in an annotation is not needed: an entry here has the log's promise, which contains the
+            // time.
             timestamps: Vec::new(),
         })
     }

@@ -1,20 +1,20 @@
-//! Why a signature does not count.
+//! Reasons for which a signature is not trusted.
 
 use crate::ArtifactError;
 
 /// Problem of one signature. Never contains its content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Flaw {
-    /// Not what it claims to be.
+    /// The data is not in the expected format.
     #[error("{0} is unreadable")]
     Unreadable(&'static str),
-    /// Larger than allowed, missing or not of its digest.
+    /// The content is too large or missing, or has another digest.
     #[error("its content cannot be had: {0}")]
     Content(String),
-    /// It says nothing about this content.
+    /// The signature is for other content.
     #[error("it is for other content")]
     OtherContent,
-    /// It says something else about this content than that it is signed.
+    /// The signature is for another statement about this content.
     #[error("it is a statement of another kind, not a signature of the content")]
     OtherStatement,
     /// Made with a key that is not among the trusted ones, or not a signature at all.
@@ -26,7 +26,7 @@ pub(crate) enum Flaw {
     /// A signature by certificate, where only keys count.
     #[error("it is made with a certificate, and only keys are trusted")]
     NoIdentities,
-    /// The certificate's key did not make it.
+    /// The key of the certificate did not make the signature.
     #[error("it is not by the key of its certificate")]
     NotByCertificate,
     /// No authority of the trust root issued the certificate, or not for signing code.
@@ -38,7 +38,7 @@ pub(crate) enum Flaw {
     /// No certificate transparency log of the trust root vouches for the certificate.
     #[error("its certificate is in no certificate log of the trust root")]
     NoCertificateLog,
-    /// The certificate is of somebody else.
+    /// The certificate belongs to another identity.
     #[error("it is by another identity")]
     OtherIdentity,
     /// There is no entry in a transparency log.
@@ -47,16 +47,16 @@ pub(crate) enum Flaw {
     /// The log is not one of the trust root.
     #[error("its transparency log is not in the trust root, or was not used at that time")]
     OtherLog,
-    /// Without a signed time nobody knows whether the certificate was valid.
+    /// Without a signed time, the validity of the certificate is unknown.
     #[error("neither its log entry nor a timestamp carries a time that somebody signed")]
     NoTime,
-    /// The timestamp is for something else.
+    /// The timestamp is for another signature.
     #[error("its timestamp is for another signature")]
     OtherTimestamp,
     /// The authority that made the timestamp is not one of the trust root, or not for timestamps.
     #[error("its timestamp is not signed by a timestamp authority that the trust root has for that time")]
     TimestampSignature,
-    /// The log did not sign this.
+    /// The log did not sign the entry.
     #[error("the log's signature of the entry is wrong")]
     LogSignature,
     /// The entry is not in the tree whose root the log signed.
@@ -65,16 +65,16 @@ pub(crate) enum Flaw {
     /// The entry is about another signature.
     #[error("its log entry is about something else")]
     OtherEntry,
-    /// Provenance for another archive.
+    /// The provenance is for another archive.
     #[error("the provenance is for another archive")]
     OtherArchive,
-    /// A key of the keyring that may not be used, or not any more.
+    /// The key is in the keyring, and may not be used, or no longer.
     #[error("the key that made it has expired, was revoked or is not meant for signing")]
     KeyUnusable,
 }
 
 impl Flaw {
-    /// The flaw that an error makes, unless it says nothing about the signature.
+    /// Returns the flaw of an error, or the error if it says nothing about the signature.
     pub(crate) fn of(error: ArtifactError) -> Result<Self, ArtifactError> {
         match error {
             ArtifactError::NotFound { .. } => Ok(Self::Content("it does not exist".to_owned())),

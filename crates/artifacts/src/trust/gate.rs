@@ -1,4 +1,4 @@
-//! Between pulling content and reading it.
+//! Verifies content between its pull and its first read.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     proofs::Ask,
 };
 
-/// Lets content pass that carries a signature that counts; all of it where nobody asks for one.
+/// Admits content with a trusted signature; all content if no signature is required.
 #[derive(Clone, Copy)]
 pub(crate) struct Gate<'a> {
     pub(crate) fetch: &'a Arc<Fetch>,
@@ -22,7 +22,7 @@ pub(crate) struct Gate<'a> {
 }
 
 impl Gate<'_> {
-    /// An OCI manifest, before anything that it names is read.
+    /// Verifies an OCI manifest, before any content that it names is read.
     pub(crate) async fn manifest(
         &self,
         reference: &OciReference,
@@ -54,8 +54,8 @@ impl Gate<'_> {
         Ok(())
     }
 
-    /// The manifest of a chart, with digests of the archive and the provenance that it names, before either is read. A
-    /// provenance is for the archive, so it lets nothing else of the manifest pass.
+    /// Verifies the manifest of a chart, with the digests of the archive and the provenance in it, before either is
+    /// read. A provenance covers the archive alone, so it admits no other content of the manifest.
     pub(crate) async fn chart(
         &self,
         reference: &OciReference,
@@ -85,7 +85,7 @@ impl Gate<'_> {
         }
     }
 
-    /// Whether archives from chart repositories can pass at all.
+    /// Checks that archives from chart repositories can be verified at all.
     pub(crate) fn archives(&self) -> Result<(), ArtifactError> {
         if self.keyring().is_some() {
             return Ok(());
@@ -93,7 +93,7 @@ impl Gate<'_> {
         self.unsignable("charts of HTTP repositories carry provenance alone: name a keyring")
     }
 
-    /// An archive from a chart repository, before it is opened. Its provenance lies beside it.
+    /// Verifies an archive from a chart repository by the provenance beside it, before it is opened.
     pub(crate) async fn archive(&self, url: &Url, archive: Digest) -> Result<(), ArtifactError> {
         let Some((trust, keyring)) = self.keyring() else { return self.archives() };
         if self.fetch.verified().holds((archive, trust.digest())) {
@@ -137,7 +137,7 @@ impl Gate<'_> {
         Some((trust, trust.keyring.as_ref()?))
     }
 
-    /// Content of a kind that carries no signature.
+    /// Refuses content of a kind that carries no signature, if signatures are required.
     pub(crate) fn unsignable(&self, problem: &str) -> Result<(), ArtifactError> {
         self.trust.map_or(Ok(()), |_| Err(ArtifactError::verification(problem)))
     }

@@ -1,4 +1,4 @@
-//! Public keys and what they have signed.
+//! Public keys, which verify signatures.
 
 use rustls::pki_types::{
     SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer,
@@ -8,10 +8,10 @@ use webpki::{Error, RawPublicKeyEntity};
 
 use crate::ArtifactError;
 
-/// Keys of one Secret at most.
+/// Maximum number of keys in one Secret.
 const KEYS: usize = 32;
 
-/// What cosign signs with: P-256 by default; the others where a key was brought along.
+/// Algorithms of cosign: P-256 by default, the others for imported keys.
 static ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     webpki::ring::ECDSA_P256_SHA256,
     webpki::ring::ECDSA_P384_SHA256,
@@ -20,15 +20,15 @@ static ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     webpki::ring::ED25519,
 ];
 
-/// A public key of an algorithm that is supported.
+/// A public key of a supported algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicKey(SubjectPublicKeyInfoDer<'static>);
 
 impl PublicKey {
-    /// A key from its SubjectPublicKeyInfo; `None` where it is none, or of an algorithm that is not supported.
+    /// Parses a key from its SubjectPublicKeyInfo; `None` if it is invalid, or of an unsupported algorithm.
     pub(crate) fn from_der(der: &[u8]) -> Option<Self> {
         let key = SubjectPublicKeyInfoDer::from(der.to_vec());
-        // Of a supported algorithm it is only the signature that is wrong.
+        // For a key of a supported algorithm, only the signature is wrong.
         let supported = RawPublicKeyEntity::try_from(&key).is_ok_and(|entity| {
             ALGORITHMS.iter().any(|algorithm| {
                 entity.verify_signature(*algorithm, b"", b"") == Err(Error::InvalidSignatureForPublicKey)
@@ -37,7 +37,7 @@ impl PublicKey {
         supported.then_some(Self(key))
     }
 
-    /// Whether this key made the signature.
+    /// Reports whether this key made the signature.
     pub(crate) fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         RawPublicKeyEntity::try_from(&self.0).is_ok_and(|entity| {
             ALGORITHMS.iter().any(|algorithm| entity.verify_signature(*algorithm, message, signature).is_ok())
@@ -45,7 +45,7 @@ impl PublicKey {
     }
 }
 
-/// The public keys of a PEM text, all of which have to be usable.
+/// Parses the public keys of a PEM text, all of which must be usable.
 pub(super) fn parse(pem: &[u8]) -> Result<Vec<PublicKey>, ArtifactError> {
     let unusable = |problem: &str| ArtifactError::verification(format!("the public keys: {problem}"));
     let mut keys = Vec::new();

@@ -1,4 +1,4 @@
-//! Entries of a transparency log (Rekor): what they are about, when they were made, and that the log has them.
+//! Entries of a transparency log (Rekor): their subject, their time, and the proof that the log has them.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
@@ -15,23 +15,23 @@ use crate::Digest;
 
 /// Expected subject of a log entry.
 pub(super) struct Logged<'a> {
-    /// Digest of what is signed.
+    /// Digest of the signed message.
     pub(super) message: Digest,
-    /// Digest of the payload, where that is in an envelope.
+    /// Digest of the payload, if that is in an envelope.
     pub(super) payload: Digest,
-    /// The signature.
+    /// Signature.
     pub(super) signature: &'a [u8],
-    /// The certificate of who made it.
+    /// Certificate of the signer.
     pub(super) certificate: &'a [u8],
 }
 
-/// An entry as bundles carry it. What is zero or empty may be absent.
+/// An entry in a bundle. Zero and empty fields may be missing.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Entry {
     #[serde(default, deserialize_with = "number")]
     log_index: i64,
-    /// Not needed where the log is found by its key.
+    /// Not needed if the log is found by its key.
     log_id: Option<LogId>,
     #[serde(default, deserialize_with = "number")]
     integrated_time: i64,
@@ -63,7 +63,7 @@ struct Checkpoint {
     envelope: String,
 }
 
-/// An entry as cosign attaches it to signatures that lie under a tag.
+/// An entry that cosign attaches to a signature under a tag.
 #[derive(Deserialize)]
 struct Attached {
     #[serde(rename = "SignedEntryTimestamp")]
@@ -82,7 +82,7 @@ struct AttachedEntry {
     log_id: String,
 }
 
-/// Protocol Buffers write 64-bit numbers as text.
+/// Parses a number. Protocol Buffers write 64-bit numbers as text.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     let number = match Value::deserialize(deserializer)? {
         Value::String(text) => text.parse().ok(),
@@ -93,7 +93,7 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
 }
 
 impl Entry {
-    /// The entry in the annotation of a signature under a tag.
+    /// Parses the entry in the annotation of a signature under a tag.
     pub(super) fn attached(json: &str) -> Result<Self, Flaw> {
         let unreadable = Flaw::Unreadable("its log entry");
         let Attached { timestamp, payload } = serde_json::from_str(json).map_err(|_| unreadable.clone())?;
@@ -108,9 +108,9 @@ impl Entry {
         })
     }
 
-    /// The time at which the log took the entry, in Unix seconds, if it is about this and a log of the trust root vouches
-    /// for it. A log that signs no times (Rekor 2) vouches by a proof that it has the entry; when the signature was there
-    /// is told by `stamped` then, by somebody else who saw it.
+    /// Returns the time at which the log took the entry, in Unix seconds, if the entry is about this signature and a
+    /// log of the trust root vouches for it. A log that signs no times (Rekor 2) vouches by a proof that it has the
+    /// entry; then the time of the signature is `stamped`, which another authority signed.
     pub(super) fn time(
         &self,
         root: &TrustRoot,
@@ -123,7 +123,7 @@ impl Entry {
         let Some(promise) = &self.inclusion_promise else {
             let time = stamped.clone()?;
             let proof = self.inclusion_proof.as_ref().ok_or(Flaw::LogProof)?;
-            // Logs of one key may have several names: what counts is whose key signed the tree.
+            // Logs of one key may have several names; only the key that signed the tree counts.
             let is_in = root.logs(time).any(|log| proof.fits(&body, log));
             return if is_in { Ok(time) } else { Err(Flaw::LogProof) };
         };
@@ -139,9 +139,9 @@ impl Entry {
         }
     }
 
-    /// What the log signs at once, as canonical JSON.
+    /// Returns the canonical JSON that the log signs immediately.
     fn promised(&self, id: &[u8]) -> String {
-        // The body was decoded, so there is nothing in it that JSON would escape.
+        // The body is base64, so it contains no characters that JSON would escape.
         let Self { canonicalized_body: body, integrated_time: time, log_index: index, .. } = self;
         let id = hex::encode(id);
         format!(r#"{{"body":"{body}","integratedTime":{time},"logID":"{id}","logIndex":{index}}}"#)
@@ -149,7 +149,7 @@ impl Entry {
 }
 
 impl Proof {
-    /// Whether the log has an entry with this body.
+    /// Reports whether the log has an entry with this body.
     fn fits(&self, body: &[u8], log: &Log) -> bool {
         let signed = self.checkpoint.as_ref();
         let signed = signed.and_then(|checkpoint| merkle::checkpoint(&checkpoint.envelope, &log.key));
@@ -164,7 +164,7 @@ impl Proof {
     }
 }
 
-/// Whether the body of an entry is about this signature of this content by this certificate.
+/// Checks that the body of an entry is about this signature of this content by this certificate.
 fn is_about(body: &[u8], logged: &Logged<'_>) -> Result<(), Flaw> {
     let body: Value = serde_json::from_slice(body).map_err(|_| Flaw::Unreadable("its log entry"))?;
     let spec = &body["spec"];
@@ -201,12 +201,12 @@ fn is_digest(hash: &Value, digest: Digest) -> bool {
     hash["algorithm"] == "sha256" && hash["value"] == digest.hex()
 }
 
-/// As entries of Rekor 2 write it.
+/// Reports whether a digest in an entry of Rekor 2 is this one.
 fn is_bare_digest(hash: &Value, digest: Digest) -> bool {
     hash["algorithm"] == "SHA2_256" && decoded(&hash["digest"]).is_some_and(|bytes| bytes == digest.bytes())
 }
 
-/// A signature with its certificate, as entries of Rekor 2 have them.
+/// Reports whether an entry of Rekor 2 has this signature with its certificate.
 fn is_signed(one: &Value, logged: &Logged<'_>) -> bool {
     let certificate = decoded(&one["verifier"]["x509Certificate"]["rawBytes"]);
     is_signature(&one["content"], logged) && certificate.is_some_and(|der| der == logged.certificate)

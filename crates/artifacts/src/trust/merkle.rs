@@ -1,4 +1,4 @@
-//! Trees of RFC 6962, and the notes in which a log signs their roots.
+//! Merkle trees of RFC 6962, and the checkpoints in which a log signs their roots.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use sha2::{Digest as _, Sha256};
@@ -7,12 +7,13 @@ use super::keys::PublicKey;
 
 type Hash = [u8; 32];
 
-/// Bytes before a signature in a note that tell its key.
+/// Length of the key hint before a signature in a checkpoint, in bytes.
 const KEY_HINT: usize = 4;
-/// Signatures of one note that are looked at: each costs a look at all of its text. Witnesses sign behind the log.
+/// Maximum number of signatures of one checkpoint that are verified, since each is compared with the whole text.
+/// Witnesses sign after the log.
 const SIGNATURES: usize = 32;
 
-/// Hash of an entry.
+/// Returns the hash of an entry.
 pub(super) fn leaf(entry: &[u8]) -> Hash {
     Sha256::new().chain_update([0]).chain_update(entry).finalize().into()
 }
@@ -21,8 +22,8 @@ fn node(left: &Hash, right: &Hash) -> Hash {
     Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
 }
 
-/// The root of the tree of this size that has the leaf at this index, by the algorithm of RFC 9162, 2.1.3.2; `None`
-/// where the path does not fit.
+/// Returns the root of the tree of this size with the leaf at this index, by the algorithm of RFC 9162, 2.1.3.2;
+/// `None` if the path does not fit.
 pub(super) fn root(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<Hash> {
     if index >= size {
         return None;
@@ -47,7 +48,7 @@ pub(super) fn root(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<H
     (last == 0).then_some(hash)
 }
 
-/// Size and root of the tree that a log has signed in a note.
+/// Returns size and root of the tree that a log has signed in a checkpoint.
 pub(super) fn checkpoint(note: &str, key: &PublicKey) -> Option<(i64, Hash)> {
     let (text, signatures) = note.split_once("\n\n")?;
     let signed = format!("{text}\n");
@@ -74,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// Root and path by the definition of RFC 6962, 2.1.
+    /// Returns the root by the definition of RFC 6962, 2.1.
     fn tree(leaves: &[Hash]) -> Hash {
         if let [one] = leaves {
             return *one;

@@ -1,4 +1,4 @@
-//! Provenance of charts, as `helm package --sign` writes it: a clear-signed text with the digest of the archive.
+//! Provenance of charts by `helm package --sign`: a clear-signed text with the digest of the archive.
 
 mod bounds;
 
@@ -17,16 +17,16 @@ use crate::{ArtifactError, Digest};
 
 /// Media type of the layer beside a chart in a registry.
 pub(crate) const LAYER: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
-/// What stands before the digests, behind what the chart says of itself.
+/// Separator between the chart's metadata and the digests.
 const SEPARATOR: &str = "\r\n...\r\n";
 /// First line of an armoured key.
 const ARMOUR: &str = "-----BEGIN PGP ";
-/// Keys of one keyring at most.
+/// Maximum number of keys of one keyring.
 const KEYS: usize = 64;
-/// Signatures of one provenance that are looked at: each may be by any key, and helm makes one.
+/// Maximum number of signatures of one provenance that are verified: each may be by any key, and Helm writes one.
 const SIGNATURES: usize = 4;
 
-/// OpenPGP public keys whose owners' provenance counts.
+/// OpenPGP public keys whose owners are trusted to sign provenance.
 #[derive(Clone)]
 pub(crate) struct Keyring(Arc<[SignedPublicKey]>);
 
@@ -37,7 +37,7 @@ struct Sums {
 }
 
 impl Keyring {
-    /// Public keys, one after the other, binary or armoured.
+    /// Parses public keys, one after the other, binary or armoured.
     pub(super) fn parse(content: &[u8]) -> Result<Self, ArtifactError> {
         let unusable = |problem: &str| ArtifactError::verification(format!("the keyring: {problem}"));
         let keys = match std::str::from_utf8(content) {
@@ -56,7 +56,8 @@ impl Keyring {
         }
     }
 
-    /// Whether the provenance is by the owner of a key, usable at `now` (Unix seconds), and for this archive.
+    /// Checks that the provenance is for this archive and by the owner of a key that is usable at `now` (Unix
+    /// seconds).
     pub(super) fn accepts(&self, provenance: &[u8], archive: Digest, now: i64) -> Result<(), Flaw> {
         let unreadable = || Flaw::Unreadable("the provenance");
         let text = std::str::from_utf8(provenance).ok().filter(|text| bounds::allow_text(text));
@@ -91,7 +92,7 @@ impl fmt::Debug for Keyring {
     }
 }
 
-/// The good one, else the flaw that says more.
+/// Returns the success, or else the more specific flaw.
 fn better(a: Result<(), Flaw>, b: Result<(), Flaw>) -> Result<(), Flaw> {
     match (a, b) {
         (Ok(()), _) | (_, Ok(())) => Ok(()),
@@ -111,7 +112,7 @@ fn binary(content: &[u8]) -> Option<Vec<SignedPublicKey>> {
     SignedPublicKey::from_bytes_many(Cursor::new(content)).and_then(Iterator::collect).ok()
 }
 
-/// SHA-1 and older make no signature that counts.
+/// Reports whether a signature uses a strong hash. SHA-1 and older hashes are not accepted.
 fn is_strong(signature: &Signature) -> bool {
     matches!(
         signature.hash_alg(),
@@ -125,18 +126,18 @@ fn is_strong(signature: &Signature) -> bool {
     )
 }
 
-/// Whether a signature counts no more; one that does not say when it was made never does.
+/// Reports whether a signature has expired. One without a creation time counts as expired.
 fn has_ended(signature: &Signature, now: i64) -> bool {
     let Some(created) = signature.created() else { return true };
     ends(created.as_secs(), signature.signature_expiration_time().map(Duration::as_secs), now)
 }
 
-/// Whether what began then and lasts so long is over; without a length, or one of zero, it is for ever.
+/// Reports whether a period that began then has ended. Without a length, or with length zero, it does not end.
 fn ends(created: u32, lasts: Option<u32>, now: i64) -> bool {
     lasts.is_some_and(|lasts| lasts > 0 && i64::from(created) + i64::from(lasts) <= now)
 }
 
-/// Whether this key, or one of its subkeys, made the signature, and may.
+/// Checks that this key, or one of its subkeys, made the signature and may sign.
 fn made_by(key: &SignedPublicKey, signature: &Signature, text: &str, now: i64) -> Result<(), Flaw> {
     let by_primary = signature.verify(&key.primary_key, text.as_bytes()).is_ok();
     let subkey =
@@ -147,13 +148,13 @@ fn made_by(key: &SignedPublicKey, signature: &Signature, text: &str, now: i64) -
     let Some(flags) = usable(key, now) else { return Err(Flaw::KeyUnusable) };
     let may = match subkey {
         Some(subkey) if !by_primary => may_sign(subkey, key, now),
-        // Keys that say nothing of what they are for are for all.
+        // Keys without flags may be used for everything.
         _ => flags == KeyFlags::default() || flags.sign(),
     };
     if may { Ok(()) } else { Err(Flaw::KeyUnusable) }
 }
 
-/// What a key says that it is for, unless it was revoked or has expired.
+/// Returns the usage flags of a key, unless it was revoked or has expired.
 fn usable(key: &SignedPublicKey, now: i64) -> Option<KeyFlags> {
     let primary = &key.primary_key;
     if key.details.revocation_signatures.iter().any(|one| one.verify_key(primary).is_ok()) {
@@ -178,7 +179,7 @@ fn said_with<'a>(user: &'a SignedUser, primary: &'a PublicKey) -> impl Iterator<
     own.into_iter().filter(move |one| !is_revocation(one) && stands(one))
 }
 
-/// Whether a subkey is bound to its key for signing, and was not revoked and has not expired.
+/// Reports whether a subkey is bound to its key for signing, and is neither revoked nor expired.
 fn may_sign(subkey: &SignedPublicSubKey, key: &SignedPublicKey, now: i64) -> bool {
     let bound = |kind: SignatureType| {
         subkey.signatures.iter().filter(move |one| {
@@ -191,7 +192,7 @@ fn may_sign(subkey: &SignedPublicSubKey, key: &SignedPublicKey, now: i64) -> boo
     let bindings = bound(SignatureType::SubkeyBinding).filter(|one| !has_ended(one, now));
     let latest = bindings.max_by_key(|one| one.created().map(Timestamp::as_secs));
     latest.is_some_and(|latest| {
-        // The subkey has to want to be this key's, too.
+        // The subkey must also confirm the binding to this key.
         let wants = latest.embedded_signature().is_some_and(|one| {
             one.typ() == Some(SignatureType::KeyBinding)
                 && one.verify_primary_key_binding(&subkey.key, &key.primary_key).is_ok()
@@ -200,7 +201,7 @@ fn may_sign(subkey: &SignedPublicSubKey, key: &SignedPublicKey, now: i64) -> boo
     })
 }
 
-/// Whether the key that was made then, and that this signature binds, has expired.
+/// Reports whether the key that was created then, and that this signature binds, has expired.
 fn has_expired(signature: &Signature, created: u32, now: i64) -> bool {
     ends(created, signature.key_expiration_time().map(Duration::as_secs), now)
 }

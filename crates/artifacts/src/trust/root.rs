@@ -1,4 +1,4 @@
-//! The roots of trust for signatures without keys, from a file: nothing is fetched.
+//! Roots of trust for signatures without keys, from a file: nothing is fetched.
 
 use std::collections::HashMap;
 
@@ -12,23 +12,23 @@ use super::keys::PublicKey;
 use super::material::{Chain, LogId};
 use crate::{ArtifactError, Digest};
 
-/// A `trusted_root.json` as the Sigstore clients keep it: certificate authorities, transparency logs, certificate
-/// logs and timestamp authorities, each with the time in which it was in use.
+/// A `trusted_root.json` in the format of the Sigstore clients: certificate authorities, transparency logs,
+/// certificate logs and timestamp authorities, each with its period of use.
 #[derive(Clone, Debug)]
 pub struct TrustRoot {
     digest: Digest,
     authorities: Vec<Authority>,
     logs: HashMap<Vec<u8>, Log>,
     certificate_logs: HashMap<Vec<u8>, Log>,
-    /// Whether it names certificate logs, be they of kinds that are not supported.
+    /// Whether it names certificate logs, including ones of unsupported kinds.
     names_certificate_logs: bool,
     timestamp_authorities: Vec<Authority>,
 }
 
-/// An authority that issues certificates or, with the first of its own, timestamps.
+/// An authority that issues certificates, or timestamps with the first of its own certificates.
 #[derive(Clone, Debug)]
 pub(super) struct Authority {
-    /// Its root.
+    /// Trust anchor of its root.
     pub(super) anchor: TrustAnchor<'static>,
     /// Intermediate certificates between its root and the certificates of signers.
     pub(super) intermediates: Vec<CertificateDer<'static>>,
@@ -37,14 +37,14 @@ pub(super) struct Authority {
     used: Period,
 }
 
-/// A log that signs what it has.
+/// A log that signs its entries.
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     pub(super) key: PublicKey,
     used: Period,
 }
 
-/// In Unix seconds.
+/// A period in Unix seconds.
 #[derive(Clone, Copy, Debug)]
 struct Period {
     start: Option<i64>,
@@ -94,7 +94,7 @@ struct AuthorityEntry {
     valid_for: PeriodEntry,
 }
 
-/// Without an end, or a beginning, it is for ever.
+/// A period of use. A missing start or end means no limit.
 #[derive(Default, Deserialize)]
 struct PeriodEntry {
     start: Option<Timestamp>,
@@ -102,10 +102,10 @@ struct PeriodEntry {
 }
 
 impl TrustRoot {
-    /// Reads a `trusted_root.json`. Logs with keys of kinds that are not supported are passed over, as clients do.
+    /// Reads a `trusted_root.json`. Logs with keys of unsupported kinds are skipped, as in other clients.
     ///
     /// # Errors
-    /// It is none, or has no usable authority and log.
+    /// If it is no such file, or lacks a usable authority or log.
     pub fn parse(json: &[u8]) -> Result<Self, ArtifactError> {
         let unusable = |problem: &str| ArtifactError::verification(format!("the trusted root: {problem}"));
         let file: File = serde_json::from_slice(json).map_err(|_| unusable("not a trusted_root.json"))?;
@@ -137,44 +137,44 @@ impl TrustRoot {
         })
     }
 
-    /// Digest of the file.
+    /// Returns the digest of the file.
     pub(super) fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// The authorities in use at a time.
+    /// Returns the authorities in use at a time.
     pub(super) fn authorities(&self, time: i64) -> impl Iterator<Item = &Authority> {
         self.authorities.iter().filter(move |authority| authority.used.covers(time))
     }
 
-    /// The timestamp authorities in use at a time.
+    /// Returns the timestamp authorities in use at a time.
     pub(super) fn timestamp_authorities(&self, time: i64) -> impl Iterator<Item = &Authority> {
         self.timestamp_authorities.iter().filter(move |authority| authority.used.covers(time))
     }
 
-    /// The transparency logs in use at a time.
+    /// Returns the transparency logs in use at a time.
     pub(super) fn logs(&self, time: i64) -> impl Iterator<Item = &Log> {
         self.logs.values().filter(move |log| log.used.covers(time))
     }
 
-    /// The transparency log of this name, if it was in use at that time.
+    /// Returns the transparency log with this ID, if it was in use at that time.
     pub(super) fn log(&self, id: &[u8], time: i64) -> Option<&Log> {
         self.logs.get(id).filter(|log| log.used.covers(time))
     }
 
-    /// The certificate log of this name, if it was in use at that time.
+    /// Returns the certificate log with this ID, if it was in use at that time.
     pub(super) fn certificate_log(&self, id: &[u8], time: i64) -> Option<&Log> {
         self.certificate_logs.get(id).filter(|log| log.used.covers(time))
     }
 
-    /// Whether the authorities put what they issue into logs.
+    /// Reports whether the authorities log their certificates.
     pub(super) fn has_certificate_logs(&self) -> bool {
         self.names_certificate_logs
     }
 }
 
 impl Authority {
-    /// The root is the one that issued itself, or the last.
+    /// Reads an authority. Its root is the self-signed certificate, or the last one.
     fn read(entry: AuthorityEntry) -> Option<Self> {
         let certificates = entry.cert_chain.certificates.iter();
         let certificates: Option<Vec<_>> =
@@ -191,7 +191,7 @@ impl Authority {
     }
 }
 
-/// Logs by name.
+/// Reads logs by ID.
 fn read_logs(entries: Vec<LogEntry>) -> Option<HashMap<Vec<u8>, Log>> {
     let mut logs = HashMap::new();
     for LogEntry { public_key, log_id } in entries {

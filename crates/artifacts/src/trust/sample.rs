@@ -1,4 +1,4 @@
-//! A Sigstore of a test's own: authority, logs and what they make. Shared with the tests against a real registry.
+//! A Sigstore instance for tests: authority, logs and their output. Shared with the tests against a real registry.
 
 #![allow(dead_code, reason = "each of the two uses a part of it")]
 
@@ -22,17 +22,17 @@ pub(crate) const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 pub(crate) const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
 pub(crate) const ISSUER: &str = "https://accounts.example.org";
 pub(crate) const SUBJECT: &str = "https://example.org/builds/release.yaml@refs/tags/v1";
-/// When everything was in use, in Unix seconds.
+/// Time at which everything was in use, in Unix seconds.
 pub(crate) const NOW: i64 = 1_750_000_000;
 
-/// `NOW` as timestamps write it.
+/// `NOW` in the format of timestamps.
 const STAMP: &str = "20250615150640Z";
 const IN_TOTO: &str = "application/vnd.in-toto+json";
 const LOG: &str = "rekor.example.org";
 const CODE_ISSUER: &[u64] = &[1, 3, 6, 1, 4, 1, 57264, 1, 8];
 const TIMESTAMPS: &[u64] = &[1, 3, 6, 1, 4, 1, 11129, 2, 4, 2];
 
-/// An authority with an intermediate one, a transparency log and a certificate log.
+/// An authority with an intermediate certificate, a transparency log and a certificate log.
 pub(crate) struct Sigstore {
     timestamps: TimestampAuthority,
     root: CertifiedIssuer<'static, KeyPair>,
@@ -49,18 +49,18 @@ pub(crate) struct SignatureOptions {
     pub(crate) subject: SanType,
     pub(crate) issuer: String,
     pub(crate) predicate: String,
-    /// When the log took it.
+    /// Time at which the log took the entry.
     pub(crate) time: i64,
     /// Whether the certificate is for signing code.
     pub(crate) for_code: bool,
     /// Whether a certificate log has the certificate.
     pub(crate) logged: bool,
-    /// Whether the transparency log has the hash of what is signed, and not the envelope.
+    /// Whether the transparency log has the hash of the signed message instead of the envelope.
     pub(crate) by_hash: bool,
 }
 
 impl SignatureOptions {
-    /// A good signature of what has this SHA-256.
+    /// Returns options for a valid signature of the manifest with this SHA-256.
     pub(crate) fn of(digest: &str) -> Self {
         Self {
             digest: digest.to_owned(),
@@ -93,7 +93,7 @@ impl Sigstore {
         Self { timestamps, root, fulcio, rekor, certificate_log }
     }
 
-    /// Its `trusted_root.json`, in use from two days before to two days after.
+    /// Returns its `trusted_root.json`, in use from two days before to two days after.
     pub(crate) fn trusted_root(&self) -> Value {
         let used = json!({"start": "2025-06-13T00:00:00Z", "end": "2025-06-17T00:00:00Z"});
         let log = |key: &KeyPair| {
@@ -123,7 +123,7 @@ impl Sigstore {
         })
     }
 
-    /// A certificate, valid for ten minutes from `NOW` on.
+    /// Returns a certificate, valid for ten minutes from `NOW` on.
     fn certificate(&self, options: &SignatureOptions, key: &KeyPair) -> Vec<u8> {
         let at = |seconds: i64| (UNIX_EPOCH + Duration::from_secs(seconds.try_into().unwrap())).into();
         let mut parameters = CertificateParams::default();
@@ -149,7 +149,7 @@ impl Sigstore {
         parameters.signed_by(key, &self.fulcio).unwrap().der().to_vec()
     }
 
-    /// A list of one signed certificate timestamp.
+    /// Returns a list of one signed certificate timestamp.
     fn timestamp(&self, certificate: &[u8]) -> Vec<u8> {
         let body = X509Certificate::from_der(certificate).unwrap().1.tbs_certificate.as_ref().to_vec();
         let time = u64::try_from(NOW * 1000).unwrap().to_be_bytes();
@@ -162,7 +162,7 @@ impl Sigstore {
         short(&short(&one))
     }
 
-    /// A bundle with a statement in an envelope.
+    /// Returns a bundle with a statement in an envelope.
     pub(crate) fn bundle(&self, options: &SignatureOptions) -> Value {
         let key = KeyPair::generate().unwrap();
         let certificate = self.certificate(options, &key);
@@ -186,7 +186,7 @@ impl Sigstore {
         json!({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope})
     }
 
-    /// What a bundle is verified with: the certificate, and the log's entry of this body.
+    /// Returns the verification material of a bundle: the certificate, and the log's entry with this body.
     fn material(&self, options: &SignatureOptions, certificate: &[u8], body: &Value) -> Value {
         json!({
             "certificate": {"rawBytes": STANDARD.encode(certificate)},
@@ -194,12 +194,13 @@ impl Sigstore {
         })
     }
 
-    /// A bundle as clients make it with Rekor 2: the log's entry has a proof and no time, and a timestamp tells that.
+    /// Returns a bundle as clients create it with Rekor 2: the log's entry has a proof and no time, which a timestamp
+    /// gives.
     pub(crate) fn stamped_bundle(&self, options: &SignatureOptions) -> Value {
         self.stamped_bundle_at(options, STAMP)
     }
 
-    /// The same with a timestamp of this time.
+    /// Returns the same with a timestamp of this time.
     pub(crate) fn stamped_bundle_at(&self, options: &SignatureOptions, time: &str) -> Value {
         let mut bundle = self.bundle(options);
         let signature = bundle["dsseEnvelope"]["signatures"][0]["sig"].clone();
@@ -232,7 +233,7 @@ impl Sigstore {
         bundle
     }
 
-    /// A bundle with a signature of the manifest itself.
+    /// Returns a bundle with a signature of the manifest itself.
     pub(crate) fn message_bundle(&self, options: &SignatureOptions, manifest: &[u8]) -> Value {
         let key = KeyPair::generate().unwrap();
         let certificate = self.certificate(options, &key);
@@ -248,7 +249,7 @@ impl Sigstore {
         })
     }
 
-    /// Payload and annotations of a signature under cosign's tag.
+    /// Returns payload and annotations of a signature under cosign's tag.
     pub(crate) fn cosign(&self, options: &SignatureOptions) -> (String, Value) {
         let key = KeyPair::generate().unwrap();
         let certificate = self.certificate(options, &key);
@@ -273,7 +274,7 @@ impl Sigstore {
         (payload, annotations)
     }
 
-    /// The same with a timestamp of the signature beside it.
+    /// Returns the same with a timestamp of the signature beside it.
     pub(crate) fn stamped_cosign(&self, options: &SignatureOptions) -> (String, Value) {
         let (payload, mut annotations) = self.cosign(options);
         let signature = annotations["dev.cosignproject.cosign/signature"].as_str().unwrap();
@@ -284,7 +285,7 @@ impl Sigstore {
         (payload, annotations)
     }
 
-    /// An entry in a tree of three, with promise and proof.
+    /// Returns an entry in a tree of three, with promise and proof.
     fn entry(&self, options: &SignatureOptions, body: &Value) -> Value {
         let id = sha256(&self.rekor.subject_public_key_info());
         let body = body.to_string();
@@ -319,7 +320,7 @@ impl Sigstore {
     }
 }
 
-/// A bundle by a key.
+/// Returns a bundle with a signature by a key.
 pub(crate) fn key_bundle(key: &KeyPair, options: &SignatureOptions) -> Value {
     let payload = statement(options);
     let signature = STANDARD.encode(key.sign(&encoded(&payload)).unwrap());
@@ -332,7 +333,7 @@ pub(crate) fn key_bundle(key: &KeyPair, options: &SignatureOptions) -> Value {
     })
 }
 
-/// Payload and annotations of a signature by a key, under cosign's tag.
+/// Returns payload and annotations of a signature by a key, under cosign's tag.
 pub(crate) fn key_cosign(key: &KeyPair, digest: &str) -> (String, Value) {
     let payload = simple(digest);
     let signature = STANDARD.encode(key.sign(payload.as_bytes()).unwrap());
@@ -374,7 +375,7 @@ fn record(digest: &[u8], signature: &str, certificate: &[u8]) -> Value {
     })
 }
 
-/// PEM, in base64 once more, as logs keep it.
+/// Returns PEM, encoded as base64 again, as logs store it.
 fn pem(certificate: &[u8]) -> String {
     let text = STANDARD.encode(certificate);
     let lines: Vec<&str> =
@@ -387,12 +388,12 @@ fn sha256(content: &[u8]) -> [u8; 32] {
     Sha256::digest(content).into()
 }
 
-/// Bytes behind their length in two bytes.
+/// Returns bytes after their length in two bytes.
 fn short(content: &[u8]) -> Vec<u8> {
     [&u16::try_from(content.len()).unwrap().to_be_bytes()[..], content].concat()
 }
 
-/// An element in DER.
+/// Encodes an element in DER.
 fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = u8::try_from(content.len()).unwrap();
     let head = if length < 128 { vec![tag, length] } else { vec![tag, 0x81, length] };

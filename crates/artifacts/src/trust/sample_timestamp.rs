@@ -1,4 +1,4 @@
-//! A timestamp authority of a test's own, which writes its tokens by hand.
+//! A timestamp authority for tests, which encodes its tokens by hand.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -22,7 +22,7 @@ pub(crate) struct TimestampAuthority {
 }
 
 impl TimestampAuthority {
-    /// One whose certificate is for this.
+    /// Returns an authority whose certificate has this usage.
     pub(crate) fn new(usage: ExtendedKeyUsagePurpose) -> Self {
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,12 +37,12 @@ impl TimestampAuthority {
         Self { root, key, certificate }
     }
 
-    /// Its certificates, each issued by the next.
+    /// Returns its certificates, each issued by the next one.
     pub(crate) fn chain(&self) -> [&[u8]; 2] {
         [&self.certificate, self.root.der()]
     }
 
-    /// What it answers who asks it to stamp this at a time, such as `20250615144640Z`.
+    /// Returns the response to a request for a timestamp at a time, such as `20250615144640Z`.
     pub(crate) fn response(&self, stamped: &[u8], time: &str) -> Vec<u8> {
         let imprint = der(0x30, &[SHA256, &der(0x04, &[&Sha256::digest(stamped)])]);
         let info = der(0x30, &[&[2, 1, 1], POLICY, &imprint, &[2, 1, 7], &der(0x18, &[time.as_bytes()])]);
@@ -73,7 +73,7 @@ impl TimestampAuthority {
     }
 }
 
-/// An element in DER.
+/// Encodes an element in DER.
 fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let length = u16::try_from(content.len()).unwrap();
@@ -81,7 +81,7 @@ fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
         0..128 => vec![tag, u8::try_from(length).unwrap()],
         _ => [&[tag, 0x82][..], &length.to_be_bytes()].concat(),
     };
-    // Lengths below 256 have a shorter form, which DER demands.
+    // DER requires the shorter form of lengths below 256.
     let head = if (128..256).contains(&length) { vec![tag, 0x81, head[3]] } else { head };
     [head, content].concat()
 }

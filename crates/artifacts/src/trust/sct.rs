@@ -1,4 +1,4 @@
-//! Signed certificate timestamps (RFC 6962) inside of certificates.
+//! Signed certificate timestamps (RFC 6962) in certificates.
 
 use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
@@ -7,7 +7,7 @@ use crate::Digest;
 
 /// Extension with the timestamps.
 const TIMESTAMPS: &str = "1.3.6.1.4.1.11129.2.4.2";
-/// The same, as it stands in a certificate.
+/// The same OID as encoded in a certificate.
 const TIMESTAMPS_DER: &[u8] = &[0x06, 0x0a, 0x2b, 6, 1, 4, 1, 0xd6, 0x79, 2, 4, 2];
 
 const OCTET_STRING: u8 = 0x04;
@@ -15,17 +15,17 @@ const SEQUENCE: u8 = 0x30;
 /// Tag of the extensions in the body of a certificate.
 const EXTENSIONS: u8 = 0xa3;
 
-/// A timestamp: a log's promise to take the certificate.
+/// A timestamp: the promise of a log to include the certificate.
 #[derive(Debug, PartialEq, Eq)]
 struct Timestamp<'a> {
     log: &'a [u8],
-    /// Milliseconds, as bytes.
+    /// Time in milliseconds, as bytes.
     time: [u8; 8],
     extensions: &'a [u8],
     signature: &'a [u8],
 }
 
-/// Whether a certificate log of the trust root vouches for a certificate that this authority issued.
+/// Reports whether a certificate log of the trust root signed a timestamp for a certificate of this authority.
 pub(super) fn is_logged(certificate: &X509Certificate<'_>, authority: &Authority, root: &TrustRoot) -> bool {
     let Some((timestamps, body)) = timestamps(certificate) else { return false };
     let issuers = issuers(certificate, authority);
@@ -38,14 +38,14 @@ pub(super) fn is_logged(certificate: &X509Certificate<'_>, authority: &Authority
     })
 }
 
-/// Digests of the keys that may have issued the certificate.
+/// Returns the digests of the keys that may have issued the certificate.
 fn issuers(certificate: &X509Certificate<'_>, authority: &Authority) -> Vec<Digest> {
     let all = authority.certificates.iter().filter_map(|der| Some(X509Certificate::from_der(der).ok()?.1));
     let named = all.filter(|one| one.subject().as_raw() == certificate.issuer().as_raw());
     named.map(|one| Digest::of(one.public_key().raw)).collect()
 }
 
-/// The timestamps in a certificate, and its body as it was before they were put in.
+/// Returns the timestamps in a certificate, and its body without them.
 fn timestamps<'a>(certificate: &X509Certificate<'a>) -> Option<(Vec<Timestamp<'a>>, Vec<u8>)> {
     let extension = certificate.extensions().iter().find(|one| one.oid.to_id_string() == TIMESTAMPS)?;
     let list =
@@ -72,25 +72,25 @@ fn parse(list: &[u8]) -> Option<Vec<Timestamp<'_>>> {
     rest.is_empty().then_some(timestamps)
 }
 
-/// Bytes behind their length in two bytes, and what follows them.
+/// Splits bytes after a field with a length of two bytes; returns the field and the rest.
 fn prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
 }
 
 impl Timestamp<'_> {
-    /// What the log signed, of a certificate by this issuer.
+    /// Returns the message that the log signed, for a certificate by this issuer.
     fn signed(&self, issuer: Digest, body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes();
         let extensions = u16::try_from(self.extensions.len()).unwrap_or(u16::MAX).to_be_bytes();
-        // Version and kind of the structure, the time, and that a certificate without timestamps follows.
+        // Version and type of the structure, the time, and the type of entry: a certificate without timestamps.
         let parts: [&[u8]; 8] =
             [&[0, 0], &self.time, &[0, 1], issuer.bytes(), &length[1..], body, &extensions, self.extensions];
         parts.concat()
     }
 }
 
-/// The body of a certificate without the extension that holds timestamps.
+/// Returns the body of a certificate without the extension with timestamps.
 fn without_timestamps(body: &[u8]) -> Option<Vec<u8>> {
     let body = element(body).filter(|body| body.tag == SEQUENCE)?;
     let mut fields = Vec::new();
@@ -116,17 +116,17 @@ fn without_timestamps(body: &[u8]) -> Option<Vec<u8>> {
     Some(encoded(SEQUENCE, &fields))
 }
 
-/// One element in DER.
+/// An element in DER.
 pub(super) struct Element<'a> {
     pub(super) tag: u8,
     pub(super) content: &'a [u8],
-    /// With tag and length.
+    /// The element with tag and length.
     whole: &'a [u8],
-    /// What follows.
+    /// Bytes after the element.
     pub(super) rest: &'a [u8],
 }
 
-/// The first element of these bytes; lengths of more than three bytes are none that a certificate has.
+/// Returns the first element of these bytes; `None` for a length of more than three bytes, which no certificate has.
 pub(super) fn element(bytes: &[u8]) -> Option<Element<'_>> {
     let (tag, after) = bytes.split_first()?;
     let (first, after) = after.split_first()?;
@@ -144,7 +144,7 @@ pub(super) fn element(bytes: &[u8]) -> Option<Element<'_>> {
     Some(Element { tag: *tag, content, whole, rest })
 }
 
-/// An element in DER.
+/// Encodes an element in DER.
 fn encoded(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let digits: Vec<u8> = length.into_iter().skip_while(|digit| *digit == 0).collect();

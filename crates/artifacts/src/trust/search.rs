@@ -1,4 +1,4 @@
-//! Looking for the signatures of an OCI manifest in its repository.
+//! Searches the signatures of an OCI manifest in its repository.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use oci_spec::image::{ImageIndex, ImageManifest};
 use super::{Flaw, Trust, bundle, cosign};
 use crate::{ArtifactError, Credentials, Digest, OciReference, fetch::Fetch, registry::Session};
 
-/// Signatures of one manifest that are looked at, of each kind.
+/// Maximum number of signatures of one manifest that are verified, of each kind.
 const SIGNATURES: usize = 64;
 const LOOKED: &str = "neither under cosign's tag nor among what refers to it is a signature";
 
-/// A look for a signature that counts. What the registry does not answer is never taken for a missing signature.
+/// A search for a trusted signature. A failed request to the registry never counts as a missing signature.
 pub(crate) struct Search {
     pub(super) fetch: Arc<Fetch>,
     pub(super) trust: Arc<Trust>,
@@ -22,7 +22,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Ends with the first that counts.
+    /// Ends with the first trusted signature.
     pub(super) async fn run(self) -> Result<(), ArtifactError> {
         let mut flaws = Vec::new();
         if self.under_tag(&mut flaws).await? || self.among_referrers(&mut flaws).await? {
@@ -38,7 +38,7 @@ impl Search {
         Err(ArtifactError::Untrusted { what, flaws: said.join("; ") })
     }
 
-    /// Signatures as cosign keeps them under a tag of their own.
+    /// Verifies signatures under cosign's tag; reports whether one is trusted.
     async fn under_tag(&self, flaws: &mut Vec<Flaw>) -> Result<bool, ArtifactError> {
         let tag = self.reference.repository().tag(&cosign::tag(self.digest))?;
         let answer = self.fetch.registry().manifest(self.session(), &tag).await;
@@ -58,7 +58,7 @@ impl Search {
         Ok(false)
     }
 
-    /// Bundles among the artifacts that say that they belong to the manifest.
+    /// Verifies bundles among the artifacts that refer to the manifest; reports whether one is trusted.
     async fn among_referrers(&self, flaws: &mut Vec<Flaw>) -> Result<bool, ArtifactError> {
         let index = self.list_of_referrers().await;
         let bundles = index.and_then(|index| referrers(&self.reference.to_string(), &index));
@@ -77,7 +77,7 @@ impl Search {
         Ok(false)
     }
 
-    /// By the API; a registry without it keeps the list under a tag.
+    /// Returns the list of referrers: by the API, or from a tag in registries without it.
     async fn list_of_referrers(&self) -> Result<Bytes, ArtifactError> {
         let registry = self.fetch.registry();
         let listed = registry.referrers(self.session(), self.digest, bundle::MEDIA_TYPE_NOW).await?;
@@ -88,7 +88,7 @@ impl Search {
         registry.index(self.session(), &tag).await
     }
 
-    /// The bundle in an artifact.
+    /// Returns the bundle in an artifact.
     async fn bundle(&self, artifact: Digest) -> Result<Result<Bytes, Flaw>, ArtifactError> {
         let reference = self.reference.repository().digest(artifact);
         let manifest = match self.fetch.registry().manifest(self.session(), &reference).await {
@@ -123,7 +123,7 @@ impl Search {
     }
 }
 
-/// `None` for what does not exist, and for what says nothing, which is a flaw.
+/// Returns `None` for missing content, and for unusable content, which is added to the flaws.
 fn found<T>(answer: Result<T, ArtifactError>, flaws: &mut Vec<Flaw>) -> Result<Option<T>, ArtifactError> {
     match answer {
         Ok(found) => Ok(Some(found)),
@@ -135,7 +135,7 @@ fn found<T>(answer: Result<T, ArtifactError>, flaws: &mut Vec<Flaw>) -> Result<O
     }
 }
 
-/// The artifacts in a list that hold bundles.
+/// Returns the artifacts in a list that contain bundles.
 pub(super) fn referrers(what: &str, index: &[u8]) -> Result<Vec<Digest>, ArtifactError> {
     let unreadable = || ArtifactError::invalid(what, "the list of what refers to it is not an OCI index");
     let index: ImageIndex = serde_json::from_slice(index).map_err(|_| unreadable())?;
@@ -147,7 +147,7 @@ pub(super) fn referrers(what: &str, index: &[u8]) -> Result<Vec<Digest>, Artifac
     bundles.map(|descriptor| digest(descriptor).map_err(|_| unreadable())).collect()
 }
 
-/// The layer of an artifact that is its bundle.
+/// Returns the layer of an artifact that is its bundle.
 pub(super) fn bundle_of(manifest: &[u8]) -> Option<Digest> {
     let manifest: ImageManifest = serde_json::from_slice(manifest).ok()?;
     let [layer] = &manifest.layers()[..] else { return None };

@@ -1,4 +1,4 @@
-//! Statement that a signature covers.
+//! Statements that signatures cover.
 
 use serde::Deserialize;
 
@@ -9,10 +9,10 @@ use crate::Digest;
 const SIMPLE: &str = "cosign container image signature";
 /// Type of the payload of a DSSE envelope that holds a statement.
 const IN_TOTO: &str = "application/vnd.in-toto+json";
-/// Versions of the statement, which do not differ in what is read here.
+/// Supported versions of the statement, which are equal in the fields in use.
 const STATEMENTS: [&str; 2] = ["https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1"];
-/// What cosign states when it signs. Anything else, such as a bill of materials, is a fact about the content that
-/// somebody who does not vouch for it may state too.
+/// Predicate type of cosign's signatures. Any other statement, such as a bill of materials, is a fact about the
+/// content that a signer may state without vouching for it.
 const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
 
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ struct Image {
     digest: String,
 }
 
-/// Whether cosign's simple signing payload is for the manifest with this digest.
+/// Checks that cosign's simple signing payload is for the manifest with this digest.
 pub(super) fn simple(payload: &[u8], digest: Digest) -> Result<(), Flaw> {
     let Simple { critical } =
         serde_json::from_slice(payload).map_err(|_| Flaw::Unreadable("its signed payload"))?;
@@ -62,7 +62,7 @@ struct SubjectDigest {
     sha256: Option<String>,
 }
 
-/// Whether the payload of an envelope states that the manifest with this digest is signed.
+/// Checks that the payload of an envelope states that the manifest with this digest is signed.
 pub(super) fn in_toto(payload_type: &str, payload: &[u8], digest: Digest) -> Result<(), Flaw> {
     if payload_type != IN_TOTO {
         return Err(Flaw::OtherStatement);
@@ -76,7 +76,7 @@ pub(super) fn in_toto(payload_type: &str, payload: &[u8], digest: Digest) -> Res
     if named.into_iter().any(|hex| hex == digest.hex()) { Ok(()) } else { Err(Flaw::OtherContent) }
 }
 
-/// What an envelope's signature is made over (DSSE's pre-authentication encoding).
+/// Returns the message that an envelope's signature covers (DSSE's pre-authentication encoding).
 pub(super) fn encoded(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     let mut encoded = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
     encoded.extend_from_slice(payload);
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(in_toto(IN_TOTO, b"{}", digest), Err(Flaw::Unreadable("its statement")));
     }
 
-    /// The example of DSSE's specification.
+    /// Example of DSSE's specification.
     #[test]
     fn an_envelope_is_signed_with_the_type_of_its_payload() {
         let encoded = encoded("http://example.com/HelloWorld", b"hello world");

@@ -1,4 +1,4 @@
-//! Signatures of all kinds, good ones and those that somebody might put in their place.
+//! Signatures of all kinds, valid ones and forged ones.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kyma_api::Reason;
@@ -51,7 +51,7 @@ fn a_signature_by_a_key_counts_for_its_content_and_its_key_alone() {
     assert_eq!(judged_cosign(&by_key(&key), &good), Ok(()));
     assert_eq!(judged_cosign(&by_key(&other), &good), Err(Flaw::OtherKey));
     assert_eq!(judged_cosign(&by_key(&key), &foreign), Err(Flaw::OtherContent));
-    // The signature of one payload beside another.
+    // A payload with the signature of another one.
     let swapped = (good.0.clone(), foreign.1.clone());
     assert_eq!(judged_cosign(&by_key(&key), &swapped), Err(Flaw::OtherKey));
 
@@ -119,7 +119,7 @@ fn a_certificate_has_to_be_of_the_root_for_code_logged_and_valid_when_it_was_use
     assert_eq!(made(SignatureOptions { logged: false, ..options() }), Err(Flaw::NoCertificateLog));
     let server = made(SignatureOptions { for_code: false, ..options() });
     assert!(matches!(&server, Err(Flaw::Certificate(_))), "{server:?}");
-    // Everything is right but who made it.
+    // Everything is valid except the signer.
     assert_eq!(judged(&trust, &Sigstore::new().bundle(&options())), Err(Flaw::OtherLog));
 }
 
@@ -263,7 +263,7 @@ fn a_timestamp_stands_for_the_time_that_a_log_does_not_sign() {
     let mut root = sigstore.trusted_root();
     root["timestampAuthorities"] = foreign_authorities();
     assert_eq!(judged(&trusting(&root), &good), Err(Flaw::TimestampSignature));
-    // In use for everything but at the time of the timestamp.
+    // In use at all times except that of the timestamp.
     for (path, flaw) in [
         ("/tlogs/0/publicKey", Flaw::LogProof),
         ("/timestampAuthorities/0", Flaw::TimestampSignature),
@@ -282,7 +282,7 @@ fn foreign_authorities() -> Value {
     Sigstore::new().trusted_root()["timestampAuthorities"].take()
 }
 
-/// It was valid until five seconds before ten minutes were over.
+/// The certificate was valid until five seconds before the ten minutes were over.
 #[test]
 fn a_certificate_has_to_be_valid_at_the_time_of_the_timestamp() {
     let sigstore = Sigstore::new();
@@ -292,7 +292,7 @@ fn a_certificate_has_to_be_valid_at_the_time_of_the_timestamp() {
     assert_eq!(judged(&trust, &sigstore.stamped_bundle_at(&options(), "20250615151630Z")), Ok(()));
 }
 
-/// An entry there has the log's promise, which tells the time, and never a proof, which would need a timestamp.
+/// An entry there has the log's promise, which contains the time, and never a proof, which would need a timestamp.
 #[test]
 fn under_cosigns_tag_a_timestamp_stands_neither_for_a_log_entry_nor_for_its_time() {
     let sigstore = Sigstore::new();
@@ -325,9 +325,9 @@ fn under_cosigns_tag_a_timestamp_stands_neither_for_a_log_entry_nor_for_its_time
 fn a_log_entry_alone_does_not_make_somebody_elses_signature() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
-    // A blob that looks like a manifest may have been signed for what it is.
+    // A blob that looks like a manifest may have been signed as a blob.
     assert_eq!(judged(&trust, &sigstore.message_bundle(&options(), MANIFEST)), Err(Flaw::OtherStatement));
-    // A thief of the certificate signs with a key of their own, and the log takes what it is given.
+    // A thief of the certificate signs with another key, and the log takes any entry.
     let (payload, mut annotations) = sigstore.cosign(&options());
     annotations["dev.cosignproject.cosign/signature"] = STANDARD.encode("forged").into();
     assert_eq!(judged_cosign(&trust, &(payload.clone(), annotations.clone())), Err(Flaw::OtherEntry));

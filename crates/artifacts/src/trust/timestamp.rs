@@ -1,4 +1,4 @@
-//! Times that timestamp authorities signed (RFC 3161): that a signature was there then.
+//! Times that timestamp authorities signed (RFC 3161): proof that a signature existed then.
 
 use std::time::Duration;
 
@@ -29,29 +29,29 @@ const SHA512: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.
 /// Extended key usage of timestamp authorities, 1.3.6.1.5.5.7.3.8.
 const TIME_STAMPING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 8];
 
-/// Bytes of a response at most. With three certificates of RSA 4096 it has seven thousand; sets in it are sorted one by
-/// one, so work grows with the square.
+/// Maximum size of a response, in bytes. With three certificates of RSA 4096 it has about seven thousand. Its sets
+/// are sorted one by one, so the work grows with the square of the size.
 const RESPONSE: usize = 8 << 10;
-/// Digits behind the second at most: nanoseconds.
+/// Maximum number of digits after the second: nanoseconds.
 const DIGITS: usize = 9;
 
-/// Content of a timestamp, and the signer.
+/// Content of a timestamp, with its signature.
 struct Token {
     info: Info,
-    /// The attributes that are signed, as they are.
+    /// The signed attributes, unchanged.
     attributes: Vec<u8>,
     signature: Vec<u8>,
 }
 
-/// The part of a TSTInfo that decides.
+/// The required part of a TSTInfo.
 struct Info {
     imprint: MessageImprint,
-    /// Since 1970, in whole seconds.
+    /// Time since 1970, in whole seconds.
     since: Duration,
 }
 
-/// The time in a response of a timestamp authority, in Unix seconds, if that authority is in the trust root and was in
-/// use then, and if it is for this signature.
+/// Returns the time in a response of a timestamp authority, in Unix seconds, if the trust root has that authority for
+/// that time, and if the response is for this signature.
 pub(super) fn time(response: &[u8], signature: &[u8], root: &TrustRoot) -> Result<i64, Flaw> {
     let unreadable = || Flaw::Unreadable("its timestamp");
     let Token { info, attributes, signature: made } = read(response).ok_or_else(unreadable)?;
@@ -65,12 +65,12 @@ pub(super) fn time(response: &[u8], signature: &[u8], root: &TrustRoot) -> Resul
     if root.timestamp_authorities(time).any(by) { Ok(time) } else { Err(Flaw::TimestampSignature) }
 }
 
-/// What is in a response, if all of it is what its one signer signed.
+/// Returns the content of a response, if its single signer signed all of it.
 fn read(response: &[u8]) -> Option<Token> {
     if response.len() > RESPONSE {
         return None;
     }
-    // A response without a token is a refusal.
+    // A response without a token reports a refusal.
     let ContentInfo { content_type, content } = TimeStampResp::from_der(response).ok()?.time_stamp_token?;
     let signed: SignedData = content.decode_as().ok().filter(|_| content_type == SIGNED_DATA)?;
     let content = signed.encap_content_info;
@@ -103,7 +103,7 @@ impl Info {
             let imprint: MessageImprint = reader.decode()?;
             let _serial: Int = reader.decode()?;
             let time: AnyRef<'_> = reader.decode()?;
-            // How exact the time is, and what was asked for, decide nothing.
+            // Accuracy and request data are not needed.
             while !reader.is_finished() {
                 let _more: AnyRef<'_> = reader.decode()?;
             }
@@ -115,7 +115,7 @@ impl Info {
     }
 }
 
-/// The time that this says, since 1970. Certificates are valid by the second, so a part of one is dropped.
+/// Returns the time since 1970. Certificates are valid by the second, so fractions are dropped.
 fn seconds(text: &[u8]) -> Option<Duration> {
     let (whole, rest) = text.split_at_checked(14)?;
     let is_utc = match rest {
@@ -124,7 +124,7 @@ fn seconds(text: &[u8]) -> Option<Duration> {
         _ => false,
     };
     is_utc.then_some(())?;
-    // The library takes times of certificates alone, which have no parts of seconds.
+    // The library accepts only times of certificates, which have no fractions of seconds.
     let der = [&[0x18, 15][..], whole, b"Z"].concat();
     GeneralizedTime::from_der(&der).ok().map(|time| time.to_unix_duration())
 }

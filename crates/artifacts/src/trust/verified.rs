@@ -1,4 +1,4 @@
-//! Verified artifacts and their signers.
+//! Cache of verified artifacts.
 
 use std::{
     num::NonZeroUsize,
@@ -11,11 +11,11 @@ use crate::Digest;
 
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
 
-/// Digest of content, and of the trust by which it passed.
+/// Digest of content, and of the trust by which it was verified.
 pub(crate) type Passed = (Digest, Digest);
 
-/// Content that carries a signature that counts, by whose signatures count: other trust, be it by another key or by
-/// another component, looks anew. Bounded, least recently used go first.
+/// Content with a trusted signature, by the trust: with other trust, be it another key or another component, it is
+/// verified again. Limited; the least recently used are evicted first.
 pub(crate) struct Verified(Mutex<LruCache<Passed, ()>>);
 
 impl Verified {

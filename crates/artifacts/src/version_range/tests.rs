@@ -3,7 +3,7 @@ use super::*;
 const VERSIONS: &str = "0.0.3 0.0.4 0.1.0 0.2.3 0.2.9 0.3.0 1.0.0 1.2.0-alpha.1 1.2.0 1.2.3 1.2.3+b7 1.3.0-rc.1 1.3.0 \
                         1.4.9 1.5.0 2.0.0-beta.1 2.0.0 2.3.4 3.0.0";
 
-/// What Masterminds/semver 3.5 says of these versions.
+/// Results of Masterminds/semver 3.5 for these versions.
 const TABLE: &[(&str, &str)] = &[
     ("1.2.3", "1.2.3 1.2.3+b7"),
     ("=1.2.3", "1.2.3 1.2.3+b7"),

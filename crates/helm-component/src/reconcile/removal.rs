@@ -148,8 +148,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Objects of the kinds that the module's CRDs define, or that the spec names, belong to users. What cannot be
-    /// listed counts as there.
+    /// Fails while users' objects exist of kinds that the module's CRDs define or that the spec names. Kinds that
+    /// cannot be listed count as used.
     async fn refuse_while_blocked(&self) -> Result<(), Failure> {
         let recorded = &self.session.recorded;
         let crds = self.crds_that_go().await?;
@@ -164,7 +164,8 @@ impl Pass<'_> {
         let named = self.context.resource.spec.managed_resources.iter().flatten().cloned();
         let blocking = Blocking { kinds: kinds.chain(named).collect(), own: own_uids(recorded) };
         let blockers = find_blockers(&self.cluster.client, &blocking).await?;
-        // Also while nothing blocks: what comes between this look and the deletion of the CRDs is seen.
+        // Watched even if nothing blocks yet, so that objects that are created before the deletion of the CRDs are
+        // noticed.
         blockers.resources.iter().for_each(|resource| self.context.watch(Interest::in_kind(resource)));
         match blockers.count {
             0 => Ok(()),
@@ -172,7 +173,8 @@ impl Pass<'_> {
         }
     }
 
-    /// The CRDs of the inventory, but for those that stay with another component: their objects lose nothing.
+    /// Returns the CRDs of the inventory, except those that another component still owns: their objects are not
+    /// deleted.
     async fn crds_that_go(&self) -> Result<BTreeSet<String>, Failure> {
         let mut going = BTreeSet::new();
         let mut shared = Vec::new();
@@ -188,7 +190,7 @@ impl Pass<'_> {
         if shared.is_empty() {
             return Ok(going);
         }
-        // Of two that go at the same time neither keeps it.
+        // Of two components that are removed at the same time, neither keeps the CRD.
         let staying = self.components(|component| component.metadata.deletion_timestamp.is_none()).await?;
         let going_too =
             shared.into_iter().filter(|(_, others)| !others.iter().any(|other| staying.contains_key(other)));
@@ -197,7 +199,7 @@ impl Pass<'_> {
     }
 }
 
-/// Uids of what is ours: the inventory and the default custom resource.
+/// Returns the uids of the component's objects: the inventory and the default custom resource.
 fn own_uids(recorded: &Recorded) -> Vec<String> {
     let made = recorded.resource.iter().filter_map(|made| made.uid.clone());
     recorded.inventory.iter().map(|(_, entry)| entry.uid.clone()).chain(made).collect()

@@ -11,10 +11,10 @@ use serde::{
 
 use crate::{ArtifactError, Digest};
 
-/// Charts and versions of all of them. The largest public repositories have some ten thousand.
+/// Maximum number of charts and versions together. The largest public repositories have about ten thousand.
 const ENTRIES: usize = 200_000;
 
-/// The charts of a repository, with what decides about each of their versions.
+/// The charts of a repository, with the fields in use of each version.
 #[derive(Deserialize)]
 pub(super) struct Index {
     #[serde(rename = "apiVersion")]
@@ -22,7 +22,7 @@ pub(super) struct Index {
     entries: Option<Charts>,
 }
 
-/// One version of a chart, as the index writes it.
+/// One version of a chart, as in the index.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(in crate::chart) struct Entry {
     pub(in crate::chart) version: Option<Box<str>>,
@@ -47,27 +47,27 @@ impl Index {
         Ok(index)
     }
 
-    /// The versions of a chart, in the index's order.
+    /// Returns the versions of a chart, in the index's order.
     pub(super) fn entries(&self, name: &str) -> &[Entry] {
         self.entries.as_ref().and_then(|charts| charts.0.get(name)).map_or(&[], Vec::as_slice)
     }
 }
 
 impl Entry {
-    /// Bytes of its texts.
+    /// Returns the total length of its texts in bytes.
     pub(super) fn size(&self) -> usize {
         [&self.version, &self.url, &self.digest].into_iter().flatten().map(|text| text.len()).sum()
     }
 }
 
-/// The first entry of a version.
+/// Returns the position of the first entry of a version.
 pub(super) fn at_version(entries: &[Entry], version: &str) -> Option<usize> {
     entries
         .iter()
         .position(|entry| entry.version.as_deref().is_some_and(|found| same_version(found, version)))
 }
 
-/// Address and digest in an entry.
+/// Returns the address and digest in an entry.
 pub(super) fn place(what: &str, entry: Option<Entry>) -> Result<(String, Option<Digest>), ArtifactError> {
     let entry = entry.ok_or_else(|| ArtifactError::NotFound { what: what.to_owned() })?;
     let digest = read_digest(what, entry.digest.as_deref())?;
@@ -75,7 +75,7 @@ pub(super) fn place(what: &str, entry: Option<Entry>) -> Result<(String, Option<
     Ok((url.into(), digest))
 }
 
-/// Address and digest of a chart version, as the index writes them.
+/// Returns the address and digest of a chart version, as in the index.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn find(
     what: &str,
@@ -88,7 +88,7 @@ pub(crate) fn find(
     place(what, at_version(entries, version).and_then(|at| entries.get(at)).cloned())
 }
 
-/// The digest of an archive as an index writes it.
+/// Parses the digest of an archive in an index.
 pub(in crate::chart) fn read_digest(
     what: &str,
     digest: Option<&str>,
@@ -98,7 +98,7 @@ pub(in crate::chart) fn read_digest(
     read.map(Some).ok_or_else(|| ArtifactError::invalid(what, "its digest in index.yaml is no sha256"))
 }
 
-/// Helm takes `v1.2.3` and `1.2.3` for the same.
+/// Reports whether two versions are the same; Helm treats `v1.2.3` and `1.2.3` as equal.
 pub(in crate::chart) fn same_version(found: &str, wanted: &str) -> bool {
     found == wanted || found.strip_prefix('v').unwrap_or(found) == wanted.strip_prefix('v').unwrap_or(wanted)
 }
@@ -158,7 +158,7 @@ impl<'de> Deserialize<'de> for Versions {
     }
 }
 
-/// Public indexes have millions of nodes, their bytes being bounded already; helm writes none with aliases.
+/// Public indexes have millions of nodes, and their size is limited already; Helm writes no aliases.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

@@ -12,19 +12,20 @@ use super::content::{Entry, Index};
 use crate::{Digest, cache::Key, flight::Flights};
 
 const ANSWERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4_095);
-/// Bytes of question and answer beyond which they are not kept.
+/// Maximum size of a query and its answer that are kept, in bytes.
 const LONGEST: usize = 2_048;
-/// Indexes that are read at once: each takes its own size, and that of its entries.
+/// Maximum number of indexes that are read concurrently: each takes memory for its content and its entries.
 const READ_AT_ONCE: usize = 1;
 
-/// Answers that indexes gave, by their digest, and the reading of them. Bounded, least recently used go first.
+/// Answers from indexes, by the digest of the index, and reads in progress. Limited; the least recently used are
+/// evicted first.
 pub(crate) struct Indexes {
     answers: Mutex<LruCache<Question, Answer>>,
     reads: Flights<Key, Option<Arc<Index>>>,
     turns: Semaphore,
 }
 
-/// An entry, or that there is none.
+/// An entry; `None` if the index has none.
 pub(super) type Answer = Option<Entry>;
 
 /// Query for an index.
@@ -34,7 +35,7 @@ pub(super) struct Question {
     pub(super) index: Digest,
     /// Name of the chart.
     pub(super) name: String,
-    /// Which of its entries.
+    /// The requested entry, such as a version or a range.
     pub(super) what: String,
 }
 
@@ -47,7 +48,7 @@ impl Indexes {
         }
     }
 
-    /// The answer, if it is known.
+    /// Returns the answer, if it is kept.
     pub(super) fn recall(&self, question: &Question) -> Option<Answer> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(question).cloned()
     }
@@ -59,7 +60,7 @@ impl Indexes {
         }
     }
 
-    /// Readings under way.
+    /// Returns the reads in progress.
     pub(super) fn reads(&self) -> &Flights<Key, Option<Arc<Index>>> {
         &self.reads
     }

@@ -1,26 +1,26 @@
-//! What OpenPGP content has to keep before it is parsed: the parser goes a few calls deeper for each signature inside of
-//! another, and searches a text anew with each of its lines. Pure.
+//! Limits on OpenPGP content before it is parsed: the parser recurses for each signature in another one, and searches
+//! a text again for each of its lines. Pure.
 
 use std::io::Read as _;
 
 use pgp::armor::Dearmor;
 
-/// Signatures inside of one another. The one that binds a subkey for signing holds one; more is not in use.
+/// Maximum depth of nested signatures. A signature that binds a subkey for signing contains one; more is not in use.
 const DEPTH: usize = 4;
-/// Lines of a provenance.
+/// Maximum number of lines of a provenance.
 const LINES: usize = 4096;
-/// Bytes of its armoured signatures.
+/// Maximum size of its armoured signatures, in bytes.
 const ARMOURED: usize = 16 << 10;
 const TEXT: &str = "-----BEGIN PGP SIGNED MESSAGE-----";
 const SIGNATURE: &str = "-----BEGIN PGP SIGNATURE-----";
-/// Tag of a packet that is a signature.
+/// Tag of a signature packet.
 const PACKET: u8 = 2;
-/// Kind of what a signature says that is another signature.
+/// Type of the subpacket with an embedded signature.
 const EMBEDDED: u8 = 32;
 
-/// Whether a clear-signed text can be parsed at little cost.
+/// Reports whether a clear-signed text can be parsed at little cost.
 pub(super) fn allow_text(text: &str) -> bool {
-    // The first such line is where the parser sees the end of the text, which escapes its own.
+    // The parser ends the text at the first such line; lines of the text itself are escaped.
     let armoured = text.find("\n-----").map_or("", |end| &text[end + 1..]);
     text.starts_with(TEXT)
         && armoured.starts_with(SIGNATURE)
@@ -29,20 +29,20 @@ pub(super) fn allow_text(text: &str) -> bool {
         && allow_armoured(armoured)
 }
 
-/// Whether the packets of an armoured block can be parsed at little cost.
+/// Reports whether the packets of an armoured block can be parsed at little cost.
 pub(super) fn allow_armoured(block: &str) -> bool {
     let mut packets = Vec::new();
     Dearmor::new(block.as_bytes()).read_to_end(&mut packets).is_ok() && allow(&packets)
 }
 
-/// Whether no signature among these packets holds others too deep. Where lengths lead beyond the end, what is there counts,
-/// as for the parser.
+/// Reports whether no signature among these packets contains others too deep. If a length exceeds the end, the
+/// remaining bytes count, as in the parser.
 pub(super) fn allow(mut packets: &[u8]) -> bool {
     while let Some((head, rest)) = packets.split_first() {
         let (tag, sized) = match head >> 6 {
             0b11 => (head & 0x3f, new_length(rest)),
             0b10 => ((head >> 2) & 0x0f, old_length(head & 3, rest)),
-            // Here the parser stops.
+            // The parser stops here.
             _ => return true,
         };
         let Some((length, rest)) = sized else { return false };
@@ -55,22 +55,22 @@ pub(super) fn allow(mut packets: &[u8]) -> bool {
     true
 }
 
-/// Whether signatures lie in this one at most so deep.
+/// Reports whether signatures are nested in this one at most to this depth.
 fn is_shallow(signature: &[u8], depth: usize) -> bool {
     let digits = match signature.first() {
         Some(4) => 2,
         Some(6) => 4,
-        // Other versions hold none.
+        // Other versions contain none.
         _ => return true,
     };
-    // Behind version, kind and two algorithms stands what it says: signed, then not signed.
+    // After version, type and two algorithms come the subpackets: signed ones, then unsigned ones.
     let (signed, rest) = prefixed(signature.get(4..).unwrap_or_default(), digits);
     let (unsigned, _) = prefixed(rest, digits);
     let mut embedded = embedded(signed).chain(embedded(unsigned));
     embedded.all(|one| depth > 0 && is_shallow(one, depth - 1))
 }
 
-/// The signatures in what a signature says.
+/// Returns the signatures in the subpackets of a signature.
 fn embedded(mut said: &[u8]) -> impl Iterator<Item = &[u8]> {
     let all = std::iter::from_fn(move || {
         let (length, rest) = length(said)?;
@@ -78,17 +78,17 @@ fn embedded(mut said: &[u8]) -> impl Iterator<Item = &[u8]> {
         said = rest;
         one.split_first()
     });
-    // The highest bit tells that it must be understood.
+    // The highest bit marks a critical subpacket.
     all.filter(|(kind, _)| *kind & 0x7f == EMBEDDED).map(|(_, signature)| signature)
 }
 
-/// Bytes behind their length in so many digits, and what follows them.
+/// Splits bytes after a field with a length of this number of bytes; returns the field and the rest.
 fn prefixed(bytes: &[u8], digits: usize) -> (&[u8], &[u8]) {
     let (length, rest) = bytes.split_at_checked(digits).unwrap_or_default();
     rest.split_at(number(length).min(rest.len()))
 }
 
-/// The length of a packet in the old form, and what follows.
+/// Returns the length of a packet in the old format, and the bytes after it.
 fn old_length(kind: u8, bytes: &[u8]) -> Option<(usize, &[u8])> {
     let digits = match kind {
         0 => 1,
@@ -100,7 +100,8 @@ fn old_length(kind: u8, bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((number(length), rest))
 }
 
-/// The length of a packet in the new form, and what follows; none of keys or signatures comes in parts.
+/// Returns the length of a packet in the new format, and the bytes after it; no packet of keys or signatures is
+/// partial.
 fn new_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     length(bytes).filter(|_| !matches!(bytes.first(), Some(224..=254)))
 }

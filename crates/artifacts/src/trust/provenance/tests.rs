@@ -1,4 +1,4 @@
-//! Provenance of all kinds, good and otherwise. That of the real helm is in the tests against a registry.
+//! Provenance of all kinds, valid and invalid. That of the real `helm` is in the tests against a registry.
 
 use kyma_api::Reason;
 use pgp::{
@@ -11,14 +11,14 @@ use rand::rngs::OsRng;
 
 use super::*;
 
-/// A day in the life of all keys, in Unix seconds.
+/// Time at which all keys are valid, in Unix seconds.
 const NOW: i64 = 1_750_000_000;
 
 fn made() -> Timestamp {
     Timestamp::from_secs(1_700_000_000)
 }
 
-/// A key that signs, with a subkey that signs.
+/// Returns a key with a subkey for signing.
 fn key(primary_signs: bool) -> SignedSecretKey {
     key_of(KeyType::Ed25519Legacy, primary_signs)
 }
@@ -52,7 +52,7 @@ fn text(archive: Digest) -> String {
     format!("apiVersion: v2\nname: demo\nversion: 1.0.0\n\n...\nfiles:\n  demo-1.0.0.tgz: {archive}\n")
 }
 
-/// What this key signs, with more that the signature says.
+/// Returns a text with a signature by this key and an additional subpacket.
 fn signed(text: &str, by: &impl SigningKey, hash: HashAlgorithm, more: Option<SubpacketData>) -> String {
     let mut config = SignatureConfig::from_key(OsRng, by, SignatureType::Text).unwrap();
     config.hash_alg = hash;

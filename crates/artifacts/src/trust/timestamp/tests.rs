@@ -1,4 +1,4 @@
-//! Timestamps by openssl and by an authority of the test's own.
+//! Timestamps by openssl and by an authority for tests.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::ExtendedKeyUsagePurpose;
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::trust::sample::{NOW, Sigstore, TimestampAuthority};
 
-/// Certificates of an authority with a P-384 key, and what it answered: made with `openssl ts -query` and `openssl ts
-/// -reply`, with SHA-512 and its certificates in it, and with SHA-256 and without.
+/// Certificates of an authority with a P-384 key, and its responses by `openssl ts -query` and `openssl ts -reply`:
+/// with SHA-512 and its certificates, and with SHA-256 and without certificates.
 const CHAIN: &[u8] = include_bytes!("../testdata/timestamps.pem");
 const WITH_CERTIFICATES: &[u8] = include_bytes!("../testdata/timestamp-with-certificates.tsr");
 const WITHOUT: &[u8] = include_bytes!("../testdata/timestamp.tsr");
@@ -48,7 +48,7 @@ fn no_byte_of_a_timestamp_can_be_changed_unnoticed() {
         let mut changed = WITHOUT.to_vec();
         changed[at] ^= 1;
         match time(&changed, STAMPED, &root) {
-            // The status, and who the signer is said to be, are not signed, and do not decide.
+            // The status and the name of the signer are not signed, and have no effect.
             Ok(found) => assert_eq!(found, TIME, "byte {at}"),
             Err(flaw) => assert!(
                 matches!(flaw, Flaw::Unreadable(_) | Flaw::OtherTimestamp | Flaw::TimestampSignature),
