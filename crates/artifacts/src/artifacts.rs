@@ -57,7 +57,7 @@ impl Artifacts {
     }
 
     /// Returns the same access with required signatures: content must carry a trusted signature before any of it is
-    /// parsed, whoever pulled it into the cache. Verified content is remembered by its digest and the trust.
+    /// parsed, even if it is cached already. Verified content is remembered by its digest and the trust.
     pub fn trusting(&self, trust: Arc<Trust>) -> Self {
         Self { trust: Some(trust), ..self.clone() }
     }

@@ -141,7 +141,7 @@ pub enum ArtifactError {
     Unsigned {
         /// The artifact.
         what: String,
-        /// The searched item.
+        /// Result of the search, as part of the message.
         looked: &'static str,
     },
     /// The artifact is signed, and no signature is trusted.
@@ -210,7 +210,7 @@ impl ArtifactError {
         }
     }
 
-    /// Returns the class of the error. An answer of a source may change, so it is never final; an unusable address is.
+    /// Returns the class of the error. The answer of a source may change, so only an unusable address is final.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Address { .. } => ErrorClass::Invalid,

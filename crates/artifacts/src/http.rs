@@ -135,8 +135,8 @@ impl Http {
         self.hosts.check(&[from], to)
     }
 
-    /// Returns whether an index at `from` may name an artifact in the registry at `host[:port]`: a configured registry,
-    /// the host of the index, or a public registry.
+    /// Returns whether an index at `from` may name an artifact in the registry at `host[:port]`: a configured
+    /// registry, the host of the index, or a public registry.
     pub(crate) fn may_ask_registry(&self, from: &Url, host: &str) -> bool {
         let is_known = || self.hosts.is_insecure(host) || PUBLIC_REGISTRIES.contains(&host);
         let https = || Url::parse(&format!("https://{host}/"));

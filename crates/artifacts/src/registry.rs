@@ -53,8 +53,8 @@ impl Registry {
         Self { tokens: Tokens::new(), limits }
     }
 
-    /// Reads a manifest or an index of manifests, and verifies its digest: the one in the reference, or the one that is
-    /// returned for a tag.
+    /// Reads a manifest or an index of manifests, and verifies its digest: the one in the reference, or the one that
+    /// is returned for a tag.
     pub(crate) async fn manifest(
         &self,
         session: Session<'_>,
@@ -311,8 +311,8 @@ fn next_page(what: &str, origin: &Url, response: &Response) -> Result<Option<Url
     Ok(Some(next))
 }
 
-/// Refuses an address on another host than the registry's, since it would receive the credentials. That includes an
-/// address that the target of a redirect names.
+/// Refuses an address with another host or scheme than the registry's, since it would receive the credentials. That
+/// includes an address that the target of a redirect names.
 fn check_stays(what: &str, how: &'static str, origin: &Url, url: &Url) -> Result<(), ArtifactError> {
     if http::authority(url) != http::authority(origin) {
         return Err(http::redirect_refused(what, how, url, Refusal::Host));

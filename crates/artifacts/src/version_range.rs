@@ -117,7 +117,7 @@ impl Bound {
         }
     }
 
-    /// Reports whether a version has the same numbers up to there.
+    /// Reports whether a version has the same numbers, up to and including `upto`.
     fn shares(&self, found: &Version, upto: Said) -> bool {
         let wanted = &self.version;
         (upto < Said::Major || found.major == wanted.major)

@@ -1,8 +1,8 @@
 //! Applies the changes of a component's spec to the objects of its content: its patches, then labels and annotations
 //! of all.
 //!
-//! Both come before everything that the operator does to objects, so that its own marks win, and an image that a patch
-//! sets is localised as any other.
+//! Both come before everything that the operator does to objects, so that its own marks win, and an image that a
+//! patch sets is localised as any other.
 
 use std::collections::BTreeMap;
 

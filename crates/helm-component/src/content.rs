@@ -123,8 +123,8 @@ impl Sources {
         rendered.map_err(|failure| LoadFailure { failure, awaits_kinds: reads.api_versions })
     }
 
-    /// Renders with the kinds of the chart's own CRDs, which Helm installs before it renders. If the result lacks some of
-    /// them, as for subcharts that the values disable, renders once more without those kinds.
+    /// Renders with the kinds of the chart's own CRDs, which Helm installs before it renders. If the result lacks
+    /// some of them, as for subcharts that the values disable, renders once more without those kinds.
     async fn render_with_own_kinds(
         &self,
         component: &HelmComponent,
@@ -347,7 +347,7 @@ fn render_deadline(spec: &HelmComponentSpec) -> Option<Duration> {
     u64::try_from(seconds).ok().map(Duration::from_secs)
 }
 
-/// Digest of the kinds that a target serves.
+/// Returns the digest of the kinds that a target serves.
 pub(crate) fn kinds_digest(kinds: &Kinds) -> String {
     digest(&[kinds.api_versions().join("\n").as_bytes()])
 }

@@ -126,7 +126,8 @@ impl Rule {
     }
 }
 
-/// Returns the health of an object whose expressions are skipped because they exceeded their budget for another object.
+/// Returns the health of an object whose expressions are skipped because they exceeded their budget for another
+/// object.
 pub(crate) fn too_large() -> Health {
     Health::new(HealthStatus::Unknown, format!("health.expressions {TOO_LARGE} for all objects of this kind"))
 }

@@ -63,8 +63,8 @@ pub(crate) struct Kept {
 pub(crate) struct Slot(usize);
 
 impl Frozen {
-    /// Returns the renders of the component with this owner hash, by its recorded `standing`. Only Secrets for which
-    /// `may_be` returns true are read.
+    /// Returns the access to the renders of the component with this owner hash, by its recorded `standing`. Only
+    /// Secrets for which `may_be` returns true are read.
     pub(crate) fn of(
         context: &Context<HelmComponent>,
         owner: &str,
@@ -112,7 +112,7 @@ impl Frozen {
         if self.may_be[at] { self.secrets[at].read().await } else { Ok(None) }
     }
 
-    /// Keeps the render of this request. A render that cannot be kept is returned all the same.
+    /// Keeps the render of this request, and returns it even if it could not be kept.
     pub(crate) async fn freeze(&self, slot: &Slot, request: &str, text: Arc<str>) -> Kept {
         let whole = Arc::clone(&text);
         let packed = away_if_large(text.len(), move || packed::pack(whole.as_bytes())).await;

@@ -46,7 +46,7 @@ impl HubSecrets {
         }
     }
 
-    /// Collects the data of hub Secrets that a component's objects receive.
+    /// Returns the names and revisions of the hub Secrets that determine a component's objects.
     pub(crate) fn additions(&self, component: &HelmComponent) -> Additions {
         let labels = component.metadata.labels.as_ref();
         // kyma-operator copies it to targets of Kymas.

@@ -143,8 +143,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Returns the session of a component. It starts from the status if there is none, if the uid differs, or if the record
-    /// could not be read before.
+    /// Returns the session of a component. It starts from the status if there is none, if the uid differs, or if the
+    /// record could not be read before.
     pub(crate) fn recall(&self, dependent: &Dependent, component: &HelmComponent) -> Session {
         let uid = component.metadata.uid.clone().unwrap_or_default();
         match self.sessions().get(dependent) {

@@ -143,7 +143,7 @@ fn patience(pass: &Pass<'_>) -> Patience {
     Patience::since(since, jiff::Timestamp::now().as_second(), limit)
 }
 
-/// Reports whether the component was reported Ready, regardless of content that is newer.
+/// Reports whether the last report was Ready, even if newer content is not healthy yet.
 pub(crate) fn was_ready(pass: &Pass<'_>) -> bool {
     let status = pass.context.resource.status.as_ref();
     status.is_some_and(|status| {

@@ -140,7 +140,7 @@ pub(crate) struct Done {
     pub(crate) judged: bool,
     /// Whether the causes that hold up objects were read.
     pub(crate) explained: bool,
-    /// Namespaces for which the target told whether they are being deleted.
+    /// Namespaces that this pass has read, to see whether they are being deleted.
     pub(crate) looked_at: BTreeSet<String>,
     /// Result of keeping the Ready release, once it was tried.
     pub(crate) keep: Option<Result<(), Failure>>,

@@ -1,8 +1,8 @@
 //! Decides which Secrets and ConfigMaps of the hub a component may read. Pure.
 //!
 //! The author of a module chooses the references of its component, and their content is copied to targets. A module
-//! therefore reads an object only if a label of the object names the module. A standalone component is written by users
-//! with access to the namespace; only a Secret whose content is copied to the target needs a label.
+//! therefore reads an object only if a label of the object names the module. A standalone component is written by
+//! users with access to the namespace; only a Secret whose content is copied to the target needs a label.
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -57,8 +57,8 @@ impl Reader {
         }
     }
 
-    /// Returns the end of a message such as "there is no Secret a": the label to add. An unreadable object is reported
-    /// like a missing one, so that a module cannot probe for names.
+    /// Returns the end of a message such as "there is no Secret a": the label to add. An unreadable object is
+    /// reported like a missing one, so that a module cannot probe for names.
     pub(crate) fn how_to_allow(&self) -> String {
         match self {
             Self::Module(module) => format!(

@@ -41,9 +41,9 @@ pub fn of(
     }
 }
 
-/// Returns a name that Helm accepts: module and component names may have dots and be longer. A name that is too long is
-/// shortened and ends with a hash of the full name, so that names with the same beginning stay different. A release that
-/// an earlier version installed under a shortened name without a hash keeps that name.
+/// Returns a name that Helm accepts: module and component names may have dots and be longer. A name that is too long
+/// is shortened and ends with a hash of the full name, so that names with the same beginning stay different. A
+/// release that an earlier version installed under a shortened name without a hash keeps that name.
 fn label(name: &str, status: Option<&HelmComponentStatus>) -> String {
     let text = characters(name);
     let whole = text.trim_matches('-');

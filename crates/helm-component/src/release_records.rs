@@ -98,7 +98,7 @@ impl ReleaseRecords {
         }
     }
 
-    /// Drops all records: a changed access Secret may lead to another target.
+    /// Drops all lists: a changed access Secret may lead to another target.
     pub(crate) fn access_changed(&self) {
         self.kept.clear();
     }

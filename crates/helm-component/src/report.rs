@@ -33,7 +33,7 @@ const SILENT_LOOK: Duration = Duration::from_mins(1);
 /// Result of one reconcile.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
-    /// Why it ended.
+    /// Result of the plan.
     pub rest: Rest,
     /// State to report.
     pub finding: Finding,
@@ -55,7 +55,7 @@ pub(crate) struct Finding {
     patience: Patience,
     /// Objects that are no longer owned and stay on the target, with reasons.
     left: Vec<String>,
-    /// Time of the next correction of objects that another manager changes repeatedly.
+    /// Time until the next correction of objects that another manager changes repeatedly.
     truce: Option<std::time::Duration>,
     /// Remaining time of the hook that the component waits for.
     hook: Option<std::time::Duration>,

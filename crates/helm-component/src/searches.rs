@@ -1,7 +1,7 @@
 //! Searches for objects of components on a target, shared by components that search at the same time.
 //!
-//! A removal ends with one list for each kind that the target serves. Many releases that are removed together need the
-//! same lists: each search that begins serves all components that asked before it began.
+//! A removal ends with one list for each kind that the target serves. Many releases that are removed together need
+//! the same lists: each search that begins serves all components that asked before it began.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -140,8 +140,8 @@ fn digest(text: Option<&str>) -> Result<Option<Digest>, Failure> {
     text.map(str::parse).transpose().map_err(|error| failure(&error))
 }
 
-/// Returns the failure for content that is not a list of Kubernetes objects. Unless the spec pins it by digest, it may
-/// be a page of a proxy, or be corrected in place, so it is dropped from the cache and requested again.
+/// Returns the failure for content that is not a list of Kubernetes objects. Unless the spec pins it by digest, it
+/// may be a page of a proxy, or be corrected in place, so it is dropped from the cache and requested again.
 pub(crate) fn reject(
     artifacts: &Artifacts,
     place: &Place,

@@ -121,8 +121,8 @@ pub(super) fn normalized(hosts: &[String]) -> Vec<String> {
     hosts.iter().map(written).filter(|host| !host.is_empty()).collect()
 }
 
-/// Returns whether a pattern matches a host. `*` alone matches every host. A leading `*` matches one or more labels of a
-/// name, any other exactly one; neither matches a part of an IP address.
+/// Returns whether a pattern matches a host. `*` alone matches every host. A leading `*` matches one or more labels
+/// of a name, any other exactly one; neither matches a part of an IP address.
 pub(super) fn covers(pattern: &str, authority: &str) -> bool {
     if pattern == "*" {
         return true;

@@ -26,7 +26,7 @@ const OLD_ISSUER: &str = "1.3.6.1.4.1.57264.1.1";
 /// Tag of a UTF8String.
 const UTF8_STRING: u8 = 0x0c;
 
-/// Identity in a certificate.
+/// Key and identity in a certificate.
 #[derive(Debug)]
 pub(super) struct Signer {
     pub(super) key: PublicKey,

@@ -129,7 +129,7 @@ fn seconds(text: &[u8]) -> Option<Duration> {
     GeneralizedTime::from_der(&der).ok().map(|time| time.to_unix_duration())
 }
 
-/// Whether the first certificate of this authority, being one for timestamps, signed that then.
+/// Reports whether the first certificate of this authority, which must be for timestamps, made the signature then.
 fn is_by(authority: &Authority, since: Duration, attributes: &[u8], signature: &[u8]) -> bool {
     let Some(der) = authority.certificates.first() else { return false };
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return false };

@@ -9,7 +9,7 @@ use kyma_api::{Digests, KeptRelease};
 pub(crate) struct Entry {
     /// Digest of the render's inputs.
     pub request: String,
-    /// Digest of the render. Results vary, so no two renders of the same request have the same.
+    /// Digest of the render. Results vary, so each render of a request has another digest.
     pub render: String,
     /// Release that was installed at the time, as of [`Standing::installed`]. `None` in Secrets of versions that kept
     /// a single render.
@@ -30,12 +30,12 @@ pub(crate) struct Standing {
     made_here: Option<BTreeSet<String>>,
 }
 
-/// Where the render of a request is, or is to be.
+/// Location of the render of a request among the Secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenderLocation {
-    /// It is kept at this index.
+    /// The render is kept at this index.
     Kept(usize),
-    /// It is not kept; this index is free for it.
+    /// The render is not kept; the Secret at this index is free for it.
     Free(usize),
 }
 
@@ -51,8 +51,8 @@ impl Standing {
         }
     }
 
-    /// Accepts only renders that the status records or that this process made: if signatures are required, a user with
-    /// write access to Secrets must not inject content.
+    /// Accepts only renders that the status records or that this process made: if signatures are required, a user
+    /// with write access to Secrets must not inject content.
     pub(crate) fn with_signatures(self, made_here: &BTreeSet<String>) -> Self {
         Self { made_here: Some(made_here.clone()), ..self }
     }
@@ -152,7 +152,7 @@ mod tests {
             self.digests = Digests { source: Some(content.to_owned()), ..Digests::default() };
         }
 
-        /// A rollback restores the installed render.
+        /// Keeps the installed release as the rollback target.
         fn keeps(&mut self) {
             let render = self.digests.render.clone();
             self.kept = Some(KeptRelease { render, ..KeptRelease::default() });

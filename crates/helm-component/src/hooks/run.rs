@@ -45,7 +45,7 @@ impl Change {
     }
 }
 
-/// Relation of the current content to the installed one.
+/// The current content and its relation to the installed one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Due<'a> {
     /// Hooks of the current content.

@@ -49,7 +49,7 @@ fn listed(objects: Vec<DynamicObject>) -> Sighting {
     Sighting::Listed { objects, version: "1".to_owned() }
 }
 
-/// Returns the state of a component that waits for the Jobs `a` and `b` of a run.
+/// Returns the state for a component that waits for the Jobs `a` and `b` of a run.
 fn waiting() -> Held {
     let mut held = Held::default();
     held.want(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());

@@ -63,7 +63,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Whether another writer changed, adopted or deleted the object, so that it must be applied again.
+    /// Reports whether another writer changed, adopted or deleted the object, so that it must be applied again.
     pub fn has_drifted(&self) -> bool {
         matches!(self.drift, Some(Drift::Gone | Drift::Recreated | Drift::Changed | Drift::Taken))
     }
@@ -288,7 +288,7 @@ impl Observed {
         self.named(|health| health == Some(HealthStatus::Failed))
     }
 
-    /// Reports whether one of them failed after its last apply.
+    /// Reports whether an object that counts failed after its last apply.
     pub fn fails_as_it_is(&self) -> bool {
         let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
         let old = |piece: &Piece| piece.health == Some(HealthStatus::Failed) && piece.health_is_old;

@@ -49,7 +49,7 @@ fn applied(identity: &Identity) -> (Identity, Entry) {
     (identity.clone(), Entry { uid: identity.name.clone(), hash: "sent".to_owned(), ..Entry::default() })
 }
 
-/// A first installation of these objects with loaded content.
+/// Returns the state of a first installation of these objects with loaded content.
 fn fresh(pieces: Vec<Piece>) -> Observed {
     Observed {
         order: Order::Install,
@@ -98,7 +98,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
     }
 }
 
-/// The same objects, applied and watched.
+/// Returns the state after these objects were applied and watched.
 pub(crate) fn running(pieces: Vec<Piece>) -> Observed {
     let inventory = pieces.iter().map(|piece| applied(&piece.identity)).collect();
     let owned = pieces.iter().map(|piece| piece.identity.clone()).collect();

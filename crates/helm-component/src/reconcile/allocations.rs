@@ -1,5 +1,5 @@
-//! Resolves conflicts about values that an API server allocates once, such as a node port: an object that this revision
-//! drops may hold the value that a new object needs.
+//! Resolves conflicts about values that an API server allocates once, such as a node port: an object that this
+//! revision drops may hold the value that a new object needs.
 
 use std::collections::BTreeSet;
 

@@ -71,7 +71,7 @@ impl Pass<'_> {
                     missing.push(identity.clone());
                     tracing::info!(%identity, %gvk, "the target does not serve that; the object waits for it");
                 }
-                // The pass ends where it would be told of a second time.
+                // Foreign objects were recorded and applied again before, so none is left here.
                 Outcome::Unchanged | Outcome::Skipped | Outcome::Foreign(_) => {}
             }
         }

@@ -59,8 +59,8 @@ impl Pass<'_> {
         Ok(created(&mapping, identity, uid))
     }
 
-    /// Reads whether the default custom resource exists and updates the record, from which the status is reported. The
-    /// record stays unchanged if the read fails.
+    /// Reads whether the default custom resource exists and updates the record, from which the status is reported.
+    /// The record stays unchanged if the read fails.
     pub(super) async fn confirm_default_resource(&mut self) {
         self.done.default_confirmed = true;
         let Some(made) = self.session.recorded.resource.clone() else { return };
@@ -190,7 +190,8 @@ pub(super) fn created(mapping: &Mapping, identity: Identity, uid: Option<String>
     }
 }
 
-/// Any user can copy a label; only the creator of an object has its `managedFields` entry.
+/// Reports whether the operator created the object for this component. Any user can copy a label; only the creator of
+/// an object has its `managedFields` entry.
 fn is_born_of(live: &ObjectMeta, owner: &str, creator: &str) -> bool {
     let labelled = live.labels.as_ref().and_then(|all| all.get(labels::OWNER)).is_some_and(|it| it == owner);
     let created = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(creator);

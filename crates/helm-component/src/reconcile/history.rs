@@ -203,8 +203,8 @@ fn next_revision(records: &[Record]) -> i64 {
     records.iter().filter_map(Record::number).max().unwrap_or_default().saturating_add(1)
 }
 
-/// Returns the oldest records beyond those that are kept. One of the kept records is the newest, which `others` lacks.
-/// Records that Helm wrote count towards the limit but are never deleted.
+/// Returns the oldest records beyond those that are kept. One of the kept records is the newest, which `others`
+/// lacks. Records that Helm wrote count towards the limit but are never deleted.
 fn surplus(others: &[Record], kept: usize) -> Vec<&Record> {
     let surplus = (others.len() + 1).saturating_sub(kept);
     others.iter().take(surplus).filter(|record| record.is_ours()).collect()

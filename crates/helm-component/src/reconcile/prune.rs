@@ -239,7 +239,7 @@ pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
     Failure::new(blocked.reason(), message)
 }
 
-/// Returns the inventory before the current revision is applied.
+/// Returns the number of objects before the content `rendered`: the recorded one, or else `objects`.
 fn replaced(held: Option<Replaced>, rendered: &str, objects: usize) -> Replaced {
     let held = held.filter(|held| held.rendered == rendered);
     let objects = i32::try_from(objects).unwrap_or(i32::MAX);
@@ -269,8 +269,8 @@ fn named(objects: &[Identity]) -> Vec<String> {
     objects.iter().map(ToString::to_string).collect()
 }
 
-/// Returns the objects that were released, each with its reason, except those with another owner and those that became
-/// hooks.
+/// Returns the objects that were released, each with its reason, except those with another owner and those that
+/// became hooks.
 fn left(removal: &Removal, hooks: &BTreeSet<Identity>) -> Vec<String> {
     let is_hook = |identity: &Identity, reason: KeepReason| {
         matches!(reason, KeepReason::NotTheSame | KeepReason::Hook) && hooks.contains(identity)

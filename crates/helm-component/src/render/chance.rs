@@ -48,11 +48,11 @@ const DEPTH: usize = 8;
 /// Parts of a chart's renders that may differ between runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Varies {
-    /// Nothing.
+    /// No part.
     Nothing,
     /// Only the output of the files in `templates/tests/`.
     Tests,
-    /// Anything.
+    /// Any part.
     All,
 }
 

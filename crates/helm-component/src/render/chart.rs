@@ -214,13 +214,14 @@ impl Chart {
         self.kinds_use.counts(values)
     }
 
-    /// Returns whether the revision of the release, or that it is an upgrade, can change the result with these values.
+    /// Returns whether the revision of the release, or that it is an upgrade, can change the result with these
+    /// values.
     pub fn depends_on_revision(&self, values: &Map<String, Value>) -> bool {
         self.release_use.counts(values)
     }
 
-    /// Returns whether a template prints `.Capabilities.KubeVersion` as a whole. It then has to be Helm's own value, so
-    /// the API versions that the program was compiled with stay in the list.
+    /// Returns whether a template prints `.Capabilities.KubeVersion` as a whole. It then has to be Helm's own value,
+    /// so the API versions that the program was compiled with stay in the list.
     pub(crate) fn keeps_compiled_versions(&self) -> bool {
         self.prints_kube_version
     }
@@ -327,7 +328,7 @@ static PRINTED_VERSION: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"Capabilities\.KubeVersion(?:[^.\w]|\z)"));
 static GIT_VERSION: LazyLock<Regex> = LazyLock::new(|| pattern(r"GitVersion"));
 
-/// Helm drops the byte order mark of every file.
+/// Removes the byte order mark, as Helm does in every file.
 fn without_bom(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }

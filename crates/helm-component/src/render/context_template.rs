@@ -1,8 +1,8 @@
 //! A template that sets the API versions and the revision, for which `helm template` has no flags.
 //!
-//! `--api-versions` adds to the versions that are compiled into the program. A template that is executed before all others
-//! of its chart removes those: it replaces `.Capabilities` by a map whose `APIVersions` is the part of the list after a
-//! marker, of the same type. Another marker contains the revision.
+//! `--api-versions` adds to the versions that are compiled into the program. A template that is executed before all
+//! others of its chart removes those: it replaces `.Capabilities` by a map whose `APIVersions` is the part of the
+//! list after a marker, of the same type. Another marker contains the revision.
 
 /// Marker in the list of API versions; the target's versions follow.
 pub(super) const TARGET_VERSIONS_BEGIN: &str = "helm-component.kyma-project.io/target";
@@ -14,8 +14,8 @@ pub(super) const FOLDER: &str = "helm-component.kyma-project.io";
 /// File name of the template.
 pub(super) const FILE: &str = "context.yaml";
 
-/// Returns the template. `has_git_version` is whether the chart reads `.Capabilities.KubeVersion.GitVersion`, a method in
-/// Helm. Other charts get no such key, since it would show where the whole map is printed.
+/// Returns the template. `has_git_version` is whether the chart reads `.Capabilities.KubeVersion.GitVersion`, a
+/// method in Helm. Other charts get no such key, since it would show where the whole map is printed.
 pub(super) fn template(has_git_version: bool) -> String {
     let git_version = if has_git_version { " \"GitVersion\" $version.GitVersion" } else { "" };
     format!(
@@ -36,7 +36,8 @@ pub(super) fn template(has_git_version: bool) -> String {
     )
 }
 
-/// Returns the path below the chart's folder at which Helm executes the template first: it starts with the deepest path.
+/// Returns the path below the chart's folder at which Helm executes the template first: it starts with the deepest
+/// path.
 pub(super) fn path(deepest: usize) -> String {
     let above = format!("templates/{FOLDER}/");
     let folders = (deepest + 1).saturating_sub(above.matches('/').count());

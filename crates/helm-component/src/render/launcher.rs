@@ -1,7 +1,7 @@
 //! Starts a render program in a sandbox.
 //!
-//! The operator's own binary is the launcher: with a hidden command it sets the limits of its process and executes the
-//! program. So no instruction of the program runs without limits, and no code runs between fork and exec.
+//! The operator's own binary is the launcher: with a hidden command it sets the limits of its process and executes
+//! the program. So no instruction of the program runs without limits, and no code runs between fork and exec.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ pub(super) const MAX_PROCESSES: u64 = 4_096;
 
 static IS_LAUNCHER: OnceLock<()> = OnceLock::new();
 
-/// Executes the render program if the process was started as a launcher. A program that renders charts calls this first
-/// in `main`.
+/// Executes the render program if the process was started as a launcher. A program that renders charts calls this
+/// first in `main`.
 pub fn run_if_launcher() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().as_deref() != Some(OsStr::new(COMMAND)) {
@@ -109,8 +109,8 @@ fn restrict([memory, cpu, file, open_files, processes]: [u64; 5]) -> Result<(), 
     deny_calls()
 }
 
-/// Denies system calls for sockets, access to other processes, namespaces, and new process groups, in which a descendant
-/// could outlive the program. Sets `no_new_privs`.
+/// Denies system calls for sockets, access to other processes, namespaces, and new process groups, in which a
+/// descendant could outlive the program. Sets `no_new_privs`.
 #[cfg(target_os = "linux")]
 fn deny_calls() -> Result<(), String> {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};

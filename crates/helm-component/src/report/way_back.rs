@@ -44,7 +44,7 @@ impl Back {
         rollback::is_back(&self.failed, &self.kept, self.now)
     }
 
-    /// After a restart, the previous report stays until the watches show another state.
+    /// Returns the previous report, which stays after a restart until the watches show another state.
     pub(super) fn stands(&self) -> Option<Progress> {
         let told = self.is_back();
         let look = told.retry_after.map_or(LOOK, |left| left.min(LOOK));

@@ -24,7 +24,7 @@ impl Index {
         self.seen.get(identity)
     }
 
-    /// Reports whether an object is there.
+    /// Reports whether the index has an object.
     pub(super) fn contains(&self, identity: &Identity) -> bool {
         self.seen.contains_key(identity)
     }

@@ -56,8 +56,7 @@ impl Place {
         own.chain(also).map(|(identity, seen)| (identity.clone(), seen.clone())).collect()
     }
 
-    /// Returns those of these objects that the operator applied and that no stream of whole objects has reported
-    /// since.
+    /// Selects the objects that the operator applied and that no stream of whole objects has reported since.
     pub(super) fn untold(&self, objects: &BTreeMap<Identity, Seen>) -> BTreeSet<Identity> {
         let untold = |identity: &&Identity| {
             let kind = self.objects.get(&identity.group_kind());

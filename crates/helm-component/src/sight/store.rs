@@ -51,8 +51,7 @@ impl Store {
         self.look(target, |place| place.objects(owner, also))
     }
 
-    /// Returns those of these objects that the operator applied and that no stream of whole objects has reported
-    /// since.
+    /// Selects the objects that the operator applied and that no stream of whole objects has reported since.
     pub(super) fn untold(
         &self,
         target: Option<&SecretKey>,

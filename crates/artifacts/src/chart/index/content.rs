@@ -158,7 +158,8 @@ impl<'de> Deserialize<'de> for Versions {
     }
 }
 
-/// Public indexes have millions of nodes, and their size is limited already; Helm writes no aliases.
+/// Returns the limits of the parser. Public indexes have millions of nodes, and their size is limited already; Helm
+/// writes no aliases.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// The body of a signature with others in it, so deep, in what is signed or not.
+    /// Returns the body of a signature with others nested to this depth, in signed or unsigned subpackets.
     fn nested(version: u8, depth: usize, is_signed: bool) -> Vec<u8> {
         let mut said = Vec::new();
         if depth > 0 {
@@ -163,7 +163,7 @@ mod tests {
                 assert!(!allow(&packet(&of(depth))), "{version}, {is_signed}, {depth}");
                 assert!(!allow(&old_packet(&of(depth))));
                 assert!(!allow(&[packet(&of(0)), packet(&of(depth))].concat()), "behind a good one");
-                // The parser takes what is there where a length leads beyond the end.
+                // If a length exceeds the end, the parser reads the remaining bytes.
                 let whole = packet(&of(depth));
                 assert!(!allow(&whole[..whole.len() - 2]));
                 let endless = [&[0x8b][..], &of(depth)].concat();

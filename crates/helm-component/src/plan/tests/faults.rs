@@ -18,7 +18,7 @@ fn ended(faults: Vec<Failure>) -> Failure {
     failure
 }
 
-/// Only other content resolves this failure.
+/// Returns a failure that only other content resolves.
 fn protected() -> Failure {
     Failure::new(Reason::Protected, "no")
 }

@@ -8,7 +8,7 @@ fn hook_failed() -> Failure {
     Failure::new(Reason::HookFailed, "pre-upgrade hook Job.batch here/j: it failed")
 }
 
-/// An applied upgrade whose Deployment has this health.
+/// Returns the state of an applied upgrade whose Deployment has this health.
 fn with_health(health: HealthStatus) -> Observed {
     open(running(vec![Piece { health: Some(health), ..piece(deployment()) }]))
 }

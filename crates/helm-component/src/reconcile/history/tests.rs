@@ -9,7 +9,7 @@ use super::*;
 
 const RELEASE: &str = "shop";
 
-/// Metadata of the Secret of a deployed revision; `content` is the digest that the operator adds.
+/// Returns metadata of the Secret of a deployed revision; `content` is the digest that the operator adds.
 fn secret(version: &str, content: Option<&str>) -> Value {
     let mut secret = json!({"metadata": {
         "name": format!("sh.helm.release.v1.{RELEASE}.v{version}"),
@@ -29,7 +29,7 @@ fn record_of(version: &str, content: Option<&str>) -> Option<Record> {
     record(partial(&secret(version, content)))
 }
 
-/// A target that lists the records of the revisions 1 to `count` in pages, as an API server does.
+/// Returns a target that lists the records of the revisions 1 to `count` in pages, as an API server does.
 fn target_with_records(count: usize) -> Api<Secret> {
     let list = move |uri: Uri| async move {
         let parameter = |name: &str| {

@@ -1,7 +1,7 @@
 //! Checks the schemas of a chart's values for references to files or the network, which an engine would follow.
 //!
-//! Helm reads only the schemas of enabled charts, which depend on the values. A schema with such a reference is replaced
-//! by one that cannot be compiled; if Helm reads that, the error reports the fault of the original.
+//! Helm reads only the schemas of enabled charts, which depend on the values. A schema with such a reference is
+//! replaced by one that cannot be compiled; if Helm reads that, the error reports the fault of the original.
 
 use std::collections::BTreeMap;
 
@@ -69,8 +69,8 @@ fn check(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
 
 /// The `$id` of a schema.
 ///
-/// Only that of the root counts. Whether a nested `$id` counts depends on the draft and on its siblings, and an engine
-/// that ignores it fetches references to it.
+/// Only that of the root counts. Whether a nested `$id` counts depends on the draft and on its siblings, and an
+/// engine that ignores it fetches references to it.
 struct SchemaId {
     root: Option<Url>,
     /// Whether references may be relative to a nested `$id`.
