@@ -1,8 +1,8 @@
-//! The base reconciler: a HelmComponent on the hub becomes a chart's or manifest's objects on its target.
+//! The base reconciler: installs the chart or manifests of a HelmComponent on its target.
 //!
 //! A pass ([`reconcile`]) asks a pure state machine ([`plan`]) what to do, does it, and asks again:
 //! *fetch* ([`source`]) → *render* ([`render`], [`values`]) → *apply* in stages → *prune* → *health* → *report*.
-//! What watches on targets show is kept reduced in [`sight`]; nothing is polled.
+//! [`sight`] caches the reduced state of objects from watches on targets; nothing is polled.
 
 mod account;
 mod args;

@@ -145,7 +145,7 @@ fn is_there(seen: &Observed, rest: &Rest) -> bool {
         && !matches!(rest, Rest::Looking | Rest::Unseen(_) | Rest::Newer(_))
 }
 
-/// Returns the time until health may change without an event.
+/// Returns the time until health, or the cause of a delay, may change without an event.
 fn health_due(pass: &Pass<'_>, seen: &Observed) -> Option<std::time::Duration> {
     let waits = seen.watched && !seen.unready().is_empty();
     let explained = observe::health::explained_in(pass).filter(|_| waits);

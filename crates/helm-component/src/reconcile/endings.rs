@@ -57,8 +57,8 @@ impl Pass<'_> {
         self.verdict(name) == Some(Verdict::Ends)
     }
 
-    /// Reports whether a namespace is being deleted. The target is asked at most once in a pass, and only if no
-    /// stream shows it.
+    /// Reports whether a namespace is being deleted. The target is asked at most once in a pass, and only if
+    /// nothing else shows it.
     async fn is_ending(&mut self, name: &str) -> Result<bool, Failure> {
         match self.verdict(name) {
             Some(Verdict::Ends) => return Ok(true),

@@ -127,7 +127,7 @@ impl Pass<'_> {
         self.session.explained = self.session.unready_since.map(|wait| Explained { wait, at });
     }
 
-    /// Returns the cause that the newest Pods of a workload show; `None` without Pods, or if they show none.
+    /// Returns the cause that a workload or its newest Pods show; `None` if they show none.
     async fn holdup(&self, identity: &Identity) -> Result<Option<String>, Failure> {
         if identity.is("", "Pod") {
             let pod = self.whole(identity).await.map_err(|error| failure(&error))?;

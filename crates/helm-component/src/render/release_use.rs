@@ -26,7 +26,7 @@ impl ReleaseUse {
     }
 }
 
-/// One of the fields, or `.Release` without a field after it, which passes on all of them.
+/// The name of such a field, or `.Release` without a field after it, which passes on all fields.
 static USED: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#"\b(?:Revision|IsUpgrade|IsInstall)\b|[."`]Release(?:[^.\w]|\z)"#));
 
