@@ -3,7 +3,7 @@
 
 use kyma_api::HelmComponent;
 
-/// Annotation that confirms a set with much fewer objects than before.
+/// Annotation that confirms a set with far fewer objects than before.
 pub(crate) const ALLOW_SHRINK: &str = "component.kyma-project.io/allow-shrink";
 /// Annotation that confirms an older version than the one on the target.
 pub(crate) const ALLOW_DOWNGRADE: &str = "component.kyma-project.io/allow-downgrade";

@@ -27,7 +27,7 @@ pub(crate) struct Recorded {
     pub inventory: Inventory,
     /// Form of the inventory in the status.
     pub form: Form,
-    /// Digests of the inputs of the applied content.
+    /// Digests of the applied content and its inputs.
     pub digests: Digests,
     /// The default custom resource, once it was created.
     pub resource: Option<CreatedResource>,

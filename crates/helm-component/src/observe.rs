@@ -263,7 +263,7 @@ fn is_unconfirmed(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identit
 }
 
 /// Returns the mode in the spec. Without one, objects that were taken over stay as they were found until the user
-/// requests another content.
+/// requests other content.
 fn drift_mode(pass: &Pass<'_>) -> DriftMode {
     let absent =
         || if former::is_as_found(pass) { kyma_api::DriftMode::Warn } else { kyma_api::DriftMode::default() };

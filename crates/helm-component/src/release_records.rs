@@ -40,7 +40,7 @@ struct Listed {
 }
 
 /// Lists that a component may use instead of a read of its own. They began after the last event that requeued the
-/// component, so they contain every change before its creation or update.
+/// component, so they include everything that was done on the target before the component was created or changed.
 pub(crate) struct ReleaseRecords {
     kept: BoundedCache<Place, Listed>,
     flights: Flights<Place, Listed, Failure>,

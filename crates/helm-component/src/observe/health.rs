@@ -115,8 +115,8 @@ fn in_another_pass(left: Duration) -> Duration {
     left.max(Duration::from_secs(1))
 }
 
-/// Returns the time until the next read of the causes that hold up objects, which are awaited `since` that time and
-/// were last `looked` at, both in Unix seconds; `None` after the last read.
+/// Returns the time until the next read of the causes that hold up objects; `None` after the last read. `since`:
+/// beginning of the wait, `looked`: time of the previous read, both in Unix seconds.
 fn look_in(since: i64, looked: Option<i64>, now: i64) -> Option<Duration> {
     let mut looks = LOOKS.iter().map(|after| since.saturating_add(*after));
     let next = looks.find(|at| looked.is_none_or(|looked| looked < *at))?;
