@@ -1,4 +1,4 @@
-//! Moving over from Kyma Lifecycle Manager (KLM) and back, from what a real one left.
+//! Migrates Kymas from Kyma Lifecycle Manager (KLM) and back, starting from objects that a real KLM left.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -14,23 +14,23 @@ use tokio::sync::Mutex;
 use recorded::Situation;
 use story::{Story, allow_pulls, publish};
 
-/// The situations in which KLM still has the Kyma.
+/// Numbers of the recorded situations whose Kyma is handed over and given back.
 const SITUATIONS: [u32; 7] = [1, 2, 3, 4, 6, 7, 8];
-/// In this one a run is killed again and again, on both ways.
+/// Situation in which `kymactl migrate klm` is killed repeatedly, during the hand-over and during the rollback.
 const KILLED: u32 = 2;
-/// In this one a module is mandatory.
+/// Situation in which a module is made mandatory.
 const WITH_MANDATORY: u32 = 3;
-/// In this one the Kyma is being deleted.
+/// Situation in which the Kyma is being deleted.
 const DELETING: u32 = 10;
-/// This one is handed over where the registry asks for a password.
+/// Situation that is handed over with a registry that requires a password.
 const LOCKED: u32 = 1;
 
 /// User and password of the registry.
 const LOGIN: (&str, &str) = ("puller", "registry-password");
-/// Secret with that password.
+/// Name of the Secret with the registry's password.
 const PULL_SECRET: &str = "oci-registry-cred";
 
-/// One landscape at a time: small machines bear no more.
+/// Lets one test run at a time: small machines cannot run two landscapes.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread")]

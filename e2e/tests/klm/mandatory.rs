@@ -1,18 +1,19 @@
-//! What Kyma Lifecycle Manager (KLM) would have left, had a module of a recorded situation been mandatory: no Kyma lists it,
-//! its Manifest says so and has no channel, and targets do not see it in their catalogue. The recording of a Kyma that is
-//! being deleted has such a module, and shows how it looks.
+//! Rewrites a recorded situation as Kyma Lifecycle Manager (KLM) would have left it with a mandatory module: no
+//! Kyma lists the module, its Manifest has the mandatory label and no channel, and the catalogue on targets lacks
+//! it. The recording of a Kyma that is being deleted contains such a module and is the model.
 
 use kyma_api::{finalizers, labels};
 use serde_json::{Value, json};
 
-/// A module that every Kyma gets in this version.
+/// A mandatory module and the version that every Kyma gets.
 pub(crate) struct Mandatory {
     pub(crate) module: &'static str,
     pub(crate) version: String,
 }
 
 impl Mandatory {
-    /// One recorded object of the hub or of the target; none where KLM would not have it.
+    /// Returns a recorded object of the hub or target as KLM would have left it, or `None` if KLM would not have
+    /// created it.
     pub(crate) fn remake(&self, mut object: Value, is_on_target: bool) -> Option<Value> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let is_its = object["metadata"]["labels"][labels::MODULE_NAME] == self.module;

@@ -1,7 +1,9 @@
-//! What a real Kyma Lifecycle Manager (KLM) left, put onto real apiservers with status and `managedFields`.
+//! Creates objects that a real Kyma Lifecycle Manager (KLM) left on real apiservers, with status and
+//! `managedFields`.
 //!
-//! A create or update always gives its fields to whoever sends it; only a patch that changes nothing but
-//! `metadata.managedFields` sets them as they are. So each object is created, gets its status, and then its owners.
+//! A create or update makes its sender the owner of its fields; only a patch that changes nothing but
+//! `metadata.managedFields` stores the entries unchanged. So each object is created first, then gets its status,
+//! and last its recorded `managedFields`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,12 +22,13 @@ use testbed::{crd_is_served, until};
 
 use crate::mandatory::Mandatory;
 
-/// Files of a target that hold no objects, or whose webhook would call a service that nobody runs.
+/// Files of a target that are not created as objects: metadata of CRDs, and webhooks whose service does not run
+/// here.
 const LEFT_OUT: [&str; 2] = ["crds-metadata.yaml", "validatingwebhookconfigurations.yaml"];
 /// KLM's own CRDs on a target.
 const TARGET_CRDS: [&str; 3] = ["kymas", "moduletemplates", "modulereleasemetas"];
 
-/// One situation.
+/// A recorded situation.
 pub(crate) struct Situation {
     inputs: PathBuf,
     directory: PathBuf,
@@ -33,7 +36,7 @@ pub(crate) struct Situation {
 }
 
 impl Situation {
-    /// The situation whose directory begins with this number.
+    /// Returns the situation whose directory begins with this number.
     pub(crate) fn find(inputs: &Path, number: u32) -> Result<Self> {
         let all = inputs.join("klm-recorded");
         let begins = format!("{number}-");
@@ -47,7 +50,7 @@ impl Situation {
         anyhow::bail!("{} has no situation {number}", all.display())
     }
 
-    /// The same, had this module been mandatory.
+    /// Returns the situation as if this module were mandatory.
     pub(crate) fn with_mandatory(mut self, module: &'static str) -> Result<Self> {
         let manifests = self.manifests()?;
         let of = |one: &&Value| one["metadata"]["labels"][labels::MODULE_NAME] == module;
@@ -71,17 +74,19 @@ impl Situation {
         match list.get("items") {
             Some(items) => items.as_array().cloned().context("items are a list"),
             None if list.is_object() => Ok(vec![list]),
-            // kubectl's word that the kind was gone.
+            // The file holds kubectl's message that the kind is not served.
             None => Ok(Vec::new()),
         }
     }
 
-    /// The recorded Manifests.
+    /// Returns the recorded Manifests.
     pub(crate) fn manifests(&self) -> Result<Vec<Value>> {
         self.items("hub/manifests.yaml")
     }
 
-    /// Brings the hub's part. The Kyma is KLM's from the moment on at which its operators may see it.
+    /// Creates the recorded catalogue, Kymas and Manifests on the hub. Each Kyma is created with the label of a
+    /// pending hand-over, so that operators leave it alone while its Manifests are created; the label is removed
+    /// afterwards.
     pub(crate) async fn onto_hub(&self, hub: &Client) -> Result<()> {
         let crd = self.inputs.join("klm-crds/operator.kyma-project.io_manifests.yaml");
         apply(hub, &serde_saphyr::from_str(&std::fs::read_to_string(crd)?)?, "platform-team").await?;
@@ -106,7 +111,7 @@ impl Situation {
         Ok(())
     }
 
-    /// Brings the target's part.
+    /// Creates the recorded namespace, CRDs and objects on the target.
     pub(crate) async fn onto_target(&self, target: &Client) -> Result<()> {
         for object in self.items("target/namespace-kyma-system.yaml")? {
             put(target, &object).await?;
@@ -131,7 +136,7 @@ impl Situation {
         Ok(())
     }
 
-    /// Everything recorded on the target but its namespace and CRDs, of which there is only metadata.
+    /// Returns everything recorded on the target except namespaces and CRDs; of CRDs only metadata was recorded.
     fn recorded_on_target(&self) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         let mut files: Vec<PathBuf> = std::fs::read_dir(self.directory.join("target"))?
@@ -147,13 +152,15 @@ impl Situation {
         Ok(all)
     }
 
-    /// The modules' CRDs, of which only names, labels and annotations were recorded.
+    /// Returns the modules' CRDs from their manifests with recorded labels and annotations; only metadata of CRDs
+    /// was recorded.
     fn crds(&self) -> Result<Vec<Value>> {
         let text = std::fs::read_to_string(self.directory.join("target/crds-metadata.yaml"))?;
         let recorded: Vec<Value> = serde_saphyr::from_str::<Option<_>>(&text)?.unwrap_or_default();
         let mut crds = Vec::new();
         for module in modules::all(&self.inputs)? {
-            // Of two releases they differ little; what counts is that they are the module's own.
+            // The current release serves for all: CRDs of two releases differ little, and the test only needs the
+            // module's own.
             for mut crd in objects(&module.current)? {
                 let meta = recorded.iter().find(|meta| meta["name"] == crd["metadata"]["name"]);
                 let Some(meta) = meta.filter(|_| crd["kind"] == "CustomResourceDefinition") else { continue };
@@ -166,7 +173,8 @@ impl Situation {
         Ok(crds)
     }
 
-    /// What KLM says that it applied and what was not recorded, from the modules' own manifests, as KLM applies it.
+    /// Returns objects that KLM lists in `status.synced` and that were not recorded, built from the modules'
+    /// manifests as KLM applies them.
     fn unrecorded(&self) -> Result<Vec<Value>> {
         let recorded: BTreeSet<String> = self.recorded_on_target()?.iter().map(named).collect();
         let modules = modules::all(&self.inputs)?;
@@ -192,7 +200,7 @@ impl Situation {
     }
 }
 
-/// The objects of a module's manifest.
+/// Returns the objects of a module's manifest.
 fn objects(release: &modules::Release) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(release.directory.join("raw-manifest.yaml"))?;
     let objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
@@ -220,10 +228,10 @@ fn as_klm_applies(mut object: Value, manifest: &Value) -> Value {
     object
 }
 
-/// Our operators that say on a Kyma that they stay away.
+/// Operators that note on a Kyma that they do not reconcile it.
 const OPERATORS: [&str; 2] = ["kyma-operator", "release-meta-syncer"];
 
-/// Waits until both say so.
+/// Waits until both operators have noted on the Kyma that they do not reconcile it.
 pub(crate) async fn until_stopped(hub: &Client, kyma: &str) -> Result<()> {
     let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
     until("our operators say that they stay away", Duration::from_mins(1), || async {
@@ -234,7 +242,7 @@ pub(crate) async fn until_stopped(hub: &Client, kyma: &str) -> Result<()> {
     .await
 }
 
-/// The patch that takes both labels off again, and what operators noted beside them.
+/// Returns the patch that removes the labels for skipping and for the hand-over, and the operators' notes.
 pub(crate) fn not_handed_over() -> Value {
     let [one, other] = OPERATORS.map(annotations::stopped);
     json!({"metadata": {
@@ -243,7 +251,7 @@ pub(crate) fn not_handed_over() -> Value {
     }})
 }
 
-/// The way to one object.
+/// Returns the API for the kind and namespace of an object.
 async fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
     let types = object.types.as_ref().context("an object names its kind")?;
     let (resource, capabilities) = pinned_kind(client, &GroupVersionKind::try_from(types)?).await?;
@@ -268,7 +276,7 @@ async fn patch(client: &Client, object: &DynamicObject, body: &Value) -> Result<
     Ok(())
 }
 
-/// Puts a recorded object there as it was, under a uid of its own.
+/// Creates a recorded object with its status, `managedFields` and deletion. Its uid is a new one.
 async fn put(client: &Client, recorded: &Value) -> Result<DynamicObject> {
     let mut bare = recorded.clone();
     let meta = bare["metadata"].as_object_mut().context("an object has metadata")?;
@@ -284,7 +292,7 @@ async fn put(client: &Client, recorded: &Value) -> Result<DynamicObject> {
         meta.remove(field);
     }
     if bare["kind"] == "Service" {
-        // Of the range of another cluster.
+        // The recorded addresses are of another cluster's Service range.
         bare["spec"].as_object_mut().map(|spec| (spec.remove("clusterIP"), spec.remove("clusterIPs")));
     }
     let status =

@@ -1,4 +1,4 @@
-//! One situation from KLM's hands into ours and back.
+//! Hands the Kyma of one recorded situation over to this project's operators and gives it back to KLM.
 
 use std::path::Path;
 use std::process::Output;
@@ -21,12 +21,12 @@ use crate::recorded::{Situation, not_handed_over, until_stopped};
 
 /// Group of Kymas, Manifests and default CRs.
 const GROUP: &str = "operator.kyma-project.io";
-/// The recorded Kyma.
+/// Name of the recorded Kyma.
 const KYMA: &str = "kyma-sample";
-/// Time that one change may take.
+/// Deadline of each wait.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Pushes the content of all modules that were recorded.
+/// Pushes the content of all recorded modules.
 pub(crate) async fn publish(landscape: &Landscape, inputs: &Path) -> Result<()> {
     for (module, versions) in layout::all(inputs)? {
         for version in &versions {
@@ -36,7 +36,7 @@ pub(crate) async fn publish(landscape: &Landscape, inputs: &Path) -> Result<()> 
     Ok(())
 }
 
-/// Creates the Secret with user and password of the registry.
+/// Creates the Secret with user and password of the registry on the hub.
 pub(crate) async fn allow_pulls(landscape: &Landscape, name: &str, login: (&str, &str)) -> Result<()> {
     let registry = landscape.locked_registry().context("the registry asks for a password")?;
     let auths = json!({"auths": {registry: {"username": login.0, "password": login.1}}});
@@ -54,7 +54,7 @@ pub(crate) struct Story<'a> {
     landscape: &'a Landscape,
     situation: Situation,
     hub: Client,
-    /// Lives as long as the story.
+    /// Keeps the target running until the story ends.
     _target: Cluster,
     client: Client,
     hub_before: Snapshot,
@@ -62,7 +62,7 @@ pub(crate) struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    /// Hub and target as KLM left them; our operators run and leave them alone.
+    /// Creates hub and target as KLM left them, and waits until the operators report that the Kyma belongs to KLM.
     pub(crate) async fn begin(landscape: &'a Landscape, situation: Situation, number: u32) -> Result<Self> {
         let target = landscape.bare_target(&format!("situation-{number}")).await?;
         let (hub, client) = (landscape.hub().client()?, target.client()?);
@@ -101,7 +101,7 @@ impl<'a> Story<'a> {
             said(&renewed)
         );
         self.unchanged().await?;
-        // Both sides agree: KLM leaves what is labelled alone.
+        // With both labels KLM leaves an object alone, so kymactl may run beside it.
         let both = json!({"metadata": {"labels": {
             labels::SKIP_RECONCILIATION: "true", labels::HAND_OVER: labels::HAND_OVER_PENDING,
         }}});
@@ -124,7 +124,8 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Runs the command while KLM renews its Lease, by a clock that is far behind.
+    /// Runs the command while KLM's Lease changes every second. Its `renewTime` stays far in the past, as with a
+    /// KLM whose clock is behind.
     async fn migrate_beside_klm(
         &self,
         leases: &Api<k8s_openapi::api::coordination::v1::Lease>,
@@ -153,7 +154,8 @@ impl<'a> Story<'a> {
         self.unchanged().await
     }
 
-    /// Each time a little later, until it comes to its end; what follows must find nothing broken.
+    /// Runs the command and kills it, each time a little later, until it ends by itself, successfully and after at
+    /// least three kills.
     pub(crate) async fn is_killed_again_and_again(&self, words: &[&str]) -> Result<()> {
         for number in 1_u64.. {
             let mut command = self.command(words);
@@ -171,8 +173,8 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Begins the hand-over while the Secret with the registry's password is missing, and breaks it off once a component
-    /// names that Secret.
+    /// Starts the hand-over while the Secret with the registry's password is missing, and kills it once a component
+    /// reports that Secret.
     pub(crate) async fn waits_for_pull_secret(&self, secret: &str) -> Result<()> {
         let mut child = self.command(&[]).kill_on_drop(true).spawn()?;
         let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
@@ -206,7 +208,8 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// One module: its objects are a component's, and KLM holds nothing any more but what is being removed.
+    /// Checks that a module's objects belong to its component, and that KLM's finalizers stay only on Manifests
+    /// that are being deleted.
     async fn is_ours(&self, recorded: &Value) -> Result<()> {
         let meta = &recorded["metadata"];
         let module = meta["labels"][labels::MODULE_NAME].as_str().context("a Manifest names its module")?;
@@ -241,7 +244,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// The component of a module, once the status of its Manifest tells of it.
+    /// Waits until the status of the Manifest shows the state of the module's component, and returns the component.
     async fn shown(&self, module: &str, manifest: &str) -> Result<HelmComponent> {
         let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         until_or_why("the Manifest shows the component", DEADLINE, || async {
@@ -259,7 +262,8 @@ impl<'a> Story<'a> {
         .await
     }
 
-    /// Every object is the one that it was, and no Deployment was rolled out.
+    /// Checks that every object of the target keeps its uid, and that no Deployment or default CR has a new
+    /// generation.
     async fn nothing_was_made_anew(&self) -> Result<()> {
         let now = whole(&self.client).await?;
         for (key, before) in &self.target_before {
@@ -286,7 +290,8 @@ impl<'a> Story<'a> {
         self.unchanged().await
     }
 
-    /// KLM's objects are as they were, also in who owns which field.
+    /// Checks that Kyma and Manifests on the hub are unchanged, and waits until the target is unchanged too,
+    /// `managedFields` included.
     async fn unchanged(&self) -> Result<()> {
         let hub = whole(&self.hub).await?;
         let of_klm = |group: &str, kind: &str| group == GROUP && ["Kyma", "Manifest"].contains(&kind);
@@ -324,7 +329,7 @@ impl<'a> Story<'a> {
         self.unchanged().await
     }
 
-    /// Makes room on the hub for the next one.
+    /// Deletes the situation's objects from the hub before the next situation.
     pub(crate) async fn end(self) -> Result<()> {
         let free = json!({"metadata": {"finalizers": null, "labels": {labels::HAND_OVER: labels::HAND_OVER_PENDING}}});
         let parameters = DeleteParams::default();
@@ -333,7 +338,7 @@ impl<'a> Story<'a> {
         for manifest in self.manifests().list(&ListParams::default()).await?.items {
             let name = manifest.name_any();
             self.manifests().patch_metadata(&name, &by_hand(), &Patch::Merge(&free)).await?;
-            // One that was being deleted is gone with its finalizers.
+            // A Manifest that was being deleted already is gone once its finalizers are.
             self.manifests().delete(&name, &parameters).await.ok();
         }
         let all = ListParams::default();
@@ -397,8 +402,8 @@ fn list(differences: &[Difference]) -> String {
     differences.iter().map(|one| format!("\n  {one}")).collect()
 }
 
-/// What our operators brought to the target besides modules, which KLM writes anew with its next look: the namespace, CRDs
-/// and catalogue that both sides share.
+/// Reports whether both KLM and the operators write the object: the namespace, CRDs and catalogue on the target,
+/// which KLM overwrites with its next reconciliation.
 fn is_left_to_klm(key: &snapshot::Key) -> bool {
     let catalogue = ["ModuleTemplate", "ModuleReleaseMeta"].iter().any(|kind| key.is(GROUP, kind));
     let crd = key.is("apiextensions.k8s.io", "CustomResourceDefinition")
@@ -409,10 +414,10 @@ fn is_left_to_klm(key: &snapshot::Key) -> bool {
     catalogue || crd || namespace
 }
 
-/// Everything on a cluster, without what counts or dates writes.
+/// Returns all objects of a cluster without resourceVersion and times of writes.
 async fn whole(client: &Client) -> Result<Snapshot> {
     let mut all = snapshot::take_whole(client, |group, _| group != "apiregistration.k8s.io").await?;
-    // Default CRs are of versions that the group does not prefer, which a snapshot leaves out.
+    // Default CRs use versions that are not preferred in their group, which a snapshot omits.
     let discovery = Discovery::new(client.clone()).filter(&[GROUP]).run().await?;
     for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability) {
         for object in snapshot::objects(client, &resource, &ListParams::default()).await? {
@@ -437,7 +442,8 @@ async fn whole(client: &Client) -> Result<Snapshot> {
     Ok(all)
 }
 
-/// Our applies name the protocol of every port, whose default they keep; KLM's next apply lets go of it again.
+/// Removes ownership of port protocols: the operators' applies name the protocol of every port, also the default
+/// one, and KLM's next apply gives the field up again.
 fn without_protocols(fields: &mut Value) {
     let Some(fields) = fields.as_object_mut() else { return };
     fields.remove("f:protocol");

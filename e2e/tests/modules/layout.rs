@@ -22,7 +22,7 @@ impl Published {
     }
 }
 
-/// All of the test inputs: by module, the oldest version first.
+/// Returns the component versions of the test inputs by module, with the oldest version first.
 pub(crate) fn all(inputs: &Path) -> Result<BTreeMap<String, Vec<Published>>> {
     let directory = inputs.join("ocm");
     let mut found: BTreeMap<String, Vec<Published>> = BTreeMap::new();
@@ -42,12 +42,12 @@ pub(crate) fn all(inputs: &Path) -> Result<BTreeMap<String, Vec<Published>>> {
     Ok(found)
 }
 
-/// Name of a module's OCM component.
+/// Returns the name of a module's OCM component.
 pub(crate) fn component(module: &str) -> String {
     format!("kyma-project.io/module/{module}")
 }
 
-/// Pushes the layout byte by byte below `base`: a registry, or a path in one.
+/// Pushes the layout unchanged below `base`, which is a registry or a path in one.
 pub(crate) async fn push(published: &Published, module: &str, base: &str) -> Result<()> {
     let (host, path) = base.split_once('/').unwrap_or((base, ""));
     let below = if path.is_empty() { String::new() } else { format!("{path}/") };
@@ -74,9 +74,9 @@ pub(crate) async fn push(published: &Published, module: &str, base: &str) -> Res
     Ok(())
 }
 
-/// A client for a registry without a password.
+/// Returns a client for a registry without a password.
 pub(crate) fn client() -> Result<Client> {
-    // The client wants a provider even for plain HTTP; whoever comes first installs it.
+    // reqwest needs a crypto provider even for plain HTTP; the first caller in the process installs it.
     rustls::crypto::ring::default_provider().install_default().ok();
     Ok(Client::builder().no_proxy().build()?)
 }

@@ -1,5 +1,5 @@
-//! Third-party modules: published, enabled, upgraded and disabled, on a target that then is as it was before; and modules
-//! that have to be signed.
+//! Publishes, enables, upgrades and disables third-party modules, after which the target is as before; and requires
+//! modules to be signed.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use e2e::inputs;
 use e2e::landscape::{Landscape, Options};
 use tokio::sync::Mutex;
 
-/// One landscape at a time: small machines bear no more.
+/// Lets one test run at a time: small machines cannot run two landscapes.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 async fn landscape() -> Landscape {

@@ -1,4 +1,4 @@
-//! Component versions through a HelmComponent of their own: installed, upgraded, removed.
+//! Installs, upgrades and removes component versions through a HelmComponent of their own.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,11 @@ use serde_json::json;
 
 use crate::layout::{self, Published};
 
-/// Name of the access Secret's Kyma, which there is none of.
+/// Kyma name of the access Secret; there is no such Kyma.
 const ACCESS: &str = "standalone";
 
-/// Installs every module in each of its versions, the oldest first, and removes it. Returns what stays.
+/// Installs every module in each of its versions, the oldest first, and removes it. Returns the differences that
+/// stay on the target.
 pub(crate) async fn install_all(
     landscape: &Landscape,
     published: &BTreeMap<String, Vec<Published>>,

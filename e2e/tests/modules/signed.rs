@@ -23,14 +23,14 @@ const KYMA: &str = "sealed-only";
 const SIGNED: &str = "seal";
 const UNSIGNED: &str = "blank";
 const VERSION: &str = "1.0.0";
-/// Names of the Secrets with the registry's password and with the key that counts.
+/// Names of the Secrets with the registry's password and with the trusted key.
 const PASSWORD: &str = "registry";
 const SIGNERS: &str = "signers";
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
-/// Requires signatures by one setting: an unsigned module is refused with its reason, until it is signed.
+/// Requires signatures by one ModuleConfig, and checks that an unsigned module is refused until it is signed.
 pub(crate) async fn unsigned_module_is_refused(landscape: &Landscape) -> Result<()> {
     let (hub, key) = (landscape.hub().client()?, KeyPair::generate()?);
     require_signatures(landscape, &hub, &key).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn unsigned_module_is_refused(landscape: &Landscape) -> Result<
     ensure!(content.get_opt(UNSIGNED).await?.is_none(), "an unsigned module is not installed");
 
     sign(landscape, UNSIGNED, &key).await?;
-    // No event tells of a new signature.
+    // No event announces a new signature, so a reconcile is requested.
     let request =
         json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: "2026-01-01T00:00:00Z"}}});
     let name = names::component_name(KYMA, UNSIGNED);
@@ -146,7 +146,7 @@ async fn sign(landscape: &Landscape, module: &str, key: &KeyPair) -> Result<()> 
     Ok(())
 }
 
-/// Waits until a module's component has this condition Ready.
+/// Waits until the condition Ready of a module's component has this status and reason.
 async fn until_ready(hub: &Client, module: &str, status: &str, reason: Reason) -> Result<()> {
     let is_ready = |found: Option<&HelmComponent>| {
         let found = found.and_then(|found| serde_json::to_value(found).ok());

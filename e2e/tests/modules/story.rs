@@ -1,4 +1,4 @@
-//! All modules on one Kyma.
+//! Enables, upgrades and disables all modules on one Kyma.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use testbed::{until, until_or_why};
 
 /// Name of the Kyma on the hub.
 pub(crate) const KYMA: &str = "everything";
-/// The channel to begin with, and the one that has the newest versions.
+/// The channel at the start, and the one with the newest versions.
 const CHANNELS: [&str; 2] = ["regular", "fast"];
-/// Time that all modules together get.
+/// Deadline of a wait for all modules.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// Who writes the catalogue.
+/// Field manager of the catalogue.
 const WRITER: &str = "tests";
 
 pub(crate) struct Story<'a> {
@@ -56,7 +56,7 @@ impl<'a> Story<'a> {
     async fn push(&self, module: &Module, release: &Release) -> Result<ModuleTemplate> {
         let mut command = self.landscape.kymactl();
         command.args(["module", "push", "--insecure", "--registry", self.landscape.registry().address()]);
-        // Its file may leave the version out, or be another one's; the flags win.
+        // The release's file may lack the version or name another one; flags take precedence.
         if let Some(config) = release.config() {
             command.arg("--config").arg(config);
         }
@@ -89,7 +89,8 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A Kyma without modules, and what its target looks like once it has the catalogue.
+    /// Creates a Kyma without modules, waits until its target has the catalogue, and returns a snapshot of the
+    /// target.
     pub(crate) async fn begin(&self) -> Result<Snapshot> {
         let secret = self.landscape.access_secret(KYMA, &self.landscape.targets()[0]).await?;
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
@@ -112,7 +113,7 @@ impl<'a> Story<'a> {
         snapshot::take(&self.target).await
     }
 
-    /// The user of the target chooses all modules.
+    /// Enables all modules on the target, and waits until they are Ready.
     pub(crate) async fn enable(&self) -> Result<()> {
         let modules: Vec<Value> = self.modules.iter().map(|module| json!({"name": module.name})).collect();
         self.choose(&json!({"spec": {"modules": modules}})).await?;
@@ -124,7 +125,7 @@ impl<'a> Story<'a> {
         self.until_ready(&wanted).await
     }
 
-    /// The user of the target goes to the other channel.
+    /// Changes to the other channel on the target, and waits until all modules are upgraded.
     pub(crate) async fn upgrade(&self) -> Result<()> {
         self.choose(&json!({"spec": {"channel": CHANNELS[1]}})).await?;
         let wanted: Vec<_> = self
@@ -135,7 +136,7 @@ impl<'a> Story<'a> {
         self.until_ready(&wanted).await
     }
 
-    /// The user of the target wants none and is back in the first channel. Returns what stays of the modules.
+    /// Disables all modules on the target and goes back to the first channel. Returns what stays of the modules.
     pub(crate) async fn disable(&self, before: &Snapshot) -> Result<Vec<Difference>> {
         self.choose(&json!({"spec": {"channel": CHANNELS[0], "modules": []}})).await?;
         self.until_ready(&[]).await?;
@@ -148,7 +149,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// The Kyma is Ready with exactly these modules in these versions.
+    /// Waits until the Kyma is Ready with exactly these modules in these versions.
     async fn until_ready(&self, wanted: &[(&str, &str)]) -> Result<()> {
         let wanted = wanted.iter().copied().collect();
         until_or_why("the Kyma has what it wants", DEADLINE, || async {
@@ -174,7 +175,7 @@ impl<'a> Story<'a> {
     }
 }
 
-/// Name and version.
+/// Returns name and version of a module.
 fn named(module: &ModuleStatus) -> (&str, &str) {
     (&module.name, module.version.as_deref().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Modules that are removed while their users still have objects of theirs.
+//! Removes modules while users still have objects of their kinds.
 
 use anyhow::{Context, Result, ensure};
 use e2e::landscape::{TARGET_NAMESPACE, apply_all};
@@ -16,10 +16,10 @@ use crate::story::{KYMA, Story};
 
 /// The user's field manager.
 const USER: &str = "kubectl";
-/// More than a message names.
+/// Number of Functions: more than a message lists.
 const FUNCTIONS: usize = 22;
 
-/// A kind that a module's operator would bring, which no node runs here.
+/// A kind whose CRD a module's operator would install; no node runs that operator here.
 struct Served {
     group: &'static str,
     version: &'static str,
@@ -27,7 +27,7 @@ struct Served {
     plural: &'static str,
 }
 
-/// Known from `associatedResources` alone: no manifest has their CRDs.
+/// Known only from `associatedResources`: no manifest has the CRDs of Function and ScaledObject.
 const FUNCTION: Served = Served {
     group: "serverless.kyma-project.io",
     version: "v1alpha2",
@@ -36,7 +36,7 @@ const FUNCTION: Served = Served {
 };
 const SCALED_OBJECT: Served =
     Served { group: "keda.sh", version: "v1alpha1", kind: "ScaledObject", plural: "scaledobjects" };
-/// Of template-operator's own manifest.
+/// A kind of template-operator's own manifest.
 const MANAGED: Served =
     Served { group: "operator.kyma-project.io", version: "v1alpha1", kind: "Managed", plural: "manageds" };
 
@@ -72,8 +72,9 @@ impl Served {
 }
 
 impl Story<'_> {
-    /// What users have of serverless and keda holds up their removal until it is gone; template-operator's own object is
-    /// no user's: it goes first, and its operator stays until then.
+    /// Disables three modules in use. Users' objects block the removal of serverless and keda until they are
+    /// deleted. template-operator's own object is not a user's: it is deleted first, and its operator stays until
+    /// it is gone.
     pub(crate) async fn remove_while_used(&self) -> Result<()> {
         let functions: Vec<String> = (1..=FUNCTIONS).map(|number| format!("mine-{number:02}")).collect();
         for served in [&FUNCTION, &SCALED_OBJECT] {
@@ -126,7 +127,8 @@ impl Story<'_> {
         self.take_away([&FUNCTION, &SCALED_OBJECT]).await
     }
 
-    /// Whether the module's own object is held by a finalizer, as by an operator that still works on it.
+    /// Sets the finalizers of template-operator's own object, as an operator does that still works on it, and
+    /// returns the object.
     async fn hold_managed(&self, finalizers: &Value) -> Result<DynamicObject> {
         let all: Api<DynamicObject> = Api::all_with(self.target.clone(), &MANAGED.resource());
         let own = all.list(&ListParams::default()).await?.items;
@@ -136,7 +138,7 @@ impl Story<'_> {
         Ok(api.patch(&own.name_any(), &PatchParams::default(), &patch).await?)
     }
 
-    /// Uids of the three modules' Deployments.
+    /// Returns the uids of the three modules' Deployments.
     async fn operators(&self) -> Result<Vec<String>> {
         let deployments: Api<Deployment> = Api::all(self.target.clone());
         let all = deployments.list(&ListParams::default()).await?.items;
@@ -148,7 +150,7 @@ impl Story<'_> {
         uids.into_iter().collect()
     }
 
-    /// Waits until the module's entry says so, on the hub and to the users of the target.
+    /// Waits until the module's entry in the Kyma is Deleting with these words, on the hub and on the target.
     async fn both_say(&self, module: &str, words: &str) -> Result<()> {
         let says = |kyma: Option<&Kyma>| {
             entry(kyma, module).is_some_and(|entry| {
@@ -169,7 +171,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// The CRDs that the test brought.
+    /// Deletes the CRDs that the test created, and waits until they are gone.
     async fn take_away(&self, served: [&Served; 2]) -> Result<()> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.target.clone());
         for Served { group, plural, .. } in served {

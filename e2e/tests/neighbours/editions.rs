@@ -5,17 +5,17 @@ use e2e::catalogue;
 use e2e::landscape::Landscape;
 use serde_json::{Value, json};
 
-/// The modules.
+/// Names of the modules.
 pub(crate) const MODULES: [&str; 2] = ["alder", "birch"];
 /// Group of the CRD that both ship.
 pub(crate) const GROUP: &str = "trees.example.org";
 /// The CRD that both ship.
 pub(crate) const CRD: &str = "leaves.trees.example.org";
-/// A Namespace of both, with nothing in it but what modules put there.
+/// Namespace that both modules ship and that holds only objects of modules.
 pub(crate) const SHARED: &str = "grove";
-/// A Namespace of both in which users keep things.
+/// Namespace that both modules ship and in which users keep objects.
 pub(crate) const KEPT: &str = "garden";
-/// What only one of them can have.
+/// ClusterRole that only one of the modules can own.
 pub(crate) const ROLE: &str = "grove-keeper";
 /// Fields of the CRD's kind; each edition has one more than the one below.
 const FIELDS: [&str; 4] = ["colour", "shape", "scent", "veins"];
@@ -27,13 +27,13 @@ pub(crate) struct Edition {
     pub(crate) version: &'static str,
     /// API versions of its CRD; objects are stored in the first one.
     api_versions: &'static [&'static str],
-    /// How many of the fields it knows.
+    /// Number of `FIELDS` in its schema.
     fields: usize,
-    /// Whether it has the ClusterRole that only one module can have, and a ConfigMap that an upgrade prunes.
+    /// Whether it ships the ClusterRole that only one module can own, and a ConfigMap that an upgrade prunes.
     pub(crate) has_role: bool,
 }
 
-/// From the lowest to the highest.
+/// All editions, from the lowest version to the highest.
 pub(crate) const EDITIONS: [Edition; 4] = [
     Edition { module: "alder", version: "1.0.0", api_versions: &["v1alpha1"], fields: 1, has_role: true },
     Edition {
@@ -60,7 +60,7 @@ pub(crate) const EDITIONS: [Edition; 4] = [
 ];
 
 impl Edition {
-    /// A leaf as users of this edition write it.
+    /// Returns a Leaf with all fields of this edition, as its users write it.
     pub(crate) fn leaf(&self) -> Value {
         let spec: serde_json::Map<String, Value> =
             FIELDS[..self.fields].iter().map(|field| ((*field).to_owned(), json!(self.version))).collect();
@@ -72,7 +72,7 @@ impl Edition {
         })
     }
 
-    /// The API version in which it stores leaves.
+    /// Returns the API version in which this edition stores leaves.
     pub(crate) fn api_version(&self) -> &'static str {
         self.api_versions[0]
     }
@@ -133,7 +133,7 @@ fn config_map(name: &str, version: &str) -> Value {
     })
 }
 
-/// Pushes every edition, and lets Kymas pin them.
+/// Pushes every edition and offers its version, which a Kyma can then pin.
 pub(crate) async fn publish(landscape: &Landscape) -> Result<()> {
     for edition in &EDITIONS {
         let config = json!({"version": edition.version, "manifest": "manifest.yaml"});

@@ -1,5 +1,5 @@
-//! One module cannot hurt another: two modules that ship the same CRD, Namespaces and ClusterRole come, are upgraded
-//! and go in every order, and what no module may touch is out of reach.
+//! Checks that modules cannot harm each other: two modules that ship the same CRD, Namespaces and ClusterRole are
+//! installed, upgraded and removed in every order, and modules that ship protected objects are refused.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -16,14 +16,16 @@ use futures::future::try_join_all;
 use order::Order;
 use town::Town;
 
-/// Each is told on one target after the other's, all of them side by side.
+/// Number of targets. The orders are distributed over them: one after another on each target, in parallel across
+/// targets.
 const TARGETS: usize = 2;
-/// Between them a module joins the higher and the lower one, inherits from either, and is upgraded below and above it.
+/// Orders of a run without `TEST_FULL=1`. In them, a module joins the higher and the lower one, inherits from
+/// either, and is upgraded below and above it.
 const FEW: [&str; TARGETS] = ["ib ub ia rb ua ra", "ia ib ua ra ub rb"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn modules_that_ship_the_same_objects_leave_each_other_and_users_theirs() {
-    // Boxed: the compiler's proof that a story so deep may move between threads has a limit.
+    // Boxed: the compiler's recursion limit is too low to prove that such a deep future is `Send`.
     tokio::spawn(story().boxed()).await.unwrap().unwrap();
 }
 
@@ -53,7 +55,7 @@ async fn story() -> Result<()> {
     landscape.stop().await
 }
 
-/// With `TEST_FULL=1` every order.
+/// Returns every order with `TEST_FULL=1`, and those of `FEW` without.
 fn orders_of_this_run() -> Vec<Order> {
     let full = std::env::var_os("TEST_FULL").is_some_and(|value| value == "1");
     let few = |order: &Order| FEW.contains(&order.to_string().as_str());

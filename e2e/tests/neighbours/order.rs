@@ -1,10 +1,10 @@
-//! In which order two modules come, are upgraded and go, and who holds what after each step.
+//! Orders in which two modules are installed, upgraded and removed, and what each owns after each step.
 
 use std::fmt;
 
 use crate::editions::{EDITIONS, Edition, MODULES};
 
-/// What becomes of a module.
+/// An action on a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     Install,
@@ -12,10 +12,10 @@ pub(crate) enum Deed {
     Remove,
 }
 
-/// The life of a module.
+/// All actions on a module, in order.
 const LIFE: [Deed; 3] = [Deed::Install, Deed::Upgrade, Deed::Remove];
 
-/// One deed at one of the two modules.
+/// An action on one of the two modules.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) deed: Deed,
@@ -33,7 +33,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// The lives of both modules, interleaved.
+/// An interleaving of the actions on both modules.
 pub(crate) struct Order(pub(crate) Vec<Step>);
 
 impl fmt::Display for Order {
@@ -43,7 +43,7 @@ impl fmt::Display for Order {
     }
 }
 
-/// Every interleaving of two lives.
+/// Returns every interleaving of the actions on both modules.
 pub(crate) fn all() -> Vec<Order> {
     fn go_on(done: [usize; 2], steps: &[Step], all: &mut Vec<Order>) {
         if done == [LIFE.len(); 2] {
@@ -62,12 +62,12 @@ pub(crate) fn all() -> Vec<Order> {
     all
 }
 
-/// What a target has, as the rules say.
+/// The expected content of a target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expected {
-    /// The edition of each module that is wished.
+    /// The requested edition of each module.
     pub(crate) editions: [Option<&'static Edition>; 2],
-    /// Which module has the ClusterRole that only one can have.
+    /// The module that owns the ClusterRole, of which there can be only one.
     pub(crate) holder: Option<usize>,
 }
 
@@ -89,7 +89,7 @@ impl Expected {
         self.editions[module].is_some_and(|edition| edition.has_role)
     }
 
-    /// Whether a module has to wait for what the other one holds.
+    /// Reports whether a module is refused since the other one owns the ClusterRole.
     pub(crate) fn is_refused(&self, module: usize) -> bool {
         self.wants_role(module) && self.holder != Some(module)
     }

@@ -1,4 +1,4 @@
-//! What no module may touch: each try is refused with its reason, and nothing has changed.
+//! Modules that ship protected objects: each is refused with its reason, and the target stays unchanged.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const CRDS: &str = "apiextensions.k8s.io/v1";
 
-/// A module that ships an object which it may not touch.
+/// A module that ships a protected object.
 struct Intruder {
     module: &'static str,
     manifest: Value,
     default_cr: Option<Value>,
-    /// The object as it is named to people.
+    /// The object as messages name it.
     names: &'static str,
 }
 
@@ -65,7 +65,7 @@ fn intruders() -> Vec<Intruder> {
     );
     let stamp =
         object("v1", "ConfigMap", &in_kyma_system("kyma-target-stamp"), ("data", json!({"hubUid": "mine"})));
-    // Without a namespace it comes to lie in the release's, which is the stamp's.
+    // An object without a namespace is applied in the release's namespace, which is the stamp's.
     let hidden = json!({"name": "kyma-target-stamp"});
     let hidden = object("v1", "ConfigMap", &hidden, ("data", json!({"hubUid": "mine"})));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [hidden]});
@@ -107,7 +107,7 @@ fn intruders() -> Vec<Intruder> {
     by_manifest.chain([by_default_cr]).collect()
 }
 
-/// Pushes all of them, and lets Kymas pin them.
+/// Pushes all intruders and offers their versions, which a Kyma can then pin.
 pub(crate) async fn publish(landscape: &Landscape) -> Result<()> {
     for intruder in intruders() {
         let mut config = json!({"manifest": "manifest.yaml"});
@@ -123,7 +123,8 @@ pub(crate) async fn publish(landscape: &Landscape) -> Result<()> {
     Ok(())
 }
 
-/// All of them at once on one target.
+/// Enables all intruders on one target, waits until each is refused, disables them, and checks that the target is
+/// as before.
 pub(crate) async fn row(town: &Town) -> Result<()> {
     let intruders = intruders();
     let before = snapshot::take(&town.target).await?;

@@ -1,4 +1,5 @@
-//! One Kyma and its target, where modules come and go while users and their operators are at work.
+//! A Kyma and its target, where modules are installed, upgraded and removed while users and their operators write
+//! objects.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::editions::{CRD, EDITIONS, Edition, GROUP, KEPT, MODULES, ROLE, SHARED
 use crate::order::{Deed, Expected, Order, Step};
 
 const DEADLINE: Duration = Duration::from_mins(1);
-/// A user's own object in a Namespace that modules ship.
+/// Name of a user's object in a Namespace that modules ship.
 const USERS: &str = "users";
 
 /// A Kyma and its target.
@@ -30,11 +31,11 @@ pub(crate) struct Town {
     pub(crate) kyma: String,
     hub: Client,
     pub(crate) target: Client,
-    /// The target without modules.
+    /// Snapshot of the target without modules.
     pub(crate) before: Snapshot,
 }
 
-/// What users and their operators made, as it has to stay.
+/// Objects that users and their operators created, as they must stay.
 #[derive(Default)]
 struct Users {
     leaves: Vec<DynamicObject>,
@@ -42,7 +43,7 @@ struct Users {
 }
 
 impl Town {
-    /// A Kyma without modules on this target.
+    /// Creates a Kyma without modules on this target, and waits until it is Ready with its catalogue.
     pub(crate) async fn settle(landscape: &Landscape, number: usize, target: &Cluster) -> Result<Self> {
         let kyma = format!("town-{number}");
         let hub = landscape.hub().client()?;
@@ -68,7 +69,8 @@ impl Town {
         Ok(Self { kyma, hub, target, before })
     }
 
-    /// Goes through all steps; after each everything is as the rules say, and in the end nothing of ours is left.
+    /// Takes all steps. Checks the expected content of the target after each one, and at the end that nothing of
+    /// the modules is left.
     pub(crate) async fn live(&self, order: &Order) -> Result<()> {
         let mut expected = Expected::default();
         let mut users = Users::default();
@@ -78,7 +80,7 @@ impl Town {
         self.end(&users).await
     }
 
-    /// Both modules come, are upgraded and go at the same moment.
+    /// Installs, upgrades and removes both modules at the same time.
     pub(crate) async fn all_at_once(&self) -> Result<()> {
         let mut users = Users::default();
         let mut expected = Expected::default();
@@ -115,7 +117,7 @@ impl Town {
         Ok(expected)
     }
 
-    /// What users chose on the target.
+    /// Enables exactly the expected editions in the target's Kyma.
     async fn choose(&self, wished: &Expected) -> Result<()> {
         let modules = wished.editions.iter().flatten();
         let modules = modules.map(|edition| json!({"name": edition.module, "version": edition.version}));
@@ -129,7 +131,7 @@ impl Town {
         Ok(())
     }
 
-    /// Waits until each module is there, refused or gone, as it should be.
+    /// Waits until each module is Ready, refused or gone, as expected.
     async fn until_settled(&self, expected: &Expected) -> Result<()> {
         until_or_why("modules are as expected", DEADLINE, || async {
             for (module, edition) in expected.editions.iter().enumerate() {
@@ -158,7 +160,7 @@ impl Town {
         .await
     }
 
-    /// The module that won the ClusterRole, once the other one has been refused.
+    /// Waits until one module is refused. Returns the other one, which owns the ClusterRole.
     async fn first_to_come(&self) -> Result<usize> {
         until("one module is refused", DEADLINE, || async {
             for (module, name) in MODULES.iter().enumerate() {
@@ -180,7 +182,8 @@ impl Town {
         .await
     }
 
-    /// Of modules that leave together, those whose CRD another one still has may go before that one does.
+    /// Waits until users' leaves block all components that are left. A module whose CRD another one still ships may
+    /// be gone by then.
     async fn until_the_last_is_blocked(&self) -> Result<()> {
         until_or_why("users' leaves hold up the removal of the last module", DEADLINE, || async {
             let found = try_join_all(MODULES.map(|module| self.component(module))).await?;
@@ -192,7 +195,8 @@ impl Town {
         .await
     }
 
-    /// Users write what a new edition lets them, and an operator of theirs copies objects with all their labels.
+    /// Creates objects as users do, with all fields of each edition, and copies objects with all their labels as an
+    /// operator of users does.
     async fn users_act(&self, expected: &Expected, users: &mut Users) -> Result<()> {
         if users.maps.is_empty() {
             let own = json!({"metadata": {"name": USERS, "namespace": KEPT}, "data": {"mine": "yes"}});
@@ -213,7 +217,8 @@ impl Town {
         Ok(())
     }
 
-    /// As kustomize-controller's children (its issue 192) and as operators that create a deep copy under another name.
+    /// Copies a ConfigMap as kustomize-controller's children get its labels and annotations (its issue 192), and as
+    /// operators do that create a deep copy under another name.
     async fn copy(&self, edition: &Edition) -> Result<[ConfigMap; 2]> {
         let original: Api<ConfigMap> = Api::namespaced(self.target.clone(), SHARED);
         let original = serde_json::to_value(original.get(edition.module).await?)?;
@@ -238,7 +243,8 @@ impl Town {
         Ok(maps.create(&PostParams::default(), &map).await?)
     }
 
-    /// Leaves keep all their fields, users' objects are untouched, and what is shared is there.
+    /// Checks that leaves keep all their fields, that users' objects are unchanged, that the expected module owns
+    /// the ClusterRole, and that shared Namespaces exist while a module is installed.
     async fn nothing_is_lost(&self, expected: &Expected, users: &Users) -> Result<()> {
         for leaf in &users.leaves {
             let name = leaf.name_any();
@@ -279,7 +285,8 @@ impl Town {
         Ok(())
     }
 
-    /// Nothing is left but what users made and the Namespace around it; then they go too.
+    /// Checks that only users' objects and their Namespace are left, without labels of the operators; then deletes
+    /// them and waits until the target is as before.
     async fn end(&self, users: &Users) -> Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), KEPT);
         let theirs = maps.list(&ListParams::default()).await?;
@@ -315,14 +322,14 @@ impl Town {
     }
 }
 
-/// Whether the component wants this edition, and its status speaks of that.
+/// Reports whether the component requests this edition, and its status is of the current generation.
 fn is_present(component: &Value, edition: &Edition) -> bool {
     component["spec"]["module"]["version"] == edition.version
         && component["metadata"]["deletionTimestamp"].is_null()
         && component["status"]["observedGeneration"] == component["metadata"]["generation"]
 }
 
-/// Whether objects of users hold up the component's removal.
+/// Reports whether users' objects block the component's removal.
 fn is_blocked(component: &Value) -> bool {
     let mut conditions = component["status"]["conditions"].as_array().into_iter().flatten();
     conditions.any(|held| held["reason"] == Reason::DeletionBlocked.as_str())

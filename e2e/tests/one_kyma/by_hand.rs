@@ -1,5 +1,5 @@
-//! A module that the target's user installed with kubectl: taken over when it is enabled, never taken back to an older
-//! version, and left alone by all operators where it is not enabled.
+//! A module that the target's user installed with kubectl: it is taken over when it is enabled, never downgraded,
+//! and left alone by all operators while it is not enabled.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const KYMA: &str = "workshop";
 const USER: &str = "kubectl";
 const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-syncer"];
 
-/// What a user applies: `kubectl apply -f`.
+/// Objects that a user applies with `kubectl apply -f`.
 struct ByHand {
     manifest: String,
     resource: String,
@@ -47,7 +47,7 @@ pub(crate) async fn tell(landscape: &mut Landscape) -> Result<()> {
     story.nobody_touches_it(landscape).await.context("left alone")
 }
 
-/// The lantern's manifest, as its author made it for this version.
+/// Returns the manifest of module lantern with the operator's image of this version.
 fn manifest(version: &str) -> Result<String> {
     let file = catalogue::module_directory("lantern/1.0.0").join("manifest.yaml");
     Ok(std::fs::read_to_string(file)?
@@ -88,7 +88,8 @@ impl ByHand {
 }
 
 impl Story {
-    /// Something runs that nobody can compare with what the channel says.
+    /// Applies the image tag `main`, which cannot be compared with the channel's version: the hub reports
+    /// VersionUnknown, and the image stays.
     async fn a_version_that_nothing_tells_keeps_running(&self) -> Result<()> {
         ByHand::of("main", "red")?.apply(&self.target).await?;
         self.choose(&json!([{"name": LANTERN}])).await?;
@@ -98,7 +99,8 @@ impl Story {
         Ok(())
     }
 
-    /// 2.0.0 runs while the channel says 1.0.0: nothing of it is written to, and both sides say why.
+    /// Applies 2.0.0 while the channel has 1.0.0: no operator writes to the module's objects, and hub and target
+    /// report why.
     async fn a_newer_version_keeps_running(&self, landscape: &Landscape) -> Result<()> {
         let by_hand = ByHand::of("2.0.0", "red")?;
         let mark = landscape.targets()[0].audit()?.mark()?;
@@ -120,7 +122,7 @@ impl Story {
         self.none_of_ours(&by_hand, landscape, mark).await
     }
 
-    /// The channel goes to 2.1.0: an upgrade in place, which leaves the user's own resource as they made it.
+    /// Moves the channel to 2.1.0: the module is upgraded in place, and the user's own resource is not written to.
     async fn it_is_taken_over_once_the_channel_reaches_it(&self) -> Result<()> {
         let by_hand = ByHand::of("2.0.0", "red")?;
         let before = self.uids(&by_hand).await?;
@@ -138,7 +140,8 @@ impl Story {
         Ok(())
     }
 
-    /// The user puts 2.2.0 over what the operators installed in 2.1.0: that is reported and stays, as no downgrade is done.
+    /// Applies 2.2.0 over the installed 2.1.0 as the user: the hub reports it, and 2.2.0 stays, since operators do
+    /// not downgrade. Then goes back to 2.1.0.
     async fn an_upgrade_by_hand_of_a_managed_module_stays(&self, landscape: &Landscape) -> Result<()> {
         ByHand::of("2.2.0", "red")?.apply(&self.target).await?;
         self.until("the hub says why 2.2.0 stays", |kyma| {
@@ -153,7 +156,8 @@ impl Story {
         self.until("2.1.0 is Ready again", |kyma| kyma["status"]["state"] == "Ready").await
     }
 
-    /// Disabled with policy Ignore while no operator runs: the component goes, and no object of the module is written to.
+    /// Disables the module with policy Ignore while no operator runs: the component is removed, and no object of
+    /// the module is written to.
     async fn ignored_it_stays(&self, landscape: &mut Landscape) -> Result<()> {
         let by_hand = ByHand::of("2.1.0", "red")?;
         self.choose(&json!([{"name": LANTERN, "customResourcePolicy": "Ignore"}])).await?;
@@ -183,7 +187,8 @@ impl Story {
         Ok(())
     }
 
-    /// The user removes part of what stayed and applies another version over the rest, marks of ours included.
+    /// Deletes part of the remaining objects as the user, and applies another version over the rest, so that some
+    /// objects carry the operators' owner label.
     async fn it_is_installed_by_hand_again(&self) -> Result<()> {
         let by_hand = ByHand::of("1.0.0", "blue")?;
         for object in
@@ -202,7 +207,7 @@ impl Story {
         Ok(())
     }
 
-    /// Through a resync and the death of every operator.
+    /// Checks that no operator writes on the target, through a resync and a restart of every operator.
     async fn nobody_touches_it(&self, landscape: &mut Landscape) -> Result<()> {
         let by_hand = ByHand::of("1.0.0", "blue")?;
         landscape.until_at_rest().await?;
@@ -222,7 +227,7 @@ impl Story {
         Ok(())
     }
 
-    /// An operator asks the target for something though nothing happened.
+    /// Waits until an operator sends a request to the target although nothing changed.
     async fn until_resynced(&self, landscape: &Landscape, mark: AuditMark) -> Result<()> {
         testbed::until("a resync looks at the target", std::time::Duration::from_mins(1), || async {
             let events = landscape.targets()[0].audit()?.since(mark)?;
@@ -231,7 +236,7 @@ impl Story {
         .await
     }
 
-    /// No operator wrote to an object of the module since.
+    /// Checks that no operator wrote to an object of the module since the mark.
     async fn none_of_ours(&self, by_hand: &ByHand, landscape: &Landscape, mark: AuditMark) -> Result<()> {
         let names: Vec<String> = by_hand.objects()?.iter().map(ResourceExt::name_any).collect();
         let events = landscape.targets()[0].audit()?.since(mark)?;
@@ -250,7 +255,7 @@ impl Story {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
 
-    /// The Kyma as its user sees it.
+    /// Returns the API for the target's Kyma, which its user sees.
     fn shown(&self) -> Api<Kyma> {
         Api::namespaced(self.target.clone(), TARGET_NAMESPACE)
     }
@@ -293,12 +298,13 @@ impl Story {
         Ok(api.get(&name).await?)
     }
 
-    /// Uids of the module's objects, its default CR included, by kind and name.
+    /// Returns the uids of the module's objects, its default CR included, by kind and name.
     async fn uids(&self, by_hand: &ByHand) -> Result<BTreeMap<String, Option<String>>> {
         Ok(self.states(by_hand).await?.into_iter().map(|(name, (uid, _))| (name, uid)).collect())
     }
 
-    /// The same with what tells a write: the resourceVersion, or the generation of what Kubernetes itself writes to.
+    /// Returns uids and versions of the module's objects. The version is the resourceVersion, or the generation for
+    /// Deployments, whose status Kubernetes writes.
     async fn states(&self, by_hand: &ByHand) -> Result<BTreeMap<String, (Option<String>, Option<String>)>> {
         let mut states = BTreeMap::new();
         for object in by_hand.objects()? {

@@ -1,4 +1,4 @@
-//! The deletion of a Kyma while its user has an object of a module, with foreground propagation.
+//! Deletes a Kyma with foreground propagation while its user has an object of a module.
 
 use anyhow::{Context, Result, ensure};
 use e2e::catalogue;
@@ -23,7 +23,8 @@ const KYMA: &str = "pier";
 const USERS: &str =
     "{apiVersion: demo.example.com/v1, kind: Lantern, metadata: {name: mine, namespace: default}}";
 
-/// Kubernetes' garbage collector takes part: it must not end a component before its order.
+/// Checks that the component waits for the user's object and then takes all of the module with it. Kubernetes'
+/// garbage collector runs: it must not delete the component earlier.
 pub(crate) async fn tell(landscape: &Landscape, fresh: &Cluster) -> Result<()> {
     let (hub, target) = (landscape.hub().client()?, fresh.client()?);
     catalogue::push(landscape, &catalogue::module_directory("lantern/1.0.0")).await?;

@@ -1,5 +1,4 @@
-//! What users and operators do to one Kyma at the same time, or past each other, with all operators as they are
-//! deployed.
+//! Concurrent and conflicting changes of users and operators to one Kyma, with all operators as they are deployed.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -20,7 +19,7 @@ use testbed::{Cluster, rounds};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, OnceCell};
 
-/// Everything belongs to one runtime, which outlives each test.
+/// One runtime for all tests, since the landscape outlives each test.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static LANDSCAPE: OnceCell<Mutex<Landscape>> = OnceCell::const_new();
 
@@ -44,7 +43,7 @@ fn e02_a_kyma_deleted_with_foreground_propagation_waits_for_its_users_objects_an
     })
 }
 
-/// The landscape, for one test after the other. Operators look at everything again every few seconds.
+/// Starts the landscape, which tests use one after another. Operators resync every five seconds.
 async fn landscape() -> Result<Mutex<Landscape>> {
     let flags = vec!["--resync=5s".to_owned()];
     Landscape::start(Options { targets: 1, audit: true, flags, ..Options::default() }).await.map(Mutex::new)
@@ -85,7 +84,7 @@ fn is(kyma: Option<&Kyma>, wanted: impl Fn(&Value) -> bool) -> bool {
     kyma.and_then(|kyma| serde_json::to_value(kyma).ok()).is_some_and(|kyma| wanted(&kyma))
 }
 
-/// A condition of the object; null where it has none of the type.
+/// Returns a condition of the object, or null if there is none of this type.
 fn condition(object: &Value, type_: &str) -> Value {
     let conditions = object["status"]["conditions"].as_array();
     conditions.into_iter().flatten().find(|held| held["type"] == type_).cloned().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! kyma-operator and release-meta-syncer write the status of one Kyma, each its own part.
+//! kyma-operator and release-meta-syncer each write their own part of one Kyma's status.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,12 +16,13 @@ use testbed::AuditMark;
 use crate::{condition, create, is, kymas};
 
 const KYMA: &str = "crossing";
-/// Writes of both together; with TEST_FULL=1 more.
+/// Number of status writes by both operators together; `WRITES_IN_FULL` with `TEST_FULL=1`.
 const WRITES: usize = 200;
 const WRITES_IN_FULL: usize = 1000;
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Every edit of the Kyma's spec makes both write at once: their conditions tell the generation that they are about.
+/// Edits the Kyma's spec, which makes both operators write at once, since conditions contain the observed
+/// generation. Checks that every version of the Kyma has all conditions.
 pub(crate) async fn tell(landscape: &Landscape) -> Result<()> {
     let target = landscape.bare_target("crossing").await?;
     create(landscape, KYMA, &target).await?;
@@ -61,7 +62,8 @@ pub(crate) async fn tell(landscape: &Landscape) -> Result<()> {
     Ok(())
 }
 
-/// Edits the spec until the operators have written so often, and each of them its share; gives the last generation.
+/// Edits the spec until the operators have made `wanted` status writes, each of them at least a quarter. Returns
+/// the last generation.
 async fn edit_until_written(landscape: &Landscape, mark: AuditMark, wanted: usize) -> Result<i64> {
     let kymas = kymas(&landscape.hub().client()?);
     let started = Instant::now();
@@ -84,7 +86,7 @@ async fn edit_until_written(landscape: &Landscape, mark: AuditMark, wanted: usiz
     }
 }
 
-/// How often each operator wrote the Kyma's status.
+/// Returns the number of each operator's writes to the Kyma's status.
 fn writes(landscape: &Landscape, mark: AuditMark) -> Result<BTreeMap<String, usize>> {
     let mut counts = BTreeMap::new();
     let events = landscape.hub().audit()?.since(mark)?;
@@ -98,7 +100,7 @@ fn writes(landscape: &Landscape, mark: AuditMark) -> Result<BTreeMap<String, usi
     Ok(counts)
 }
 
-/// Every version of the Kyma from this one on, up to the one that is labelled as the last.
+/// Returns every version of the Kyma after this one, up to the one with the label `test`.
 async fn versions(kymas: Api<Kyma>, from: String) -> Result<Vec<Kyma>> {
     let mut seen = Vec::new();
     let only = WatchParams::default().fields(&format!("metadata.name={KYMA}"));
@@ -114,7 +116,7 @@ async fn versions(kymas: Api<Kyma>, from: String) -> Result<Vec<Kyma>> {
     Ok(seen)
 }
 
-/// Status, reason and time of transition of each condition, by type: what must not move.
+/// Returns status, reason and lastTransitionTime of each condition by type, which must not change.
 fn conditions(kyma: &Kyma) -> Result<BTreeMap<String, [Value; 3]>> {
     let conditions =
         serde_json::to_value(kyma.status.as_ref().and_then(|status| status.conditions.as_ref()))?;

@@ -1,4 +1,4 @@
-//! An operator that starts before its CRD is on the hub.
+//! Starts an operator before its CRD is on the hub.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::hub_user;
 
 const DEADLINE: Duration = Duration::from_secs(50);
 
-/// It waits for the CRD with a watch, and is ready once it is there.
+/// Deletes the CRD, restarts the operator, and recreates the CRD once the operator watches for it; then the
+/// operator must become ready.
 pub(crate) async fn crd_comes_late(
     landscape: &mut Landscape,
     operator: &str,

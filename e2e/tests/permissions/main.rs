@@ -1,12 +1,13 @@
-//! No rule of an operator's role is idle, and none is missing.
+//! Checks that each operator uses every right of its roles and needs no other.
 //!
-//! One story makes the operators use all that their roles grant; each runs with exactly those roles. Afterwards every
-//! single right (one verb on one resource, of one name where the rule has names) must be the only one that allowed
-//! something which was done. So without any one of them a step of the story is refused: on the hub with 403, and on
-//! the targets, where one access Secret serves all operators, by the comparison with the role of the operator whose
-//! User-Agent it was.
+//! One story exercises all rights, with each operator running under exactly its roles. Afterwards each single right
+//! (one verb on one resource, of one name if the rule has names) must be the only one that allowed some request. So
+//! without any one of them a step of the story would be refused. On the hub a missing right shows as a 403; on
+//! targets, where one access Secret serves all operators, each request is compared with the role of the operator in
+//! its User-Agent.
 //!
-//! Then the token of each operator is used by a thief, who tries with each right what SECURITY.md says is out of reach.
+//! Then the test uses the token of each operator as a thief would: with each right it tries what SECURITY.md says
+//! is out of reach.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -26,16 +27,16 @@ use testbed::{AuditEvent, AuditMark};
 
 use story::Story;
 
-/// What the brake of an operator needs.
+/// The right that the brake of an operator needs.
 const BRAKE: &str = "create pauses.operator.kyma-project.io";
 const OPERATORS: [&str; 4] = ["kyma-operator", "helm-component", "release-meta-syncer", "greeting-component"];
 
-/// Programs that reach targets through an operator's access without being one: the probe of a silent target, which
-/// asks for no resource, and what people run.
+/// User-Agents that reach targets through the operators' access without being an operator: the probe of an
+/// unresponsive target, which requests no resource, and kymactl.
 const OTHERS: [&str; 2] = ["kyma-targets/", "kymactl/"];
 
-/// The apiserver asks for these itself while it takes a role or a binding, so no log shows them;
-/// [`Story::needs_what_no_log_shows`] takes each away and sees a module refused.
+/// Rights that the apiserver checks itself when a role or a binding is written, so no audit log shows their use;
+/// [`Story::needs_what_no_log_shows`] removes each of them and expects a module to be refused.
 const EXCEPTIONS: [Exception; 4] = [
     unseen("helm-component-target: escalate roles.rbac.authorization.k8s.io"),
     unseen("helm-component-target: escalate clusterroles.rbac.authorization.k8s.io"),
@@ -49,7 +50,7 @@ const fn unseen(right: &'static str) -> Exception {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
-    // The second target on which something is deleted makes the brake of each operator act.
+    // With these flags each operator's brake acts as soon as something is deleted on a second target.
     let flags = ["--brake-targets=1", "--brake-percent=0"].map(str::to_owned).to_vec();
     let environment = [("SKR_IMAGE_PULL_SECRET", story::PULL_SECRET), ("MANIFEST_MIRROR", "true")];
     let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
@@ -85,7 +86,8 @@ async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
                 .filter(|exception| side == "target" && exception.right.starts_with(&role))
                 .collect();
             let lines = findings(&rights, &uses, &exceptions);
-            // Which brake acts first is chance, and its confirmation serves the others.
+            // Any operator's brake may act first, and the confirmation of its Pause serves the others, which then
+            // create none.
             let lines = lines.into_iter().filter(|line| !line.contains("idle") || !line.contains(BRAKE));
             found.extend(lines.map(|line| format!("{operator} on the {side}: {line}")));
         }
@@ -99,7 +101,7 @@ async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
     landscape.stop().await
 }
 
-/// Apart from helm-component's role on targets, nothing that is bound to us leads to more rights.
+/// Checks that no role bound to the operators lets them gain more rights, except helm-component's role on targets.
 async fn nobody_has_more_than_declared(landscape: &Landscape) -> Result<()> {
     let mut found = Vec::new();
     for operator in OPERATORS {
@@ -142,7 +144,7 @@ fn target_uses(landscape: &Landscape, operator: &str) -> Result<BTreeSet<Use>> {
     Ok(events.iter().filter(|event| event.user_agent.starts_with(&agent)).flat_map(uses).collect())
 }
 
-/// Requests to the hub in an operator's name that do not say so in their User-Agent.
+/// Returns requests to the hub under an operator's account whose User-Agent names another program.
 fn unnamed(landscape: &Landscape, operator: &str) -> Result<Vec<String>> {
     let (user, agent) = (hub_user(operator), format!("{operator}/"));
     let events = landscape.hub().audit()?.since(AuditMark::default())?.into_iter();
@@ -152,7 +154,7 @@ fn unnamed(landscape: &Landscape, operator: &str) -> Result<Vec<String>> {
     Ok(unnamed.map(line).collect())
 }
 
-/// Requests through the access of the operators that none of them sent.
+/// Returns requests to targets through the operators' access that no known program sent.
 fn strangers(landscape: &Landscape) -> Result<Vec<String>> {
     let known: Vec<String> =
         OPERATORS.iter().map(|operator| format!("{operator}/")).chain(OTHERS.map(str::to_owned)).collect();

@@ -1,4 +1,4 @@
-//! The roles that are bound to somebody, as the cluster has them now.
+//! Reads the rights that a live cluster grants to an account.
 
 use anyhow::{Context, Result};
 use e2e::permissions::{Right, rights};
@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use testbed::Cluster;
 
-/// All rights that bindings give to this ServiceAccount by name.
+/// Returns all rights that bindings grant to this user or ServiceAccount by name.
 pub(crate) async fn bound_to(cluster: &Cluster, user: &str) -> Result<Vec<Right>> {
     let client = cluster.client()?;
     let all = ListParams::default();

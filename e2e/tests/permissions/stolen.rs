@@ -1,7 +1,7 @@
-//! What a thief of an operator's token reaches on the hub.
+//! Checks what a thief can do on the hub with an operator's token.
 //!
-//! Each right of each role that writes has a proof: requests that its admission policy or the role refuses with 403, or
-//! the sentence of SECURITY.md that says what the right reaches. A right without either is a finding.
+//! For each right to write there must be a proof: requests that the admission policy or the role refuses with 403,
+//! or a sentence of SECURITY.md that says what the right allows. A right without a proof is a finding.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const DEADLINE: Duration = Duration::from_mins(1);
 const NAME: &str = "stolen";
 
-/// A request that has to be refused.
+/// A request that must be refused.
 struct Attempt {
     what: &'static str,
     method: Method,
@@ -41,11 +41,12 @@ struct Attempt {
 
 enum Proof {
     Refused(Vec<Attempt>),
-    /// SECURITY.md says that the right reaches this.
+    /// The sentence of SECURITY.md that says what the right allows.
     Documented(&'static str),
 }
 
-/// Tries everything with the token of each operator; what was not refused, in lines.
+/// Makes all attempts with the token of each operator. Returns a line for each one that was not refused, and for
+/// each right without a proof.
 pub(crate) async fn tokens_reach_nothing_more(landscape: &Landscape) -> Result<Vec<String>> {
     let admin = landscape.hub().client()?;
     victims(&admin).await?;
@@ -110,7 +111,8 @@ async fn send(client: &Client, attempt: &Attempt) -> Result<(u16, String)> {
     Ok((code, body["message"].as_str().unwrap_or_default().to_owned()))
 }
 
-/// Objects that the thief tries to change. Operators leave them alone: they are suspended, or of no Kyma.
+/// Creates objects that the thief tries to change. Operators leave them alone: they are suspended, skipped, or
+/// belong to no Kyma.
 async fn victims(admin: &Client) -> Result<()> {
     let release = format!("{}{NAME}", release_store::RELEASE_PREFIX);
     let skip = json!({labels::SKIP_RECONCILIATION: "true"});

@@ -1,4 +1,4 @@
-//! Everything that makes operators use a right of theirs, on one hub and two targets.
+//! Steps that make the operators use each of their rights, on one hub and two targets.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use testbed::{Answer, AuditEvent, Matching, Scripted, crd_is_served, until, unti
 mod rules;
 mod unseen;
 
-/// The image-pull Secret that targets get, under the name for which there is a right.
+/// Name of the image-pull Secret that operators copy to targets, as their role names it.
 pub(crate) const PULL_SECRET: &str = "skr-image-pull-secret";
-/// The account as which one component acts.
+/// ServiceAccount that one component impersonates.
 const ACCOUNT: &str = "installer";
 const DEADLINE: Duration = Duration::from_mins(2);
 const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
@@ -82,7 +82,8 @@ impl<'a> Story<'a> {
         self.the_kind_of_a_config_is_recreated().await.context("the kind of a ModuleConfig is recreated")
     }
 
-    /// Kinds of which kyma-operator says whether they have any effect.
+    /// Creates a ModuleConfig and a Pause that select no Kyma, and waits until kyma-operator reports in their
+    /// conditions whether they have an effect.
     async fn kinds_that_are_told_of(&self) -> Result<()> {
         let nobody = json!({"matchLabels": {"nobody": "has-this"}});
         let config = json!({"module": "lantern", "selector": nobody});
@@ -101,7 +102,8 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A list lacks the ModuleConfig of [`Self::kinds_that_are_told_of`], and a live read judges its deletion.
+    /// Recreates the CRD of ModuleConfigs, so that a list lacks the one of [`Self::kinds_that_are_told_of`], and
+    /// waits until kyma-operator checks with a live read whether it was deleted.
     async fn the_kind_of_a_config_is_recreated(&self) -> Result<()> {
         let (audit, crd) = (self.landscape.hub().audit()?, kyma_api::crds::module_config());
         let (mark, name) = (audit.mark()?, crd.name_any());
@@ -119,7 +121,7 @@ impl<'a> Story<'a> {
         .await
     }
 
-    /// Components are shown as Manifests where the hub has the kind.
+    /// Creates the CRD of Manifests, with which components are mirrored as Manifests.
     async fn the_kind_of_mirrors(&self) -> Result<()> {
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let crd = json!({
@@ -138,7 +140,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Every target gets it.
+    /// Creates the pull Secret, which operators copy to every target.
     async fn a_pull_secret(&self) -> Result<()> {
         let secret = json!({
             "metadata": {"name": PULL_SECRET, "labels": {kyma_api::labels::COPY_TO_TARGETS: "true"}},
@@ -148,7 +150,8 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A person who says of every deletion that the brake stops that it is meant; for ever.
+    /// Confirms each deletion that a brake stops, by deleting the brake's Pause. Never returns while the watch
+    /// works.
     async fn all_is_meant(&self) -> Result<()> {
         let pauses: Api<Pause> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         let made = watcher(pauses.clone(), watcher::Config::default()).default_backoff().applied_objects();
@@ -161,7 +164,8 @@ impl<'a> Story<'a> {
         anyhow::bail!("the watch of Pauses ended")
     }
 
-    /// It makes namespace and stamp itself; the other one finds them.
+    /// Freezes release-meta-syncer while the first Kyma is installed, so that kyma-operator creates namespace and
+    /// stamp on the target and release-meta-syncer finds them.
     async fn kyma_operator_comes_first(&self) -> Result<()> {
         let syncer = self.landscape.operator("release-meta-syncer")?;
         syncer.freeze()?;
@@ -172,7 +176,8 @@ impl<'a> Story<'a> {
         self.has_catalogue(KYMAS[0]).await
     }
 
-    /// The namespace of the modules is there afterwards, without the labels of Kyma.
+    /// Creates a Greeting without a Kyma, which leaves the modules' namespace on the second target without Kyma's
+    /// labels.
     async fn a_component_without_a_kyma(&self) -> Result<()> {
         let secret = self.landscape.access_secret("alone", &self.landscape.targets()[1]).await?;
         self.secrets().create(&PostParams::default(), &secret).await?;
@@ -191,7 +196,7 @@ impl<'a> Story<'a> {
             Ok(if waits { Ok(()) } else { Err(status) })
         })
         .await?;
-        // The CRDs of the target are watched for a kind.
+        // A dependency on a kind makes the operator watch the target's CRDs.
         let kind = json!([{"api": {"group": "apps", "kind": "Deployment"}}]);
         let served = Patch::Merge(json!({"spec": {"dependsOn": kind}}));
         greetings.patch("alone", &PatchParams::default(), &served).await?;
@@ -206,7 +211,8 @@ impl<'a> Story<'a> {
         gone(&greetings, "alone").await
     }
 
-    /// helm-component lists greetings only with the role that greeting-component brings.
+    /// Creates a HelmComponent that depends on a Greeting; helm-component may list Greetings only through the role
+    /// that greeting-component brings.
     async fn a_helm_component_that_needs_a_greeting(&self) -> Result<()> {
         let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         let greeting =
@@ -231,7 +237,7 @@ impl<'a> Story<'a> {
         gone(&components, "greeted").await
     }
 
-    /// A ServiceAccount that may do everything on the target on which a component stands alone.
+    /// Makes the component's ServiceAccount cluster-admin on the second target.
     async fn an_account(&self) -> Result<()> {
         let binding = json!({
             "metadata": {"name": ACCOUNT},
@@ -243,8 +249,8 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A chart of the catalogue with values that somebody keeps on the hub, installed as an account of the target, and kept
-    /// for a rollback.
+    /// Installs a chart of the catalogue with values from a ConfigMap on the hub, impersonating a ServiceAccount of
+    /// the target, with a release that is kept for a rollback; then removes all of it.
     async fn values_of_a_config_map(&self) -> Result<()> {
         self.an_account().await?;
         let values = json!({"metadata": {"name": "values"}, "data": {"values.yaml": "greeting: Ahoy"}});
@@ -273,7 +279,7 @@ impl<'a> Story<'a> {
             Ok(if is_kept { Ok(()) } else { Err(found.to_string()) })
         })
         .await?;
-        // What was kept is let go again.
+        // Without `spec.rollback` the kept release is deleted.
         let without = Patch::Merge(json!({"spec": {"rollback": null}}));
         components.patch("alone", &PatchParams::default(), &without).await?;
         until_or_why("nothing is kept", DEADLINE, || async {
@@ -288,7 +294,9 @@ impl<'a> Story<'a> {
         gone(&namespaces, "alone").await
     }
 
-    /// It makes namespace and stamp itself; the other one finds them. Then the target is given back.
+    /// Freezes kyma-operator while release-meta-syncer copies the catalogue for the second Kyma, so that
+    /// release-meta-syncer creates namespace and stamp on the target and kyma-operator finds them. Then deletes the
+    /// Kyma.
     async fn release_meta_syncer_comes_first(&self) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.targets[1].clone());
         namespaces.delete(TARGET_NAMESPACE, &DeleteParams::default()).await?;
@@ -303,7 +311,8 @@ impl<'a> Story<'a> {
         self.delete_kyma(KYMAS[1]).await
     }
 
-    /// Namespace without labels, an older Kyma CRD, and a user's Kyma that a list did not show.
+    /// Prepares a target whose namespace has no labels, with an older Kyma CRD and a user's Kyma that the first
+    /// list omits, and waits until the second Kyma is installed there.
     async fn a_target_with_a_past(&self) -> Result<Scripted> {
         let target = &self.targets[1];
         let namespaces: Api<Namespace> = Api::all(target.clone());
@@ -335,7 +344,8 @@ impl<'a> Story<'a> {
         Ok(proxy)
     }
 
-    /// What was Ready is Ready once more, which is the same event again.
+    /// Breaks the access of the first Kyma and restores it: Kyma and components become Ready again, which repeats
+    /// earlier events.
     async fn access_breaks(&self) -> Result<()> {
         self.grant(KYMAS[0], "no kubeconfig").await?;
         self.says(KYMAS[0], "Ready", "False", Reason::AccessInvalid).await?;
@@ -354,7 +364,7 @@ impl<'a> Story<'a> {
         self.has_catalogue(KYMAS[0]).await
     }
 
-    /// It comes to every target and goes from every target.
+    /// Offers a mandatory module until both targets have it, and withdraws it until it is gone from both.
     async fn a_mandatory_module(&self) -> Result<()> {
         self.push("beacon", &json!([config_map("beacon")])).await?;
         catalogue::offer(self.hub.clone(), "beacon", &json!({"mandatory": {"version": "1.0.0"}})).await?;
@@ -372,7 +382,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Its copies leave the targets.
+    /// Adds a module to the catalogue and removes it again; its copies reach both targets and leave them.
     async fn a_module_leaves_the_catalogue(&self) -> Result<()> {
         self.push("buoy", &json!([config_map("buoy")])).await?;
         catalogue::assign(self.hub.clone(), "buoy", "1.0.0").await?;
@@ -405,14 +415,14 @@ impl<'a> Story<'a> {
         gone(&kymas, name).await
     }
 
-    /// Pushes a module of these objects, in version 1.0.0, and publishes its template.
+    /// Pushes version 1.0.0 of a module with these objects, and publishes its template.
     async fn push(&self, module: &str, objects: &Value) -> Result<()> {
         let objects: Vec<String> = objects.as_array().into_iter().flatten().map(Value::to_string).collect();
         let files = [("manifest.yaml", objects.join("\n---\n"))];
         catalogue::push_files(self.landscape, module, &json!({"manifest": "manifest.yaml"}), &files).await
     }
 
-    /// Gives or changes the access Secret of a Kyma.
+    /// Creates or changes the access Secret of a Kyma.
     async fn grant(&self, kyma: &str, kubeconfig: &str) -> Result<()> {
         let name = format!("kubeconfig-{kyma}");
         let secret = json!({
@@ -441,7 +451,7 @@ impl<'a> Story<'a> {
         .await
     }
 
-    /// Components of the first Kyma, of both kinds.
+    /// Returns the components of the first Kyma, of both kinds.
     async fn components(&self) -> Result<Vec<DynamicObject>> {
         let of_kyma = ListParams::default()
             .labels(&kyma_api::names::label_selector(kyma_api::labels::KYMA_NAME, KYMAS[0]));
@@ -464,7 +474,7 @@ impl<'a> Story<'a> {
     }
 }
 
-/// The CRD as an operator before a field was added would have installed it.
+/// Returns the Kyma CRD without `kubeconfigSecretRef`, as an older operator would have installed it.
 fn older_kyma_crd() -> Result<CustomResourceDefinition> {
     let mut crd = serde_json::to_value(kyma_api::crds::kyma())?;
     let versions = crd["spec"]["versions"].as_array_mut().context("a CRD has versions")?;
@@ -482,7 +492,7 @@ fn config_map(name: &str) -> Value {
     })
 }
 
-/// Whether a condition has this status and reason.
+/// Reports whether a condition has this status and reason.
 fn is(object: &Value, type_: &str, status: &str, reason: Reason) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions

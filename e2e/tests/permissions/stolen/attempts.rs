@@ -1,4 +1,4 @@
-//! The requests that have to be refused.
+//! Requests that must be refused.
 
 use e2e::landscape::HUB_NAMESPACE;
 use http::Method;
@@ -11,7 +11,8 @@ pub(super) fn apply_path(path: &str) -> String {
     format!("{path}?fieldManager=thief&force=true")
 }
 
-/// Of an object whose spec, owners and foreign finalizers are not the operator's.
+/// Returns changes to an object's spec, ownerReferences and finalizers, and with `with_labels` to its labels; the
+/// operator may make none of them.
 pub(super) fn metadata(path: &str, with_labels: bool) -> Vec<Attempt> {
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "0-0"}]);
     let mut changes = vec![
@@ -29,7 +30,7 @@ pub(super) fn metadata(path: &str, with_labels: bool) -> Vec<Attempt> {
     changes.into_iter().map(attempt).collect()
 }
 
-/// Type of Secrets with credentials of registries, which have to hold some.
+/// Type of Secrets with registry credentials, in which the apiserver requires `.dockerconfigjson`.
 const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
 
 fn secret(name: &str, kind: &str, metadata: &Value) -> Value {
@@ -185,7 +186,7 @@ pub(super) fn changed_crds() -> Vec<Attempt> {
     changes.into_iter().map(attempt).collect()
 }
 
-/// What no operator may do on the hub, whatever its rules.
+/// Returns requests that no operator may make on the hub, whatever its role.
 pub(super) fn never(operator: &str) -> Vec<Attempt> {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let admin =

@@ -1,4 +1,5 @@
-//! Rules on a module's objects: as policies on its target, changed and taken away again.
+//! Steps with rules on a module's objects, which become admission policies on the target: created, changed and
+//! deleted.
 
 use anyhow::Result;
 use e2e::landscape::HUB_NAMESPACE;
@@ -24,7 +25,8 @@ impl Story<'_> {
         self.until_expressions(&[]).await
     }
 
-    /// A removal looks for policies of a ModuleConfig by name, also where no module of the Kyma is configured.
+    /// Creates rules for a module that no Kyma has: the removal of a Kyma looks up the policies of each
+    /// ModuleConfig by name, also if none of the Kyma's modules is configured.
     pub(super) async fn rules_on_objects_of_no_module(&self) -> Result<()> {
         self.rule_objects_of("unused", "for-nobody").await
     }

@@ -1,4 +1,4 @@
-//! Rights that the apiserver asks for by itself, so that no audit log shows their use.
+//! Rights that the apiserver checks itself when an object is written, so that no audit log shows their use.
 
 use anyhow::{Context, Result};
 use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, TARGET_NAMESPACE};
@@ -15,10 +15,10 @@ use super::{DEADLINE, KYMAS, Story, gone, is};
 /// helm-component's role on targets.
 const ROLE: &str = "helm-component-target";
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// A role that gives more than helm-component's own verbs.
+/// Name of a role with a verb that helm-component does not have.
 const STRONG: &str = "strong";
 
-/// A right, and the module that cannot be installed without it.
+/// A right, and the object of a module that cannot be installed without it.
 struct Row {
     verb: &'static str,
     resource: &'static str,
@@ -26,7 +26,7 @@ struct Row {
 }
 
 impl Story<'_> {
-    /// Without any one of them a module is refused, and with it the same module is installed.
+    /// Checks for each right that its module is refused without it and installed with it.
     pub(super) async fn needs_what_no_log_shows(&self) -> Result<()> {
         let roles: Api<ClusterRole> = Api::all(self.targets[0].clone());
         let whole = roles.get(ROLE).await?.rules.context("the role has rules")?;
@@ -62,7 +62,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// The apiserver learns of a changed role by a watch of its own.
+    /// Waits until the apiserver allows or denies the verb, since it learns of a changed role through a watch.
     async fn is_allowed(&self, verb: &str, resource: &str, wanted: bool) -> Result<()> {
         let reviews: Api<SubjectAccessReview> = Api::all(self.targets[0].clone());
         let attributes =
@@ -134,12 +134,12 @@ fn rows() -> [Row; 4] {
     ]
 }
 
-/// A verb that helm-component has on nothing.
+/// Returns a rule with a verb that helm-component has on no resource.
 fn strong_rules() -> Value {
     json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["deletecollection"]}])
 }
 
-/// The rules without one verb on one of the resources of RBAC.
+/// Returns the rules without one verb on one RBAC resource.
 fn without(whole: &[PolicyRule], verb: &str, resource: &str) -> Vec<PolicyRule> {
     let mut left = Vec::new();
     for rule in whole {
