@@ -95,7 +95,8 @@ fn a_kubeconfig_that_leads_to_the_hub_is_refused() -> Result<()> {
     })
 }
 
-/// An access that works breaks, what is on the target stays; the right one comes back, and with it the work.
+/// Breaks a working access. The target must stay as it was; once the right access is back, the component continues,
+/// and the failure was reported once.
 async fn broken_access(row: &Row, broken: &str, reason: Reason, words: &str) -> Result<()> {
     row.install().await?;
     let before = row.traces().await?;

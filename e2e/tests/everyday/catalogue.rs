@@ -1,4 +1,4 @@
-//! What the user chose and the catalogue does not offer, on the Kyma `lake`, beside a module that runs.
+//! Modules that the user chooses and the catalogue does not offer, on the Kyma `lake`, beside a module that runs.
 
 use anyhow::{Context, Result, ensure};
 use e2e::wait::has_condition;
@@ -93,8 +93,7 @@ fn regular(version: &str) -> Value {
     json!({"channels": [{"channel": "regular", "version": version}]})
 }
 
-/// What a user of the target does: chooses these modules beside `anchor`. Without any, waits until the former ones
-/// are gone.
+/// Enables these modules beside `anchor` in the target's Kyma. Without any, waits until the former ones are gone.
 pub(crate) async fn chosen(world: &World, modules: &Value) -> Result<()> {
     let mut all = vec![json!({"name": "anchor"})];
     all.extend(modules.as_array().context("a list")?.iter().cloned());
@@ -111,7 +110,8 @@ pub(crate) async fn chosen(world: &World, modules: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the Kyma is not Ready because of this module, for this reason; the neighbour is still Ready.
+/// Waits until the Kyma is not Ready because of this module, for this reason, on hub and target. Checks that the
+/// neighbour is still Ready.
 pub(crate) async fn is_refused(world: &World, module: &str, reason: Reason, words: &str) -> Result<()> {
     let what = format!("{module} is refused for {reason}");
     let kyma = until(&what, world.kymas(), world.lake.kyma, |kyma| {
@@ -151,7 +151,7 @@ fn line(kyma: &Value, module: &str) -> Value {
     lines.find(|line| line["name"] == module).cloned().unwrap_or_default()
 }
 
-/// The version of the module's content on the target.
+/// Returns the version of the module's content on the target.
 async fn content(world: &World, module: &str) -> Result<Option<String>> {
     let maps: Api<k8s_openapi::api::core::v1::ConfigMap> =
         Api::namespaced(world.lake.target.client()?, "kyma-system");

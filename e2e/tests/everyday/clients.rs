@@ -1,4 +1,4 @@
-//! What the Kyma CLI and Busola read of a target: their queries, on the Kyma `lake`.
+//! Queries that the Kyma CLI and Busola send to a target, on the Kyma `lake`.
 
 use anyhow::{Context, Result, ensure};
 use kube::Api;
@@ -31,7 +31,7 @@ fn queries_of_the_kyma_cli_and_busola_find_modules_of_channels_and_of_versions()
     })
 }
 
-/// What both clients read.
+/// Objects that both clients read.
 struct Target {
     kymas: Vec<Value>,
     templates: Vec<Value>,
@@ -58,7 +58,7 @@ impl Target {
         })
     }
 
-    /// `kyma module list`, `catalog` and `add`.
+    /// Checks what `kyma module list`, `catalog` and `add` read.
     fn cli(&self) -> Result<()> {
         let kyma = self.kymas.iter().find(|kyma| kyma["metadata"]["name"] == "default");
         let kyma = kyma.context("the CLI reads kyma-system/default")?;
@@ -83,7 +83,7 @@ impl Target {
         Ok(())
     }
 
-    /// Busola's list of modules and its dialog for adding one.
+    /// Checks what Busola's list of modules and its dialog for adding one read.
     fn busola(&self) -> Result<()> {
         let kyma = self.kymas.iter().find(|kyma| kyma["status"].is_object());
         let kyma = kyma.context("Busola takes the first Kyma with a status")?;
@@ -94,7 +94,7 @@ impl Target {
             ensure!(metadata["labels"][MANAGED_BY].is_string(), "a community module: {metadata}");
             let name =
                 metadata["labels"][MODULE_NAME].as_str().context("the label with the module's name")?;
-            // `moduleReleaseMeta?.spec.channels.forEach`
+            // Busola calls `moduleReleaseMeta?.spec.channels.forEach`.
             let release = self.releases.iter().find(|release| release["spec"]["moduleName"] == name);
             let channels = release.map(|release| &release["spec"]["channels"]);
             ensure!(
@@ -118,7 +118,7 @@ impl Target {
     }
 }
 
-/// The Kyma's entry of a module.
+/// Returns the Kyma's status of a module.
 fn entry<'a>(kyma: &'a Value, module: &str) -> Result<&'a Value> {
     let mut entries = kyma["status"]["modules"].as_array().into_iter().flatten();
     entries.find(|entry| entry["name"] == module).with_context(|| format!("{module}: {}", kyma["status"]))

@@ -28,7 +28,7 @@ fn a_component_kind_without_crd_is_waited_for() -> Result<()> {
         let crd: CustomResourceDefinition = serde_saphyr::from_str(std::str::from_utf8(&output.stdout)?)?;
         let crds: Api<CustomResourceDefinition> = Api::all(row.world.hub.clone());
         crds.create(&PostParams::default(), &crd).await?;
-        // Its server is a Pod, and no node of this target runs Pods.
+        // The greeting does not become Ready: its server is a Pod, and no node of this target runs Pods.
         crate::catalogue::is_in(row.world, "greeting", "Processing").await?;
         push_dependent(row.world, "postcard", "greeting").await?;
         chosen(row.world, &json!([{"name": "greeting"}, {"name": "postcard"}])).await?;
@@ -81,7 +81,7 @@ async fn push_dependent(world: &World, module: &str, needed: &str) -> Result<()>
     world.offer(module, json!({"channels": [{"channel": "regular", "version": "1.0.0"}]})).await
 }
 
-/// Waits until the component of a module on `lake` is held back by a dependency that the message names.
+/// Waits until the component of a module on `lake` waits for a dependency that the message names.
 async fn waits_for(world: &World, module: &str, words: &str) -> Result<()> {
     let components: Api<HelmComponent> = Api::namespaced(world.hub.clone(), HUB_NAMESPACE);
     let name = names::component_name(world.lake.kyma, module);
@@ -112,7 +112,7 @@ async fn publish(world: &World, module: &str, version: &str, api_version: &str, 
     e2e::catalogue::publish(world.hub.clone(), template).await
 }
 
-/// The kind that the cranes of a module need.
+/// Creates the CRD of cranes, which objects of a module need.
 pub(crate) async fn crane(target: &Cluster) -> Result<()> {
     let crd: Value = json!({
         "metadata": {"name": "cranes.cranes.example.com"},

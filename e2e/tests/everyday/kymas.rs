@@ -1,4 +1,4 @@
-//! A Kyma whose access is missing, late or wrong: the Kyma itself says so, and goes on by itself.
+//! A Kyma whose access is missing, late or wrong: it reports the reason, and continues by itself once access works.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::row::{Row, says, until};
 use crate::world::{PERSON, kyma, row, row_alone};
 use e2e::net::Door;
 
-/// The first thing that a Kyma puts on its target.
+/// Name of the first object that a Kyma creates on its target.
 const STAMP: &str = "kyma-target-stamp";
 
 #[test]
@@ -116,7 +116,7 @@ fn a_cluster_with_another_hubs_stamp_is_left_alone_until_a_person_adopts_it() ->
         let maps: Api<ConfigMap> = Api::namespaced(moor.client()?, "kyma-system");
         let theirs = Patch::Merge(json!({"data": {"hubUid": "another-hub", "epoch": "7"}}));
         maps.patch("kyma-target-stamp", &PatchParams::default(), &theirs).await?;
-        // Another token: who the cluster is, is looked at once for each connection.
+        // A new token opens a new connection, and the cluster's identity is checked once for each connection.
         grant(row, &way().await?).await?;
         is_stuck(row, Reason::StampMismatch, "another hub").await?;
         let edit = Patch::Merge(json!({"data": {"version": "edited"}}));
@@ -187,7 +187,7 @@ async fn is_ready(row: &Row) -> Result<()> {
     Ok(())
 }
 
-/// The Kyma goes, and its cluster is free for the next one.
+/// Deletes the Kyma, and checks that its cluster is free for the next one.
 async fn end(row: &Row, moor: &Cluster) -> Result<()> {
     let kymas = row.world.kymas();
     let uid = kymas.get(&row.name).await?.uid().context("a stored Kyma has a uid")?;

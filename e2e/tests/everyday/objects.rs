@@ -1,4 +1,4 @@
-//! Objects that the target does not take.
+//! Objects that the target refuses, or whose kind it lacks.
 
 use anyhow::Result;
 use kyma_api::Reason;

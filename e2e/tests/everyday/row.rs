@@ -21,7 +21,7 @@ use crate::world::{PERSON, PULLER, World, config_map};
 /// Deadline of every wait, including backoff.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 
-/// A component of its own, without a Kyma.
+/// A component without a Kyma.
 pub(crate) struct Row {
     pub(crate) world: &'static World,
     pub(crate) name: String,
@@ -35,17 +35,17 @@ impl Row {
         Ok(Self { world, name: name.to_owned(), access })
     }
 
-    /// A word in the user's values that must not appear in any output.
+    /// Returns a word in the user's values that must not appear in any output.
     pub(crate) fn canary(&self) -> String {
         format!("canary-value-{}", self.name)
     }
 
-    /// Gives or changes the access Secret.
+    /// Creates or changes the access Secret.
     pub(crate) async fn grant(&self, kubeconfig: &str) -> Result<()> {
         self.secret(&format!("kubeconfig-{}", self.name), json!({"config": kubeconfig})).await
     }
 
-    /// Takes the access Secret away.
+    /// Deletes the access Secret.
     pub(crate) async fn withdraw(&self) -> Result<()> {
         let secrets: Api<Secret> = Api::namespaced(self.world.hub.clone(), HUB_NAMESPACE);
         secrets.delete(&format!("kubeconfig-{}", self.name), &DeleteParams::default()).await?;
@@ -97,8 +97,7 @@ impl Row {
         self.holds("1").await
     }
 
-    /// Waits until the condition is False for this reason and `Ready` with it, and says so in words that contain
-    /// `words`.
+    /// Waits until this condition and `Ready` are False for this reason, with a message that contains `words`.
     pub(crate) async fn is_stuck(&self, type_: &str, reason: Reason, words: &str) -> Result<()> {
         let what = format!("{} has {type_}=False for {reason}", self.name);
         let api = self.world.components();
@@ -123,8 +122,8 @@ impl Row {
         Ok(())
     }
 
-    /// Checks that the failure and the recovery were reported by one event each. Events arrive in order, so the last
-    /// one completes them.
+    /// Checks that the failure was reported by one event. Waits for the event of the recovery first: events arrive
+    /// in order, so no event of the failure is missing then.
     pub(crate) async fn was_told_once(&self, reason: Reason) -> Result<()> {
         let what = format!("people are told again that {} is Ready", self.name);
         testbed::until(&what, DEADLINE, || async { Ok((self.told(Reason::Ready).await? > 1).then_some(())) })
@@ -143,7 +142,7 @@ impl Row {
         Ok(of_it.map(|event| event["series"]["count"].as_u64().unwrap_or(1)).sum())
     }
 
-    /// The target's ConfigMaps of this row.
+    /// Returns the API for the row's ConfigMaps on the target.
     pub(crate) fn objects(&self) -> Result<Api<ConfigMap>> {
         Ok(Api::namespaced(self.world.quay.client()?, &self.name))
     }
@@ -155,7 +154,7 @@ impl Row {
         Ok(())
     }
 
-    /// Name, uid and resourceVersion of everything of this row on the target.
+    /// Returns name, uid and resourceVersion of the row's ConfigMaps on the target.
     pub(crate) async fn traces(&self) -> Result<Vec<(String, String, String)>> {
         let found = self.objects()?.list(&kube::api::ListParams::default()).await?;
         let trace = |object: &ConfigMap| {
@@ -175,14 +174,14 @@ impl Row {
     }
 }
 
-/// Whether the condition's message contains these words.
+/// Reports whether the condition's message contains these words.
 pub(crate) fn says(object: &Value, type_: &str, words: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     let mut messages = conditions.into_iter().flatten().filter(|held| held["type"] == type_);
     messages.any(|held| held["message"].as_str().is_some_and(|message| message.contains(words)))
 }
 
-/// Waits until the object is as wanted; the error shows what it was instead.
+/// Waits until the object is as wanted and returns it; otherwise the error shows its status.
 pub(crate) async fn until<K>(
     what: &str,
     api: Api<K>,

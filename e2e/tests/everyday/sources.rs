@@ -1,4 +1,4 @@
-//! Where content comes from: registries that are down or locked, artifacts that are missing or not what they claim.
+//! Sources of content: registries that are down or require a password, artifacts that are missing or invalid.
 
 use anyhow::Result;
 use base64::Engine;
@@ -122,7 +122,7 @@ async fn pull_secret(row: &Row, password: &str) -> Result<()> {
     row.secret("puller", json!({".dockerconfigjson": config.to_string()})).await
 }
 
-/// A chart in the registry that wants to know its pier, and takes a number of berths.
+/// Pushes a chart that requires a value `pier` and an integer for `berths`, and returns its source.
 async fn chart(row: &Row) -> Result<Value> {
     let name = format!("pier-{}", row.name);
     let chart = json!({"apiVersion": "v2", "name": name, "version": "1.0.0"});

@@ -1,4 +1,4 @@
-//! The target: silent, refusing, failing, asking to slow down.
+//! Failures of the target: no response, refused connections, server errors, throttling.
 
 use std::time::Instant;
 
@@ -65,21 +65,22 @@ fn a_target_that_asks_to_slow_down_is_reported() -> Result<()> {
         row.is_stuck("Ready", Reason::TargetThrottled, "").await?;
         scripted.wait_for(before + 4, &Matching::any(), DEADLINE).await?;
         let (asked, pauses) = (scripted.seen().len() - before, begin.elapsed().as_secs() / 2);
-        // One for each pause, and those that were on the way together before the first.
+        // At most two requests per pause, and those that were already sent before the first one.
         ensure!(u64::try_from(asked)? <= 2 * pauses + 4, "{asked} requests within {pauses} pauses");
         scripted.clear();
         after_the_fault(row, Reason::TargetThrottled).await
     })
 }
 
-/// Content is installed through a way that can fail.
+/// Installs content through an access that can fail.
 async fn behind(row: &Row, kubeconfig: &str) -> Result<()> {
     row.grant(kubeconfig).await?;
     row.wish(row.content("1")).await?;
     row.is_ready().await
 }
 
-/// New content comes while the target does not answer; other components on the same cluster do not notice.
+/// Changes the content while the target fails. The target must stay as it was, and another component on the same
+/// cluster must be installed.
 async fn during_the_fault(row: &Row, reason: Reason, words: &str) -> Result<()> {
     let before = row.traces().await?;
     row.wish(row.content("2")).await?;
@@ -95,7 +96,7 @@ async fn after_the_fault(row: &Row, reason: Reason) -> Result<()> {
     row.was_told_once(reason).await
 }
 
-/// Gives an account all rights on a cluster.
+/// Grants an account all rights on a cluster.
 pub(crate) async fn allow_all(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
     let binding = serde_json::from_value(json!({
         "metadata": {"name": format!("{namespace}-{name}")},

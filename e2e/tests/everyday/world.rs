@@ -24,10 +24,10 @@ static WORLD: OnceCell<World> = OnceCell::const_new();
 
 /// Field manager of the user.
 pub(crate) const PERSON: &str = "person";
-/// User and password of the registry's second door.
+/// User and password of the registry behind `locked`.
 pub(crate) const PULLER: (&str, &str) = ("puller", "canary-registry-password");
 
-/// Hub, operators, three targets.
+/// Hub, operators and four targets.
 pub(crate) struct World {
     pub(crate) landscape: Landscape,
     pub(crate) hub: Client,
@@ -35,14 +35,14 @@ pub(crate) struct World {
     harbour: Cluster,
     /// Target of components that belong to no Kyma.
     pub(crate) quay: Cluster,
-    /// A Kyma whose modules are chosen by one row after the other.
+    /// A Kyma whose modules one row at a time chooses.
     pub(crate) lake: Town,
-    /// A cluster for one Kyma after the other.
+    /// A cluster that one Kyma at a time uses.
     pub(crate) moor: Mutex<Cluster>,
     pub(crate) shelf: Shelf,
-    /// In front of the registry.
+    /// Proxy in front of the registry, closed at first.
     pub(crate) door: Door,
-    /// In front of the registry's second door, which asks for a password.
+    /// Proxy in front of the registry that requires a password.
     pub(crate) locked: Door,
     /// Rows hold it shared; a row that measures time holds it exclusively.
     pub(crate) quiet: RwLock<()>,
@@ -117,7 +117,7 @@ impl World {
         Ok(world)
     }
 
-    /// A Kyma with module `anchor`, Ready.
+    /// Creates a Kyma with module `anchor`, and waits until it is Ready.
     async fn settle(&self, name: &str, target: &Cluster) -> Result<()> {
         let secret = self.landscape.access_secret(name, target).await?;
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
@@ -146,7 +146,7 @@ impl World {
         catalogue::push_files(&self.landscape, module, &config, &[("manifest.yaml", manifest)]).await
     }
 
-    /// A ModuleReleaseMeta whose `spec` has this besides the names.
+    /// Applies a ModuleReleaseMeta whose `spec` has these fields besides the names.
     pub(crate) async fn offer(&self, module: &str, versions: Value) -> Result<()> {
         catalogue::offer(self.hub.clone(), module, &versions).await
     }
@@ -175,8 +175,7 @@ impl World {
         Ok(())
     }
 
-    /// Fails if a secret is in an operator's log, or in an object of the hub's namespace other than where the user
-    /// put it.
+    /// Fails if a secret is in an operator's log, in an Event or in the status of an object.
     pub(crate) async fn nobody_told(&self, secrets: &[String]) -> Result<()> {
         for operator in self.landscape.operators() {
             let log = std::fs::read_to_string(operator.log())?;
@@ -201,7 +200,7 @@ impl World {
         Ok(())
     }
 
-    /// The hub's objects of a kind, in the operators' namespace.
+    /// Returns the hub's objects of a kind in the operators' namespace.
     pub(crate) async fn list(&self, api_version: &str, kind: &str) -> Result<Vec<DynamicObject>> {
         let (group, version) = api_version.split_once('/').context("a group")?;
         let kind = kube::core::GroupVersionKind::gvk(group, version, kind);
@@ -211,13 +210,13 @@ impl World {
     }
 }
 
-/// Whether a condition of the object has this status.
+/// Reports whether a condition of the object has this status.
 pub(crate) fn condition_is(object: &Value, type_: &str, status: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|held| held["type"] == type_ && held["status"] == status)
 }
 
-/// A Kyma that follows channel `regular`.
+/// Returns a Kyma that follows channel `regular`.
 pub(crate) fn kyma(name: &str, modules: &[&str]) -> Result<Kyma> {
     let modules: Vec<Value> = modules.iter().map(|module| json!({"name": module})).collect();
     Ok(serde_json::from_value(json!({
@@ -228,7 +227,7 @@ pub(crate) fn kyma(name: &str, modules: &[&str]) -> Result<Kyma> {
     }))?)
 }
 
-/// A manifest of one ConfigMap that says its version.
+/// Returns a manifest of one ConfigMap with this version as content.
 pub(crate) fn config_map(name: &str, namespace: &str, version: &str) -> Value {
     json!({
         "apiVersion": "v1",

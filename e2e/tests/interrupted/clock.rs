@@ -1,4 +1,4 @@
-//! A clock that can be set for the operators alone.
+//! A clock that tests can set for the operators only.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Linked in before libc, through which Rust asks for the time of day: adds the seconds that stand in a file. A time
-/// namespace of Linux shifts only monotonic clocks, and setting the machine's clock would shift everybody's.
+/// Source of a library that is loaded before libc, which Rust asks for the time of day. It adds the seconds that
+/// are written in a file. A time namespace of Linux shifts only monotonic clocks, and setting the machine's clock
+/// would shift it for every process.
 const SHIFT: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that goes right, with its files in this directory.
+    /// Builds the library in this directory, with a clock that is not shifted.
     pub(crate) fn in_directory(directory: &Path) -> Result<Self> {
         let (source, shim) = (directory.join("shift.c"), directory.join("shift.so"));
         std::fs::write(&source, SHIFT)?;
@@ -52,15 +53,15 @@ impl Clock {
         Ok(clock)
     }
 
-    /// What operators are started with, so that it is theirs.
+    /// Returns the environment variables that make operators use this clock.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.display().to_string();
         vec![("LD_PRELOAD".to_owned(), text(&self.shim)), ("CLOCK_SHIFT".to_owned(), text(&self.file))]
     }
 
-    /// Sets it to so many seconds from now.
+    /// Sets the clock to this many seconds from now.
     pub(crate) fn set(&self, seconds: i64) -> io::Result<()> {
-        // In one step: an operator may read it at any time.
+        // Replaces the file in one step, since an operator may read it at any time.
         let next = self.file.with_extension("next");
         std::fs::write(&next, seconds.to_string())?;
         std::fs::rename(next, &self.file)

@@ -1,4 +1,4 @@
-//! What stands between operators and clusters: it knows each write and each watch, and disturbs those of one Kyma.
+//! Proxies between operators and clusters. They record each write and each watch, and disturb those of a Kyma.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,40 +15,40 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::clock::Clock;
 use crate::writes::{Which, Write};
 
-/// How far stale lists and late events are behind.
+/// Time by which stale lists and late events are behind.
 const LAG: Duration = Duration::from_secs(1);
-/// What apiservers say to a write that came between two others.
+/// Message of an apiserver that refuses a write because of another one in between.
 const CONFLICT: &str = "Operation cannot be fulfilled: the object has been modified; please apply your changes to \
                         the latest version and try again";
 
-/// How the operators are disturbed at what they do for a Kyma.
+/// A disturbance of the operators' requests for a Kyma.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// The operator is killed after the write, before it hears of it.
+    /// The operator is killed after the write, before it receives the response.
     Kill(Which),
-    /// The write is refused the first time.
+    /// The first attempt at the write is refused with a conflict.
     Conflict(Which),
-    /// Events come twice, in another order, or not at all.
+    /// Events are duplicated, reordered, or lost with the end of their watch.
     Disorder,
-    /// Events come late, and a list that begins a watch is old.
+    /// Events are late, and the list that begins a watch is old.
     Stale,
 }
 
 /// A jump of the clock of all operators.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Jump {
-    /// After so many writes.
+    /// Number of writes after which the clock jumps.
     pub(crate) after: usize,
-    /// To so many seconds from now.
+    /// Seconds from the real time after the jump.
     pub(crate) to: i64,
 }
 
-/// What is known of one Kyma.
+/// Faults and records of one Kyma.
 struct Case {
     faults: Vec<Fault>,
-    /// Writes that were refused and not asked for again.
+    /// Writes that were refused and not retried yet.
     refused: BTreeSet<String>,
-    /// Writes that were asked for, without those that were asked for again.
+    /// Number of attempted writes without retries of refused ones.
     asked: usize,
     record: Record,
 }
@@ -59,14 +59,14 @@ impl Case {
     }
 }
 
-/// What was done in one stage.
+/// Writes and faults of one stage.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// The different writes that came about, in order.
+    /// Distinct successful writes, in order.
     pub(crate) writes: Vec<Write>,
-    /// How often the fault came about.
+    /// Number of faults that occurred.
     pub(crate) faults: usize,
-    /// When the last write came.
+    /// Time of the last successful write.
     pub(crate) last: Instant,
 }
 
@@ -76,10 +76,10 @@ impl Default for Record {
     }
 }
 
-/// All doors' common knowledge.
+/// State shared by all proxies.
 pub(crate) struct Doors {
     cases: Mutex<BTreeMap<String, Case>>,
-    /// Operators that are about to be killed: nothing of theirs passes any more.
+    /// Operators that are about to be killed; none of their requests passes.
     condemned: Mutex<BTreeSet<String>>,
     killer: UnboundedSender<String>,
     clock: Clock,
@@ -97,23 +97,23 @@ impl Doors {
         })
     }
 
-    /// Begins a stage: from now on the Kyma is disturbed in this way.
+    /// Begins a stage: from now on these faults apply to the Kyma.
     pub(crate) fn begin(&self, kyma: &str, faults: Vec<Fault>) {
         let case = Case { faults, refused: BTreeSet::new(), asked: 0, record: Record::default() };
         lock(&self.cases).insert(kyma.to_owned(), case);
     }
 
-    /// What was done since.
+    /// Returns what was recorded since the stage began.
     pub(crate) fn record(&self, kyma: &str) -> Record {
         lock(&self.cases).get(kyma).map(|case| case.record.clone()).unwrap_or_default()
     }
 
-    /// The Kyma is no longer any.
+    /// Removes the state of a Kyma.
     pub(crate) fn forget(&self, kyma: &str) {
         lock(&self.cases).remove(kyma);
     }
 
-    /// The next life of an operator that was killed.
+    /// Lets requests of an operator pass again after it was killed.
     pub(crate) fn acquit(&self, operator: &str) {
         lock(&self.condemned).remove(operator);
     }
@@ -122,7 +122,7 @@ impl Doors {
         lock(&self.condemned).contains(operator)
     }
 
-    /// The Kyma that a text names; what names none concerns the only one, if there is only one.
+    /// Returns the Kyma that a text names. A text that names none belongs to the only Kyma, if there is only one.
     fn concerned(&self, text: &str) -> Option<String> {
         let cases = lock(&self.cases);
         let named = cases.keys().find(|kyma| text.contains(kyma.as_str()));
@@ -135,7 +135,7 @@ impl Doors {
         some.any(|(_, case)| case.is_late())
     }
 
-    /// Whether the write is refused: the first time, and not when it is asked for again.
+    /// Reports whether the write is refused. A retry of a refused write passes.
     fn refuses(&self, kyma: &str, write: &Write) -> bool {
         let mut cases = lock(&self.cases);
         let Some(case) = cases.get_mut(kyma) else { return false };
@@ -152,17 +152,17 @@ impl Doors {
         refused
     }
 
-    /// The clock is going to jump.
+    /// Sets the next jump of the clock.
     pub(crate) fn prepare(&self, jump: Jump) {
         *lock(&self.jump) = Some(jump);
     }
 
-    /// Whether a jump that was prepared has not come about.
+    /// Reports whether the next jump of the clock is still to come.
     pub(crate) fn is_prepared(&self) -> bool {
         lock(&self.jump).is_some()
     }
 
-    /// A write came about; whether its operator dies of it.
+    /// Records a successful write. Returns whether its operator is to be killed.
     fn came_about(&self, kyma: &str, write: &Write) -> io::Result<bool> {
         let mut cases = lock(&self.cases);
         let Some(case) = cases.get_mut(kyma) else { return Ok(false) };
@@ -181,7 +181,7 @@ impl Doors {
         Ok(dies)
     }
 
-    /// What becomes of an event of a watch.
+    /// Returns the handling of a watch event.
     fn fate(&self, kyma: &str, number: usize) -> Fate {
         let mut cases = lock(&self.cases);
         let Some(case) = cases.get_mut(kyma) else { return Fate::Comes };
@@ -198,15 +198,15 @@ impl Doors {
     }
 }
 
-/// One door.
+/// A proxy between operators and a cluster.
 pub(crate) struct Door {
     doors: Arc<Doors>,
     place: Place,
-    /// resourceVersions that were told on watches, and when.
+    /// resourceVersions that were sent on watches, and when.
     told: Mutex<Vec<(Instant, u64)>>,
-    /// Events of the Kymas that are disturbed.
+    /// Number of events that concerned a Kyma.
     events: Mutex<usize>,
-    /// Collections whose watch lost an event; the next one is told that it comes too late.
+    /// Collections whose watch lost an event; their next watch is answered as expired.
     gaps: Mutex<BTreeSet<String>>,
 }
 
@@ -281,7 +281,8 @@ impl Door {
         Ok(answer)
     }
 
-    /// A list that begins a watch may be old; one that is read for a decision is not, as apiservers promise.
+    /// Forwards a read. The list that begins a watch may be old; one that is read for a decision is not, as
+    /// apiservers guarantee.
     async fn read(&self, passing: Passing) -> io::Result<Response<Body>> {
         let seen = passing.seen();
         let begins_watch = seen.query.contains("limit=500") && !seen.query.contains("continue=");
@@ -327,7 +328,8 @@ impl Door {
             *events
         };
         let fate = self.doors.fate(&kyma, number);
-        // Every other time the client may go on where it was, and hears of what was lost all the same.
+        // Half of the watches that lost an event can be resumed, which delivers it again; the others expire, which
+        // forces a list.
         if fate == Fate::Lost && number % 8 == 3 {
             lock(&self.gaps).insert(path.to_owned());
         }
@@ -335,7 +337,7 @@ impl Door {
     }
 }
 
-/// A door as what stands in between.
+/// Implements `Between` for a door.
 pub(crate) struct Standing(pub(crate) Arc<Door>);
 
 impl Between for Standing {

@@ -1,5 +1,5 @@
-//! Interrupted anywhere: install, upgrade, taking a module over and back, disabling and deletion end in the same state
-//! however the operators are disturbed meanwhile.
+//! Checks that install, upgrade, unmanaging a module, managing it again, disabling and deletion end in the same
+//! state, however operators are disturbed meanwhile.
 
 mod clock;
 mod doors;
@@ -20,7 +20,7 @@ use clock::Clock;
 use doors::{Door, Doors, Standing};
 use rounds::World;
 
-/// As many as are disturbed side by side.
+/// Number of targets, and of Kymas that are disturbed at the same time.
 const TARGETS: usize = 2;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +39,7 @@ async fn story(is_full: bool) -> Result<()> {
     let on_hub = |way: Way<'_>| -> Option<Arc<dyn Between>> {
         match way {
             Way::ToHub(operator) => Some(Arc::new(Standing(Door::of_hub(&doors, operator)))),
-            // Each Kyma has a door of its own.
+            // `World` creates a door to the target for each Kyma.
             Way::ToTarget(_) => None,
         }
     };
@@ -53,7 +53,7 @@ async fn story(is_full: bool) -> Result<()> {
     landscape.stop().await
 }
 
-/// Kills each operator that is condemned, and gives it its next life.
+/// Kills each condemned operator, lets its requests pass again, and restarts it.
 async fn kill(
     landscape: &mut Landscape,
     mut condemned: UnboundedReceiver<String>,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::writes::{Write, masked, without_name};
 
-/// Kinds whose objects Kubernetes makes and names by itself.
+/// Kinds whose objects Kubernetes creates and names itself.
 const FOREIGN: [(&str, &str); 7] = [
     ("", "Pod"),
     ("", "Endpoints"),
@@ -22,14 +22,14 @@ const FOREIGN: [(&str, &str); 7] = [
 ];
 /// Groups of the apiserver's own settings.
 const SETTINGS: [&str; 2] = ["flowcontrol.apiserver.k8s.io", "admissionregistration.k8s.io"];
-/// Fields that are made from names, or by Kubernetes.
+/// Fields whose values depend on names, or that Kubernetes sets.
 const MADE: [&str; 5] = ["hash", "resourceVersion", "clusterIP", "clusterIPs", labels::SHARD];
 
-/// What is of one Kyma on the hub, and everything on its target.
+/// Objects of one Kyma on the hub, and all objects of its target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Picture {
     objects: BTreeMap<String, Value>,
-    /// uids of these objects.
+    /// uids of these objects by name.
     uids: BTreeMap<String, String>,
 }
 
@@ -47,7 +47,7 @@ impl Picture {
 
     fn add(&mut self, place: &str, objects: Snapshot, kyma: &str) -> Result<()> {
         for (key, object) in objects {
-            // The apiserver's own address is each cluster's own.
+            // The apiserver's own address differs between clusters.
             if key.is("", "Service") && key.name == "kubernetes" {
                 continue;
             }
@@ -59,7 +59,7 @@ impl Picture {
         Ok(())
     }
 
-    /// What differs from the other picture, a line each.
+    /// Returns the differences from the other picture, one line each.
     pub(crate) fn differs_from(&self, other: &Self) -> Vec<String> {
         let gone = other.objects.keys().filter(|name| !self.objects.contains_key(*name));
         let gone = gone.map(|name| format!("lacks {name}"));
@@ -74,7 +74,7 @@ impl Picture {
         gone.chain(rest).collect()
     }
 
-    /// Objects that were there before and are others now.
+    /// Returns objects of both pictures whose uids differ.
     pub(crate) fn replaced_since(&self, before: &Self) -> BTreeSet<String> {
         let others =
             self.uids.iter().filter(|(name, uid)| before.uids.get(*name).is_some_and(|old| old != *uid));
@@ -95,7 +95,7 @@ pub(crate) fn deletions(writes: &[Write]) -> BTreeSet<String> {
     writes.iter().filter(|write| write.line.contains(" DELETE ")).map(|write| write.line.clone()).collect()
 }
 
-/// An object without moments, uids, names that differ between Kymas, and what Kubernetes says of it.
+/// Returns an object without times, uids, names that differ between Kymas, and status that Kubernetes writes.
 fn normal(key: &Key, mut object: Value, kyma: &str) -> Result<Value> {
     if let Some(fields) = object.as_object_mut()
         && !is_ours(&key.group, &key.kind)
@@ -105,15 +105,15 @@ fn normal(key: &Key, mut object: Value, kyma: &str) -> Result<Value> {
     if let Some(entries) = object["metadata"]["managedFields"].as_array() {
         object["metadata"]["managedFields"] = owned(entries);
     }
-    // Who came first stands first.
+    // The order depends on which operator wrote first.
     if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
         finalizers.sort_by_key(ToString::to_string);
     }
     if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
         conditions.sort_by_key(|condition| condition["type"].to_string());
     }
-    // Whether somebody else was there first is told by a mark on CRDs and namespaces; of others only the answer tells,
-    // which a kill may swallow.
+    // On CRDs and namespaces a mark tells whether they were adopted. For other kinds only the response tells, which
+    // a kill may swallow, so their `adopted` is ignored.
     for group in object["status"]["objects"].as_array_mut().into_iter().flatten() {
         let is_marked = matches!(group["kind"].as_str(), Some("CustomResourceDefinition" | "Namespace"));
         let items = group["items"].as_array_mut().filter(|_| !is_marked);
@@ -125,8 +125,8 @@ fn normal(key: &Key, mut object: Value, kyma: &str) -> Result<Value> {
     Ok(serde_json::from_str(&masked(&without_name(&object.to_string(), kyma)))?)
 }
 
-/// The fields that operators own, by owner. Namespaces, stamps and the record of a first contact are made by whoever
-/// comes first, so what was not applied belongs to all of them.
+/// Returns the fields that operators own, by owner. Namespaces, stamps and the record of a first contact are
+/// created by the operator that comes first, so fields that were not applied are attributed to one common owner.
 fn owned(entries: &[Value]) -> Value {
     let mut all = json!({});
     for entry in entries {
@@ -147,7 +147,7 @@ fn merge(into: &mut Value, from: &Value) {
     if !into.is_object() {
         *into = json!({});
     }
-    // The object itself is his who makes it first, too.
+    // `.` is the object itself, which belongs to the operator that created it.
     for (field, value) in fields.iter().filter(|(field, _)| *field != ".") {
         merge(&mut into[field], value);
     }

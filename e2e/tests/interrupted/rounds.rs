@@ -1,4 +1,4 @@
-//! Rounds: one that nothing disturbs, and others that have to end like it.
+//! Rounds of all stages: an undisturbed one, and disturbed ones that must end in the same state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,41 +20,41 @@ use crate::picture::{Picture, deletions};
 use crate::stages::{STAGES, Stage, Town};
 use crate::writes::Which;
 
-/// Time that a stage may take.
+/// Deadline of each wait in a stage.
 const DEADLINE: Duration = Duration::from_mins(4);
-/// Silence after which a stage has ended.
+/// Time without writes after which a stage has ended.
 const REST: Duration = Duration::from_secs(1);
-/// Silence after which it is worth to look.
+/// Time without writes after which states are compared.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Writes that are the occasion for a fault, where not all are.
+/// Number of writes in a stage at which a fault occurs, unless it occurs at all of them.
 const SAMPLE: usize = 10;
-/// By how much the clock jumps, in seconds.
+/// Seconds by which the clock jumps.
 const HOUR: i64 = 3600;
 
-/// Hub and targets, with what stands in front of them.
+/// Hub and targets, with the state of the proxies.
 pub(crate) struct World {
     hub: Client,
     targets: Vec<(Cluster, Access)>,
     doors: Arc<Doors>,
 }
 
-/// What one stage left, and what was done for it.
+/// The state after a stage, and its writes and faults.
 pub(crate) struct Left {
     picture: Picture,
     record: Record,
 }
 
-/// How a round went, by stage.
+/// Results of a round by stage.
 type Round = BTreeMap<Stage, Left>;
 
-/// What is to be done to a Kyma in a stage, given what was done for the one that nothing disturbed.
+/// Selects the faults of a stage, given the result of the undisturbed round.
 type Choice = fn(Stage, Option<&Left>) -> Vec<Fault>;
 
 /// A Kyma in a round.
 struct Guest {
     town: Town,
     choice: Choice,
-    /// Its target, before it came.
+    /// Snapshot of its target before the Kyma.
     before: Snapshot,
     _door: Scripted,
 }
@@ -73,7 +73,8 @@ impl World {
         let calm = calm.into_iter().next().context("there is one")?;
         let garbled: (&str, Choice) = ("kyma-garbled", |_, _| vec![Fault::Disorder]);
         let late: (&str, Choice) = ("kyma-late", |_, _| vec![Fault::Stale]);
-        // A restart would put right what a lost event or a jump of the clock did: kills come by themselves.
+        // Kills have a round of their own: a restart would repair the effect of a lost event or a jump of the
+        // clock.
         if is_full {
             self.round(&[("kyma-killed", |_, _| vec![Fault::Kill(Which::Every)])], Some(&calm), None).await?;
             let refused: (&str, Choice) = ("kyma-refused", |_, _| vec![Fault::Conflict(Which::Every)]);
@@ -88,7 +89,8 @@ impl World {
         Ok(())
     }
 
-    /// All stages of these Kymas, side by side on a target each; `jumps` says where the clock jumps first.
+    /// Runs all stages for these Kymas in parallel, each on a target of its own. `jumps` is the offset of the first
+    /// clock jump.
     async fn round(
         &self,
         kymas: &[(&str, Choice)],
@@ -145,7 +147,7 @@ impl World {
         Ok(guests)
     }
 
-    /// What operators write during the first stage bears the time to which their clock jumped.
+    /// Checks that operators used the jumped clock for conditions of the first stage.
     async fn has_jumped(&self, guests: &[Guest], stage: Stage, by: i64) -> Result<()> {
         for Guest { town, .. } in guests.iter().filter(|_| stage == Stage::Install) {
             let ready = town.ready_since().await?.duration_since(Timestamp::now()).as_secs();
@@ -165,7 +167,8 @@ impl World {
         town.act(stage).await?;
         town.until_done(stage, DEADLINE).await?;
         let name = &town.kyma;
-        // What comes after the end of a stage is disturbed, too, where everything is.
+        // The undisturbed round records all writes, and kills at every write also hit those after the end of a
+        // stage, so both wait longer.
         let is_thorough = calm.is_none() || kills_always(faults);
         let rest = if is_thorough { REST } else { PAUSE };
         let what = format!("{name} ends as if undisturbed: {stage:?}");
@@ -187,9 +190,11 @@ impl World {
 }
 
 impl Left {
-    /// The fault came about; nothing was deleted that is not deleted otherwise, and nothing replaced.
+    /// Checks that the faults occurred, that nothing was deleted except what the undisturbed round deleted, and
+    /// that nothing was replaced.
     fn is_like(&self, calm: &Self, before: Option<&Self>, faults: &[Fault]) -> Result<()> {
-        // Some writes of the calm one become one where an operator dies in between.
+        // An operator that dies between two writes may merge them into one, so the number of writes in the
+        // undisturbed round is not expected.
         let expected = if kills_always(faults) { self.record.writes.len() } else { 3 * faults.len() };
         ensure!(self.record.faults >= expected, "only {} faults", self.record.faults);
         let (deleted, allowed) = (deletions(&self.record.writes), deletions(&calm.record.writes));
@@ -201,8 +206,7 @@ impl Left {
     }
 }
 
-/// The hub has no more and no less than before: but for what operators remember of removals, and a kind that a module
-/// brought.
+/// Checks that the hub is as before, except for what operators record of removals and a kind that a module brought.
 fn is_as_before(before: &Snapshot, after: &Snapshot) -> Result<()> {
     let is_meant = |difference: &Difference| match difference {
         Difference::Removed(_) => false,
@@ -232,7 +236,7 @@ fn kills_always(faults: &[Fault]) -> bool {
     faults.iter().any(|fault| matches!(fault, Fault::Kill(Which::Every)))
 }
 
-/// Ten writes; those of taking a module over and of giving it back together.
+/// Selects ten writes of a stage; unmanaging and managing a module share ten.
 fn sample(stage: Stage, calm: Option<&Left>) -> Which {
     let many = match stage {
         Stage::Unmanage => 4,
@@ -246,7 +250,8 @@ fn writes_of(calm: Option<&Left>) -> usize {
     calm.map_or(0, |left| left.record.writes.len())
 }
 
-/// In the midst of each stage the clock jumps by an hour: to and fro, so that it ends where it began.
+/// Returns the clock jump of a stage, which comes after a third of its writes. The jumps cancel out, so the clock
+/// ends where it began.
 fn jump(stage: Stage, calm: Option<&Left>, first: i64) -> Jump {
     let to = match stage {
         Stage::Install | Stage::Unmanage => first,

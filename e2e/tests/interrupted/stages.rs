@@ -1,4 +1,4 @@
-//! The life of a Kyma, stage by stage: what a person does, and how it ends.
+//! Stages in the life of a Kyma: what the user does, and the expected result.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use kyma_api::{HelmComponent, Kyma, KymaStatus, State, condition};
 use serde_json::{Value, json};
 use testbed::until_or_why;
 
-/// Who chooses modules here.
+/// Field manager of the user.
 const USER: &str = "user";
 
-/// One after the other.
+/// All stages, in order.
 pub(crate) const STAGES: [Stage; 6] =
     [Stage::Install, Stage::Upgrade, Stage::Unmanage, Stage::Manage, Stage::Disable, Stage::Delete];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// A Kyma with three modules comes.
+    /// A Kyma with three modules is created.
     Install,
     /// The channel gets another version of one module.
     Upgrade,
-    /// The user takes a module into their own hands.
+    /// The user sets a module to unmanaged.
     Unmanage,
-    /// The user gives it back.
+    /// The user sets it to managed again.
     Manage,
     /// The user disables a module.
     Disable,
-    /// The Kyma goes.
+    /// The Kyma is deleted.
     Delete,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Town {
 }
 
 impl Stage {
-    /// Modules with version and state, once it is done; none where the Kyma is to be gone.
+    /// Returns modules with version and state after the stage, or `None` if the Kyma must be gone.
     fn end(self) -> Option<BTreeSet<(String, String, State)>> {
         let harbour = if self == Self::Unmanage { State::Unmanaged } else { State::Ready };
         let lantern = if self == Self::Install { "1.0.0" } else { "1.1.0" };
@@ -67,7 +67,7 @@ impl Stage {
 }
 
 impl Town {
-    /// What a person does; the channel is set for all Kymas at once elsewhere.
+    /// Does what the user does in the stage. The channel's version is set for all Kymas at once in `World::round`.
     pub(crate) async fn act(&self, stage: Stage) -> Result<()> {
         match stage {
             Stage::Install => {
@@ -95,7 +95,7 @@ impl Town {
         Ok(())
     }
 
-    /// Waits until the Kyma says that it is done.
+    /// Waits until the Kyma reports the expected result of the stage.
     pub(crate) async fn until_done(&self, stage: Stage, deadline: Duration) -> Result<()> {
         let wanted = stage.end();
         until_or_why(&format!("{stage:?} of {}", self.kyma), deadline, || async {
@@ -119,7 +119,7 @@ impl Town {
         .await
     }
 
-    /// How far Kyma, components and what runs are, a line each.
+    /// Returns the state of Kyma, components and Deployments, one line each.
     async fn progress(&self, status: &KymaStatus) -> Result<String> {
         let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         let deployments: Api<Deployment> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
@@ -134,14 +134,14 @@ impl Town {
         Ok(lines.join("\n"))
     }
 
-    /// When the Kyma became Ready, by the clock of whoever said so.
+    /// Returns when the Kyma became Ready, by the clock of the reporting operator.
     pub(crate) async fn ready_since(&self) -> Result<Timestamp> {
         let status = self.kymas().get(&self.kyma).await?.status.unwrap_or_default();
         let ready = condition::get(status.conditions.as_deref().unwrap_or_default(), condition::types::READY);
         Ok(ready.context("it says whether it is Ready")?.last_transition_time.0)
     }
 
-    /// Takes the way to the target back, once the Kyma has gone.
+    /// Deletes the access Secret, once the Kyma is gone.
     pub(crate) async fn leave(&self) -> Result<()> {
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         let name = self.secret.metadata.name.as_deref().context("it has a name")?;
@@ -153,7 +153,7 @@ impl Town {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
 
-    /// The user of the target edits each entry; those that become null go.
+    /// Edits each module in the target's Kyma; entries set to null are removed.
     async fn choose(&self, edit: impl Fn(&mut Value)) -> Result<()> {
         let kymas: Api<Kyma> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
         let held = kymas.get("default").await?.spec.modules.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Writes, told apart: the same one again, from the next life of an operator, is no new one.
+//! Identifies writes: the same write, repeated by a restarted operator, is not a new one.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,20 +10,20 @@ use regex::Regex;
 use serde_json::Value;
 use testbed::Seen;
 
-/// Modules of a Kyma here.
+/// Modules of each Kyma.
 pub(crate) const MODULES: [&str; 3] = ["greeting", "harbour", "lantern"];
 
-/// A write that an operator asked for.
+/// A write that an operator requested.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Write {
-    /// Who, what, where; the Kyma's own name is replaced, so that it can be compared with that of another.
+    /// Operator, method and path. The Kyma's name is replaced, so that writes of different Kymas can be compared.
     pub(crate) line: String,
-    /// Of line and body.
+    /// Hash of line and body.
     pub(crate) digest: u64,
 }
 
 impl Write {
-    /// The write that a request is; none for reads, dry runs, and questions that are asked by POST.
+    /// Returns the write of a request, or `None` for reads, dry runs, and access reviews, which are sent by POST.
     pub(crate) fn of(operator: &str, kyma: &str, seen: &Seen, body: &[u8]) -> Option<Self> {
         let is_write = matches!(seen.method.as_str(), "POST" | "PUT" | "PATCH" | "DELETE");
         let is_question = seen.path.contains("/authorization.k8s.io/") || seen.query.contains("dryRun=");
@@ -32,7 +32,7 @@ impl Write {
         }
         let line = without_name(&format!("{operator} {} {}", seen.method, seen.path), kyma);
         let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
-        // Events are named by the moment.
+        // Names of Events contain the time.
         if body["kind"] == "Event" {
             body["metadata"]["name"] = Value::Null;
         }
@@ -42,7 +42,7 @@ impl Write {
     }
 }
 
-/// The text with a Kyma's own name, and what is made of it, replaced.
+/// Returns the text with the Kyma's name, and names made of it, replaced.
 pub(crate) fn without_name(text: &str, kyma: &str) -> String {
     let mut text = text.to_owned();
     for module in MODULES {
@@ -53,7 +53,7 @@ pub(crate) fn without_name(text: &str, kyma: &str) -> String {
     text.replace(&owner_hash(HUB_NAMESPACE, kyma), "owner-KYMA").replace(kyma, "KYMA")
 }
 
-/// The text with uids, moments, digests, turns and resourceVersions replaced by what they are.
+/// Returns the text with uids, times, digests, turns and resourceVersions replaced by placeholders.
 pub(crate) fn masked(text: &str) -> String {
     #[expect(clippy::unwrap_used, reason = "patterns that are written here")]
     static PATTERNS: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
@@ -61,9 +61,9 @@ pub(crate) fn masked(text: &str) -> String {
             (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "MOMENT"),
             (r"\b[0-9a-f]{16,}\b", "DIGEST"),
-            // How often one is taken depends on how many passes it took.
+            // The number of a turn depends on how many passes were needed.
             (r#""\d+-[0-9a-f]{8}""#, "\"TURN\""),
-            // And so does the state that it is taken over.
+            // So does the resourceVersion from which a turn is taken over.
             (r#""resourceVersion":"\d+""#, "VERSION"),
         ]
         .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))
@@ -73,17 +73,17 @@ pub(crate) fn masked(text: &str) -> String {
     PATTERNS.iter().fold(text.to_owned(), replace)
 }
 
-/// Which of the writes of a stage are the occasion for a fault.
+/// Selects the writes of a stage at which a fault occurs.
 #[derive(Clone, Debug)]
 pub(crate) enum Which {
-    /// Each.
+    /// All writes.
     Every,
-    /// Those with these numbers, from 0.
+    /// Writes with these numbers, counted from 0.
     These(BTreeSet<usize>),
 }
 
 impl Which {
-    /// So many of `all`, spread evenly, first and last among them.
+    /// Selects `many` of `all` writes, spread evenly, the first and the last included.
     pub(crate) fn sample(many: usize, all: usize) -> Self {
         let last = all.saturating_sub(1);
         let steps = many.saturating_sub(1).max(1);

@@ -14,7 +14,8 @@ use tokio::sync::watch;
 
 use crate::world::DEADLINE;
 
-/// Lists that failed for an operator at a cluster, so many that one was asked for again or several were met.
+/// Number of failed lists of an operator on a cluster with which it has met the fault: it retried one, or several
+/// failed.
 const TRIES: usize = 2;
 
 /// The cluster of a list.
@@ -31,16 +32,16 @@ pub(crate) enum Fault {
     Empty(fn(Side, &str) -> bool),
     /// Lists of this resource have no items.
     EmptyOf(Side, &'static str),
-    /// Whatever is asked there is answered with 500.
+    /// All requests to this side are answered with 500.
     Fails(Side),
-    /// Whatever is read there breaks off in the middle.
+    /// All reads of this side break off in the middle.
     Halved(Side),
-    /// Lists have one object on a page, and after the first one the token has expired.
+    /// Lists have one object per page, and the token after the first page has expired.
     FirstPage,
 }
 
 impl Fault {
-    /// Whether lists of the resource have no items.
+    /// Reports whether lists of the resource have no items.
     fn empties(self, side: Side, resource: &str) -> bool {
         match self {
             Self::Empty(of) => of(side, resource),
@@ -49,7 +50,7 @@ impl Fault {
         }
     }
 
-    /// Whether lists of this resource are altered.
+    /// Reports whether lists of this resource are altered.
     fn concerns(self, stream: &Stream) -> bool {
         match self {
             Self::Empty(_) | Self::EmptyOf(..) => self.empties(stream.side, &stream.resource),
@@ -58,7 +59,8 @@ impl Fault {
         }
     }
 
-    /// Whether it hides from an operator what leads it to targets: who finds that empty first leaves them.
+    /// Reports whether the fault hides from an operator the objects that lead it to targets: an operator that finds
+    /// none stops its streams there.
     fn may_end(self, stream: &Stream) -> bool {
         if !self.is_believed() {
             return false;
@@ -81,7 +83,7 @@ impl Fault {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stream {
     pub(crate) side: Side,
-    /// The operator on the hub's side, the target on theirs.
+    /// The operator for the hub, the target for targets.
     place: String,
     agent: String,
     path: String,
@@ -115,10 +117,10 @@ struct Known {
     fault: Option<Fault>,
     /// Watches that are open.
     open: Vec<Stream>,
-    /// Lists since the fault began or ended that were altered, and that were not.
+    /// Lists since the fault last changed: those that were altered, and those that were not.
     altered: Vec<Stream>,
     whole: Vec<Stream>,
-    /// In which round each was asked for last.
+    /// The round in which each stream was listed last.
     listed: BTreeMap<Stream, usize>,
 }
 
@@ -127,7 +129,7 @@ impl Doors {
         Arc::new(Self { known: Mutex::default(), rounds: watch::Sender::new(0) })
     }
 
-    /// What stands on a way.
+    /// Returns the proxy for a way between an operator and a cluster.
     pub(crate) fn on(self: &Arc<Self>, way: Way<'_>) -> Arc<dyn Between> {
         let (side, place) = match way {
             Way::ToHub(operator) => (Side::Hub, operator.to_owned()),
@@ -140,12 +142,12 @@ impl Doors {
         })
     }
 
-    /// What is watched now.
+    /// Returns the streams that are watched now.
     pub(crate) fn watched(&self) -> BTreeSet<Stream> {
         self.known().open.iter().cloned().collect()
     }
 
-    /// From now on the fault is there, or none; everything is listed anew.
+    /// Sets or removes the fault, and ends all watches so that everything is listed again.
     pub(crate) fn set(&self, fault: Option<Fault>) {
         let mut known = self.known();
         (known.altered, known.whole) = (Vec::new(), Vec::new());
@@ -153,8 +155,9 @@ impl Doors {
         self.rounds.send_modify(|round| *round += 1);
     }
 
-    /// Waits until the fault has met all of these that it concerns, of which there are some. Where answers fail, who
-    /// asked stops asking that cluster after a few of them: it is enough that it has met each of those.
+    /// Waits until the fault has altered the lists of all these streams that it concerns, of which there must be
+    /// some. If requests fail, an operator stops asking that cluster after a few of them, so `TRIES` failed lists
+    /// for each operator and cluster suffice.
     pub(crate) async fn until_met(&self, fault: Fault, streams: &BTreeSet<Stream>) -> Result<()> {
         let concerned: Vec<&Stream> =
             streams.iter().filter(|stream| fault.concerns(stream) && !fault.may_end(stream)).collect();
@@ -172,7 +175,7 @@ impl Doors {
         .await
     }
 
-    /// Waits until all of these were listed as they are.
+    /// Waits until all of these were listed unaltered.
     pub(crate) async fn until_whole(&self, streams: &BTreeSet<Stream>) -> Result<()> {
         until_or_why("all is listed as it is", DEADLINE, || async {
             let known = self.known();
@@ -233,7 +236,8 @@ impl Doors {
 
     async fn watch(self: Arc<Self>, stream: Stream, passing: Passing) -> io::Result<Response<Body>> {
         let mut rounds = self.rounds.subscribe();
-        // What was listed in an earlier round is listed anew, though it was not watched yet when that ended.
+        // A stream that was listed in an earlier round has to be listed again, even if its watch began after that
+        // round.
         if self.known().listed.get(&stream).is_some_and(|listed| *listed < *rounds.borrow()) {
             rounds.mark_changed();
         }
@@ -248,7 +252,7 @@ impl Doors {
         }))
     }
 
-    /// The stream was listed, as was asked for in this round.
+    /// Records a list that was requested in this round.
     fn note(&self, stream: Option<Stream>, altered: bool, round: usize) {
         let Some(stream) = stream else { return };
         let mut known = self.known();
@@ -286,7 +290,7 @@ impl Drop for Open {
     }
 }
 
-/// Those that are not there yet, as what a wait says.
+/// Checks that all streams are there. The error lists those that are not, for the message of a wait.
 fn missing<'a>(
     streams: impl IntoIterator<Item = &'a Stream>,
     is_there: impl Fn(&Stream) -> bool,
@@ -295,7 +299,7 @@ fn missing<'a>(
     if missing.is_empty() { Ok(()) } else { Err(format!("without {missing:#?}")) }
 }
 
-/// What is listed or watched, if something is.
+/// Returns the stream that a request lists or watches, if any.
 fn stream(side: Side, place: &str, seen: &Seen) -> Option<Stream> {
     let resource = collection(&seen.path).filter(|_| seen.method == "GET")?.to_owned();
     let is_selector = |part: &&str| part.starts_with("labelSelector=") || part.starts_with("fieldSelector=");
@@ -309,7 +313,7 @@ fn stream(side: Side, place: &str, seen: &Seen) -> Option<Stream> {
     })
 }
 
-/// The resource whose collection this is the path of.
+/// Returns the resource of a collection's path.
 fn collection(path: &str) -> Option<&str> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let (["api", _, ref within @ ..] | ["apis", _, _, ref within @ ..]) = *parts.as_slice() else {

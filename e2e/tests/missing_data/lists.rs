@@ -1,4 +1,4 @@
-//! Lists that are empty, fail, or are cut off in the middle, while operators run and when they start.
+//! Lists that are empty, fail, or break off in the middle, while operators run and when they start.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::losses;
 use crate::table::KINDS;
 use crate::world::{KYMAS, World};
 
-/// One thing that is wrong with lists, for a while.
+/// A temporary fault of lists.
 struct Row {
     what: &'static str,
     fault: Fault,
-    /// Why Kymas go no further meanwhile.
+    /// The reason that Kymas report meanwhile.
     says: Option<&'static str>,
-    /// Whether all operators start meanwhile.
+    /// Whether all operators are restarted during the fault.
     starts: bool,
-    /// Whether it is left out unless all are run.
+    /// Whether the row runs only with `TEST_FULL=1`.
     only_in_full: bool,
 }
 
@@ -70,7 +70,7 @@ const ROWS: [Row; 15] = [
     row("all but components is empty at the start", Fault::Empty(but_components)).at_start().in_full(),
 ];
 
-/// What lists say while the removal of a Kyma is wished.
+/// Faults of lists while the removal of a Kyma is requested.
 const WISHED: [(&str, Fault); 2] = [
     ("nothing runs on targets", Fault::Empty(|side, of| side == Side::Targets && of != "kymas")),
     ("all is empty", Fault::Empty(|_, of| of != CRDS)),
@@ -86,12 +86,12 @@ fn is_catalogue(resource: &str) -> bool {
     matches!(resource, "moduletemplates" | "modulereleasemetas")
 }
 
-/// With the way to the targets, or nothing would be done there.
+/// Selects all lists except those of the hub through which Kymas lead operators to targets.
 fn but_kymas(side: Side, resource: &str) -> bool {
     side == Side::Targets || !matches!(resource, "kymas" | "secrets" | CRDS)
 }
 
-/// With the way to the targets, or nothing would be done there.
+/// Selects all lists except those of the hub through which components lead operators to targets.
 fn but_components(side: Side, resource: &str) -> bool {
     side == Side::Targets || !matches!(resource, "helmcomponents" | "greetings" | "secrets" | CRDS)
 }
@@ -110,7 +110,7 @@ pub(crate) async fn story(is_full: bool) -> Result<()> {
         lists.meet(row).await.with_context(|| format!("{} {when}", row.what))?;
     }
     lists.are_as_they_were(&KYMAS, &calm).await?;
-    // The Kymas on targets are created again, with the modules in the order of their names.
+    // This recreates the Kymas on targets with modules sorted by name, so later comparisons need new pictures.
     lists.loses_both_choices().await.context("without the choice of modules")?;
     let calm = lists.picture().await?;
     for (number, (what, fault)) in WISHED.into_iter().enumerate() {
@@ -120,7 +120,7 @@ pub(crate) async fn story(is_full: bool) -> Result<()> {
     lists.world.stop().await
 }
 
-/// Rows of the table of kinds: each list is empty, while operators run and when they start.
+/// Returns two rows for each listed kind of the table: its list is empty while operators run, and when they start.
 fn of_kinds() -> Vec<Row> {
     let listed = KINDS.iter().filter_map(|kind| Some((kind, kind.listed_on?)));
     let rows = listed.flat_map(|(kind, side)| {
@@ -134,14 +134,15 @@ fn of_kinds() -> Vec<Row> {
     rows.collect()
 }
 
-/// The world, and what stands between its operators and its clusters.
+/// The world, and the proxies between its operators and clusters.
 struct Lists {
     world: World,
     doors: Arc<Doors>,
 }
 
 impl Lists {
-    /// The fault comes, is met by all that it concerns, and goes: nothing is deleted, and all is Ready.
+    /// Sets the fault until all streams that it concerns have met it, and removes it. Checks that nothing is
+    /// deleted, and that all Kymas are Ready afterwards.
     async fn meet(&mut self, row: &Row) -> Result<()> {
         let marks = self.world.landscape.marks()?;
         let streams = self.doors.watched();
@@ -153,7 +154,7 @@ impl Lists {
             self.start_operators().await?;
         }
         self.ask_for_passes(row.what).await?;
-        // Who starts without components goes to no target for them.
+        // An operator that starts without components does not ask targets.
         let asked =
             streams.iter().filter(|stream| !row.starts || stream.side == Side::Hub).cloned().collect();
         self.doors.until_met(row.fault, &asked).await?;
@@ -174,7 +175,7 @@ impl Lists {
         self.world.nothing_was_deleted(&marks).context("afterwards")
     }
 
-    /// Both memories of what users chose are lost while no operator runs.
+    /// Deletes both records of the users' choices, every status and the Kymas on targets, while no operator runs.
     async fn loses_both_choices(&mut self) -> Result<()> {
         let marks = self.world.landscape.marks()?;
         self.world.landscape.operators().for_each(Process::kill);
@@ -187,7 +188,8 @@ impl Lists {
         self.world.nothing_was_deleted(&marks)
     }
 
-    /// The Kyma is deleted while lists are empty: once they are not, its target is as it was without it.
+    /// Deletes the Kyma during the fault. After the fault, the Kyma must go and its target must be as before the
+    /// Kyma.
     async fn removes(&self, kyma: &str, fault: Fault) -> Result<()> {
         let streams = self.doors.watched();
         let of_hub: BTreeSet<Stream> =
@@ -197,7 +199,7 @@ impl Lists {
         self.world.kymas().delete(kyma, &DeleteParams::default()).await?;
         self.world.landscape.until_at_rest().await?;
         self.doors.set(None);
-        // Until then a watch may be closed, and the next fault would have none to meet.
+        // Until these lists, a watch may be closed and thus missing for the next fault.
         self.doors.until_whole(&of_hub).await?;
         self.world.kyma_is_gone(kyma).await?;
         until_as_before(&self.world.target(kyma)?, self.world.before(kyma)?).await?;
@@ -212,7 +214,7 @@ impl Lists {
         Ok(())
     }
 
-    /// Has all Kymas looked at, as far as operators hear of it.
+    /// Annotates all Kymas, so that the operators that hear of it reconcile them.
     async fn ask_for_passes(&self, why: &str) -> Result<()> {
         let asked = Patch::Merge(json!({"metadata": {"annotations": {"example.com/look-at": why}}}));
         for kyma in KYMAS {
@@ -221,7 +223,7 @@ impl Lists {
         Ok(())
     }
 
-    /// What is on the targets.
+    /// Returns a snapshot of each target.
     async fn picture(&self) -> Result<Vec<Snapshot>> {
         let mut picture = Vec::new();
         for kyma in KYMAS {
@@ -230,7 +232,8 @@ impl Lists {
         Ok(picture)
     }
 
-    /// Fails unless all on the targets of these is what it was; the copies of the catalogue have come anew.
+    /// Checks that the targets of these Kymas are as before, except that copies of the catalogue may have been
+    /// rewritten.
     async fn are_as_they_were(&self, kymas: &[&str], calm: &[Snapshot]) -> Result<()> {
         let pictures = KYMAS.iter().zip(calm.iter().zip(self.picture().await?));
         for (kyma, (before, after)) in pictures.filter(|(kyma, _)| kymas.contains(kyma)) {

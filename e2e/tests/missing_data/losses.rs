@@ -71,7 +71,7 @@ pub(crate) async fn remote_kymas(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The same where no operator takes finalizers off.
+/// Deletes the Kymas on targets together with their finalizers, while no operator runs.
 pub(crate) async fn remote_kymas_by_force(world: &World) -> Result<()> {
     let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     for target in world.landscape.targets() {
@@ -95,7 +95,8 @@ pub(crate) async fn configure_again(world: &World) -> Result<()> {
     world.configure().await
 }
 
-/// A restored hub has owners under other uids.
+/// Gives a Kyma an owner that does not exist, as on a restored hub with new uids, so that the garbage collector
+/// deletes it.
 pub(crate) async fn collected_kyma(world: &World) -> Result<()> {
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"});
     let reference = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
@@ -110,7 +111,7 @@ pub(crate) async fn create_collected(world: &World) -> Result<()> {
     world.fleet()?.create(KYMAS[0]).await
 }
 
-/// As a restore with Velero leaves it.
+/// Empties every status, as a restore with Velero leaves it.
 pub(crate) async fn every_status(world: &World) -> Result<()> {
     let kymas: Api<DynamicObject> =
         Api::namespaced_with(world.hub.clone(), HUB_NAMESPACE, &ApiResource::erase::<Kyma>(&()));
@@ -118,7 +119,7 @@ pub(crate) async fn every_status(world: &World) -> Result<()> {
         for mut object in api.list(&ListParams::default()).await?.items {
             object.data["status"] = json!({});
             let name = object.name_any();
-            // An operator may report in between.
+            // An operator may write the status in between.
             until_or_why(&format!("{name} has no status"), DEADLINE, || async {
                 let mut live = api.get(&name).await?;
                 live.data["status"] = json!({});
@@ -168,8 +169,9 @@ pub(crate) async fn restore_crd(world: &World, crd: CustomResourceDefinition) ->
     crd_is_served(&world.hub, &name).await
 }
 
-/// The namespace of everything on the hub, with the operators' ServiceAccounts: nobody is left who could take finalizers
-/// off, so a person does; then the platform team installs it all again.
+/// Deletes the hub's namespace with everything in it, including the operators' ServiceAccounts. No operator can
+/// remove finalizers then, so the test does, as an administrator would; afterwards it installs everything again as
+/// the platform team.
 pub(crate) async fn namespace(mut world: World) -> Result<World> {
     let marks = world.landscape.marks()?;
     let namespaces: Api<Namespace> = Api::all(world.hub.clone());

@@ -53,7 +53,7 @@ async fn vanishing() -> Result<()> {
     world.delete_kyma(wished).await?;
     until_as_before(&world.target(wished)?, world.before(wished)?).await?;
 
-    // The operators' own ServiceAccounts go with it, so this comes last.
+    // This deletes the operators' own ServiceAccounts too, so it comes last.
     world.fleet()?.create(wished).await?;
     world.is_ready().await?;
     let world = losses::namespace(world).await?;

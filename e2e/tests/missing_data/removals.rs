@@ -17,24 +17,25 @@ use crate::world::{DEADLINE, World};
 const LANTERNS: &str = "lanterns.demo.example.com";
 const KYMA_OPERATOR: &str = "kyma-operator";
 
-/// What garbage collection does to a Kyma that is deleted with `--cascade`, as finalizers.
+/// Finalizers with which the garbage collector processes a Kyma that is deleted with `--cascade`.
 const CASCADES: [&str; 2] = ["orphan", "foregroundDeletion"];
 
-/// `kubectl delete kyma --cascade=orphan` while kyma-operator is down: when it is back, components have no owner.
+/// Runs `kubectl delete kyma --cascade=orphan` while kyma-operator is down, so that components have no owner once
+/// it is back.
 pub(crate) async fn orphaned(world: &mut World, kyma: &str) -> Result<()> {
     world.landscape.kill(KYMA_OPERATOR)?;
     delete(world, kyma, DeleteParams::orphan()).await?;
     finishes(world, kyma).await
 }
 
-/// `kubectl delete kyma --cascade=foreground` while kyma-operator is down, and somebody deletes the components: when it
-/// is back, there are none, and their modules are on the target still.
+/// Runs `kubectl delete kyma --cascade=foreground` and deletes the components while kyma-operator is down. Once it
+/// is back, there are no components, and their modules are still on the target.
 pub(crate) async fn without_components(world: &mut World, kyma: &str) -> Result<()> {
     world.landscape.kill(KYMA_OPERATOR)?;
     delete(world, kyma, DeleteParams::foreground()).await?;
     for component in components_of(world, kyma).await? {
         match world.components().delete(&component, &DeleteParams::default()).await {
-            // Garbage collection may have been faster.
+            // The garbage collector may have been faster.
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             deleted => drop(deleted?),
         }
@@ -53,7 +54,7 @@ async fn components_of(world: &World, kyma: &str) -> Result<Vec<String>> {
     Ok(names.filter(|name| name.starts_with(&format!("{kyma}-"))).collect())
 }
 
-/// Deletes a Kyma and waits until garbage collection has done its part.
+/// Deletes a Kyma and waits until the garbage collector has processed it.
 async fn delete(world: &World, kyma: &str, how: DeleteParams) -> Result<()> {
     world.kymas().delete(kyma, &how).await?;
     until_or_why(&format!("garbage collection is done with {kyma}"), DEADLINE, || async {
@@ -64,7 +65,7 @@ async fn delete(world: &World, kyma: &str, how: DeleteParams) -> Result<()> {
     .await
 }
 
-/// Back again, kyma-operator finishes the removal that was wished.
+/// Restarts kyma-operator, waits until it has finished the requested removal, and creates the Kyma again.
 async fn finishes(world: &mut World, kyma: &str) -> Result<()> {
     world.landscape.kill_and_restart(KYMA_OPERATOR).await?;
     world.kyma_is_gone(kyma).await?;
@@ -73,7 +74,8 @@ async fn finishes(world: &mut World, kyma: &str) -> Result<()> {
     world.is_ready().await
 }
 
-/// Somebody deletes a component while kyma-operator is down, and the user disables the module.
+/// Deletes a component and disables its module while kyma-operator is down. The module is removed once
+/// kyma-operator is back.
 pub(crate) async fn disabled_and_deleted(world: &mut World, kyma: &str) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.landscape.kill(KYMA_OPERATOR)?;
@@ -89,7 +91,8 @@ pub(crate) async fn disabled_and_deleted(world: &mut World, kyma: &str) -> Resul
     back_to_all_modules(world, kyma).await
 }
 
-/// The access Secret goes while the removal of a module waits for the user's own object.
+/// Deletes the access Secret while the removal of a module waits for the user's own object. The removal continues
+/// once the Secret is back.
 pub(crate) async fn disabled_without_access(world: &World, kyma: &str) -> Result<()> {
     let lanterns = lanterns(world, kyma)?;
     let own = json!({
@@ -102,7 +105,7 @@ pub(crate) async fn disabled_without_access(world: &World, kyma: &str) -> Result
     let marks = world.landscape.marks()?;
     world.delete_secret(kyma).await?;
     world.says(kyma, "AwaitingAccess").await?;
-    // Each operator has a watch of its own.
+    // Each operator watches Secrets itself, so the component reports it independently of the Kyma.
     lantern_says(world, kyma, Reason::AwaitingAccess).await?;
     lanterns.delete("mine", &DeleteParams::default()).await?;
     world.landscape.until_at_rest().await?;
@@ -112,7 +115,7 @@ pub(crate) async fn disabled_without_access(world: &World, kyma: &str) -> Result
     back_to_all_modules(world, kyma).await
 }
 
-/// Waits until the lantern's component says why it goes no further.
+/// Waits until the component of module lantern is not Ready for this reason.
 async fn lantern_says(world: &World, kyma: &str, reason: Reason) -> Result<()> {
     until_or_why(&format!("the lantern's component says {reason}"), DEADLINE, || async {
         let held = world.components().list(&ListParams::default()).await?.items.into_iter();
@@ -124,7 +127,7 @@ async fn lantern_says(world: &World, kyma: &str, reason: Reason) -> Result<()> {
     .await
 }
 
-/// A Kyma is deleted while its access Secret is away for a moment, as when Secrets are rotated.
+/// Deletes a Kyma while its access Secret is missing for a moment, as when Secrets are rotated.
 pub(crate) async fn deleted_without_access(world: &World, kyma: &str) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.delete_secret(kyma).await?;

@@ -1,4 +1,4 @@
-//! Backups that are restored: with new uids, of a hub whose targets moved on, of a target.
+//! Restores from backups: of the hub with new uids, of a hub whose targets have changed since, and of a target.
 
 use anyhow::{Context, Result, ensure};
 use e2e::catalogue;
@@ -14,7 +14,7 @@ use testbed::{Cluster, until_or_why};
 use crate::losses::{self, HELM_COMPONENTS, KYMA_CRD};
 use crate::world::{DEADLINE, KYMAS, World};
 
-/// Backs up, then deletes everything with its CRD.
+/// Backs up Kymas and components as a backup tool does, and deletes their CRDs.
 pub(crate) async fn delete_all(world: &World) -> Result<()> {
     let mut backup = Vec::new();
     for api in [world.components(), kymas(world)] {
@@ -39,7 +39,8 @@ pub(crate) async fn delete_all(world: &World) -> Result<()> {
     losses::delete_crd(world, HELM_COMPONENTS).await
 }
 
-/// Components come first and name owners that do not exist any more: garbage collection takes them.
+/// Restores the backup, components first. They name owners that do not exist any more, so the garbage collector
+/// deletes them.
 pub(crate) async fn with_new_uids(world: &World) -> Result<()> {
     losses::restore_crd(world, kyma_api::crds::kyma()).await?;
     losses::restore_crd(world, kyma_api::crds::helm_component()).await?;
@@ -48,7 +49,7 @@ pub(crate) async fn with_new_uids(world: &World) -> Result<()> {
         let is_kyma = object.types.as_ref().is_some_and(|types| types.kind == "Kyma");
         let api = if is_kyma { kymas(world) } else { world.components() };
         match api.create(&PostParams::default(), &object).await {
-            // kyma-operator may be faster.
+            // kyma-operator may have created it already.
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             created => drop(created.with_context(|| object.name_any())?),
         }
@@ -60,8 +61,8 @@ fn kymas(world: &World) -> Api<DynamicObject> {
     Api::namespaced_with(world.hub.clone(), HUB_NAMESPACE, &ApiResource::erase::<Kyma>(&()))
 }
 
-/// The hub is taken back to before an upgrade: it writes nothing to targets that moved on until a person says that it is
-/// the one to go on, does not downgrade what runs then, and goes on once it wishes that again.
+/// Restores the hub to before an upgrade. It writes nothing to the targets, which are newer, until a person adopts
+/// them; it does not downgrade them then, and continues once it requests the upgrade again.
 pub(crate) async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()> {
     world.landscape.hub().save("before")?;
     world.cluster(KYMAS[0])?.save("before")?;
@@ -86,7 +87,7 @@ pub(crate) async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()
     world.nothing_was_deleted(&marks).context("after the hub's restore")
 }
 
-/// Says that the restored hub is the one to go on.
+/// Adopts all targets with kymactl, which confirms that the restored hub manages them.
 async fn adopt_all(world: &World) -> Result<()> {
     let mut command = world.landscape.kymactl();
     command.args(["target", "adopt", "--all", "--yes", "--allow-loopback-targets"]);
@@ -95,7 +96,7 @@ async fn adopt_all(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A target is taken back to before an upgrade, which is done again.
+/// Restores a target to before an upgrade, and waits until the upgrade is repeated.
 pub(crate) async fn target(world: &World) -> Result<()> {
     let marks = world.landscape.marks()?;
     restore(world.cluster(KYMAS[0])?).await?;
@@ -109,7 +110,7 @@ pub(crate) async fn target(world: &World) -> Result<()> {
     world.nothing_was_deleted(&marks).context("after the target's restore")
 }
 
-/// Takes a cluster back, until it serves Kymas again.
+/// Restores a cluster from its snapshot, and waits until it serves Kymas again.
 async fn restore(cluster: &Cluster) -> Result<()> {
     cluster.restore("before").await?;
     let kymas: Api<Kyma> = Api::all(cluster.client()?);
@@ -126,7 +127,7 @@ async fn all_run(world: &World, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// The image of the lantern's operator on the target.
+/// Returns the image of lantern's operator on the target.
 async fn image(world: &World, kyma: &str) -> Result<String> {
     let deployments: Api<Deployment> = Api::namespaced(world.target(kyma)?, TARGET_NAMESPACE);
     let deployment = deployments.get("lantern-operator").await?;

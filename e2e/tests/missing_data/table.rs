@@ -1,17 +1,17 @@
-//! Every kind that an operator reads, from which the rows about lists are generated. SECURITY.md tells the effect of each
-//! loss; `cargo xtask tidy` compares both with the roles, so that a new kind needs a row.
+//! Every kind that an operator reads, from which the rows about lists are generated. SECURITY.md describes the
+//! effect of each loss; `cargo xtask tidy` compares both with the roles, so that a new kind needs a row.
 
 use crate::doors::Side;
 
 /// One kind on the hub or on targets.
 pub(crate) struct Kind {
-    /// The resource, as roles name it.
+    /// The resource, as named in roles.
     pub(crate) resource: &'static str,
-    /// Where its lists are altered; none where no operator lists it.
+    /// The side on which its lists are altered, or `None` if no operator lists it.
     pub(crate) listed_on: Option<Side>,
-    /// The reason that Kymas give while a list of it is empty and the operators run.
+    /// The reason that Kymas report while its list is empty and operators run.
     pub(crate) says: Option<&'static str>,
-    /// The reason that Kymas give while a list of it is empty and the operators start.
+    /// The reason that Kymas report while its list is empty and operators start.
     pub(crate) says_at_start: Option<&'static str>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) const KINDS: [Kind; 15] = [
     // Read by name only.
     kind("configmaps", None),
     kind("namespaces", None),
-    // With --manifest-mirror only: nothing is installed or removed by them.
+    // Read only with --manifest-mirror; Manifests cause no installation or removal.
     kind("manifests", None),
     kind("validatingadmissionpolicies", TARGETS),
     kind("validatingadmissionpolicybindings", TARGETS),

@@ -24,13 +24,13 @@ pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
 pub(crate) struct World {
     pub(crate) landscape: Landscape,
     pub(crate) hub: Client,
-    /// The targets before their Kymas.
+    /// Snapshots of the targets before their Kymas.
     before: Vec<Snapshot>,
-    /// What a backup tool holds: Kymas and components as they were.
+    /// Kymas and components as a backup tool stores them.
     backup: Mutex<Vec<DynamicObject>>,
 }
 
-/// The module that is configured for all.
+/// The module that the ModuleConfig configures.
 const MODULE: &str = "harbour";
 
 fn forced() -> Value {
@@ -43,13 +43,14 @@ pub(crate) fn nothing(_: &World) -> Ready<Result<()>> {
 }
 
 impl World {
-    /// All Kymas Ready; with `snapshots` every cluster can be taken back to an earlier state.
+    /// Starts a landscape and waits until all Kymas are Ready; with `snapshots` every cluster can be restored to an
+    /// earlier state.
     pub(crate) async fn build(snapshots: bool) -> Result<Self> {
         let options = Options { targets: KYMAS.len(), audit: true, snapshots, ..Options::default() };
         Self::on(Landscape::start(options).await?).await
     }
 
-    /// The same on a landscape with a target for each Kyma and audit logs.
+    /// Builds the world on a landscape that has audit logs and a target for each Kyma.
     pub(crate) async fn on(landscape: Landscape) -> Result<Self> {
         let mut before = Vec::new();
         for target in landscape.targets() {
@@ -66,7 +67,7 @@ impl World {
         Ok(world)
     }
 
-    /// A value that wins over the users', and a policy on each target.
+    /// Creates a ModuleConfig with a value that overrides the users' and a policy for each target.
     pub(crate) async fn configure(&self) -> Result<()> {
         let config: ModuleConfig = serde_json::from_value(json!({
             "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "ModuleConfig",
@@ -80,7 +81,7 @@ impl World {
         Ok(())
     }
 
-    /// Components have the forced values, and targets the policy.
+    /// Checks that components have the forced values, and that targets have the policy.
     pub(crate) async fn is_configured(&self) -> Result<()> {
         let of_module = ListParams::default().labels(&names::label_selector(labels::MODULE_NAME, MODULE));
         let components = match self.components().list(&of_module).await {
@@ -116,17 +117,18 @@ impl World {
         Ok(&self.landscape.targets()[Self::position(kyma)?])
     }
 
-    /// The target of a Kyma.
+    /// Returns a client for the target of a Kyma.
     pub(crate) fn target(&self, kyma: &str) -> Result<Client> {
         self.cluster(kyma)?.client()
     }
 
-    /// What was on the target of a Kyma before it.
+    /// Returns the snapshot of a Kyma's target before the Kyma.
     pub(crate) fn before(&self, kyma: &str) -> Result<&Snapshot> {
         Ok(&self.before[Self::position(kyma)?])
     }
 
-    /// Runs a row: the cause, its effect, the end of the cause; checks that nothing is deleted on any target.
+    /// Runs a row: applies the cause, and removes it again with `mend`. Checks that no operator deletes anything on
+    /// a target and that all Kymas are Ready afterwards.
     pub(crate) async fn loses(
         &self,
         what: &str,
@@ -146,7 +148,8 @@ impl World {
     }
 
     pub(crate) fn nothing_was_deleted(&self, marks: &[AuditMark]) -> Result<()> {
-        // Copies follow a catalogue that is served and lacks them; nothing that runs hangs on them.
+        // Copies of the catalogue are deleted if the served catalogue lacks the original; no running module depends
+        // on them.
         let is_copy = |resource: &str| matches!(resource, "moduletemplates" | "modulereleasemetas");
         self.no_operator_did(marks, |event| event.verb.starts_with("delete") && !is_copy(&event.resource))
     }
@@ -157,7 +160,7 @@ impl World {
 
     fn no_operator_did(&self, marks: &[AuditMark], it: impl Fn(&AuditEvent) -> bool) -> Result<()> {
         let logs = self.landscape.clusters().into_iter().zip(marks);
-        // The hub comes first; what operators clean up there is their own.
+        // Skips the hub, which comes first: operators may delete objects of their own there.
         for (target, mark) in logs.skip(1) {
             let events = target.audit()?.since(*mark)?;
             let done = events.iter().filter(|event| is_of_an_operator(event) && it(event));
@@ -175,7 +178,7 @@ impl World {
         Ok(())
     }
 
-    /// Every Kyma says why it goes no further, by condition and by event.
+    /// Waits until every Kyma reports this reason by condition and by event.
     pub(crate) async fn all_say(&self, reason: &str) -> Result<()> {
         for name in KYMAS {
             self.says(name, reason).await?;
@@ -183,7 +186,7 @@ impl World {
         Ok(())
     }
 
-    /// The Kyma says why it goes no further, by condition and by event.
+    /// Waits until the Kyma reports this reason by condition and by event.
     pub(crate) async fn says(&self, kyma: &str, reason: &str) -> Result<()> {
         self.fleet()?.until_reason(kyma, reason).await?;
         let events: Api<Event> = self.api();
@@ -200,7 +203,7 @@ impl World {
         .await
     }
 
-    /// The user of the target chooses exactly these modules, as they were entered before.
+    /// Enables exactly these modules in the target's Kyma, with the entries that the hub's Kyma has.
     pub(crate) async fn choose(&self, kyma: &str, modules: &[&str]) -> Result<()> {
         let kymas: Api<Kyma> = Api::namespaced(self.target(kyma)?, TARGET_NAMESPACE);
         let hubs = self.kymas().get(kyma).await?.spec.modules.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What goes wrong because of a secret.
+//! Failures that a secret causes.
 
 mod access;
 mod objects;
@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::world::{Row, World};
 
-/// All of them.
+/// Returns the rows of all causes.
 pub(crate) async fn all(world: &World) -> Result<Vec<Row>> {
     let mut rows = access::rows(world)?;
     rows.extend(sources::rows(world).await?);

@@ -18,7 +18,7 @@ use crate::world::World;
 
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// The modules of the Kyma, which has the word for its name.
+/// Creates the Kyma, named by the harmless word, with modules that fail in different ways, and waits until they do.
 pub(crate) async fn modules_fail(world: &World) -> Result<()> {
     publish(world).await?;
     grant(world, &world.landscape.access(&world.lake).await?.kubeconfig()).await?;
@@ -46,7 +46,7 @@ pub(crate) async fn modules_fail(world: &World) -> Result<()> {
     kyma_says(world, "ModuleCatalog", "True", Reason::CatalogSynced).await
 }
 
-/// Its kubeconfig turns into one that nobody may use.
+/// Replaces the Kyma's kubeconfig by one that is refused, and waits until the Kyma and a component report it.
 pub(crate) async fn access_fails(world: &World) -> Result<()> {
     let mut broken: Value = serde_saphyr::from_str(&world.landscape.access(&world.lake).await?.kubeconfig())?;
     broken["users"][0]["user"] = json!({"exec": {"command": "cat", "args": [secret("kyma-access")]}});

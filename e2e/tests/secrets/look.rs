@@ -1,4 +1,4 @@
-//! What people are shown, and whether the search would see anything.
+//! Output of kymactl, and the check that the search covers every kind of output.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use e2e::emitted::Output;
 use crate::planted::WORD;
 use crate::world::World;
 
-/// What people are shown who ask.
+/// Returns the output of kymactl commands about the Kyma.
 pub(crate) async fn kymactl(world: &World) -> Result<Vec<Output>> {
     let mut all = Vec::new();
     let way = ["target", "test", WORD, "--allow-loopback-targets"];
@@ -21,11 +21,12 @@ pub(crate) async fn kymactl(world: &World) -> Result<Vec<Output>> {
     Ok(all)
 }
 
-/// Kinds of output in which the harmless word is not to be found.
+/// Returns the kinds of output that do not contain the harmless word.
 pub(crate) fn without_the_word(outputs: &[Output]) -> BTreeSet<&str> {
     let mut seen: BTreeMap<&str, bool> = BTreeMap::new();
     for output in outputs {
-        // Metrics name no object but Kymas, and those are kyma-operator's: a reason has to do.
+        // Only kyma-operator's metrics name objects, namely Kymas; in those of other operators a reason is
+        // searched.
         let has_no_names = output.kind.starts_with("metrics of ") && !output.kind.ends_with("kyma-operator");
         let word = if has_no_names { "AccessInvalid" } else { WORD };
         *seen.entry(&output.kind).or_default() |= output.text.contains(word);

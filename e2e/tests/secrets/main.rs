@@ -1,10 +1,10 @@
-//! What was planted as a secret is told nowhere, whatever goes wrong with it.
+//! Checks that no output contains a planted secret, whatever fails because of it.
 //!
-//! Secrets are planted where people put them: kubeconfigs that work and that do not, pull secrets, addresses, values,
-//! overrides, manifests, default custom resources. Each cause makes one of them the very thing that is wrong. Then
-//! everything that operators emit is searched: logs at the most verbose level, events, metadata and status of every
-//! object on hub and targets, metrics, and what `kymactl` prints. A harmless word, planted beside them, must be found
-//! in each of these places, or the search would see nothing.
+//! Secrets are planted where users put them: kubeconfigs that work and that do not, pull secrets, addresses,
+//! values, overrides, manifests, default custom resources. Each cause makes one of them the reason of a failure.
+//! Then everything that operators emit is searched: logs at the most verbose level, events, metadata and status of
+//! every object on hub and targets, metrics, and the output of `kymactl`. A harmless word, planted beside them,
+//! must be found in each of these outputs; otherwise the search would not cover it.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -20,7 +20,7 @@ use futures::StreamExt;
 use planted::Needles;
 use world::World;
 
-/// Causes that are at work at a time.
+/// Number of causes that are tested at the same time.
 const PARALLEL: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]

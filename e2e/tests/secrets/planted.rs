@@ -1,21 +1,21 @@
-//! Planted secrets and the search for them. Pure.
+//! Builds planted secrets and searches texts for them, without I/O.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use e2e::emitted::Output;
 
-/// What every planted secret begins with: one search finds all of them, cut off at the end or not. It has no
-/// character that an address or a string literal would write in another way.
+/// Prefix of every planted secret: one search finds all of them, also those that are cut off at the end. It has no
+/// character that an address or a string literal escapes.
 const STEM: &str = "planted-";
-/// What is planted beside the secrets and told freely.
+/// Harmless word that is planted beside the secrets and may appear anywhere.
 pub(crate) const WORD: &str = "periwinkle";
 
-/// A secret with this name in it; it ends with characters that addresses have to escape.
+/// Returns a secret that contains this name and ends with characters that addresses have to escape.
 pub(crate) fn secret(name: &str) -> String {
     format!("{STEM}{name}+/1")
 }
 
-/// As [`secret`], as it stands in an address.
+/// Returns [`secret`] as it is escaped in an address.
 pub(crate) fn secret_in_url(name: &str) -> String {
     format!("{STEM}{name}%2B%2F1")
 }
@@ -24,7 +24,7 @@ pub(crate) fn secret_in_url(name: &str) -> String {
 pub(crate) struct Needles(Vec<String>);
 
 impl Needles {
-    /// The planted ones, and these real ones.
+    /// Builds the search for planted secrets and these real ones.
     pub(crate) fn of(real: &[String]) -> Self {
         let mut all = Vec::new();
         for secret in real.iter().map(String::as_str).chain([STEM]) {
@@ -34,7 +34,7 @@ impl Needles {
         Self(all)
     }
 
-    /// The places in which one of them is, with what stands around it.
+    /// Returns the places that contain one of the texts, with the text around it.
     pub(crate) fn found_in(&self, output: &Output) -> Vec<String> {
         let around = |at: usize| {
             let clear = |at: usize| (0..=at).rev().find(|&at| output.text.is_char_boundary(at)).unwrap_or(0);
@@ -45,7 +45,8 @@ impl Needles {
     }
 }
 
-/// The characters of base64 that depend on the secret alone, if it begins at this place of a group of three bytes.
+/// Returns the base64 characters that depend only on the secret if it begins at this offset in a group of three
+/// bytes.
 fn encoded(secret: &str, offset: usize) -> [String; 2] {
     let bytes: Vec<u8> = std::iter::repeat_n(b'.', offset).chain(secret.bytes()).collect();
     let (first, last) = ((offset * 8).div_ceil(6), bytes.len() * 8 / 6);

@@ -1,4 +1,4 @@
-//! Hub, operators and two targets, and a component for each cause.
+//! Hub, operators and two targets, on which each cause gets a component.
 
 use std::time::Duration;
 
@@ -17,36 +17,36 @@ use testbed::{Access, Cluster, Credentials, Gate, until_or_why};
 use crate::planted::{WORD, secret};
 
 const DEADLINE: Duration = Duration::from_mins(2);
-/// Who writes on the hub.
+/// Field manager of the user on the hub.
 pub(crate) const PERSON: &str = "person";
-/// User of the registry's door that asks for a password.
+/// User of the registry behind `locked`.
 pub(crate) const PULLER: &str = "puller";
 
 pub(crate) struct World {
     pub(crate) landscape: Landscape,
     pub(crate) hub: Client,
-    /// Target of the components of causes.
+    /// Target of the components with causes.
     pub(crate) quay: Cluster,
     /// Target of the Kyma.
     pub(crate) lake: Cluster,
-    /// The way to the first target that works.
+    /// Working access to `quay`.
     pub(crate) access: Access,
-    /// The way into a cluster of another authority.
+    /// Access to a cluster with another certificate authority.
     pub(crate) foreign: Access,
     pub(crate) shelf: Shelf,
-    /// In front of the registry, and asks for a password.
+    /// Proxy in front of the registry that requires a password.
     pub(crate) locked: Door,
     _gate: Gate,
-    /// Real tokens that are as secret as planted ones.
+    /// Real tokens, which must appear in no output either.
     pub(crate) tokens: Vec<String>,
 }
 
-/// One cause: a component, what is wrong with it, and what is said of that.
+/// One cause: a component, its fault, and the expected reason.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    /// Kubeconfig; the one that works if absent.
+    /// Kubeconfig of the component; the working one if absent.
     pub(crate) access: Option<String>,
-    /// Specs, one after the other; each but the last becomes Ready.
+    /// Specs that are applied in turn; each but the last becomes Ready.
     pub(crate) specs: Vec<Value>,
     pub(crate) reason: Reason,
 }
@@ -77,7 +77,7 @@ impl World {
         Ok(world)
     }
 
-    /// The harmless word where operators write nothing of that sort on a target: an event, a status.
+    /// Writes the harmless word to an Event and to a status on a target, where operators write neither.
     async fn remark(&self, target: &Cluster) -> Result<()> {
         let event = json!({
             "metadata": {"name": WORD, "namespace": "default"},
@@ -101,7 +101,8 @@ impl World {
         Ok(())
     }
 
-    /// Makes it go wrong, and waits until somebody says so.
+    /// Applies the specs of a row, and waits until the component is Ready with each but the last, and not Ready for
+    /// the row's reason with the last.
     pub(crate) async fn force(&self, row: Row) -> Result<()> {
         let name = format!("{WORD}-{}", row.name);
         let kubeconfig = row.access.unwrap_or_else(|| self.access.kubeconfig());
@@ -144,7 +145,7 @@ impl World {
         .await
     }
 
-    /// Gives or changes a Secret of the hub's namespace.
+    /// Creates or changes a Secret in the hub's namespace.
     pub(crate) async fn secret(&self, name: &str, data: Value) -> Result<()> {
         let secret =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});

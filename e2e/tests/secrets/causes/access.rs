@@ -1,4 +1,4 @@
-//! Kubeconfigs that are refused, and such that the target refuses.
+//! Kubeconfigs that operators refuse, and well-formed ones that do not lead to the target.
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -22,7 +22,7 @@ pub(crate) fn rows(world: &World) -> Result<Vec<Row>> {
 
 type Broken = (&'static str, String, Reason);
 
-/// What our parser does not take.
+/// Returns kubeconfigs that the parser refuses.
 fn refused(world: &World) -> Result<Vec<Broken>> {
     let by = |name, user: Value| broken(world, name, "/users/0/user", user);
     let cluster =
@@ -76,7 +76,7 @@ fn refused(world: &World) -> Result<Vec<Broken>> {
     Ok(all)
 }
 
-/// What is well-formed and leads nowhere.
+/// Returns well-formed kubeconfigs with a wrong token, address or certificate authority.
 fn unusable(world: &World) -> Result<Vec<Broken>> {
     let token = |name: &'static str| broken(world, name, "/users/0/user", json!({"token": secret(name)}));
     let (name, unauthorized) = token("token-wrong")?;
@@ -95,13 +95,13 @@ fn unusable(world: &World) -> Result<Vec<Broken>> {
     Ok(all)
 }
 
-/// Another cluster's authority, base64 of PEM.
+/// Returns another cluster's certificate authority, as base64 of PEM.
 fn foreign_authority(world: &World) -> Result<Value> {
     let other: Value = serde_saphyr::from_str(&world.foreign.kubeconfig())?;
     Ok(other["clusters"][0]["cluster"]["certificate-authority-data"].clone())
 }
 
-/// The kubeconfig that works, with something else in one place.
+/// Returns the working kubeconfig with another value in one place.
 fn broken(world: &World, name: &'static str, place: &str, value: Value) -> Result<(&'static str, String)> {
     Ok((name, replaced(&world.access.kubeconfig(), place, value)?))
 }

@@ -84,7 +84,7 @@ fn immutable_secret(password: &str) -> Value {
     })
 }
 
-/// The apiserver quotes its whole template when that changes.
+/// Returns a Job. When its template changes, the apiserver quotes the whole template in the error.
 fn job(password: &str) -> Value {
     let container = json!({"name": "a", "image": "a", "env": [{"name": "PASSWORD", "value": password}]});
     json!({

@@ -1,4 +1,4 @@
-//! Content that cannot be had, or is not what it should be.
+//! Sources that cannot be fetched, parsed or verified.
 
 use anyhow::Result;
 use base64::Engine;
@@ -17,7 +17,7 @@ pub(crate) async fn rows(world: &World) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A source of one harmless ConfigMap.
+/// Returns a source of one harmless ConfigMap.
 pub(crate) fn content(world: &World, name: &str) -> Value {
     let manifest = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": WORD}, "data": {WORD: WORD},
@@ -25,7 +25,7 @@ pub(crate) fn content(world: &World, name: &str) -> Value {
     manifests(world, name, manifest.to_string())
 }
 
-/// A source of these objects.
+/// Returns a source of these manifests.
 pub(crate) fn manifests(world: &World, name: &str, text: impl Into<String>) -> Value {
     json!({"source": {"manifests": {"url": world.shelf.put(&format!("{name}.yaml"), text)}}})
 }
@@ -34,7 +34,7 @@ fn row(name: &'static str, spec: Value, reason: Reason) -> Row {
     Row { name, access: None, specs: vec![spec], reason }
 }
 
-/// Manifests that do not parse because of a secret, or are no objects.
+/// Returns manifests that do not parse because of a secret, or contain no objects.
 fn texts(world: &World) -> Vec<Row> {
     let head = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n";
     let whole = |tail: String| format!("{head}{tail}");
@@ -56,7 +56,7 @@ fn texts(world: &World) -> Vec<Row> {
     texts.map(|(name, text)| row(name, manifests(world, name, text), Reason::ManifestInvalid)).collect()
 }
 
-/// Addresses with a password or a signature in them, and a digest that does not fit.
+/// Returns addresses with a password or a signature in them, and a digest that does not match.
 fn addresses(world: &World) -> Vec<Row> {
     let at = |url: String| json!({"source": {"manifests": {"url": url}}});
     let shelf = world.shelf.address();
@@ -93,7 +93,7 @@ fn addresses(world: &World) -> Vec<Row> {
     ]
 }
 
-/// Pull secrets that do not help.
+/// Creates pull secrets that do not lead to the module, and returns a row for each.
 async fn passwords(world: &World) -> Result<Vec<Row>> {
     let address = world.locked.address();
     let auth = |password: &str| STANDARD.encode(format!("{PULLER}:{password}"));
@@ -107,7 +107,7 @@ async fn passwords(world: &World) -> Result<Vec<Row>> {
         ("password-json", format!("{{\"auths\": {}", secret("password-json")), Reason::SourceUnauthorized),
         ("password-plain", auths(json!({"auth": secret("password-plain")})), Reason::SourceUnauthorized),
         ("password-list", auths(json!({"password": [secret("password-list")]})), Reason::SourceUnauthorized),
-        // The right one, for a version that does not exist.
+        // The password is right, but the version does not exist.
         ("password-right", auths(json!({"auth": auth(&secret("registry"))})), Reason::SourceNotFound),
     ];
     let mut rows = Vec::new();

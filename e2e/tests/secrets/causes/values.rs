@@ -1,4 +1,4 @@
-//! Values that a chart does not take: its schema, its functions, or what comes of them.
+//! Values that a chart rejects: by its schema, by functions of its template, or because the output is invalid.
 
 use anyhow::Result;
 use kyma_api::Reason;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::planted::{WORD, secret};
 use crate::world::{Row, World};
 
-/// The chart's one template: what `mode` says is done with the secret, which otherwise goes into a Secret.
+/// The chart's only template. `mode` selects what is done with the secret; by default it goes into a Secret.
 const TEMPLATE: &str = r#"
 {{- $secret := .Values.secret -}}
 {{- if eq .Values.mode "fail" }}{{ fail (printf "the password %s is too short" $secret) }}{{ end -}}
@@ -93,7 +93,7 @@ pub(crate) async fn rows(world: &World) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// An override that replaces a user's value is told by its path.
+/// Returns a row in which an override replaces a user's value, which is reported by its path.
 fn overridden(spec: &Value) -> Row {
     let mut replaced = spec.clone();
     replaced["overrides"] = json!({"secret": secret("replacing"), "number": secret("replacing")});
