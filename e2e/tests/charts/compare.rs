@@ -1,8 +1,8 @@
-//! Whether an object on a target is what helm printed for it.
+//! Checks that an object on a target is equal to what helm prints for it.
 //!
-//! The apiserver is the judge: helm's own text is applied in a dry run, under the field manager that the component
-//! uses. What comes back differs from the live object exactly where we sent something else, left something out, or
-//! own something that helm does not print. Defaults and normal forms are the apiserver's in both.
+//! The apiserver decides: helm's own text is applied in a dry run with the component's field manager. The result
+//! differs from the live object exactly where the component sent something else, left something out, or owns
+//! something that helm does not print. Defaults and normalized values are the apiserver's in both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,8 @@ use serde_json::Value;
 
 use crate::oracle::Printed;
 
-/// Field manager of the dry run: that of the component, so that fields which only the component owns count too.
+/// Field manager of the dry run: the component's, so that fields which only the component owns count as
+/// differences.
 const MANAGER: &str = "helm-component";
 
 /// Prefix of helm-component's labels and annotations.
@@ -43,8 +44,8 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Returns objects that are missing without a reason: objects of one kind are sent together, later kinds may wait
-    /// for a refused one.
+    /// Returns objects that are missing without a reason. Objects of one kind are sent together, so only objects of
+    /// other kinds may wait for a refused one.
     pub(crate) fn lost(&self) -> Vec<&String> {
         let kind = |object: &str| object.split(' ').next().map(str::to_owned);
         let refused: BTreeSet<_> = self.refused.keys().map(|object| kind(object)).collect();
@@ -82,7 +83,7 @@ pub(crate) async fn release(
     }
     let labelled = snapshot::labelled(target, labels::OWNER, owner).await?;
     for (key, object) in &labelled {
-        // Controllers copy labels of a Service or claim to the objects that they create for it.
+        // Controllers copy labels of a Service or PersistentVolumeClaim to the objects that they create for it.
         let derived = object["metadata"]["ownerReferences"].is_array() || key.is("", "Endpoints");
         if !derived && !expected.contains(key) {
             findings.surplus.push(format!("{key} is not in helm's output"));
@@ -144,8 +145,9 @@ fn of_the_clock(key: &Key, path: &str) -> bool {
     key.is("batch", "CronJob") && key.name == "linkerd-heartbeat" && path == "/spec/schedule"
 }
 
-/// A path at which two runs of helm differ, or below; a Secret's text is stored encoded. Not above: a list that has one
-/// more entry is another one, whatever varies in the others.
+/// Reports whether the path is one at which two runs of helm differ, or is below one; text of Secrets is stored
+/// encoded. Paths above do not count: a list with one more entry is a difference, whatever varies in the other
+/// entries.
 fn varies(path: &str, varying: &BTreeSet<String>) -> bool {
     varying.iter().any(|other| {
         let stored = match other.strip_prefix("/stringData") {
@@ -156,7 +158,7 @@ fn varies(path: &str, varying: &BTreeSet<String>) -> bool {
     })
 }
 
-/// Removes counters, status, and helm-component's labels and annotations.
+/// Returns the object without status, server-set metadata, and helm-component's labels and annotations.
 fn comparable(object: DynamicObject) -> Result<Value> {
     let mut value = serde_json::to_value(object)?;
     if let Some(fields) = value.as_object_mut() {
@@ -195,7 +197,8 @@ async fn dry_run(
     })
 }
 
-/// Why the target refuses an object. What is wrong with a custom resource it names in another order each time.
+/// Returns the reason why the target refuses an object. For custom resources the apiserver lists the causes in
+/// random order, so they are sorted.
 fn reason(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes: BTreeSet<String> =

@@ -1,4 +1,4 @@
-//! Which values a chart is installed with, and changed to.
+//! Selects the values with which a chart is installed, and to which they are changed.
 
 use anyhow::Result;
 use e2e::inputs::charts::Chart;
@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 /// One installation of a chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// What people call its values.
+    /// Name of the values.
     pub(crate) name: String,
     /// The chart with these values.
     pub(crate) chart: Chart,
-    /// What they are changed to, and how people call that.
+    /// Name and content of the values to which they are changed.
     pub(crate) then: Option<(String, Value)>,
 }
 
-/// The chart as it comes, not changed.
+/// Returns one run with the chart's default values, which are not changed.
 pub(crate) fn only(chart: &Chart) -> Vec<Run> {
     vec![Run { name: "default".to_owned(), chart: chart.clone(), then: None }]
 }
 
-/// The chart as it comes and with all values that its own project tests it with, each changed to the next; all names
-/// change where there is no other.
+/// Returns runs with the chart's default values and with all values that its project tests, each changed to the
+/// next ones. If there is only one set, it is changed by another name of the release's objects.
 pub(crate) fn all(chart: &Chart) -> Result<Vec<Run>> {
     let default = ("default".to_owned(), chart.values.clone());
     let mut sets = vec![default];
@@ -35,7 +35,7 @@ pub(crate) fn all(chart: &Chart) -> Result<Vec<Run>> {
     Ok(runs.collect())
 }
 
-/// Nearly all charts know this value.
+/// Returns the values with `fullnameOverride`, which nearly all charts support.
 fn renamed(values: &Value) -> (String, Value) {
     let mut values = if values.is_object() { values.clone() } else { json!({}) };
     values["fullnameOverride"] = "renamed".into();

@@ -1,4 +1,5 @@
-//! Third-party charts, each through a HelmComponent: what lies on the target is what `helm template` prints for it.
+//! Installs third-party charts through a HelmComponent each, and checks that the objects on the target are those
+//! that `helm template` prints.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,15 +30,15 @@ use outcome::Outcome;
 use report::Row;
 use story::Story;
 
-/// Targets at a time, as many as small machines bear.
+/// Number of targets at the same time, as many as small machines can run.
 const TARGETS: usize = 2;
-/// Nodes of a fresh one: charts that are highly available spread over three.
+/// Number of nodes of a fresh target: highly available charts spread over three.
 const NODES: u16 = 3;
 
-/// Every other chart, on a few targets that are cleaned between charts. With `TEST_FULL=1` all of them, each on a fresh
-/// one, with all values that their projects test them with and changed to others, held against
-/// `docs/helm-compatibility.md`. `TEST_CHARTS` names some instead, by what their names begin with; the rows of others stay,
-/// and so do those of a chart of which a run failed.
+/// Tests every other chart, on a few targets that are cleaned between charts. With `TEST_FULL=1` it tests all
+/// charts, each on a fresh target, with all values that their projects test and changes between them, and compares
+/// the results with `docs/helm-compatibility.md`. `TEST_CHARTS` selects charts by prefixes of their names instead;
+/// the page keeps the rows of other charts, and of charts of which a run failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn charts_become_what_helm_template_prints() {
     let Some(inputs) = testbed::inputs("third-party charts").unwrap() else { return };
@@ -45,7 +46,7 @@ async fn charts_become_what_helm_template_prints() {
     let charts = chosen(inputs::charts::all(&inputs).unwrap(), fresh);
     assert!(!charts.is_empty(), "no charts in {}", inputs.display());
     let targets = if fresh { 0 } else { TARGETS.min(charts.len()) };
-    // Twenty-odd removals within ten minutes, each from a cluster of its own, are meant here.
+    // The test removes more than twenty charts within ten minutes, each from a cluster of its own.
     let flags = vec!["--brake-targets=1000".to_owned()];
     let landscape =
         Landscape::start(Options { targets, directory: None, audit: false, flags, ..Options::default() })
@@ -74,7 +75,7 @@ async fn charts_become_what_helm_template_prints() {
         |chart: &String| !failed.iter().any(|name| name.split(", ").next() == Some(chart.as_str()));
     let whole: BTreeSet<String> = names.iter().filter(|chart| is_whole(chart)).cloned().collect();
     let known = std::env::var_os("TEST_CHARTS").is_none().then_some(&names);
-    // Rows of what worked are written before it is told what did not.
+    // Rows of successful charts are written before the test fails for the others.
     let page = if fresh { report::check(&rows, &whole, known) } else { Ok(()) };
     assert!(failed.is_empty(), "{} runs of {total} charts failed: {}", failed.len(), failed.join(", "));
     page.unwrap();
@@ -96,10 +97,10 @@ fn chosen(all: Vec<Chart>, every: bool) -> Vec<Chart> {
     now
 }
 
-/// Chart and values, and how they got on.
+/// Names of chart and values, and the result.
 type Told = (String, anyhow::Result<Row>);
 
-/// One target after the other, or one for all; until there are no charts left.
+/// Runs charts until none is left: on one shared target, or on a fresh target for each.
 async fn work(
     landscape: &Landscape,
     number: usize,
@@ -143,7 +144,7 @@ async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::R
     let Run { name, chart, then } = run;
     let mut story = Story::new(landscape, target, &chart).await?;
     let outcome = Box::pin(course(&mut story, then.as_ref())).await;
-    // Also after a failure, so that the next chart finds a clean target.
+    // Also removes the chart after a failure, so that the next one finds a clean target.
     let removed = Box::pin(story.remove()).await;
     let (installed, changed) = outcome?;
     let installed = Outcome { kept: removed?, ..installed };
@@ -169,7 +170,7 @@ async fn course(
         return Ok((Outcome::refused(reason), None));
     }
     let installed = Box::pin(story.install()).await?;
-    // Values that cannot be rendered are a separate run.
+    // Values that helm cannot render are tested by a run of their own.
     let changed = match then {
         Some((_, values)) if story.renders(values).await? => Some(Box::pin(story.change(values)).await?),
         _ => None,

@@ -1,4 +1,4 @@
-//! What `helm template` prints for a target, and where two runs of it differ.
+//! Output of `helm template` for a target, and the paths at which two runs of it differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,13 @@ pub(crate) struct Printed {
     pub(crate) kind: String,
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
-    /// Its document, as helm printed it.
+    /// Its document as helm printed it.
     pub(crate) yaml: String,
     /// JSON pointers at which another run of helm differs.
     pub(crate) varying: BTreeSet<String>,
 }
 
-/// What a target lets charts ask about it.
+/// Capabilities of a target that charts can query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Capabilities {
     pub(crate) kube_version: String,
@@ -51,7 +51,7 @@ impl Capabilities {
     }
 }
 
-/// The objects of a release, from two runs of helm.
+/// Returns the objects of a release from two runs of helm.
 pub(crate) async fn objects(
     helm: &Helm,
     chart: &Chart,
@@ -75,7 +75,7 @@ pub(crate) async fn objects(
         .collect())
 }
 
-/// Why helm prints nothing, in one line without places on this machine.
+/// Returns in one line why helm prints nothing, without paths of this machine.
 pub(crate) fn reason(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let line = text.lines().next().unwrap_or_default();
@@ -85,11 +85,12 @@ pub(crate) fn reason(error: &anyhow::Error) -> String {
 /// API version, kind, namespace and name.
 type Key = (String, String, Option<String>, String);
 
-/// The last of several documents for one object counts, as it does when they are applied in turn.
+/// Returns the documents by object. The last of several documents for one object counts, as if they were applied in
+/// turn.
 fn documents(text: &str) -> Result<BTreeMap<Key, (Value, String)>> {
     let mut found = BTreeMap::new();
     for document in split(text) {
-        // As helm and kubectl do, which take the last of equal keys.
+        // helm and kubectl also take the last of equal keys.
         let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
         let value: Value = serde_saphyr::from_str_with_options(&document, options)
             .with_context(|| format!("helm printed YAML that cannot be read: {document:.200}"))?;
@@ -122,7 +123,7 @@ fn key(value: &Value) -> Result<Key> {
     ))
 }
 
-/// Documents begin at a line of three dashes.
+/// Splits the text at lines of three dashes.
 fn split(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::compare::Findings;
 
-/// What ends the name of a workload in the message of Healthy while no node takes its Pods.
+/// End of a workload's entry in the message of Healthy while no node takes its Pods.
 pub(crate) const UNSCHEDULABLE: &str = ": Unschedulable)";
 
 /// Result of a chart.
@@ -109,13 +109,13 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Kind without group, and name, of an object as messages name it.
+/// Returns kind without group, and name, of an object as messages name it.
 fn parts(object: &str) -> Option<(&str, &str)> {
     let (kind, path) = object.split_once(' ')?;
     Some((kind.split('.').next()?, path.rsplit('/').next()?))
 }
 
-/// Whether a text has this word, not as a part of a longer name.
+/// Reports whether a text contains this word, not as a part of a longer name.
 fn names(said: &str, word: &str) -> bool {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '-';
     said.match_indices(word).any(|(at, _)| {
@@ -124,13 +124,13 @@ fn names(said: &str, word: &str) -> bool {
     })
 }
 
-/// The fields that a refusal names.
+/// Returns the fields that a refusal names.
 fn fields(refusal: &str) -> impl Iterator<Item = &str> {
     let listed = refusal.split_once("refused as invalid: ").map_or("", |(_, listed)| listed);
     listed.split(", ").filter_map(|field| field.split(" (").next()).filter(|field| !field.is_empty())
 }
 
-/// Removes random names of Pods.
+/// Returns the unhealthy workloads without random names of Pods.
 pub(crate) fn fixed(unhealthy: &str) -> String {
     let each = unhealthy.split(", ").map(|name| match name.strip_suffix(UNSCHEDULABLE) {
         Some(start) => {

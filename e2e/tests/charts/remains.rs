@@ -1,9 +1,10 @@
-//! How what a removal leaves is told, the same in each run.
+//! Lists what a removal leaves on the target, in the same words in each run.
 
 use e2e::remains::is_in_every_namespace;
 use e2e::snapshot::Difference;
 
-/// What stays, without what Kubernetes puts into every namespace, and with generated parts of names left out.
+/// Returns what stays, without objects that Kubernetes creates in every namespace and without generated parts of
+/// names.
 pub(crate) fn listed(kept: &[Difference]) -> Vec<String> {
     let mut told: Vec<(String, usize)> = Vec::new();
     for difference in kept {

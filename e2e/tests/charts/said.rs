@@ -10,7 +10,7 @@ use crate::outcome::Outcome;
 const LASTING: [Reason; 3] = [Reason::HookFailed, Reason::ApplyRefused, Reason::RenderFailed];
 /// Reasons of a chart or its values with which helm prints nothing either.
 const UNPRINTABLE: [Reason; 2] = [Reason::RenderFailed, Reason::ValuesInvalid];
-/// How the component says that the target does not take an object.
+/// Words with which the component reports that the target refuses an object as invalid.
 const INVALID: &str = ": refused as invalid: ";
 
 pub(crate) fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Option<&'a Condition> {
@@ -32,7 +32,7 @@ pub(crate) fn lasting(component: &HelmComponent) -> Option<String> {
         .map(|ready| format!("{}: {}", ready.reason, ready.message))
 }
 
-/// The hook that failed, as the condition Ready says.
+/// Returns the hook that failed, from the condition Ready.
 pub(crate) fn failed_hook(said: &str) -> Option<&str> {
     said.strip_prefix("HookFailed: ")
 }

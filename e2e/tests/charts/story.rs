@@ -1,4 +1,4 @@
-//! One chart on one target: installed, compared, removed.
+//! Installs one chart on one target, compares it, and removes it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::said::{self, condition};
 
 /// Deadline for an installation or a removal of a chart.
 const DEADLINE: Duration = Duration::from_mins(3);
-/// Time after which a failure that a retry rarely resolves, or an unschedulable Pod, counts.
+/// Time after which an unchanged failure that a retry rarely resolves, or an unschedulable Pod, counts as final.
 const STANDS: Duration = Duration::from_mins(1);
 /// Field manager of these tests.
 const WRITER: &str = "tests";
@@ -52,7 +52,7 @@ pub(crate) struct Story {
     confirmed: Mutex<Option<String>>,
     /// Workloads with unschedulable Pods, and since when.
     nodeless: Mutex<Option<(String, Instant)>>,
-    /// Whether hooks were skipped, since one does not end here.
+    /// Whether hooks were skipped, since one cannot end here.
     skips: AtomicBool,
     source: (String, String, String),
     access: String,
@@ -100,7 +100,7 @@ impl Story {
         self.settled().await
     }
 
-    /// Changes the values and waits for the same.
+    /// Changes the values, and waits until everything that can exist does, as helm prints it.
     pub(crate) async fn change(&mut self, values: &Value) -> Result<Outcome> {
         self.chart.values = values.clone();
         *self.printed.get_mut() = None;
@@ -112,7 +112,8 @@ impl Story {
         self.settled().await
     }
 
-    /// Whether the chart cannot be rendered with these values, which the component says as helm does.
+    /// Returns helm's reason if it cannot render the chart with these values, once the component reports that it
+    /// cannot either.
     pub(crate) async fn refused(&self) -> Result<Option<String>> {
         let Err(reason) = self.rendered(&self.chart.values).await? else { return Ok(None) };
         self.components().create(&PostParams::default(), &self.component()?).await?;
@@ -122,12 +123,12 @@ impl Story {
         Ok(Some(oracle::reason(&reason)))
     }
 
-    /// Whether helm can render the chart with other values.
+    /// Reports whether helm can render the chart with other values.
     pub(crate) async fn renders(&self, values: &Value) -> Result<bool> {
         Ok(self.rendered(values).await?.is_ok())
     }
 
-    /// What helm prints, or why it cannot render the chart.
+    /// Returns helm's output, or the error if it cannot render the chart.
     async fn rendered(&self, values: &Value) -> Result<Result<String>> {
         let Capabilities { kube_version, api_versions } = Capabilities::of(&self.target).await?;
         let chart = self.with(values);
@@ -172,7 +173,7 @@ impl Story {
         .await
     }
 
-    /// Confirms that so much less is meant, as the message says.
+    /// Confirms the reduction of objects about which the message asks.
     async fn confirm(&self, component: &HelmComponent, message: &str) -> Result<()> {
         let generation = component.metadata.generation.unwrap_or_default().to_string();
         let annotations = json!({"component.kyma-project.io/allow-shrink": generation});
@@ -213,7 +214,7 @@ impl Story {
         if state == State::Processing && !waits_for_health {
             return Ok(Err(said));
         }
-        // Before the comparison, which costs a dry run for each object.
+        // Checked before the comparison, which costs a dry run for each object.
         let unhealthy = condition(component, "Healthy").filter(|healthy| healthy.status == "False");
         if let Some(unhealthy) = unhealthy
             && let Some(fine) = self.fine(&unhealthy.message).await?
@@ -229,7 +230,7 @@ impl Story {
         let printed = self.printed(capabilities).await?;
         let owner = names::owner_hash(HUB_NAMESPACE, &self.word);
         let findings = compare::release(&self.target, &printed, &self.namespace, &owner).await?;
-        // The removal of what is printed no more waits for all that is printed.
+        // Objects that are not printed any more are removed only after all printed ones are applied.
         let stays = !findings.refused.is_empty() || !findings.missing.is_empty();
         let absent = findings.lost();
         let surplus = if stays { &[][..] } else { &findings.surplus[..] };
@@ -244,7 +245,7 @@ impl Story {
         Ok(explained.map(|outcome| Outcome { confirmed, skips, ..outcome }))
     }
 
-    /// Helm's output for a target of this kind, from the last look where that was the same.
+    /// Returns helm's output for a target with these capabilities, cached while they do not change.
     async fn printed(&self, capabilities: Capabilities) -> Result<Vec<Printed>> {
         let mut known = self.printed.lock().await;
         if let Some((_, printed)) = known.as_ref().filter(|(of, _)| *of == capabilities) {
@@ -259,7 +260,7 @@ impl Story {
     /// Returns a named object that is in fact healthy or cannot be checked.
     async fn fine(&self, named: &str) -> Result<Option<String>> {
         for name in named.split(", ") {
-            // Only helm, beside it, can tell whether that ends.
+            // `beside_helm` compares this with helm, which must fail for it too.
             if name.ends_with(UNSCHEDULABLE) {
                 continue;
             }
@@ -278,14 +279,14 @@ impl Story {
         Ok(None)
     }
 
-    /// Removes the component. Returns what stays, once the target is otherwise as before, and cleans that up; after a
-    /// failure too nothing is left for the next run.
+    /// Removes the component. Waits until the target is as before, except for what stays, deletes that, and returns
+    /// it. After a failure too, nothing is left for the next run.
     pub(crate) async fn remove(&self) -> Result<Vec<String>> {
         let removed = Box::pin(self.removed()).await;
         if removed.is_err() {
             Box::pin(self.forget()).await?;
         }
-        // Namespaces, and claims of StatefulSets with their volumes: only an administrator removes them.
+        // Only an administrator removes namespaces, and claims of StatefulSets with their volumes.
         let cleared = clear(&self.target, &self.before).await;
         let kept = removed?;
         cleared?;
@@ -315,7 +316,7 @@ impl Story {
         Ok(remains::listed(&kept))
     }
 
-    /// Goes on without hooks: Helm gives up there, and has --no-hooks for it.
+    /// Continues without hooks, where Helm would fail and offers --no-hooks.
     async fn skip_hooks(&self) -> Result<()> {
         self.skips.store(true, Ordering::Relaxed);
         let patch = Patch::Merge(json!({"spec": {"hooks": "Skip"}}));
@@ -323,7 +324,7 @@ impl Story {
         Ok(())
     }
 
-    /// Whether there are Pods of a Job that no node takes.
+    /// Reports whether there are Pods of a Job that no node takes.
     async fn waits_for_hook(&self) -> Result<bool> {
         let pods: Api<Pod> = Api::namespaced(self.target.clone(), &self.namespace);
         let pods = pods.list(&ListParams::default().labels("batch.kubernetes.io/job-name")).await?;
@@ -334,7 +335,7 @@ impl Story {
         }))
     }
 
-    /// Takes the component off the hub, whatever it still waits for.
+    /// Deletes the component from the hub, with its finalizers.
     async fn forget(&self) -> Result<()> {
         let Some(found) = self.components().get_opt(&self.word).await? else { return Ok(()) };
         let uid = found.uid().context("a stored component has a uid")?;
@@ -369,7 +370,7 @@ impl Story {
     }
 }
 
-/// Whether the same fault was already there a while ago.
+/// Reports whether the same fault has lasted longer than `STANDS`.
 fn stands(fault: Option<String>, since: &mut Option<(String, Instant)>) -> bool {
     let known = since.take().filter(|(known, _)| fault.as_ref() == Some(known));
     *since = fault.map(|fault| known.unwrap_or_else(|| (fault, Instant::now())));
@@ -383,7 +384,7 @@ fn typed(secret: &Secret) -> Result<Value> {
     Ok(value)
 }
 
-/// A chart's directory as a name in the cluster.
+/// Returns a name in the cluster for a chart's directory.
 pub(crate) fn word(directory: &str) -> String {
     let stem = directory.rsplit_once('-').map_or(directory, |(stem, _)| stem);
     stem.to_lowercase()

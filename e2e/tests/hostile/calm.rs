@@ -16,8 +16,8 @@ use crate::world::{ANCHOR, CALM, World};
 /// Timeout of one reaction.
 const LOST: Duration = Duration::from_secs(30);
 
-/// How long each operator took: an edit of the target's Kyma until the hub's component has it, drift until it is put
-/// right, a catalogue entry that vanished until it is back.
+/// Reaction times of the operators: from an edit of the target's Kyma until the hub's component has it, from drift
+/// until it is corrected, and from the deletion of a catalogue entry until it is recreated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reactions {
     pub(crate) edit: Duration,

@@ -1,4 +1,4 @@
-//! A catalogue that refers to objects of others, and names at and beyond limits.
+//! A catalogue that refers to objects of others, with names at and beyond limits.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::readers;
 use crate::world::{ANCHOR, CALM, World, kyma, reason_of};
 
 const DEADLINE: Duration = Duration::from_mins(1);
-/// The longest module name that there may be.
+/// A module name of the maximum length.
 const LONGEST: &str = "catalogue-module-with-the-longest-name-that-any-template-carries";
-/// A kind that templates may not install.
+/// API version and kind of a HelmComponent.
 pub(crate) const HELM: (&str, &str) = ("component.kyma-project.io/v1alpha1", "HelmComponent");
 
-/// A Kyma whose name is as long as a name can be.
+/// Returns a Kyma name of the maximum length.
 pub(crate) fn shop() -> String {
     format!("shop-{}", "k".repeat(248))
 }
@@ -51,7 +51,7 @@ async fn join(world: &World) -> Result<()> {
     world.is_ready(&shop()).await
 }
 
-/// A module whose component is of this kind.
+/// Publishes a module with this component, and assigns its version to the channel.
 pub(crate) async fn template(world: &World, module: &str, version: &str, component: &Value) -> Result<()> {
     let template: ModuleTemplate = serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
@@ -62,7 +62,7 @@ pub(crate) async fn template(world: &World, module: &str, version: &str, compone
     assign(world.hub.clone(), module, version).await
 }
 
-/// The user of the shop's target chooses a module beside the one that runs.
+/// Enables a module beside `anchor` in the Kyma of the shop's target.
 pub(crate) async fn choose(world: &World, entry: &Value) -> Result<()> {
     let kymas: Api<Kyma> = Api::namespaced(world.shop.client()?, TARGET_NAMESPACE);
     let choice = Patch::Merge(json!({"spec": {"modules": [{"name": ANCHOR}, entry]}}));
@@ -70,7 +70,7 @@ pub(crate) async fn choose(world: &World, entry: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the module is refused for this reason; its neighbour stays Ready.
+/// Waits until the module is refused for this reason while its neighbour is Ready.
 async fn is_refused(world: &World, module: &str, reason: &str) -> Result<()> {
     until_or_why(&format!("{module} is refused for {reason}"), DEADLINE, || async {
         let status = serde_json::to_value(world.kymas().get(&shop()).await?)?["status"].clone();
@@ -110,7 +110,8 @@ async fn foreign_kinds(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A template's `component.spec` says where it goes and whose it is: that is decided by us.
+/// Checks that a template's `component.spec` cannot set the target, module, users' values, deletion policy or
+/// adoption: kyma-operator sets these.
 async fn fields_of_others(world: &World) -> Result<()> {
     let spec = json!({
         "source": {"manifests": {"url": "http://127.0.0.1:1/none.yaml"}},
@@ -146,7 +147,8 @@ async fn fields_of_others(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A CRD of ours, one of another kind than it says, and two that differ for one kind.
+/// Checks that templates are refused whose CRD is one of the operators', of another kind than the template's, or
+/// different from the CRD of the same kind.
 async fn crds_of_others(world: &World) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(world.hub.clone());
     publish_greeting(&world.landscape).await?;
@@ -180,13 +182,13 @@ async fn crds_of_others(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// What every CRD says, by name.
+/// Returns name and spec of every CRD.
 async fn specs(crds: &Api<CustomResourceDefinition>) -> Result<Value> {
     let listed = crds.list(&ListParams::default()).await?.items;
     Ok(listed.iter().map(|crd| json!({"name": crd.metadata.name, "spec": crd.spec})).collect())
 }
 
-/// The API refuses such names.
+/// Checks that the API refuses such names, or that the Kyma reports them.
 async fn names_over_limits(world: &World) -> Result<()> {
     let over = [
         format!("{LONGEST}s"),
@@ -228,7 +230,8 @@ async fn names_over_limits(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A module with the longest name on a Kyma with the longest name gets its component, whose names all fit.
+/// Checks that a module with the longest name runs on a Kyma with the longest name, so that all names made of them
+/// fit.
 async fn names_at_limits(world: &World) -> Result<()> {
     ensure!(LONGEST.len() == 64 && shop().len() == 253, "{} {}", LONGEST.len(), shop().len());
     world.publish(LONGEST, "1.0.0").await?;
@@ -243,7 +246,7 @@ async fn names_at_limits(world: &World) -> Result<()> {
     .await
 }
 
-/// Versions that exist and that nobody offers, and such as do not exist.
+/// Checks that pins of versions are refused that exist but are not offered, or do not exist.
 async fn unlisted_pins(world: &World) -> Result<()> {
     world.publish("pinned", "1.0.0").await?;
     world.publish("pinned", "1.1.0").await?;

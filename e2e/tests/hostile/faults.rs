@@ -10,17 +10,17 @@ use testbed::{Answer, Matching};
 /// Prefix of every text of the hostile target, which must not appear in any output.
 pub(crate) const PLANTED: &str = "planted-by-the-target";
 const MIB: usize = 1024 * 1024;
-/// A little less than the limit for one answer.
+/// Number of bytes slightly below the limit of one response.
 const NEARLY_ALL: usize = 15 * MIB;
 
-/// A fault.
+/// A fault of the hostile target.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
     pub(crate) rules: Vec<(Matching, Answer)>,
     /// Reasons of the Kyma; several if they depend on the first affected call. Empty if the fault has no visible
     /// effect.
     pub(crate) reasons: &'static [&'static str],
-    /// Pieces that have to be sent until it counts, and how many were.
+    /// Number of pieces that must be sent before the fault counts, and the number sent.
     pub(crate) sent: Option<(u64, Arc<AtomicU64>)>,
 }
 
@@ -30,7 +30,7 @@ impl Fault {
     }
 }
 
-/// All of them; with `TEST_FULL=1` also such as differ in what they do little from others.
+/// Returns all faults, with `TEST_FULL=1` also those that differ little from others.
 pub(crate) fn all() -> Vec<Fault> {
     let invalid: &[&str] = &["TargetAnswerInvalid"];
     let any = Matching::any;
@@ -65,7 +65,7 @@ fn more() -> Vec<Fault> {
     ]
 }
 
-/// To each operator other pages that never end.
+/// Answers the lists of each operator with different pages that never end.
 fn lists_without_end() -> Fault {
     let lists = |path: &str| Matching::path(path).query("limit=");
     let operator = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system";
@@ -85,7 +85,7 @@ fn gibibyte(announced: bool) -> Answer {
     if announced { answer.header("content-length", &(1024 * MIB).to_string()) } else { answer }
 }
 
-/// Few bytes that need much memory after decoding.
+/// Returns a response whose few bytes need much memory after decoding.
 fn dense() -> Answer {
     let items = "{},".repeat(NEARLY_ALL / 3);
     Answer::raw(format!(
@@ -105,7 +105,7 @@ fn drip() -> Answer {
     Answer::slow_drip(&json!({"text": PLANTED.repeat(1000)}), Duration::from_millis(100))
 }
 
-/// Pages of so many objects with so many bytes each; there is always another one.
+/// Returns pages with `objects` objects of `bytes` bytes each, which always announce another page.
 fn pages(objects: usize, bytes: usize) -> Answer {
     let object = |number| object(number, bytes);
     let items: Vec<Value> = (0..objects).map(object).collect();
@@ -115,7 +115,7 @@ fn pages(objects: usize, bytes: usize) -> Answer {
     }))
 }
 
-/// Each event is of another object.
+/// Sends endless watch events, each of another object.
 fn flood(name: &'static str, bytes: usize, enough: u64) -> Fault {
     let sent = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&sent);

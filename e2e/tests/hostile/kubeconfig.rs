@@ -1,5 +1,5 @@
-//! Access Secrets that ask for more than a way into a cluster: each is refused by every operator, for a stable reason
-//! that names the field, and nothing is run, read, or connected to.
+//! Access Secrets that request more than access to a cluster: each is refused by every operator, for a stable
+//! reason that names the field, and no program is run, no file read, and no connection opened.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const CLUSTER: &str = "/clusters/0/cluster";
 const USER: &str = "/users/0/user";
 
-/// Who listens where kubeconfigs lead.
+/// Servers to which the kubeconfigs lead.
 struct Thieves {
-    /// What operators would take for an apiserver.
+    /// Server that operators would take for an apiserver.
     server: Scripted,
-    /// Where others send them.
+    /// Server to which proxies and redirects lead.
     other: Scripted,
 }
 
@@ -60,7 +60,7 @@ struct Row {
     words: &'static str,
 }
 
-/// What the parser refuses by field.
+/// Returns kubeconfigs that the parser refuses by field.
 fn fields(base: &Value, marker: &str, token: &str, thieves: &Thieves) -> Result<Vec<Row>> {
     let with = |place: &str, field: &str, value: Value| -> Result<Value> {
         let mut changed = base.clone();
@@ -102,7 +102,7 @@ fn fields(base: &Value, marker: &str, token: &str, thieves: &Thieves) -> Result<
     made.into_iter().map(row).collect()
 }
 
-/// Where a connection is refused by address. This landscape allows loopback addresses.
+/// Returns kubeconfigs whose connection is refused by address. This landscape allows loopback addresses.
 fn addresses(base: &Value, thieves: &Thieves, world: &World) -> Result<Vec<Row>> {
     let port = thieves.server.access().url.rsplit(':').next().context("a port")?.to_owned();
     let hub = world.landscape.hub().url().to_owned();
@@ -127,7 +127,7 @@ fn addresses(base: &Value, thieves: &Thieves, world: &World) -> Result<Vec<Row>>
     Ok(made.into_iter().map(row).collect())
 }
 
-/// Every operator says so.
+/// Waits until every operator reports that the kubeconfig is refused.
 async fn refused(world: &World, row: &Row) -> Result<()> {
     says(&world.kymas(), "Ready", row).await?;
     says(&world.kymas(), "ModuleCatalog", row).await?;
@@ -156,8 +156,8 @@ where
     .await
 }
 
-/// A loopback address, by number and by name, where no flag allows it: no request is made. The operators here may, so
-/// it is kymactl that is asked.
+/// Checks that no request is made to a loopback address, given by number or by name, without the flag that allows
+/// it. The operators here have the flag, so kymactl is tested.
 async fn without_the_flag(world: &World, thieves: &Thieves, base: &Value) -> Result<()> {
     let asked = || thieves.server.seen().iter().any(|request| request.user_agent.starts_with("kymactl/"));
     let server = base["clusters"][0]["cluster"]["server"].as_str().context("a server")?;
@@ -178,7 +178,7 @@ async fn without_the_flag(world: &World, thieves: &Thieves, base: &Value) -> Res
     Ok(())
 }
 
-/// A redirect is not followed, and the token goes nowhere.
+/// Checks that a redirect is not followed, so that the token is sent nowhere else.
 async fn redirected(world: &World, thieves: &Thieves, base: &Value) -> Result<()> {
     let away = Answer::redirect(&format!("{}/stolen", thieves.other.access().url));
     thieves.server.always(Matching::any(), away);

@@ -1,4 +1,4 @@
-//! What a hostile target makes of its own Kyma: it may choose, and nothing else.
+//! Changes of a hostile target to its own Kyma: it may select modules and their values, and nothing else.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) async fn story(world: &World) -> Result<()> {
     tampered_crd(&mine).await.context("a tampered CRD")
 }
 
-/// The hostile target, seen by its owner.
+/// The hostile target from its owner's view.
 struct Mine<'a> {
     world: &'a World,
     resource: ApiResource,
@@ -46,13 +46,13 @@ impl Mine<'_> {
         Ok(serde_json::to_value(self.kymas()?.get("default").await?)?)
     }
 
-    /// The component of the module that is installed there.
+    /// Returns the component of the module that is installed there.
     async fn component(&self) -> Result<Value> {
         let components: Api<HelmComponent> = Api::namespaced(self.world.hub.clone(), HUB_NAMESPACE);
         Ok(serde_json::to_value(components.get(&names::component_name(HOSTILE, ANCHOR)).await?)?)
     }
 
-    /// Waits until the values that it chose are in the component.
+    /// Waits until the component has the values from the target's Kyma.
     async fn reaches(&self, values: &Value) -> Result<()> {
         until_or_why(&format!("the component has {values}"), DEADLINE, || async {
             let found = self.component().await?["spec"]["userValues"].clone();
@@ -62,7 +62,8 @@ impl Mine<'_> {
     }
 }
 
-/// Versions that are no numbers, that are too large, that run backwards. Who stops lying is heard at once.
+/// Sends resourceVersions that are no numbers, too large, or decreasing. Once the target is honest again, its edits
+/// must arrive.
 async fn lying_versions(mine: &Mine<'_>) -> Result<()> {
     let hostile = &mine.world.hostile;
     let lie = |number: u32, version: &str, stored: &Value| {
@@ -81,7 +82,7 @@ async fn lying_versions(mine: &Mine<'_>) -> Result<()> {
     let told = |(number, version): (u32, &&str)| json!({"type": "MODIFIED", "object": lie(number, version, &stored)});
     let mut events: Vec<Value> = (1..).zip(&versions).map(told).collect();
     events.push(json!({"type": "BOOKMARK", "object": {"kind": "Kyma", "apiVersion": "operator.kyma-project.io/v1beta2", "metadata": {"resourceVersion": highest}}}));
-    // So that it is listed anew, and lies again.
+    // Makes the operator list again, and so receive false versions again.
     events.push(json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": PLANTED, "status": "Failure", "metadata": {}}}));
     let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
     hostile.always(Matching::watch(KYMAS), Answer::raw(lines));
@@ -115,10 +116,11 @@ async fn far_too_many(mine: &Mine<'_>) -> Result<()> {
     mine.world.is_ready(HOSTILE).await
 }
 
-/// A controller that users may name for their module.
+/// Name of a controller that the user sets for the module.
 const CONTROLLER: &str = "of-the-user";
 
-/// Whose target it is, who may see what, how it is managed, is said on the hub.
+/// Checks that the target cannot change what only the hub decides: access, visibility of modules, and how the Kyma
+/// is managed.
 async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
     let world = mine.world;
     world.publish_as("vault", "1.0.0", &json!({labels::INTERNAL: "true"})).await?;
@@ -176,7 +178,8 @@ async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
     world.is_ready(HOSTILE).await
 }
 
-/// A schema that admits everything lets nothing through, and is put right.
+/// Replaces the schema of Kymas on the target by one that admits everything. The operator must refuse invalid
+/// values all the same, and restore the schema.
 async fn tampered_crd(mine: &Mine<'_>) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(mine.world.behind.client()?);
     let name = "kymas.operator.kyma-project.io";
@@ -201,7 +204,7 @@ async fn tampered_crd(mine: &Mine<'_>) -> Result<()> {
     mine.edit(json!({"spec": {"modules": [{"name": ANCHOR}]}})).await?;
     mine.world.grant(HOSTILE, &mine.world.access, 1004).await?;
     mine.world.is_ready(HOSTILE).await?;
-    // What is stored already is admitted again by any schema, so each try plants something new.
+    // Values that are stored already are admitted by any schema, so each try sends a new one.
     let tries = AtomicU32::new(0);
     until_or_why("the schema is ours again", DEADLINE, || async {
         let another = format!("{PLANTED}-{}", tries.fetch_add(1, Ordering::Relaxed));
@@ -209,7 +212,7 @@ async fn tampered_crd(mine: &Mine<'_>) -> Result<()> {
         Ok(if refused { Ok(()) } else { Err("it admits everything".to_owned()) })
     })
     .await?;
-    // Tries that were admitted lie there as the user's own words.
+    // Tries that were admitted are still stored, as if the user had written them.
     mine.edit(json!({"spec": {"channel": "regular"}})).await?;
     mine.world.is_ready(HOSTILE).await
 }

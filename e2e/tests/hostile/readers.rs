@@ -17,7 +17,7 @@ use crate::world::World;
 const DEADLINE: Duration = Duration::from_mins(1);
 const DOCKER: &str = r#"{"auths":{"r.example":{"auth":"eDp5"}}}"#;
 
-/// It reads none of them, and cannot tell one that is there from one that is not.
+/// Checks that the module reads none of them, and that its errors do not reveal which ones exist.
 pub(crate) async fn objects_of_others(world: &World) -> Result<()> {
     objects(world).await?;
     let values = |kind: &str, name: &str, key: &str| {
@@ -60,7 +60,7 @@ pub(crate) async fn objects_of_others(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Objects whose labels name the module `keeper`.
+/// Creates objects whose labels name the module `keeper`.
 async fn objects(world: &World) -> Result<()> {
     let owned = json!({labels::readable_by("keeper"): "true"});
     let secrets: Api<Secret> = Api::namespaced(world.hub.clone(), HUB_NAMESPACE);
@@ -77,7 +77,8 @@ async fn objects(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Why the module's component cannot be rendered: reason and message.
+/// Publishes and enables a module. Returns reason and message of its component's condition Rendered, once that is
+/// False.
 async fn refusal(world: &World, module: &str, spec: &Value) -> Result<(String, String)> {
     let component = json!({"apiVersion": HELM.0, "kind": HELM.1, "spec": spec});
     template(world, module, "1.0.0", &component).await?;
@@ -98,7 +99,7 @@ async fn refusal(world: &World, module: &str, spec: &Value) -> Result<(String, S
     .context("a component that names what is another module's")
 }
 
-/// A message without the names that the author chose.
+/// Returns the message without the names that the author chose.
 fn normalised(message: &str, module: &str) -> String {
     let names = ["keepers-pull", "keepers", "kube-root-ca.crt", "absent"];
     names.iter().fold(message.replace(module, "MODULE"), |text, name| text.replace(name, "NAME"))

@@ -12,17 +12,17 @@ use crate::calm::{Reactions, react};
 use crate::faults::{Fault, PLANTED, all};
 use crate::world::{HOSTILE, World};
 
-/// Operators that talk to targets of Kymas.
+/// Operators that send requests to targets of Kymas.
 const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-syncer"];
 /// Maximum memory of each operator in KiB: up to 80 MiB without faults, one large answer (16 MiB, copied twice by the
 /// client) and its decoded form (96 MiB estimated).
 const MEMORY: u64 = 256 * 1024;
-/// Number of tries; half of them may be slow for another reason.
+/// Number of measurements; the median tolerates that nearly half of them are slow for another reason.
 const TRIES: usize = 9;
-/// Maximum number of rounds until a fault does not slow down others.
+/// Maximum number of rounds in which a fault may slow down the healthy target.
 const ROUNDS: usize = 3;
-/// By how much the slowest of the calm target's reactions may grow beyond twice: a call that hangs takes 15 s, and this
-/// machine may be busy.
+/// Time by which the slowest reaction of the healthy target may exceed twice the time before: a call that hangs
+/// takes 15 s, and this machine may be busy.
 const SLOWER: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_mins(1);
 

@@ -1,4 +1,4 @@
-//! Hub, operators, a target that is well and one that is hostile.
+//! Hub, operators, a healthy target and a hostile one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,9 +13,9 @@ use kyma_api::{Kyma, labels};
 use serde_json::{Value, json};
 use testbed::{Cluster, Scripted, until_or_why};
 
-/// Who writes on hub and targets here.
+/// Field manager of the tests' writes.
 pub(crate) const PERSON: &str = "person";
-/// Name of the module that all have.
+/// Name of the module that all Kymas have.
 pub(crate) const ANCHOR: &str = "anchor";
 pub(crate) const CALM: &str = "calm";
 pub(crate) const HOSTILE: &str = "hostile";
@@ -25,13 +25,13 @@ pub(crate) struct World {
     pub(crate) landscape: Landscape,
     pub(crate) hub: Client,
     pub(crate) calm: Cluster,
-    /// The target of a Kyma that chooses of a hostile catalogue.
+    /// The target of a Kyma that uses a hostile catalogue.
     pub(crate) shop: Cluster,
-    /// What is behind the hostile target.
+    /// The cluster behind the proxy of the hostile target.
     pub(crate) behind: Cluster,
-    /// The hostile target.
+    /// The hostile target: a proxy in front of `behind`.
     pub(crate) hostile: Scripted,
-    /// The way to it.
+    /// Kubeconfig of the hostile target.
     pub(crate) access: String,
     turns: AtomicUsize,
 }
@@ -62,12 +62,12 @@ impl World {
         Ok(world)
     }
 
-    /// A module of one ConfigMap.
+    /// Publishes a module of one ConfigMap in the channel `regular`.
     pub(crate) async fn publish(&self, module: &str, version: &str) -> Result<()> {
         self.publish_as(module, version, &json!({})).await
     }
 
-    /// As [`Self::publish`], with these labels on its template, in the channel `regular`.
+    /// Publishes a module as [`Self::publish`], with these labels on its template.
     pub(crate) async fn publish_as(&self, module: &str, version: &str, labels: &Value) -> Result<()> {
         let manifest = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
@@ -80,7 +80,8 @@ impl World {
         catalogue::assign(self.hub.clone(), module, version).await
     }
 
-    /// Gives a Kyma its access, or touches it: all that was read through it is read again.
+    /// Creates or changes the access Secret of a Kyma. Another `turn` changes the Secret, so that everything is
+    /// read again.
     pub(crate) async fn grant(&self, kyma: &str, kubeconfig: &str, turn: usize) -> Result<()> {
         let name = format!("kubeconfig-{kyma}");
         let secret = json!({
@@ -97,7 +98,7 @@ impl World {
         Ok(())
     }
 
-    /// Another number each time.
+    /// Returns a new number each time.
     pub(crate) fn turn(&self) -> usize {
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
@@ -106,7 +107,7 @@ impl World {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
 
-    /// Waits until a Kyma and its catalogue are as they should be.
+    /// Waits until a Kyma, its catalogue and its first module are Ready.
     pub(crate) async fn is_ready(&self, name: &str) -> Result<()> {
         until_or_why(&format!("{name} is Ready"), DEADLINE, || async {
             let kyma = serde_json::to_value(self.kymas().get(name).await?)?;
@@ -122,7 +123,7 @@ impl World {
         .await
     }
 
-    /// Waits until a condition of a Kyma is not True for one of these reasons; gives the reason.
+    /// Waits until a condition of a Kyma is not True for one of these reasons, and returns the reason.
     pub(crate) async fn says(&self, name: &str, type_: &str, reasons: &[&str]) -> Result<String> {
         until_or_why(&format!("{type_} of {name} says {reasons:?}"), DEADLINE, || async {
             let kyma = serde_json::to_value(self.kymas().get(name).await?)?;
@@ -134,13 +135,13 @@ impl World {
     }
 }
 
-/// Status and reason of a condition.
+/// Returns status and reason of a condition.
 pub(crate) fn reason_of(conditions: &Value, type_: &str) -> Option<(String, String)> {
     let held = conditions.as_array()?.iter().find(|held| held["type"] == type_)?;
     Some((held["status"].as_str()?.to_owned(), held["reason"].as_str()?.to_owned()))
 }
 
-/// A Kyma that follows the channel `regular`.
+/// Returns a Kyma that follows the channel `regular`.
 pub(crate) fn kyma(name: &str, modules: &Value) -> Result<Kyma> {
     serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": name},
