@@ -1,4 +1,4 @@
-//! Components that act as a ServiceAccount of the target: always, and never beyond what it may do.
+//! Components that impersonate a ServiceAccount of the target: in every request, and never beyond its rights.
 
 mod asked;
 
@@ -21,9 +21,9 @@ use crate::take_over::{content, installed, taken};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
 use asked::{asked, assert_always_as, has_done};
 
-/// Before it is tried again for the third time: after 5, 15 and 35 s.
+/// Time before the third retry, as retries follow after 5, 15 and 35 s.
 const BEFORE_A_LOOK: Duration = Duration::from_secs(25);
-/// Enough for three looks.
+/// Time in which three retries happen.
 const LOOKS: Duration = Duration::from_mins(4);
 
 const CRD: &str = r"
@@ -66,7 +66,7 @@ async fn bind(world: &World, account: &str, namespace: &str, role: &str) -> Resu
     apply_yaml(&world.target.client()?, &binding.to_string()).await
 }
 
-/// A version that never becomes ready, and the way back from it.
+/// Applies a version that never becomes ready, and waits until it is rolled back.
 async fn is_rolled_back(
     world: &World,
     files: &[(String, String)],
@@ -90,7 +90,7 @@ async fn edit_is_put_right(world: &World) -> Result<()> {
     .await
 }
 
-/// What is done for a component from its birth to its removal.
+/// Verbs and resources that a component needs from its creation to its removal.
 const DEEDS: [(&str, &str); 12] = [
     ("create", "namespaces"),
     ("create", "jobs"),
@@ -189,7 +189,8 @@ async fn where_a_flag_alone_names_the_account_it_is_always_that_one() -> Result<
 
 const NARROW: &str = "system:serviceaccount:kyma-system:narrow";
 
-/// Gives an account a role of these rights, and waits until the apiserver knows. All have one name.
+/// Creates a role with these rules and binds an account to it, all under one name. Waits until the apiserver allows
+/// the given verb.
 async fn grant(
     world: &World,
     name: &str,
@@ -216,7 +217,7 @@ async fn grant(
     Ok(())
 }
 
-/// The component says that the account may not do this.
+/// Waits until the component reports that the account may not do this.
 async fn forbidden(world: &World, what: &str) -> Result<()> {
     let found = world.ready("narrow", "False", "TargetForbidden").await?;
     let (_, _, message) = ready_of(&found).context("Ready")?;
@@ -224,7 +225,7 @@ async fn forbidden(world: &World, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// CVE-2026-41050: hooks, prune and the namespace are bound by the account as everything else is.
+/// CVE-2026-41050: hooks, prune and the namespace are limited by the account's rights like everything else.
 #[tokio::test]
 async fn what_an_account_may_not_do_is_not_done() -> Result<()> {
     let world = world().await?;
@@ -270,7 +271,7 @@ async fn what_an_account_may_not_do_is_not_done() -> Result<()> {
     world.delete("narrow", "Delete").await?;
     forbidden(world, "deleting ConfigMap narrow/").await?;
     assert!(there("ConfigMap", "main").await?);
-    // The way out where an account has lost its rights: another one, or none.
+    // If an account has lost its rights, another account, or none, lets the removal continue.
     let other = json!({"spec": {"serviceAccountName": null}});
     world.components()?.patch("narrow", &PatchParams::default(), &Patch::Merge(other)).await?;
     world.gone("narrow").await?;
@@ -297,7 +298,7 @@ async fn an_account_that_may_list_nothing_removes_what_it_made() -> Result<()> {
     Ok(())
 }
 
-/// Whether a component is Ready.
+/// Returns `Some` once a component is Ready.
 async fn is_ready(world: &World, name: &str) -> Result<Option<()>> {
     let ready = ready_of(&world.components()?.get(name).await?);
     Ok(ready.is_some_and(|(status, ..)| status == "True").then_some(()))
@@ -317,7 +318,7 @@ async fn a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks()
     for name in ["granted", "urged"] {
         bind(world, name, "kyma-system", "cluster-admin").await?;
     }
-    // As kymactl reconcile does, before the first of the looks that nobody asked for.
+    // Requests a reconcile as kymactl does, before the operator retries by itself.
     let asked_for = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: "now"}}});
     world.components()?.patch("urged", &PatchParams::default(), &Patch::Merge(asked_for)).await?;
     until("who was asked for is Ready", BEFORE_A_LOOK, || is_ready(world, "urged")).await?;

@@ -1,4 +1,4 @@
-//! What holds up a removal: objects of users, of every scope and in every namespace, and finalizers.
+//! Objects that block a removal: users' objects, of every scope and in every namespace, and finalizers.
 
 use anyhow::Result;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -7,12 +7,12 @@ use testbed::{rounds, until};
 
 use crate::world::{PATIENCE, World, api, apply_yaml, ready_of, world};
 
-/// A module with one kind in a namespace and one of the cluster, and something that serves both.
+/// Returns the manifest of a module with a namespaced kind, a cluster-scoped kind, and a workload that serves both.
 fn manifest(name: &str) -> String {
     manifest_of(name, &["v1"])
 }
 
-/// The same with these versions of its kinds; the last one is stored.
+/// Returns the manifest with these versions of its kinds, of which the last one is stored.
 fn manifest_of(name: &str, versions: &[&str]) -> String {
     let stored = versions.last().unwrap_or(&"v1");
     let versions: Vec<String> = versions
@@ -36,7 +36,7 @@ fn manifest_of(name: &str, versions: &[&str]) -> String {
     format!("{inner}---\n{outer}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
 }
 
-/// An object of one of the kinds; of the cluster where there is no namespace.
+/// Returns an object of one of the kinds, cluster-scoped without a namespace.
 fn object(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> serde_json::Value {
     let mut object = json!({
         "apiVersion": format!("{group}.example.org/v1"), "kind": kind, "metadata": {"name": name},
@@ -54,7 +54,7 @@ async fn delete(world: &World, group: &str, kind: &str, namespace: Option<&str>,
     Ok(())
 }
 
-/// Waits until exactly these hold up the removal.
+/// Waits until exactly these objects block the removal.
 async fn until_blocked_by(world: &World, name: &str, blockers: &[&str]) -> Result<()> {
     let components = world.components()?;
     let expected = format!("delete these first: {}", blockers.join(", "));

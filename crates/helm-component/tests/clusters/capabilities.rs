@@ -15,7 +15,7 @@ fn crd(plural: &str, kind: &str) -> String {
     )
 }
 
-/// A template that fails if a kind is not served.
+/// Returns a template that fails if a kind is not served.
 fn strict(kind: &str) -> String {
     format!(
         "{{{{- if not (.Capabilities.APIVersions.Has \"told.example.org/v1/{kind}\") }}}}{{{{ fail \"install the CRD \

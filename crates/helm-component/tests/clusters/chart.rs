@@ -9,13 +9,13 @@ use testbed::until;
 
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, condition_of, world};
 
-/// Packs a chart, pushes it, and gives the source that names it.
+/// Packs and pushes a chart, and returns its source.
 pub(crate) async fn push(world: &World, name: &str, version: &str, files: &[(&str, &str)]) -> Result<Value> {
     let (url, _) = publish(world, name, version, files).await?;
     Ok(json!({"chart": {"url": url, "version": version}}))
 }
 
-/// Packs a chart, pushes it with helm, and gives its address and the digest that helm says it has.
+/// Packs a chart, pushes it with helm, and returns its address and the digest that helm prints.
 async fn publish(
     world: &World,
     name: &str,
@@ -25,7 +25,7 @@ async fn publish(
     push_archive(world, name, &packed(name, version, files)?).await
 }
 
-/// Pushes a chart of these files alone and gives the source that names it.
+/// Pushes a chart of exactly these files, and returns its source.
 pub(crate) async fn publish_files(
     world: &World,
     name: &str,
@@ -53,7 +53,7 @@ async fn push_archive(world: &World, name: &str, content: &[u8]) -> Result<(Stri
     Ok((format!("oci://{}/charts/{name}", world.registry.address()), digest.trim().to_owned()))
 }
 
-/// A chart as `helm package` makes it.
+/// Returns a chart as `helm package` packs it.
 pub(crate) fn packed(name: &str, version: &str, files: &[(&str, &str)]) -> Result<Vec<u8>> {
     let metadata = format!("apiVersion: v2\nname: {name}\nversion: {version}\n");
     let all: Vec<_> = [("Chart.yaml", metadata.as_str())].iter().chain(files).copied().collect();
@@ -125,7 +125,7 @@ spec:
         env: [{name: A, value: first}, {name: B, value: other}, {name: A, value: "{{ .Values.last }}"}]
 "#;
 
-/// Notes of Warnings about the content of a component, each as often as it was told.
+/// Returns the notes of ContentWarning events of a component, each as often as it was reported.
 async fn warnings(world: &World, name: &str) -> Result<Vec<String>> {
     let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     let mut notes = vec![];

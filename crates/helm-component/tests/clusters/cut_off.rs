@@ -1,4 +1,4 @@
-//! Passes that are cut off while they send: by a Pause, or by the end of the process.
+//! Passes that are interrupted while they send requests: by a Pause, or by the end of the process.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::hooks::{USER, borrowed, config, level, wished};
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml};
 
 const NAME: &str = "cut";
-/// What a webhook that answers takes on a busy machine.
+/// Maximum response time of a working webhook on a busy machine.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// A setting, which is sent first, a workload that changes with it, and a hook that is over at once.
+/// Returns a ConfigMap, which is sent first, a workload that changes with it, and a hook that ends at once.
 fn files() -> Vec<(String, String)> {
     let hook = "helm.sh/hook: pre-upgrade, helm.sh/hook-delete-policy: before-hook-creation";
     let workload = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, annotations: {level: \"{{ .Values.level \
@@ -34,7 +34,7 @@ fn files() -> Vec<(String, String)> {
     ]
 }
 
-/// Has the target wait for ever with whatever is to become of Deployments, until the listener is dropped.
+/// Registers a webhook that makes the target wait for every change of Deployments, until the listener is dropped.
 async fn hold_up_deployments(world: &World) -> Result<TcpListener> {
     let silent = TcpListener::bind("127.0.0.1:0").await?;
     let webhook = json!({
@@ -80,7 +80,7 @@ async fn until_level(world: &World, wanted: &str) -> Result<()> {
     .await
 }
 
-/// Cuts the pass at hand off, and returns once nothing of it goes on.
+/// Creates a Pause, and waits until the current pass has ended.
 async fn pause(world: &World) -> Result<()> {
     let pauses: Api<Pause> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     let pause = serde_json::from_value(json!({"metadata": {"name": NAME}, "spec": {}}))?;
@@ -89,7 +89,7 @@ async fn pause(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Has the setting of this content sent, and its workload not.
+/// Applies this level and interrupts the pass once the ConfigMap is sent and the workload is not.
 async fn send_in_part(world: &World, source: &Value, level: &str) -> Result<()> {
     let silent = hold_up_deployments(world).await?;
     world.apply(NAME, wished(source, NAME, level)).await?;
@@ -145,7 +145,7 @@ async fn takes_back_what_another_process_sent(world: &mut World, source: &Value)
     let silent = hold_up_deployments(world).await?;
     world.apply(NAME, wished(source, NAME, "highest")).await?;
     until_level(world, "highest").await?;
-    // Or the process would be told before it ends.
+    // Otherwise the process would receive the change before it ends.
     world.operator.freeze()?;
     world.apply(NAME, wished(source, NAME, "high")).await?;
     world.restart_operator().await?;

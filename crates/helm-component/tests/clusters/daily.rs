@@ -1,4 +1,4 @@
-//! What goes wrong every day: a stable reason, and recovery without a restart.
+//! Common failures: each has a stable reason, and ends without a restart of the operator.
 
 use anyhow::Result;
 use serde_json::json;

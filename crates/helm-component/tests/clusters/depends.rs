@@ -1,4 +1,4 @@
-//! What waits for other components, or for kinds of the target.
+//! Components that wait for other components, or for kinds of the target.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,14 +25,14 @@ use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, rea
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: link}\ndata: {version: one}\n";
 /// Length of the chain.
 const LINKS: usize = 20;
-/// What waiting for an event may take: a second where the machine has nothing else to do (`TEST_FULL=1`), and on a busy
-/// one less than polls of each link would.
+/// Returns the time that waiting for an event may take: a second on an idle machine (`TEST_FULL=1`), and on a busy
+/// one less than polling each link would take.
 fn slack() -> Duration {
     let quiet = std::env::var_os("TEST_FULL").is_some_and(|value| value == "1");
     Duration::from_secs(if quiet { 1 } else { 15 })
 }
 
-/// A component of its own namespace on the target, after these dependencies.
+/// Returns the spec of a component in a namespace of its own on the target, with these dependencies.
 fn spec(name: &str, source: &Value, depends_on: &Value) -> Value {
     json!({
         "source": source, "release": {"namespace": name}, "dependsOn": depends_on, "deletionPolicy": "Delete",
@@ -53,7 +53,7 @@ pub(crate) async fn says(world: &World, name: &str, type_: &str, reason: &str) -
     .with_context(|| world.operator.log_end(30))
 }
 
-/// The ConfigMap of a component, if it is there.
+/// Returns the version in a component's ConfigMap, if that exists.
 async fn version(world: &World, name: &str) -> Result<Option<String>> {
     let map = world.on_target("v1", "ConfigMap", name, "link").await?;
     Ok(map.and_then(|map| map.data["data"]["version"].as_str().map(str::to_owned)))
@@ -67,7 +67,7 @@ async fn end(world: &World, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// When components became Ready, and in which order they went.
+/// When components became Ready, and the order in which they were removed.
 #[derive(Default)]
 struct Seen {
     ready: HashMap<String, Instant>,
@@ -123,7 +123,7 @@ fn is_ready(component: &HelmComponent) -> bool {
     ready_of(component).is_some_and(|(status, _, _)| status == "True")
 }
 
-/// What one takes that waits for nobody: the middle of five.
+/// Returns the time until a component without dependencies is Ready: the median of five.
 async fn part(world: &World, watched: &Watched, source: &Value) -> Result<Duration> {
     let mut parts = vec![];
     for number in 0..5 {
@@ -254,7 +254,7 @@ async fn a_dependency_that_is_lost_takes_nothing_away_and_an_upgrade_waits_for_i
     Ok(())
 }
 
-/// Whoever names an API version that the hub does not serve holds up nobody else, and can put it right.
+/// A dependency on an API version that the hub does not serve blocks no other component, and can be corrected.
 #[tokio::test]
 async fn a_kind_is_followed_in_whichever_named_version_the_hub_serves() -> Result<()> {
     let world = world().await?;

@@ -1,4 +1,4 @@
-//! What others change is put right; what nobody changes is left alone.
+//! Corrects changes of others, and leaves unchanged objects alone.
 
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -15,7 +15,7 @@ use crate::fields::{at_rest, writes};
 use crate::module::manifest;
 use crate::world::{PATIENCE, condition_of, world};
 
-/// Two settings of one level.
+/// Two ConfigMaps with the same level.
 const PAIR: &str = r#"
 apiVersion: v1
 kind: ConfigMap

@@ -1,5 +1,5 @@
-//! What a target answers that is not success: condition and reason, one event, how often it is tried again, what ends
-//! it. Nothing of it needs a person who says that it may be tried again.
+//! Failures of requests to a target: condition and reason, one event, number of retries, and what ends the failure.
+//! None of them needs a person who requests a retry.
 
 mod table;
 
@@ -17,13 +17,13 @@ use testbed::{AuditEvent, AuditMark, until, until_quiet};
 
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, ready_of, world};
 
-/// A quota is tried again after a minute at the earliest.
+/// Deadline for a quota, which is retried after a minute at the earliest.
 const LONG: Duration = Duration::from_mins(4);
-/// How often what failed is looked at again, without a word to people.
+/// Number of failing passes without another event.
 const PASSES: usize = 5;
 
-/// People were told of this reason once, and later that the component is Ready. Events come in the order in which they
-/// were told, so with the later one all are there.
+/// Checks that one event reported this reason before the event of Ready. Events arrive in order, so with the later
+/// one all are there.
 pub(crate) async fn told_once(world: &World, component: &str, reason: &str) -> Result<()> {
     let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     let what = format!("{component}: people are told of {reason}, and later that it is Ready");
@@ -37,7 +37,7 @@ pub(crate) async fn told_once(world: &World, component: &str, reason: &str) -> R
     Ok(())
 }
 
-/// How often people were told of this reason, and when for the last time.
+/// Returns the number of events with this reason, and the time of the last one.
 fn told(events: &[Event], component: &str, reason: &str) -> (i32, Option<MicroTime>) {
     let of_it = events.iter().filter(|event| {
         let name = event.regarding.as_ref().and_then(|object| object.name.as_deref());
@@ -50,7 +50,7 @@ fn told(events: &[Event], component: &str, reason: &str) -> (i32, Option<MicroTi
     times.fold((0, None), |(sum, last), (count, time)| (sum + count, last.max(time)))
 }
 
-/// Has the component looked at this many times, each of which fails for this reason.
+/// Triggers this many passes, each of which fails for this reason.
 async fn passes(world: &World, component: &str, reason: &str, times: usize) -> Result<()> {
     for number in 0..times {
         let failed = lines(world, component, reason)?;
@@ -64,13 +64,13 @@ async fn passes(world: &World, component: &str, reason: &str, times: usize) -> R
     Ok(())
 }
 
-/// Lines of the log that say how the component failed.
+/// Returns the number of log lines with the component's failure.
 fn lines(world: &World, component: &str, reason: &str) -> Result<usize> {
     let log = std::fs::read_to_string(world.operator.log())?;
     Ok(log.lines().filter(|line| line.contains(component) && line.contains(reason)).count())
 }
 
-/// What was asked of the target for a component since then; its uid is in the User-Agent.
+/// Returns requests to the target for a component since the mark; its uid is in the User-Agent.
 fn asked(world: &World, uid: &str, mark: AuditMark) -> Result<Vec<AuditEvent>> {
     let all = world.target.audit()?.since(mark)?.into_iter();
     Ok(all.filter(|event| event.user_agent.contains(uid)).collect())
@@ -116,12 +116,12 @@ async fn a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_
     until_quiet(&[&world.target], Duration::from_secs(2), PATIENCE, |event| event.user_agent.contains(&uid))
         .await?;
     let mut requests = asked(world, &uid, mark)?;
-    // What the target serves is asked anew where other tests bring kinds.
+    // Discovery is repeated when other tests create kinds.
     requests.retain(|event| !event.resource.is_empty());
     assert!(requests.len() <= 6, "{requests:#?}");
     let refused = requests.iter().filter(|event| event.is_write() && event.code == 403).count();
     assert!(refused <= 1, "{requests:#?}");
-    // The stream that all components share which wait for this namespace.
+    // All components that wait for this namespace share one stream.
     let all = world.target.audit()?.since(mark)?.into_iter();
     let shown =
         all.filter(|event| event.resource == "namespaces" && event.uri.contains("metadata.name%3Dending"));
@@ -226,7 +226,7 @@ async fn a_value_of_a_wrong_type_is_named_by_path_and_never_told() -> Result<()>
     told_once(world, name, "ApplyRefused").await
 }
 
-/// A webhook that judges ConfigMaps of its own namespace, and whose own workload is in the set.
+/// Returns a webhook for ConfigMaps of its own namespace, with its workload in the same component.
 fn guarded(name: &str) -> String {
     let labels = json!({"app": name});
     let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "guard"}, "spec": {
@@ -260,7 +260,7 @@ async fn a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing() ->
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
     let workloads: Api<Deployment> = Api::namespaced(client.clone(), name);
     let before = workloads.get("guard").await?.uid();
-    // Nobody answers for it here; now it is asked.
+    // The webhook has no server here; now it is called.
     maps.delete("settings", &DeleteParams::default()).await?;
     let component = world.ready(name, "False", "WebhookFailed").await?;
     let (_, _, message) = ready_of(&component).context("Ready")?;
@@ -273,7 +273,7 @@ async fn a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing() ->
     .await?;
     assert!(maps.get_opt("settings").await?.is_none());
 
-    // The set does not say what follows of a failure, so that is for others to say.
+    // The manifest does not set failurePolicy, so others may set it.
     let webhooks: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
         Api::all(client);
     let forgiving = json!({"webhooks": [{"name": format!("{name}.example.org"), "failurePolicy": "Ignore"}]});

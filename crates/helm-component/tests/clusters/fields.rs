@@ -1,4 +1,4 @@
-//! Which fields of objects are ours, and what happens where one cannot change.
+//! Ownership of objects' fields, and changes of immutable ones.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -14,7 +14,7 @@ use testbed::{AuditMark, until, until_quiet};
 use crate::chart::push;
 use crate::world::{PATIENCE, World, apply_yaml, condition_of, ready_of, world};
 
-/// A workload, its autoscaler where one is wished, and settings.
+/// A workload, its autoscaler if it is enabled, and ConfigMaps.
 const SCALED: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
@@ -44,7 +44,8 @@ metadata: {name: "{{ .Release.Name }}"}
 data: {ours: "{{ .Values.tag }}", theirs: "{{ .Values.tag }}"}
 "#;
 
-/// Waits until nothing is asked of this namespace of the target any more, and gives the mark from which on nothing was.
+/// Waits until the operator sends no more requests about this namespace of the target, and returns the mark of that
+/// time.
 pub(crate) async fn at_rest(world: &World, namespace: &str) -> Result<AuditMark> {
     let place = format!("/namespaces/{namespace}/");
     until_quiet(&[&world.target], std::time::Duration::from_secs(3), PATIENCE, |event| {
@@ -54,7 +55,7 @@ pub(crate) async fn at_rest(world: &World, namespace: &str) -> Result<AuditMark>
     world.target.audit()?.mark()
 }
 
-/// What the operator asked to change in this namespace of the target since.
+/// Returns the operator's writes in this namespace of the target since the mark.
 pub(crate) fn writes(world: &World, namespace: &str, mark: AuditMark) -> Result<Vec<String>> {
     let place = format!("/namespaces/{namespace}/");
     let events = world.target.audit()?.since(mark)?.into_iter();
@@ -216,7 +217,7 @@ async fn an_autoscaler_of_the_chart_has_the_replicas_until_the_chart_has_it_no_m
     world.ready("slide", "True", "Ready").await?;
     let deployments: Api<Deployment> = Api::namespaced(world.target.client()?, "slide");
     assert_eq!(replicas(&deployments.get("slide").await?), Some(2), "as it was made");
-    // An edit of the object itself counts too: the replicas are not ours.
+    // An edit of the object itself is kept too: the operator does not own the replicas.
     let edit = Patch::Merge(json!({"spec": {"replicas": 4}}));
     let mark = at_rest(world, "slide").await?;
     deployments.patch("slide", &PatchParams::default(), &edit).await?;
@@ -273,7 +274,7 @@ async fn what_an_autoscaler_scales_on_its_way_out_is_the_charts_again() -> Resul
     world.ready("seesaw", "True", "Ready").await?;
     assert!(autoscalers.get_opt("seesaw").await?.is_none());
 
-    // From then on whoever scales it has its replicas again.
+    // From then on another writer may scale it.
     let mark = at_rest(world, "seesaw").await?;
     scale(&deployments, "seesaw", 3).await?;
     at_rest(world, "seesaw").await?;
@@ -324,7 +325,7 @@ async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_ke
     world.ready("garden", "True", "Ready").await?;
     assert_eq!(versions(&crds.get("beds.fields.example.org").await?), ["v1"], "never upgraded");
 
-    // Where it is gone it is made again, as it is now.
+    // A deleted CRD is created again, in its present form.
     crds.delete("beds.fields.example.org", &kube::api::DeleteParams::default()).await?;
     until("it is made again", PATIENCE, || async {
         let found = crds.get_opt("beds.fields.example.org").await?;
@@ -381,7 +382,7 @@ async fn a_crd_keeps_a_version_in_which_objects_are_stored_until_they_are_rewrit
     let level = world.on_target("v1", "ConfigMap", "pond", "pond").await?.context("the ConfigMap")?;
     assert_eq!(level.data["data"]["level"], "low", "nothing else of it is applied either");
 
-    // As the message says: stored in another version, rewritten, and said so.
+    // Follows the message: stores another version, rewrites the objects, and updates the CRD's status.
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::default();
     let name = "ponds.fields.example.org";

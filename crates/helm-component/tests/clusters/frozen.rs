@@ -1,4 +1,4 @@
-//! Charts with values by chance, which are rendered once for each release.
+//! Charts with random values, which are rendered once for each release.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
@@ -11,7 +11,7 @@ use testbed::until;
 use crate::chart::push;
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, world};
 
-/// A password, and who has to be told that it is another one.
+/// A password, and a reader that must change with it.
 const PASSWORD: &str = r#"{{- $password := randAlphaNum 24 }}
 apiVersion: v1
 kind: Secret
@@ -24,7 +24,7 @@ metadata: {name: reader}
 data: {checksum: "{{ sha256sum $password }}", level: "{{ .Values.level }}"}
 "#;
 
-/// What makes a level fail before anything of it is sent.
+/// Template that makes level `broken` fail before any object is sent.
 const BROKEN: &str = r#"{{ if eq .Values.level "broken" }}
 kind: ConfigMap
 metadata: {name: of-no-version}
@@ -48,7 +48,7 @@ async fn pair(world: &World, namespace: &str) -> Result<Option<Pair>> {
     Ok(Some(Pair { password, checksum }))
 }
 
-/// How many renders by chance are kept.
+/// Returns the number of kept renders with random values.
 pub(crate) async fn renders(world: &World) -> Result<usize> {
     let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     let kept = ListParams::default().fields("type=component.kyma-project.io/kept-render");
@@ -72,7 +72,7 @@ async fn what_a_chart_has_by_chance_is_the_same_for_every_process_until_the_next
     ensure!(renders(&world).await? == 1);
     let before = pair(&world, "chance").await?.context("both")?;
 
-    // A new process knows nothing of the render, and no object on the target tells the password any more.
+    // A new process does not have the render, and no object on the target contains the password any more.
     world.restart_operator().await?;
     let secrets: Api<Secret> = Api::namespaced(world.target.client()?, "chance");
     secrets.delete("password", &DeleteParams::default()).await?;
@@ -80,7 +80,7 @@ async fn what_a_chart_has_by_chance_is_the_same_for_every_process_until_the_next
     assert_eq!(after.password, before.password, "not a new one");
     assert_eq!(after.checksum, before.checksum);
 
-    // The next release has a new one, and all that goes with it.
+    // The next release has a new password, and everything that depends on it.
     world.apply("chance", spec(&source, "chance", "high")).await?;
     world.ready("chance", "True", "Ready").await?;
     let next = pair(&world, "chance").await?.context("both")?;
@@ -99,8 +99,8 @@ async fn no_component_gets_the_password_of_another_one() -> Result<()> {
     let world = world().await?;
     let source = push(world, "by-chance", "1.0.0", &[("templates/password.yaml", PASSWORD)]).await?;
     let mut passwords = vec![];
-    // Of one chart, one release and the same values, one after the other on the same target. The last one has the name
-    // of the first.
+    // Components with the same chart, release and values, one after the other on the same target. The last one has
+    // the name of the first.
     for tenant in ["chance-tenant-a", "chance-tenant-b", "chance-tenant-a"] {
         world.apply(tenant, at_level(&source, "chance-tenants", "low")).await?;
         world.ready(tenant, "True", "Ready").await?;
@@ -124,14 +124,15 @@ async fn a_release_that_failed_takes_no_password_of_the_one_that_is_installed() 
     world.ready(name, "True", "Ready").await?;
     let before = pair(&world, name).await?.context("both")?;
 
-    // Rendered and refused before anything is sent; then what is installed is wished again, and nothing has to be done.
+    // This release is rendered and refused before anything is sent; then the installed one is requested again, and
+    // nothing has to be changed.
     world.apply(name, at_level(&source, name, "broken")).await?;
     world.ready(name, "False", "ManifestInvalid").await?;
     world.apply(name, at_level(&source, name, "low")).await?;
     world.ready(name, "True", "Ready").await?;
     ensure!(renders(&world).await? == 2, "both were rendered");
 
-    // What makes the chart's objects anew finds the render that is installed, in this process and in the next one.
+    // Objects that are created again use the installed render, in this process and in the next one.
     for label in ["one", "two"] {
         if label == "two" {
             world.restart_operator().await?;

@@ -1,4 +1,4 @@
-//! Content that shrinks: what is left over goes, unless it is suspiciously much.
+//! Content that shrinks: objects that left it are pruned, unless there are suspiciously many.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ async fn content_that_shrinks_to_less_than_half_removes_nothing_before_somebody_
     Ok(())
 }
 
-/// There is nothing to watch then, and nothing to wait for.
+/// Without objects there is nothing to watch or to wait for.
 #[tokio::test]
 async fn content_without_objects_is_ready() -> Result<()> {
     let world = world().await?;
@@ -91,7 +91,7 @@ async fn content_without_objects_is_ready() -> Result<()> {
     world.gone("bare").await
 }
 
-/// A Service that somebody holds goes before ConfigMaps do.
+/// A Service with a finalizer, which is deleted before ConfigMaps are.
 const HELD: &str = r"apiVersion: v1
 kind: ConfigMap
 metadata: {name: one}
@@ -144,14 +144,14 @@ async fn what_waits_for_the_end_of_something_else_goes_after_it_also_where_drift
     .await
 }
 
-/// Name and uid of what is there.
+/// Returns names and uids of the component's ConfigMaps.
 async fn maps(world: &World) -> Result<BTreeMap<String, Option<String>>> {
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "thinned");
     let listed = maps.list(&ListParams::default().labels("component.kyma-project.io/owner")).await?;
     Ok(listed.items.iter().map(|map| (map.name_any(), map.uid())).collect())
 }
 
-/// As the runbook says.
+/// Confirms the prune with the annotation from the runbook.
 pub(crate) async fn confirm(world: &World, name: &str) -> Result<()> {
     let components = world.components()?;
     let generation = components.get(name).await?.metadata.generation.context("a generation")?;

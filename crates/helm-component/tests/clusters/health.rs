@@ -1,4 +1,4 @@
-//! How objects do, as a component says and as the target shows it.
+//! Health of objects, as a component reports it and as the target shows it.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ async fn lamps(world: &World, namespace: &str) -> Result<Api<DynamicObject>> {
     Ok(api(&world.target.client()?, "light.example.org/v1", "Lamp", Some(namespace)).await?.0)
 }
 
-/// Makes the kind and two components, each with a lamp and an expression of its own.
+/// Creates the kind and two components, each with a lamp and a health expression of its own.
 async fn two_lamps(world: &World, names: [&str; 2]) -> Result<()> {
     kind_of_lamps(world).await?;
     for (name, phase) in names.into_iter().zip(["Lit", "Dark"]) {
@@ -66,11 +66,11 @@ async fn kind_of_lamps(world: &World) -> Result<()> {
     testbed::crd_is_served(&world.target.client()?, "lamps.light.example.org").await
 }
 
-/// Makes a component, until it waits for this phase of its lamp.
+/// Creates a component, and waits until it waits for this phase of its lamp.
 async fn waits_for_lamp(world: &World, name: &str, phase: &str) -> Result<()> {
     wish(world, name, json!({"health": lit_when(&format!("status.phase == '{phase}'"))})).await?;
     let awaited = format!("Lamp.light.example.org {name}/{name}");
-    // Before that it may look at the target, or not see the kind yet.
+    // Before that the component may not have read the target, or not know the kind yet.
     until(&format!("{name} waits for its lamp"), PATIENCE, || async {
         let told = ready_of(&world.components()?.get(name).await?);
         Ok(told.filter(|(_, reason, message)| reason == "Progressing" && message.contains(&awaited)))
@@ -108,7 +108,7 @@ async fn objects_of_one_kind_are_healthy_each_by_its_components_expression() -> 
     set_phase(world, "lantern", "Lit").await?;
     world.ready("lantern", "True", "Ready").await?;
 
-    // Nothing changes on the target, so no watch tells.
+    // Nothing changes on the target, so no watch event arrives.
     wish(world, "glow", json!({"health": lit_when("status.phase == 'Lit'")})).await?;
     world.ready("glow", "False", "Progressing").await?;
     wish(world, "glow", json!({"health": lit_when("has(status.phase)")})).await?;
@@ -118,7 +118,7 @@ async fn objects_of_one_kind_are_healthy_each_by_its_components_expression() -> 
     Ok(())
 }
 
-/// The reasons of all conditions that were written, up to this version.
+/// Returns the reasons of all conditions that were written, up to this version of the component.
 async fn reasons_until(
     events: impl Stream<Item = kube::Result<WatchEvent<HelmComponent>>>,
     last: &HelmComponent,
@@ -212,7 +212,7 @@ async fn a_job_that_succeeded_and_went_by_itself_is_not_run_again() -> Result<()
         Ok(jobs.next().is_some_and(|entry| entry.finished).then_some(()))
     })
     .await?;
-    // Once this is put right, a whole pass has seen that the Job is not there.
+    // Once this drift is corrected, a whole pass has found the Job missing.
     maps.delete("flare", &DeleteParams::default()).await?;
     until("the map is back", PATIENCE, || async { Ok(maps.get_opt("flare").await?) }).await?;
     world.ready("flare", "True", "Ready").await?;

@@ -9,14 +9,14 @@ use tokio::process::Command;
 use crate::world::World;
 
 impl World {
-    /// Runs Helm on the target, in this namespace; what it printed.
+    /// Runs Helm on the target in this namespace, and returns its output.
     pub(crate) async fn helm(&self, namespace: &str, arguments: &[&str]) -> Result<String> {
         let done = self.run_helm(namespace, arguments).await?;
         ensure!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
         Ok(String::from_utf8(done.stdout)?)
     }
 
-    /// The same where Helm has to fail; how it says that it did.
+    /// Runs Helm, which must fail, and returns its error output.
     pub(crate) async fn helm_fails(&self, namespace: &str, arguments: &[&str]) -> Result<String> {
         let done = self.run_helm(namespace, arguments).await?;
         ensure!(!done.status.success(), "{arguments:?} succeeds: {}", String::from_utf8_lossy(&done.stdout));

@@ -1,4 +1,4 @@
-//! Releases that Helm knows of though it did not install them.
+//! Releases that Helm shows though helm-component installed them.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -16,7 +16,7 @@ async fn helm_json(world: &World, arguments: &[&str]) -> Result<Value> {
     Ok(serde_json::from_str(&world.helm(RELEASE, &[arguments, &["--output", "json"]].concat()).await?)?)
 }
 
-/// Revision and status of each that `helm history` shows.
+/// Returns revision and status of each release that `helm history` shows.
 async fn history(world: &World) -> Result<Vec<(i64, String)>> {
     let shown = helm_json(world, &["history", RELEASE]).await?;
     let revision = |one: &Value| {
@@ -67,7 +67,7 @@ async fn helm_lists_and_tells_releases_where_the_component_records_them() -> Res
     let manifest = world.helm(RELEASE, &["get", "manifest", RELEASE]).await?;
     assert!(manifest.contains("level: one") && manifest.contains("name: odd"), "{manifest}");
 
-    // What the target refuses is a revision that failed; the one before is still what is deployed.
+    // A refused release is a failed revision; the one before is still deployed.
     world.apply(RELEASE, spec(json!({"level": "two", "odd": "{b: c}"}))).await?;
     until_history(world, &[stands(1, "deployed"), stands(2, "failed")]).await?;
     world.apply(RELEASE, spec(json!({"level": "three"}))).await?;
@@ -82,7 +82,7 @@ async fn helm_lists_and_tells_releases_where_the_component_records_them() -> Res
     Ok(())
 }
 
-/// How many records there are in a namespace.
+/// Returns the number of Helm's records in a namespace.
 async fn records(world: &World, namespace: &str) -> Result<usize> {
     let secrets: Api<Secret> = Api::namespaced(world.target.client()?, namespace);
     Ok(secrets.list(&ListParams::default().labels("owner=helm")).await?.items.len())

@@ -1,4 +1,4 @@
-//! What is left where a hook fails, beside Helm.
+//! Objects that stay after a hook fails, compared with Helm.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::chart::{packed, push};
 use crate::hooks::{Story, USER, borrowed, config, job, story};
 use crate::world::{World, world};
 
-/// A release of which the second of three hooks fails; with what it says of its deletion.
+/// Returns a chart in which the second of three hooks fails, with this delete policy.
 fn files(policy: &str) -> Vec<(String, String)> {
     let hook = |weight: &str, policy: &str| {
         format!("helm.sh/hook: pre-install, helm.sh/hook-weight: \"{weight}\"{policy}")
@@ -34,7 +34,8 @@ async fn by_helm(world: &World, name: &str, files: &[(String, String)]) -> Resul
     story(world, mark, &namespace, |event| event.user_agent.starts_with("Helm/"))
 }
 
-/// The same as we tell it, up to the first failure: there is a pause before it is tried again.
+/// Installs the chart with helm-component, and returns the story up to the first failure; a pause comes before the
+/// retry.
 async fn by_us(world: &World, name: &str, files: &[(String, String)]) -> Result<Story> {
     let source = push(world, name, "1.0.0", &borrowed(files)).await?;
     let namespace = format!("{name}-ours");

@@ -1,4 +1,4 @@
-//! Hooks through the end of the process that runs them, at moments of which different things are on record.
+//! Hooks whose operator process ends while they run, with different things recorded by then.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
@@ -14,7 +14,7 @@ use crate::hooks::{USER, borrowed, config, job, level, pod, story, until_waiting
 use crate::unkept::is_denied;
 use crate::world::{PATIENCE, World, apply_yaml};
 
-/// What is told of [`three_hooks`] where each runs once.
+/// Story of [`three_hooks`] if each runs once.
 const ONCE: [&str; 7] = [
     "+ Job first",
     "+ Pod second",
@@ -31,7 +31,7 @@ fn hook(weight: &str) -> String {
     )
 }
 
-/// A release with hooks, the second of which runs until somebody says that it is done.
+/// Returns a chart with hooks, the second of which runs until a test ends it.
 fn three_hooks() -> [(String, String); 4] {
     [
         config("main", ""),
@@ -49,7 +49,7 @@ async fn succeed(world: &World, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Hooks that were created since then, each time that one was.
+/// Returns the names of hooks that were created since the mark, one for each creation.
 fn created(world: &World, mark: AuditMark, namespace: &str) -> Result<Vec<String>> {
     let mut events = world.target.audit()?.since(mark)?;
     events.retain(|event| {
@@ -64,7 +64,7 @@ async fn hooks_of(world: &World, name: &str) -> Result<Hooks> {
     found.status.and_then(|status| status.hooks).context("a record of hooks")
 }
 
-/// Has a cluster refuse requests that this rule matches, unless the expression holds.
+/// Makes a cluster refuse requests that match this rule, unless the expression holds.
 async fn refuse_unless(client: &Client, name: &str, rule: &Value, expression: &str) -> Result<()> {
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -88,7 +88,7 @@ async fn refuse_no_more(client: &Client, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the cluster has refused such a request.
+/// Waits until the cluster has refused a matching request.
 async fn until_refused(
     cluster: &Cluster,
     mark: AuditMark,
@@ -104,7 +104,7 @@ async fn until_refused(
 
 #[tokio::test]
 async fn a_new_process_goes_on_with_the_hook_and_runs_none_twice() -> Result<()> {
-    // A hook that waited in the only worker would keep it from everybody else.
+    // With one worker, a hook that blocked it would stop all other components.
     let mut world = World::start_with(&["--concurrency=1"]).await?;
     while_one_runs(&mut world).await?;
     before_the_hub_knows_that_it_runs(&mut world).await?;
@@ -128,7 +128,7 @@ async fn while_one_runs(world: &mut World) -> Result<()> {
     assert_eq!(story(world, mark, "going", |event| event.user == USER)?, ONCE);
     assert_eq!(created(world, mark, "going")?, ["first", "second", "third"]);
 
-    // Nothing of it runs again when somebody's change is put right, or by another process.
+    // No hook runs again when drift is corrected, or in another process.
     let mark = world.target.audit()?.mark()?;
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "going");
     let edit = json!({"data": {"level": "edited"}});
@@ -141,7 +141,7 @@ async fn while_one_runs(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Only the mark on the object tells the next process that it was made.
+/// Restarts the operator when only the object itself shows that the hook was created.
 async fn before_the_hub_knows_that_it_runs(world: &mut World) -> Result<()> {
     let name = "unheard";
     let files = [config("main", ""), pod("second", &hook("0"))];
@@ -184,7 +184,7 @@ async fn before_the_hub_knows_that_it_runs(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// All of them ran; some of what they made is gone.
+/// Restarts the operator when all hooks have run and some of their objects are deleted.
 async fn while_they_are_cleaned(world: &mut World) -> Result<()> {
     let name = "halfway";
     let source = push(world, name, "1.0.0", &borrowed(&three_hooks())).await?;

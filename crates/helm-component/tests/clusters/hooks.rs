@@ -1,4 +1,4 @@
-//! Helm's hooks, beside Helm itself and through failures.
+//! Hooks of charts, compared with Helm, and through failures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +13,10 @@ use testbed::{AuditEvent, AuditMark, until};
 use crate::chart::{packed, push};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
 
-/// What came to a namespace, one after another: what was written or deleted, as `Kind name`.
+/// Writes and deletions in a namespace, in order, as `+ Kind name` and `- Kind name`.
 pub(crate) type Story = Vec<String>;
 
-/// What a release has in its namespace, by name.
+/// Objects of a release in its namespace, by name.
 type Effect = BTreeMap<&'static str, Value>;
 
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:modules";
@@ -45,7 +45,7 @@ fn account(name: &str, annotations: &str) -> (String, String) {
     (format!("templates/{name}.yaml"), text)
 }
 
-/// Hooks of every moment that runs by itself, with each policy.
+/// Returns a chart with hooks of every event that Helm triggers by itself, with each delete policy.
 fn every_moment() -> Vec<(String, String)> {
     let hook = |events: &str, weight: &str, policy: &str| {
         let policy = match policy {
@@ -104,12 +104,13 @@ pub(crate) fn story(
     Ok(story)
 }
 
-/// Objects of a release are written side by side, and our mark is taken off what is kept: of that only a deletion counts.
+/// Reports whether the event belongs to a story. Objects of a release are written in parallel, and the operator's
+/// labels are removed from a kept object, of which only the deletion counts.
 fn is_told(event: &AuditEvent) -> bool {
     event.name != "kept" || event.verb == "delete"
 }
 
-/// What there is of [`every_moment`] that may stay.
+/// Returns the objects of [`every_moment`] that may stay.
 async fn effect(world: &World, namespace: &str) -> Result<Effect> {
     let objects = [
         ("v1", "ConfigMap", "main"),
@@ -127,13 +128,14 @@ async fn effect(world: &World, namespace: &str) -> Result<Effect> {
     Ok(effect)
 }
 
-/// An object without what API servers and controllers write, and without the marks of who made it.
+/// Returns an object without fields that API servers and controllers write, and without labels and annotations of
+/// its creator.
 fn bare(found: DynamicObject) -> Value {
     let marks = ["component.kyma-project.io/", "app.kubernetes.io/managed-by", "meta.helm.sh/"];
     let unmarked = |entries: Option<BTreeMap<String, String>>| {
         let mut entries = entries.unwrap_or_default();
         entries.retain(|key, _| !marks.iter().any(|mark| key.starts_with(*mark)));
-        // Of a Job that bears no label of its own the API server gives it those of its Pods.
+        // The API server gives a Job without labels those of its Pods.
         entries.retain(|key, _| !key.ends_with("controller-uid") && !key.ends_with("job-name"));
         entries
     };
@@ -150,7 +152,7 @@ fn bare(found: DynamicObject) -> Value {
     json!({"labels": labels, "annotations": annotations, "body": body})
 }
 
-/// The three stories as Helm tells them, and what it has after each.
+/// Runs install, upgrade and uninstall with Helm. Returns the story and the remaining objects after each.
 async fn by_helm(world: &World, chart: &Path) -> Result<Vec<(Story, Effect)>> {
     let chart = chart.to_str().context("a path")?;
     let commands: [&[&str]; 3] = [
@@ -169,7 +171,7 @@ async fn by_helm(world: &World, chart: &Path) -> Result<Vec<(Story, Effect)>> {
     Ok(stories)
 }
 
-/// The same as we tell them.
+/// Does the same with helm-component.
 async fn by_us(world: &World, source: &Value) -> Result<Vec<(Story, Effect)>> {
     let spec = |level: &str| json!({"source": source, "values": {"level": level}, "release": {"name": "rel", "namespace": "hooks-ours"}});
     let told = |mark| story(world, mark, "hooks-ours", |event| event.user == USER && is_told(event));
@@ -221,7 +223,7 @@ async fn hooks_run_as_helm_runs_them() -> Result<()> {
     Ok(())
 }
 
-/// A Pod that works until somebody says that it is done.
+/// Returns a Pod that runs until a test ends it.
 pub(crate) fn pod(name: &str, annotations: &str) -> (String, String) {
     let text = format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  labels: {{testbed/outcome: unready}}\n  annotations: \
@@ -383,7 +385,8 @@ async fn a_removal_goes_on_where_the_namespace_of_its_hooks_is_gone() -> Result<
     world.gone("homeless").await
 }
 
-/// Takes a namespace away by hand: its controller waits for every kind of the cluster, and other tests break some.
+/// Deletes a namespace and finalizes it by hand: its controller waits for every kind of the cluster, and other
+/// tests break some.
 async fn without_namespace(world: &World, name: &str) -> Result<()> {
     let client = world.target.client()?;
     let configs: Api<ConfigMap> = Api::namespaced(client.clone(), name);

@@ -1,4 +1,4 @@
-//! Images of modules: rewritten to where a transferred component has them.
+//! Images of modules, which are rewritten to the registry to which a component was transferred.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -9,7 +9,7 @@ use testbed::until;
 
 use crate::world::{MODULES, PATIENCE, World, world};
 
-/// An operator that is told by its environment which images to run.
+/// Returns an operator's manifest whose environment names the images to run.
 fn manifest(name: &str) -> String {
     format!(
         r"
@@ -33,7 +33,7 @@ spec:
     )
 }
 
-/// Images of init container and container, and the values of the container's environment.
+/// Returns the images of init container and container, and the values of the container's environment.
 async fn images(world: &World, name: &str) -> Result<Vec<String>> {
     let deployments: Api<Deployment> = Api::namespaced(world.target.client()?, name);
     let deployment = deployments.get(name).await?;

@@ -1,4 +1,4 @@
-//! Content of the hub's Secrets in a module's own, and the image-pull Secret of its workloads.
+//! Content of the hub's Secrets that is injected into a module's own, and the image-pull Secret of its workloads.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use testbed::until;
 
 use crate::world::{HUB_NAMESPACE, PATIENCE, PULL_SECRET, World, ready_of, world};
 
-/// Key of the Secrets.
+/// Key in the Secrets.
 pub(crate) const KEY: &str = ".dockerconfigjson";
 
-/// Two Secrets, of which one asks for content of the hub's, and a workload.
+/// Returns two Secrets, one of which requests content of the hub's, and a workload.
 pub(crate) fn manifest(secret: &str) -> String {
     format!(
         r#"
@@ -90,7 +90,7 @@ fn module(source: &Value, name: &str) -> Value {
     })
 }
 
-/// What the hub shows of a component, its events, and what the operator logged.
+/// Returns the component, all events of its namespace, and the end of the operator's log.
 async fn all_that_is_told(world: &World, name: &str) -> Result<String> {
     let component = serde_json::to_string(&world.components()?.get(name).await?)?;
     let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
@@ -133,7 +133,7 @@ async fn e46_the_deployers_secret_gets_the_hubs_data_and_what_is_wrong_with_that
     until_content(world, "it is noticed when it is back", "deployer", &first).await?;
 
     let told = all_that_is_told(world, "deployer").await?;
-    // Also as base64 has it, wherever the text begins.
+    // Also searches for the base64 forms of the text, at each offset.
     for secret in ["hush", "aHVzaC", "h1c2gt", "odXNoL"] {
         assert!(!told.contains(secret), "{secret} is told");
     }

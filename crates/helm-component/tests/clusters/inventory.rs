@@ -1,4 +1,4 @@
-//! The record of a component's objects in its status: how much it takes over real charts, and that of earlier versions.
+//! The record of a component's objects in its status: its size for real charts, and records of earlier versions.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,10 @@ use tokio::process::Command;
 use crate::large::{Step, at_rest};
 use crate::world::{HUB_NAMESPACE, World};
 
-/// Bytes for each object on average.
+/// Maximum average number of bytes for each object.
 const BOUND: usize = 200;
 
-/// What charts need to render at all, by the start of their name.
+/// Values that charts require, by the start of their name.
 const NEEDS: [(&str, &str); 2] = [
     ("aws-load-balancer-controller", "clusterName=c"),
     (
@@ -66,7 +66,7 @@ async fn rendered(chart: &Path) -> Result<ObjectSet> {
     ObjectSet::parse_bytes(&output.stdout, &Limits::default()).context(name)
 }
 
-/// Bytes of the record, every object in a namespace and each hash as long as it gets.
+/// Returns the size of the record in bytes, with a namespace for every object and each hash at its maximum length.
 fn record(objects: &[Object]) -> usize {
     let mut sorted: Vec<&Object> = objects.iter().collect();
     sorted.sort_by_key(|object| object.identity());

@@ -80,7 +80,8 @@ async fn an_object_whose_api_version_went_is_remembered_and_goes_with_the_conten
     .await
 }
 
-/// Nobody saw the kind go: what is told, and that its return is noticed, comes from the record alone.
+/// The kind is deleted while no operator runs, so only the record tells that it is missing and that its return must
+/// be noticed.
 #[tokio::test]
 async fn a_kind_that_went_while_nobody_looked_is_missed_and_noticed_when_it_comes_again() -> Result<()> {
     let mut world = World::start().await?;
@@ -123,7 +124,7 @@ async fn a_kind_that_went_while_nobody_looked_is_missed_and_noticed_when_it_come
 const SILENT: &str = "silent.example.org";
 const THINGS: &str = "things.silent.example.org";
 
-/// Puts an aggregated API onto the target for which nobody answers.
+/// Creates an aggregated API without a server on the target.
 async fn go_silent(target: &Client) -> Result<()> {
     let service = format!(
         "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {{name: v1.{SILENT}}}\nspec:\n  group: \
@@ -137,7 +138,7 @@ async fn go_silent(target: &Client) -> Result<()> {
     .await
 }
 
-/// How fresh discovery says the versions of the group are; none where it does not know of it.
+/// Returns the freshness that discovery reports for the versions of the group; empty if it does not know the group.
 async fn told_of(target: &Client) -> Result<Vec<Option<String>>> {
     let groups = target.list_api_groups_aggregated().await?.items.into_iter();
     let named = |metadata: &ObjectMeta| metadata.name.as_deref() == Some(SILENT);
@@ -145,11 +146,11 @@ async fn told_of(target: &Client) -> Result<Vec<Option<String>>> {
     Ok(named.flat_map(|group| group.versions).map(|version| version.freshness).collect())
 }
 
-/// In its place comes a CRD of the same group.
+/// Replaces the aggregated API by a CRD of the same group.
 async fn answer(target: &Client) -> Result<()> {
     let (services, _) = api(target, "apiregistration.k8s.io/v1", "APIService", None).await?;
     services.delete(&format!("v1.{SILENT}"), &DeleteParams::default()).await?;
-    // An APIService of the same name that comes before would be taken for the one that goes.
+    // An APIService that is created earlier under the same name would be taken for the deleted one.
     until("discovery forgets the API", PATIENCE, || async {
         Ok(told_of(target).await?.is_empty().then_some(()))
     })
@@ -166,7 +167,7 @@ async fn thing_comes(world: &World) -> Result<()> {
     .await
 }
 
-/// A chart that has nothing to do with the API is installed, upgraded with a prune, and removed.
+/// Installs, upgrades with a prune, and removes a chart that does not use the API.
 async fn a_bystander_comes_and_goes(world: &World) -> Result<()> {
     let [a, b, c] = ["a", "b", "c"].map(|name| CONFIG.replace("name: config", &format!("name: {name}")));
     let files = [("templates/a.yaml", &*a), ("templates/b.yaml", &*b), ("templates/c.yaml", &*c)];
@@ -207,7 +208,7 @@ async fn an_api_without_backend_holds_up_only_its_own_objects() -> Result<()> {
     thing_comes(&world).await?;
     world.ready("silenced", "True", "Ready").await?;
 
-    // It goes down while nobody looks: that it answers again is noticed by the record alone.
+    // The API stops while no operator runs, so only the record makes the next one notice its return.
     world.operator.kill();
     let crds: Api<CustomResourceDefinition> = Api::all(target.clone());
     crds.delete(THINGS, &DeleteParams::default()).await?;
@@ -236,7 +237,7 @@ async fn an_object_that_went_with_its_kind_is_forgotten_and_people_are_told() ->
     let other = CONFIG.replace("name: config", "name: other");
     let maps = [("templates/config.yaml", CONFIG), ("templates/other.yaml", &*other)];
     let all = [&maps[..], &[("templates/crd.yaml", &*crd), ("templates/candle.yaml", &*candle)]].concat();
-    // Or the CRD would be put back at once.
+    // Otherwise the CRD would be restored at once.
     let spec = |source: &Value| {
         let mut spec = spec("burnt", source, "low");
         spec["drift"] = json!({"mode": "Off"});

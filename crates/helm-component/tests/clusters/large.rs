@@ -1,4 +1,4 @@
-//! A component of 2,000 objects, with less time for a pass than they take.
+//! A component of 2,000 objects, with a pass deadline shorter than they need.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use testbed::{AuditEvent, AuditMark, until, until_quiet};
 use crate::world::{World, ready_of};
 
 const OBJECTS: usize = 2_000;
-/// More than half of them, which the guard of the prune lets pass.
+/// Number of objects that stay: more than half, so that the prune guard does not stop the prune.
 const KEPT: usize = 1_100;
 const PATIENCE: Duration = Duration::from_mins(10);
-/// After so long without a request the operator has come to rest.
+/// Time without requests after which the operator is at rest.
 const REST: Duration = Duration::from_secs(12);
 
 fn manifest(objects: usize, value: &str) -> String {
@@ -85,7 +85,7 @@ async fn two_thousand_objects_are_one_component() -> Result<()> {
 async fn more_objects_than_a_status_holds_are_refused_before_any_is_sent() -> Result<()> {
     let world = crate::world::world().await?;
     let mark = world.target.audit()?.mark()?;
-    // Names that cannot be packed, or as many as a manifest may hold would fit.
+    // Uses random names: others would be compressed so well that all objects of a manifest fit.
     let name =
         |number: u32| [number, !number].map(|half| hex::encode(Sha256::digest(half.to_le_bytes()))).concat();
     let map =
@@ -133,7 +133,7 @@ fn is_of_the_operator(event: &AuditEvent) -> bool {
     accounts.contains(&event.user.as_str())
 }
 
-/// A part of the story: how long it takes, and what the operator asks meanwhile.
+/// A step of the test: its duration, and the operator's requests meanwhile.
 pub(crate) struct Step {
     since: Instant,
     marks: [AuditMark; 2],
@@ -160,7 +160,7 @@ impl Step {
         .await
     }
 
-    /// Tells, and gives the writes on hub and target; the next part begins.
+    /// Prints the step, returns the writes on hub and target, and begins the next step.
     #[expect(clippy::print_stdout, reason = "what was measured is told")]
     pub(crate) fn ends(&mut self, world: &World, what: &str) -> Result<[usize; 2]> {
         let seconds = self.since.elapsed().as_secs_f64();

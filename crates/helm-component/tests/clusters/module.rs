@@ -11,7 +11,7 @@ use testbed::until;
 
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, world};
 
-/// A module: a workload, its configuration, a CRD and an object of it.
+/// Returns the manifest of a module: a workload, its configuration, a CRD and an object of that kind.
 pub(crate) fn manifest(name: &str, level: &str) -> String {
     format!(
         r#"
@@ -59,7 +59,7 @@ spec: {{level: "{level}"}}
     )
 }
 
-/// The kind that the manifest's CRD defines.
+/// Returns the kind that the manifest's CRD defines.
 pub(crate) fn kind(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()

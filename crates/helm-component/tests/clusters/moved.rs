@@ -1,4 +1,4 @@
-//! Objects that go from one component to another, and components that go from one namespace to another.
+//! Objects that move from one component to another, and components that move from one namespace to another.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ async fn an_object_that_moves_to_another_component_is_handed_over_and_never_dele
     Ok(())
 }
 
-/// Nobody else in these tests has PodTemplates, so that no stream shows what nobody looks for.
+/// Uses PodTemplates, which no other test has, so that no shared stream shows objects that are not looked for.
 const TEMPLATES: &str = r#"{{- range .Values.accounts }}
 ---
 apiVersion: v1

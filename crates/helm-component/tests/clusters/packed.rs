@@ -1,4 +1,4 @@
-//! A component of more objects than its status holds as they are, and a packed record that somebody edited.
+//! A component with more objects than its status holds uncompressed, and a packed record that was edited by hand.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::large::{Step, at_rest};
 use crate::world::{World, ready_of};
 
 const OBJECTS: usize = 3_600;
-/// More than half of them, which the guard of the prune lets pass, and few enough for a plain record.
+/// Number of objects that stay: more than half, so that the prune guard does not stop the prune, and few enough for
+/// a plain record.
 const KEPT: usize = 1_900;
 const PATIENCE: Duration = Duration::from_mins(5);
 
@@ -56,7 +57,7 @@ async fn a_record_too_large_for_a_status_is_packed_and_one_that_cannot_be_read_i
     Ok(())
 }
 
-/// Nothing is deleted for a record that cannot be read, and nothing of it is forgotten.
+/// Checks that with an unreadable record nothing is deleted, and that the objects are found again.
 async fn found_again(world: &mut World) -> Result<()> {
     let before = record(world).await?;
     ensure!(before.len() == 4, "{before:?}");
@@ -72,7 +73,7 @@ async fn found_again(world: &mut World) -> Result<()> {
     let deleted: Vec<_> = world.target.audit()?.since(mark)?.into_iter().filter(is_delete).collect();
     ensure!(deleted.is_empty(), "{deleted:?}");
 
-    // Its kind is not wished any more, so that only a search tells of it.
+    // The kind is not in the content any more, so only a search finds its objects.
     edit(world).await?;
     bring(world, "torn", &config_maps(3)).await?;
     world.restart_operator().await?;
@@ -82,7 +83,7 @@ async fn found_again(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Somebody edits the record while no operator runs.
+/// Replaces the record by text while no operator runs.
 async fn edit(world: &mut World) -> Result<()> {
     world.operator.kill();
     let status = world.components()?.get("torn").await?.status.context("a status")?;
@@ -90,7 +91,8 @@ async fn edit(world: &mut World) -> Result<()> {
     write(world, "torn", &json!(HelmComponentStatus { packed_objects, objects: None, ..status })).await
 }
 
-/// The record of the small component, which has to be plain. Whether it made an object is not known after a search.
+/// Returns the record of the small component, which has to be plain. `created` is set for all entries, as it is not
+/// known after a search.
 async fn record(world: &World) -> Result<Vec<InventoryEntry>> {
     let status = world.components()?.get("torn").await?.status.context("a status")?;
     ensure!(status.packed_objects.is_none() && status.objects.is_some());

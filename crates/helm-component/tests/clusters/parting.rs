@@ -1,4 +1,4 @@
-//! Hooks of a removal are those of what is installed, whatever is wished by now.
+//! Hooks of a removal are those of the installed release, whatever the spec requests by then.
 
 use anyhow::Result;
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::world::{World, notes, world};
 
 const BYE: &str = "helm.sh/hook: pre-delete, helm.sh/hook-delete-policy: hook-succeeded";
 
-/// Removes the component, and gives the Jobs that ran for it.
+/// Removes the component, and returns the Jobs that ran for it.
 async fn jobs_of_removal(world: &World, name: &str, mark: AuditMark) -> Result<Vec<String>> {
     world.delete(name, "Delete").await?;
     world.gone(name).await?;
@@ -21,7 +21,7 @@ async fn jobs_of_removal(world: &World, name: &str, mark: AuditMark) -> Result<V
 #[tokio::test]
 async fn a_version_that_cannot_be_had_takes_no_hooks_from_the_removal_of_the_installed_one() -> Result<()> {
     let world = world().await?;
-    // A moment before and none after it, in a release that nothing follows.
+    // The chart has a pre-install hook and none after the install, in a release without a later one.
     let migrate = job("migrate", "helm.sh/hook: pre-install", "");
     let files = [config("main", ""), migrate, job("farewell", BYE, "")];
     let source = push(world, "parted", "1.0.0", &borrowed(&files)).await?;
@@ -47,7 +47,7 @@ async fn a_release_that_never_went_to_the_target_runs_none_of_its_hooks_when_it_
     let (path, text) = job("check", "helm.sh/hook: pre-upgrade", "activeDeadlineSeconds: 1");
     let text =
         text.replace("  template:\n", "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n");
-    // CRDs go to the target before hooks that come before everything.
+    // CRDs are applied before pre-install and pre-upgrade hooks.
     let crd = ("crds/notes.yaml".to_owned(), notes("unparted.example.org"));
     let files = [config("main", ""), (path, text), job("second-farewell", BYE, ""), crd];
     let source = push(world, "unparted", "2.0.0", &borrowed(&files)).await?;
@@ -109,7 +109,7 @@ async fn hooks_that_were_left_out_of_an_installation_are_not_of_its_removal() ->
     Ok(())
 }
 
-/// What was refused in part is of neither release; who goes back installs the former anew.
+/// A partly refused release does not become the installed one; a return to the former release installs that anew.
 #[tokio::test]
 async fn a_release_that_comes_back_after_a_refused_one_has_its_hooks_again() -> Result<()> {
     let world = world().await?;

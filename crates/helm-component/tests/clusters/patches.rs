@@ -46,7 +46,7 @@ spec:
   versions:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 ";
-/// By name, and the container by its own.
+/// Patch that finds its object by name, and the containers by theirs.
 const STRATEGIC: &str = r"
 apiVersion: apps/v1
 kind: Deployment
@@ -128,7 +128,7 @@ async fn patches_and_common_metadata_are_rolled_out_and_taken_back() -> Result<(
         assert_eq!(owner(object), owner(&config), "marks win");
     }
 
-    // Another patch is rolled out, an invalid one changes nothing.
+    // A changed patch is rolled out, an invalid one changes nothing.
     let other = JSON_PATCH.replace("value: patch", "value: other");
     spec["patches"][1]["patch"] = other.into();
     world.apply(NAME, spec.clone()).await?;

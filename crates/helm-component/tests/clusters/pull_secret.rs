@@ -1,4 +1,4 @@
-//! Whose credentials open what is in the cache.
+//! Credentials with which cached content may be used.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
@@ -48,7 +48,7 @@ async fn a_chart_in_the_cache_is_only_for_components_whose_pull_secret_the_regis
     modules_use_what_the_fleet_allows(&world, &source).await
 }
 
-/// A module of a Kyma uses the fleet's credentials, and others only by their label.
+/// Checks that a module of a Kyma uses the fleet's credentials, and other Secrets only if their label allows it.
 async fn modules_use_what_the_fleet_allows(world: &World, source: &Value) -> Result<()> {
     let module = async |name: &str, secret: Option<&str>| -> Result<()> {
         let mut source = source.clone();

@@ -13,7 +13,7 @@ use crate::chart::{packed, push};
 use crate::source::{config, repaired};
 use crate::world::{PATIENCE, World, ready_of, world};
 
-/// A chart whose ConfigMap says of which version it is.
+/// Publishes a chart whose ConfigMap contains its version.
 async fn publish(world: &World, name: &str, version: &str, level: &str) -> Result<Value> {
     push(world, name, version, &[("templates/config.yaml", &config(name, level))]).await
 }
@@ -49,7 +49,7 @@ async fn installed(world: &World, name: &str, version: &str, patience: Duration)
     Ok(())
 }
 
-/// As `kymactl reconcile` does, and waits until it was followed.
+/// Requests a reconcile as `kymactl reconcile` does, and waits until it was handled.
 async fn request(world: &World, name: &str, moment: &str) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: moment}}});
     world.components()?.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;

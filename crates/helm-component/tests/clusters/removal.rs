@@ -1,4 +1,4 @@
-//! The end of a component.
+//! Removal of components.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -134,7 +134,7 @@ async fn what_a_pass_left_that_recorded_nothing_goes_with_the_component() -> Res
     let source = world.push("lint", "1.0.0", manifest).await?;
     world.apply("lint", json!({"source": source, "release": {"namespace": "lint"}})).await?;
     world.ready("lint", "True", "Ready").await?;
-    // Of another kind than everything on record, as of content that was taken back.
+    // An object of a kind that is not on record, as from content that was reverted.
     let owner = kyma_api::names::owner_hash(crate::world::HUB_NAMESPACE, "lint");
     let labels = json!({kyma_object_set::OWNER_LABEL: owner});
     let stray =

@@ -1,4 +1,4 @@
-//! A person asks for everything to be looked at anew.
+//! A user requests that everything is reconciled again.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -37,7 +37,7 @@ async fn a_request_ends_a_back_off_and_has_everything_applied_again() -> Result<
     Ok(())
 }
 
-/// Asks, and waits until the component says that it was followed.
+/// Requests a reconcile, and waits until the component reports that it was handled.
 async fn request(world: &World, moment: &str) -> Result<()> {
     let components = world.components()?;
     let patch = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: moment}}});

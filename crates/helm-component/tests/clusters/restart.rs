@@ -1,4 +1,4 @@
-//! A new process finds everything as it should be, and leaves it so.
+//! A new process finds everything as it should be, and changes nothing.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::module::manifest;
 use crate::source::{config, repaired};
 use crate::world::{PATIENCE, World};
 
-/// After so long without a request the operator has come to rest; longer than its first look at a target may take.
+/// Time without requests after which the operator is at rest; longer than its first pass over a target may take.
 const REST: Duration = Duration::from_secs(12);
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_restarted_operator_writes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A component for each of three ways of content.
+/// Creates three components with different kinds of sources.
 async fn bring_three(world: &World) -> Result<()> {
     injection::create(world, "registry", "deployer", "{\"auths\": {}}").await?;
     let content = format!("{}---{}", manifest("desk", "low"), injection::manifest("registry"));
@@ -91,7 +91,8 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
     Ok(())
 }
 
-/// Whoever is at rest asks neither hub nor target what it serves, pass by pass, and nobody ever asks for OpenAPI.
+/// Checks that passes without changes do not repeat discovery on hub or target, and that OpenAPI is never
+/// requested.
 async fn passes_ask_for_no_kinds(world: &World) -> Result<()> {
     let names: Vec<String> = (0..10).map(|number| format!("still-{number}")).collect();
     for name in &names {
@@ -107,7 +108,7 @@ async fn passes_ask_for_no_kinds(world: &World) -> Result<()> {
     let marks = [world.hub.audit()?.mark()?, world.target.audit()?.mark()?];
     for round in 1..=3 {
         for name in &names {
-            // Nothing comes of it but a generation, and the status says when that was seen.
+            // This changes only the generation, and the status reports when that was observed.
             let touch = json!({"spec": {"timeouts": {"healthSeconds": 300 + round}}});
             world.components()?.patch(name, &PatchParams::default(), &Patch::Merge(touch)).await?;
         }
@@ -133,7 +134,7 @@ fn asks_for_kinds(event: &AuditEvent) -> bool {
     event.resource.is_empty() && places.iter().any(|place| event.uri.starts_with(place))
 }
 
-/// What one process may not remove the next one removes, once somebody confirms.
+/// Checks that a new process prunes what the former one was not allowed to, once that is confirmed.
 async fn remembers_what_is_left_over(world: &mut World) -> Result<()> {
     bring_shrunk(world, 5).await?;
     world.ready("shrunk", "True", "Ready").await?;
@@ -161,14 +162,15 @@ async fn bring_shrunk(world: &World, maps: usize) -> Result<()> {
     world.apply("shrunk", spec).await
 }
 
-/// It has not loaded the content, and still knows which of the hub's Secrets are meant for it.
+/// Checks that the new process still knows which of the hub's Secrets the component uses, though it has not loaded
+/// the content.
 async fn injected_by_the_new_process(world: &World) -> Result<()> {
     let content = injection::docker_config("hush-again");
     injection::change(world, "registry", &json!({"stringData": {injection::KEY: content}})).await?;
     injection::until_content(world, "a change on the hub arrives", "desk-system", &content).await
 }
 
-/// The chart is rendered anew, since nothing of it is in memory; the password that it had stays.
+/// Checks that drift is corrected though the chart has to be rendered again, and that its random password stays.
 async fn repaired_without_its_render(world: &World) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(world.target.client()?, "random");
     let value = |secret: &Secret, key: &str| secret.data.as_ref().and_then(|data| data.get(key).cloned());
@@ -185,7 +187,7 @@ async fn repaired_without_its_render(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the operator has asked nothing of hub and target for a while, routine apart.
+/// Waits until the operator has sent no requests to hub and target for a while, apart from routine.
 pub(crate) async fn at_rest(world: &World) -> Result<()> {
     let clusters = [&world.hub, &world.target];
     until_quiet(&clusters, REST, PATIENCE * 2, |event| is_of_the_operator(event) && !event.is_routine()).await
@@ -197,7 +199,7 @@ fn is_of_the_operator(event: &AuditEvent) -> bool {
     accounts.contains(&event.user.as_str())
 }
 
-/// What the operator asked, by the accounts that only it uses.
+/// Returns the operator's requests since the mark, by the accounts that only it uses.
 pub(crate) fn of_the_operator(cluster: &Cluster, mark: AuditMark) -> Result<Vec<AuditEvent>> {
     Ok(cluster.audit()?.since(mark)?.into_iter().filter(is_of_the_operator).collect())
 }

@@ -1,4 +1,4 @@
-//! The way back to what was Ready, beside Helm's own and through restarts.
+//! Rollback to the release that was Ready, compared with Helm's, and through restarts.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::hooks::{Story, USER, borrowed, config, job, level, pod, story, wished
 use crate::restart::{at_rest, of_the_operator};
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, condition_of, ready_of, world};
 
-/// A Deployment whose Pods never become ready where `outcome` is `unready`.
+/// Returns a Deployment whose Pods never become ready if `outcome` is `unready`.
 pub(crate) fn deployment(name: &str, outcome: &str) -> (String, String) {
     let text = format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  selector: {{matchLabels: {{app: \
@@ -49,7 +49,7 @@ fn hooks_of_rollback() -> Vec<(String, String)> {
     ]
 }
 
-/// The two versions of one chart; the second one brings an object more and never becomes ready.
+/// Returns two versions of one chart; the second one has one object more and never becomes ready.
 fn versions() -> [Vec<(String, String)>; 2] {
     let both = |outcome: &str| {
         let mut files = vec![config("main", ""), deployment("web", outcome)];
@@ -101,14 +101,14 @@ async fn what_does_not_become_ready_is_taken_back_as_helm_takes_it_back() -> Res
         "what is not wanted is pruned"
     );
     let told = story(world, mark, "back", |event| event.user == USER)?;
-    // The upgrade brought its two objects, in whatever order.
+    // The upgrade created its two objects, in any order.
     let way_back = told.get(told.len() - helms.len()..).context("a shorter story than Helm's")?;
     assert_eq!(way_back, helms);
     let mut forth = told[..told.len() - helms.len()].to_vec();
     forth.sort();
     assert_eq!(forth, ["+ ConfigMap added", "+ ConfigMap main"]);
 
-    // Other values are another release, tried at once; what works ends it.
+    // Other values are another release, which is tried at once and ends the rollback if it works.
     let source = push(world, "back", "1.2.0", &borrowed(&first)).await?;
     world.apply("back", with_rollback(&source, "back", "higher")).await?;
     let ready = world.ready("back", "True", "Ready").await?;
@@ -117,7 +117,7 @@ async fn what_does_not_become_ready_is_taken_back_as_helm_takes_it_back() -> Res
     told_once(world, "back", "RolledBack").await
 }
 
-/// The Secret belongs to the component, and says nothing that people with a look at its metadata should not see.
+/// Checks that the Secret belongs to the component, and that its metadata reveals nothing of the release.
 async fn is_kept_safely(world: &World, component: &HelmComponent) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     let of = |secret: &&Secret| {
@@ -130,7 +130,7 @@ async fn is_kept_safely(world: &World, component: &HelmComponent) -> Result<()> 
     Ok(())
 }
 
-/// A hook of the way back waits when the process is killed, and the registry has forgotten both versions.
+/// The process is killed while a hook of the rollback waits, and the registry has lost both versions.
 #[tokio::test]
 async fn a_new_process_goes_on_with_the_way_back_and_then_leaves_what_failed_alone() -> Result<()> {
     let mut world = World::start().await?;
@@ -260,7 +260,8 @@ async fn what_the_target_refuses_is_taken_back_and_crds_keep_their_versions() ->
     Ok(())
 }
 
-/// What fails may be many times as large: what was Ready is meant as it was, so nobody has to confirm that the rest goes.
+/// A failed release may be many times larger. The rollback restores the former one as it was, so no prune needs a
+/// confirmation.
 #[tokio::test]
 async fn what_failed_and_was_much_larger_is_taken_back_as_a_whole() -> Result<()> {
     let world = world().await?;
@@ -280,7 +281,7 @@ async fn what_failed_and_was_much_larger_is_taken_back_as_a_whole() -> Result<()
     Ok(())
 }
 
-/// The same by hand: what was applied of a refused release is not taken for what was there before.
+/// The same by an edit of the spec: objects of a refused release are not taken for the installed ones.
 #[tokio::test]
 async fn a_spec_that_goes_back_brings_back_what_a_refused_one_changed() -> Result<()> {
     let world = world().await?;

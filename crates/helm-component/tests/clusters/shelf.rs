@@ -1,4 +1,4 @@
-//! A web server of files that a test puts there.
+//! A web server for files of the tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 type Files = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// Files by path. It serves on a thread of its own, since each test has its own runtime.
+/// The server. It runs on a thread of its own, since each test has its own runtime.
 pub(crate) struct Shelf {
     address: String,
     files: Files,
@@ -34,7 +34,7 @@ impl Shelf {
         &self.address
     }
 
-    /// Puts a file there, or another in its place; gives its URL.
+    /// Adds or replaces a file, and returns its URL.
     pub(crate) fn put(&self, path: &str, content: impl Into<Vec<u8>>) -> String {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.insert(format!("/{path}"), content.into());

@@ -1,4 +1,4 @@
-//! Signatures by identities, with a trust root of the test's own, and charts with provenance.
+//! Signatures by identities, with the test's own trust root, and charts with provenance.
 
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #[path = "../../../artifacts/src/trust/sample.rs"]
@@ -25,7 +25,7 @@ use sample::{ISSUER, SUBJECT, SignatureOptions, Sigstore};
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// Lets this bundle alone refer to what lies under a tag, as in registries that have no API for it.
+/// Makes this bundle the only referrer of a tag's manifest, as in registries without a referrers API.
 async fn refer(world: &World, repository: &str, tag: &str, bundle: impl Fn(&str) -> Value) -> Result<()> {
     let http = reqwest::Client::builder().no_proxy().build()?;
     let base = format!("http://{}/v2/{repository}", world.registry.address());
@@ -116,7 +116,7 @@ fn key() -> Result<SignedSecretKey> {
     Ok(key.generate(OsRng)?)
 }
 
-/// Puts a chart with its provenance on the shelf, as `helm package --sign` makes them.
+/// Adds a chart with its provenance to the shelf, as `helm package --sign` makes them.
 async fn publish(world: &World, directory: &Path, version: &str, key: &SignedSecretKey) -> Result<String> {
     let chart = directory.join("sigil");
     std::fs::create_dir_all(chart.join("templates"))?;
@@ -169,7 +169,7 @@ async fn a_chart_of_a_repository_passes_with_provenance_by_a_key_of_the_ring_alo
     trust(&builder).await?;
     world.ready("sigil", "True", "Ready").await?;
 
-    // Signed by somebody else, an upgrade does not come, and what runs stays.
+    // An upgrade that is signed with another key is not installed, and the installed version stays.
     publish(world, directory.path(), "2.0.0", &stranger).await?;
     world.apply("sigil", spec("2.0.0")).await?;
     world.ready("sigil", "False", "SignatureInvalid").await?;

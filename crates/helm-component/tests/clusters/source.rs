@@ -1,4 +1,4 @@
-//! Content from elsewhere than an OCM component: manifests and chart repositories.
+//! Content from other sources than OCM components: manifests and chart repositories.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -15,14 +15,14 @@ pub(crate) fn config(name: &str, level: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{level: {level}}}\n")
 }
 
-/// The value on the target.
+/// Returns the level in a ConfigMap on the target.
 async fn level(world: &World, namespace: &str, name: &str) -> Result<Option<String>> {
     let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, namespace);
     let found = configs.get_opt(name).await?.and_then(|found| found.data);
     Ok(found.and_then(|data| data.get("level").cloned()))
 }
 
-/// Somebody edits the ConfigMap; it is put right, whatever that takes. Gives what it says then.
+/// Edits the ConfigMap, waits until the drift is corrected, and returns its level then.
 pub(crate) async fn repaired(world: &World, namespace: &str, name: &str) -> Result<String> {
     let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, namespace);
     let edit = json!({"data": {"level": "edited"}});
@@ -154,7 +154,7 @@ async fn a_page_in_place_of_manifests_and_a_pull_secret_that_is_corrected_need_n
     Ok(())
 }
 
-/// Makes one YAML file an artifact in the registry and gives the address of its repository.
+/// Pushes a YAML file as an artifact to the registry, and returns the address of its repository.
 pub(crate) async fn push_yaml(world: &World, repository: &str, tag: &str, yaml: &str) -> Result<String> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder().no_proxy().build()?;

@@ -17,7 +17,8 @@ use crate::chart::{packed, push};
 use crate::hooks::{borrowed, job};
 use crate::world::{PATIENCE, World, apply_yaml, condition_of, notes, world};
 
-/// A workload, a setting, one thing that only some values bring, and a hook of each moment of a release.
+/// Returns a chart of a workload, a ConfigMap, one object that only some values enable, and a hook for each event
+/// of a release.
 fn files() -> Vec<(String, String)> {
     let hook =
         |event: &str| format!("helm.sh/hook: {event}, helm.sh/hook-delete-policy: before-hook-creation");
@@ -41,7 +42,7 @@ fn files() -> Vec<(String, String)> {
     ]
 }
 
-/// The chart as Helm installs it with these values, and the source that names it.
+/// Installs the chart with Helm and these values, and returns its source.
 pub(crate) async fn installed(world: &World, name: &str, set: &str) -> Result<Value> {
     installed_from(world, name, set, &files(), &[]).await
 }
@@ -92,7 +93,7 @@ pub(crate) fn taken(component: &HelmComponent) -> Option<TakenOver> {
     component.status.as_ref()?.taken_over.clone()
 }
 
-/// Uid, generation and content of all that is in a namespace; a Job's uid tells whether it ran again.
+/// Returns uid, generation and content of all objects in a namespace; the uid of a Job tells whether it ran again.
 pub(crate) async fn content(
     world: &World,
     namespace: &str,
@@ -176,7 +177,7 @@ async fn an_equal_release_is_taken_over_without_a_change_and_kept_so_until_its_f
 async fn taking_over_with_other_content_is_an_upgrade_which_prunes_what_the_release_left() -> Result<()> {
     let world = world().await?;
     let source = installed(world, "other", "extra=true").await?;
-    // An upgrade that died.
+    // Creates the record of an upgrade that did not finish.
     let deployed = secrets(world, "other")?.get("sh.helm.release.v1.other.v1").await?;
     let mut pending = Secret { data: deployed.data, type_: deployed.type_, ..Secret::default() };
     pending.metadata.name = Some("sh.helm.release.v1.other.v2".to_owned());
@@ -186,7 +187,7 @@ async fn taking_over_with_other_content_is_an_upgrade_which_prunes_what_the_rele
     );
     pending.metadata.labels = Some(labels);
     secrets(world, "other")?.create(&PostParams::default(), &pending).await?;
-    // Somebody's own of the same namespace.
+    // Creates an object in the same namespace that does not belong to the release.
     let own = serde_json::from_value(json!({"metadata": {"name": "own"}, "data": {"level": "own"}}))?;
     config_maps(world, "other")?.create(&PostParams::default(), &own).await?;
     assert_eq!(level(world, "other", "extra").await?.as_deref(), Some("low"));
@@ -214,7 +215,7 @@ async fn taking_over_with_other_content_is_an_upgrade_which_prunes_what_the_rele
     Ok(())
 }
 
-/// Helm finds by `lookup` what we do not: the chart is the same and its objects are not.
+/// Helm's `lookup` finds objects and helm-component's does not, so the chart is the same and its objects are not.
 #[tokio::test]
 async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_change() -> Result<()> {
     let world = world().await?;
@@ -234,7 +235,7 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
     let named = taken(&component).context("takenOver")?.objects;
     assert_eq!(named, Some(vec!["ConfigMap beside/looked-up".to_owned()]));
 
-    // What the target serves by now leaves something over, which nobody's wish is.
+    // With the new kind served, the chart no longer contains this object, without any change of the spec.
     apply_yaml(&world.target.client()?, &notes("beside.example.org")).await?;
     until("the stopgap goes", PATIENCE, || async {
         Ok(level(world, "beside", "stopgap").await?.is_none().then_some(()))
@@ -254,7 +255,7 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
     Ok(())
 }
 
-/// Helm 3 knows no other way: its fields are those of an update, not of an apply.
+/// Helm 3 only makes updates, so the release's fields belong to an Update, not to an Apply.
 #[tokio::test]
 async fn fields_of_a_release_that_helm_made_by_updates_go_with_an_upgrade_too() -> Result<()> {
     let world = world().await?;

@@ -1,4 +1,4 @@
-//! A chart's tests on request, beside `helm test` and through a restart.
+//! Tests of a chart, run on request, compared with `helm test` and through a restart.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,7 +17,7 @@ fn test(weight: &str, policy: &str) -> String {
     format!("helm.sh/hook: test, helm.sh/hook-weight: \"{weight}\", helm.sh/hook-delete-policy: \"{policy}\"")
 }
 
-/// Asks for the tests, and waits until they are over.
+/// Requests the chart's tests, and waits until they have ended.
 async fn tested(world: &World, name: &str, moment: &str) -> Result<HelmComponent> {
     ask(world, name, moment).await?;
     over(world, name, moment).await
@@ -160,7 +160,7 @@ async fn a_new_process_goes_on_with_a_test_and_runs_none_twice() -> Result<()> {
     Ok(())
 }
 
-/// The same among the chart's tests, with another name at each render.
+/// Returns the file as one of the chart's tests, with another object name at each render.
 fn by_chance((path, text): (String, String)) -> (String, String) {
     let named = text.replacen("name: second", "name: second-{{ randAlphaNum 5 | lower }}", 1);
     (path.replace("templates/", "templates/tests/"), named)

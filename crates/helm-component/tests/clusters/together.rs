@@ -1,5 +1,5 @@
-//! Many components that are installed into one namespace at once look for Helm's records together, and those that are
-//! removed at once search the target together.
+//! Many components that are installed into one namespace at once share the search for Helm's records, and those
+//! that are removed at once share the search of the target.
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
@@ -61,12 +61,12 @@ async fn components_removed_together_share_searches_of_the_target() -> Result<()
 
     let mark = world.target.audit()?.mark()?;
     let (components, parameters) = (world.components()?, DeleteParams::default());
-    // The operator hears of all deletions at once.
+    // The operator receives all deletions at once.
     world.operator.freeze()?;
     try_join_all(names.iter().map(|name| components.delete(name, &parameters))).await?;
     world.operator.thaw()?;
     try_join_all(names.iter().map(|name| world.gone(name))).await?;
-    // No component has one, so that only a search lists them over all namespaces.
+    // No component has a LimitRange, so only a search lists them over all namespaces.
     let searches = world.target.audit()?.since(mark)?.into_iter().filter(|event| {
         event.verb == "list" && event.resource == "limitranges" && event.namespace.is_empty()
     });

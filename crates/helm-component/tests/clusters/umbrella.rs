@@ -1,4 +1,4 @@
-//! What Helm's charts can do with other charts, files and values, on a real target.
+//! Charts with subcharts, files and values in all forms that Helm supports, on a real target.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::chart::{packed, publish_files, push};
 use crate::world::{World, condition_of, ready_of, world};
 
-/// A subchart under two names, one by tag, one that gives values, one in a subchart, and a library.
+/// A subchart with two aliases, one with a tag, one that exports values, one in a subchart, and a library.
 const CHART: &str = r#"apiVersion: v2
 name: umbrella
 version: 1.0.0
@@ -73,7 +73,7 @@ fn files() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// The ConfigMaps of the chart, by name with their data.
+/// Returns the data of the chart's ConfigMaps by name.
 async fn installed(world: &World, namespace: &str) -> Result<Value> {
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, namespace);
     let found = maps.list(&ListParams::default().labels("component.kyma-project.io/owner")).await?;
@@ -154,7 +154,7 @@ data:
   other: {{ .Values.other | toJson | quote }}
 ";
 
-/// The ConfigMaps that Helm makes of a chart and files of values, as [`installed`] gives them.
+/// Returns the ConfigMaps that Helm renders from a chart and files of values, as [`installed`] does.
 async fn by_helm(world: &World, chart: &[u8], layers: &[Value]) -> Result<Value> {
     let archive = world.scratch("numbers.tgz");
     std::fs::write(&archive, chart)?;

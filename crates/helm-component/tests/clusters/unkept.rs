@@ -1,4 +1,4 @@
-//! What a take-over finds is on the hub before anything of it is sent.
+//! A take-over stores on the hub what it finds before it sends any object.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
@@ -15,17 +15,17 @@ use crate::world::{PATIENCE, World, apply_yaml, world};
 
 const NAME: &str = "unkept";
 
-/// Whether one of the policies below refused it.
+/// Reports whether one of the policies below refused the request.
 pub(crate) fn is_denied<T>(answer: &kube::Result<T>) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.message.contains("not now"))
 }
 
-/// Has the component looked at again, whatever is waited for.
+/// Returns the patch that requests a reconcile, so that no retry has to be awaited.
 fn asked_for(when: &str) -> Value {
     json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: when}}})
 }
 
-/// The hub takes no status of the component that says from whom it was taken over.
+/// Makes the hub refuse every status of the component with `takenOver`.
 async fn refuse(world: &World) -> Result<()> {
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -56,7 +56,7 @@ async fn refuse(world: &World) -> Result<()> {
     .await
 }
 
-/// The target takes no change of the release's ConfigMaps from the operator.
+/// Makes the target refuse changes of the release's ConfigMaps by the operator.
 async fn refuse_on_target(world: &World, name: &str) -> Result<()> {
     let allowed = format!(
         "request.userInfo.username != '{USER}' && (!has(object.metadata.annotations) || !('probe' in object.metadata.annotations))"
@@ -92,7 +92,7 @@ async fn refuse_on_target(world: &World, name: &str) -> Result<()> {
     .await
 }
 
-/// Failed passes over the component that the operator told of.
+/// Returns the number of failed passes over the component in the operator's log.
 fn passes(world: &World) -> Result<usize> {
     let log = std::fs::read_to_string(world.operator.log())?;
     Ok(log.lines().filter(|line| line.contains(NAME) && line.contains("HubRefused")).count())
@@ -125,7 +125,7 @@ async fn what_the_hub_does_not_keep_of_a_take_over_is_not_acted_on() -> Result<(
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.hub.client()?);
     bindings.delete(NAME, &DeleteParams::default()).await?;
     until("it is taken over", PATIENCE, || async {
-        // Policies, too, take a moment to go.
+        // The deletion of a policy takes effect after a moment.
         let again = asked_for(&jiff::Timestamp::now().to_string());
         components.patch(NAME, &PatchParams::default(), &Patch::Merge(again)).await?;
         Ok((level(world, NAME, "settings").await?.as_deref() == Some("high")).then_some(()))
@@ -138,7 +138,7 @@ async fn what_the_hub_does_not_keep_of_a_take_over_is_not_acted_on() -> Result<(
     Ok(())
 }
 
-/// The operator dies after what it found is on the hub, and before any of its objects is sent.
+/// The operator is killed after the result of its search is on the hub, and before it sends any object.
 #[tokio::test]
 async fn a_new_process_goes_on_with_a_take_over_as_the_upgrade_that_it_is() -> Result<()> {
     let mut world = World::start().await?;

@@ -1,4 +1,4 @@
-//! Kinds of a target that the operator may not watch any more.
+//! Kinds of a target that the operator is not allowed to watch any more.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use testbed::until_or_why;
 
 use crate::world::{World, apply_yaml, ready_of};
 
-/// Streams are opened anew after a minute at most, and people are told after three looks in half a minute.
+/// Deadline: streams are opened again after a minute at most, and the failure is reported after three tries in half
+/// a minute.
 const NOTICED: Duration = Duration::from_mins(4);
 
 const CONTENT: &str = r"
@@ -30,7 +31,7 @@ fn spec(source: &Value, name: &str) -> Value {
     json!({"source": source, "release": {"namespace": name}})
 }
 
-/// What the operator may do on the target, but for watching Secrets.
+/// Grants the operator its rights on the target, optionally without the right to watch Secrets.
 async fn grant(world: &World, watches_secrets: bool) -> Result<()> {
     let all = ["get", "list", "watch", "create", "patch", "delete"];
     let mut secrets = all.to_vec();
@@ -68,7 +69,7 @@ async fn who_may_not_watch_a_kind_any_more_is_ready_no_more_until_that_is_given_
     world.ready("unseen", "True", "Ready").await?;
 
     grant(&world, false).await?;
-    // A watch that is open goes on as long as it lives, whatever its user may do by now.
+    // An open watch stays open after its user has lost the right.
     world.target.stop();
     world.target.start_again().await?;
     let refused = ["False TargetForbidden", "Secret (watch Secret: ", "403"];

@@ -35,7 +35,7 @@ async fn change_config_map(world: &World, name: &str, change: Value) -> Result<(
     Ok(())
 }
 
-/// What the chart made of its values, and in which state.
+/// Returns the data of the chart's ConfigMap and its resourceVersion.
 async fn shown(world: &World, name: &str) -> Result<Option<(Value, String)>> {
     let found = world.on_target("v1", "ConfigMap", name, name).await?;
     let version = |found: &kube::api::DynamicObject| found.metadata.resource_version.clone();
@@ -51,7 +51,7 @@ async fn until_shown(world: &World, name: &str, what: &str, expected: Value) -> 
     Ok(version)
 }
 
-/// Waits until the component says that values are missing, and which.
+/// Waits until the component reports ValuesMissing with these words.
 async fn until_told(world: &World, name: &str, words: &str) -> Result<()> {
     let components = world.components()?;
     until(words, PATIENCE, || async {
@@ -105,7 +105,7 @@ async fn values_of_the_hubs_objects_arrive_at_once_and_in_their_order() -> Resul
     let second = json!({"color": "blue", "size": "user", "token": "4567hush"});
     let settled = until_shown(world, "values-from", "another token", second.clone()).await?;
 
-    // What is not in the values changes nothing; what comes after it tells that it was seen.
+    // A change outside the values changes nothing; the result of the next change shows that it was processed.
     change_config_map(world, "values-from", json!({"metadata": {"labels": {"touched": "yes"}}})).await?;
     change_config_map(world, "values-from", json!({"data": {"values.yaml": "- hush"}})).await?;
     let invalid = world.ready("values-from", "False", "ValuesInvalid").await?;

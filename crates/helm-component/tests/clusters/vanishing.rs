@@ -1,4 +1,4 @@
-//! Hooks whose Jobs Kubernetes deletes the moment they are done.
+//! Hooks whose Jobs Kubernetes deletes as soon as they have finished.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +14,7 @@ use crate::world::{PATIENCE, World, ready_of, world};
 
 const AT_ONCE: &str = "ttlSecondsAfterFinished: 0";
 
-/// Waits until the hooks of a moment have succeeded.
+/// Waits until the hooks of an event have succeeded.
 async fn succeeded(world: &World, name: &str, event: &str) -> Result<Hooks> {
     let components = world.components()?;
     let waited = until(&format!("{event} of {name} is over"), PATIENCE, || async {
@@ -84,7 +84,7 @@ async fn a_hook_whose_job_goes_at_once_is_seen_to_have_failed() -> Result<()> {
     until_gone(world, "vanished", "check").await
 }
 
-/// Lets the Pod of a Job end so.
+/// Waits until the Pod of a Job runs, and sets its final phase.
 async fn end(world: &World, namespace: &str, job: &str, phase: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(world.target.client()?, namespace);
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));

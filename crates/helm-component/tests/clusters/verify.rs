@@ -1,4 +1,4 @@
-//! Content that has to be signed: what is not never reaches the target, and what runs stays as it is.
+//! Content that has to be signed: unsigned content never reaches the target, and the installed version stays.
 
 use anyhow::{Context, Result};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -16,7 +16,7 @@ use crate::world::{HUB_NAMESPACE, World, ready_of, world};
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
-/// Makes this the key that counts.
+/// Makes this key the trusted one.
 async fn trust(world: &World, secret: &str, key: &str) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     let object = json!({
@@ -26,7 +26,7 @@ async fn trust(world: &World, secret: &str, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// A component of the artifact under this tag, which has to be signed.
+/// Returns the spec of a component with the artifact of this tag, which has to be signed.
 fn spec(url: &str, version: &str, namespace: &str, secret: &str) -> Value {
     let verify = json!({"keysSecretRef": {"name": secret, "key": "cosign.pub"}});
     json!({
@@ -35,7 +35,7 @@ fn spec(url: &str, version: &str, namespace: &str, secret: &str) -> Value {
     })
 }
 
-/// Signs what lies under a tag, as cosign does, in place of signatures that are there.
+/// Signs a tag's manifest as cosign does, and replaces existing signatures.
 async fn sign(world: &World, repository: &str, tag: &str, key: &KeyPair) -> Result<()> {
     let http = reqwest::Client::builder().no_proxy().build()?;
     let base = format!("http://{}/v2/{repository}", world.registry.address());
@@ -67,7 +67,7 @@ async fn sign(world: &World, repository: &str, tag: &str, key: &KeyPair) -> Resu
     Ok(())
 }
 
-/// Has the component look again, as after the pause in which nobody tells of a new signature.
+/// Requests a reconcile, as no event announces a new signature.
 pub(crate) async fn look_again(world: &World, name: &str, moment: &str) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: moment}}});
     world.components()?.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -86,7 +86,7 @@ async fn content_that_is_not_signed_by_the_key_never_reaches_the_target() -> Res
     let url = push_yaml(world, "signed/seal", "1.0.0", &config("seal", "one")).await?;
     let wish = spec(&url, "1.0.0", "seal", "seal-keys");
 
-    // Somebody who asks for no signature has it in the cache already.
+    // A component that requires no signature has put it into the cache already.
     let unasked =
         json!({"source": {"manifests": {"url": url, "version": "1.0.0"}}, "release": {"namespace": "jug"}});
     world.apply("jug", unasked).await?;
@@ -140,7 +140,7 @@ async fn an_upgrade_to_unsigned_content_and_a_changed_key_leave_what_runs_as_it_
     world.apply("stamp", spec(&url, "1.0.0", "stamp", "stamp-keys")).await?;
     world.ready("stamp", "True", "Ready").await?;
 
-    // The event of the Secret has it looked at anew: what the old key signed is not trusted any more.
+    // The event of the Secret triggers a new check: signatures of the old key are not trusted any more.
     trust(world, "stamp-keys", &other.public_key_pem()).await?;
     world.ready("stamp", "False", "SignatureInvalid").await?;
     assert_eq!((version().await?, level(world, "stamp").await?), (before, Some("one".into())));
@@ -152,7 +152,7 @@ async fn an_upgrade_to_unsigned_content_and_a_changed_key_leave_what_runs_as_it_
     Ok(())
 }
 
-/// Waits until the condition Ready says this.
+/// Waits until the condition Ready has this reason and a message with these words.
 pub(crate) async fn until_told(world: &World, name: &str, reason: &str, words: &str) -> Result<()> {
     let components = world.components()?;
     testbed::until(words, crate::world::PATIENCE, || async {

@@ -1,4 +1,4 @@
-//! A module is as its workloads are, whatever its custom resource says.
+//! The state of a module follows its workloads, whatever its custom resource reports.
 
 use anyhow::Result;
 use kube::api::{Patch, PatchParams};
@@ -8,7 +8,7 @@ use testbed::until;
 
 use crate::world::{PATIENCE, World, api, ready_of, world};
 
-/// A workload, and a CRD whose objects have a status. Pods of outcome `unready` never work.
+/// Returns a workload, and a CRD whose objects have a status. Pods of outcome `unready` never become ready.
 fn manifest(name: &str, workload: &str, version: &str, outcome: &str) -> String {
     let more = if workload == "Deployment" { "progressDeadlineSeconds: 1" } else { "serviceName: none" };
     format!(
@@ -49,14 +49,14 @@ async fn wish(world: &World, name: &str, workload: &str, version: &str, outcome:
             "metadata": {"name": "default", "finalizers": ["test.example.org/held"]},
         },
     });
-    // A StatefulSet never says of itself that it failed.
+    // A StatefulSet never reports a failure itself.
     if workload == "StatefulSet" {
         spec["timeouts"] = json!({"healthSeconds": 2});
     }
     world.apply(name, spec).await
 }
 
-/// Waits until the component, in its present form, is in this state.
+/// Waits until the component is in this state in its current generation.
 async fn until_in(world: &World, name: &str, state: State) -> Result<HelmComponent> {
     let components = world.components()?;
     until(&format!("{name} is {state}"), PATIENCE, || async {
@@ -67,8 +67,8 @@ async fn until_in(world: &World, name: &str, state: State) -> Result<HelmCompone
     .await
 }
 
-/// The workload's way from Ready to its end, beside a custom resource that says Warning all the time. Gives the reason
-/// of the component whose workload does not work.
+/// Takes the workload from Ready to its removal, beside a custom resource that always reports Warning. Returns the
+/// component's reason while the workload is not ready.
 async fn story(name: &str, workload: &str) -> Result<Option<String>> {
     let world = world().await?;
     wish(world, name, workload, "1.0.0", "ready").await?;

@@ -1,4 +1,4 @@
-//! A hub, a target and a registry, and helm-component between them.
+//! A hub, a target, a registry, and a helm-component that uses them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,25 +18,25 @@ use tokio::sync::OnceCell;
 use crate::shelf::Shelf;
 
 pub(crate) const HUB_NAMESPACE: &str = "kcp-system";
-/// How long anything may take on a busy machine.
+/// Deadline of a wait on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 const BINARY: &str = env!("CARGO_BIN_EXE_helm-component");
 pub(crate) const ACCESS: &str = "access";
-/// The image-pull Secret of targets, as the operator is told.
+/// Name of the image-pull Secret of targets in the operator's flags.
 pub(crate) const PULL_SECRET: &str = "pull";
 /// User and password of the registry's gate.
 pub(crate) const LOGIN: (&str, &str) = ("robot", "hunter2");
-/// Path in the registry below which component versions lie, as the operator is told.
+/// Path of component versions in the registry, as in the operator's flags.
 pub(crate) const MODULES: &str = "modules";
 
 static WORLD: OnceCell<World> = OnceCell::const_new();
 
-/// Everything that the tests of this binary share; it ends with the process.
+/// Everything that the tests of this binary share, until the process ends.
 pub(crate) struct World {
     pub(crate) hub: Cluster,
     pub(crate) target: Cluster,
     pub(crate) registry: Registry,
-    /// The registry for [`LOGIN`] alone; it ends with the test that started the world.
+    /// Proxy of the registry that requires [`LOGIN`]; it ends with the test that started the world.
     pub(crate) gate: Gate,
     pub(crate) shelf: Shelf,
     pub(crate) operator: Process,
@@ -44,18 +44,18 @@ pub(crate) struct World {
     flags: &'static [&'static str],
 }
 
-/// The world, started by the first test.
+/// Returns the shared world, which the first test starts.
 pub(crate) async fn world() -> Result<&'static World> {
     WORLD.get_or_try_init(World::start).await
 }
 
 impl World {
-    /// One that no other test uses.
+    /// Starts a world that no other test uses.
     pub(crate) async fn start() -> Result<Self> {
         Self::start_with(&[]).await
     }
 
-    /// The same with more flags for the operator.
+    /// Starts a world with additional flags for the operator.
     pub(crate) async fn start_with(flags: &'static [&'static str]) -> Result<Self> {
         let bed = Bed::start().await?;
         let (hub, target) = tokio::try_join!(async { bed.cluster("hub").with_audit().await }, async {
@@ -71,7 +71,7 @@ impl World {
         Ok(Self { hub, target, registry, gate, shelf, operator, bed, flags })
     }
 
-    /// Kills the operator and starts another one in its place.
+    /// Kills the operator and starts it again.
     pub(crate) async fn restart_operator(&mut self) -> Result<()> {
         self.operator.kill();
         let hosts = [self.registry.address(), self.gate.address(), self.shelf.address()].join(",");
@@ -79,7 +79,7 @@ impl World {
         Ok(())
     }
 
-    /// Applies a HelmComponent with this spec, for the target, and gives its name.
+    /// Applies a HelmComponent with this name and spec, for the target.
     pub(crate) async fn apply(&self, name: &str, spec: Value) -> Result<()> {
         let mut spec = spec;
         spec["target"] = json!({"kubeconfigSecretRef": {"name": ACCESS, "key": "config"}});
@@ -98,7 +98,8 @@ impl World {
         Ok(Api::namespaced(self.hub.client()?, HUB_NAMESPACE))
     }
 
-    /// Waits until the condition Ready of the current generation says this status and reason.
+    /// Waits until the condition Ready of the current generation has this status and reason, and returns the
+    /// component.
     pub(crate) async fn ready(&self, name: &str, status: &str, reason: &str) -> Result<HelmComponent> {
         let components = self.components()?;
         let waited = until(&format!("{name} is Ready={status} {reason}"), PATIENCE, || async {
@@ -139,12 +140,13 @@ impl World {
         waited.with_context(|| self.operator.log_end(30))
     }
 
-    /// Makes manifests an OCM component version in the registry and gives the source that names it.
+    /// Pushes manifests as an OCM component version to the registry, and returns its source.
     pub(crate) async fn push(&self, component: &str, version: &str, manifest: &str) -> Result<Value> {
         self.push_with_images(MODULES, component, version, manifest, &[]).await
     }
 
-    /// The same below a path of the registry, with images that the component names.
+    /// Pushes manifests as an OCM component version below a path of the registry, with images that the component
+    /// names.
     pub(crate) async fn push_with_images(
         &self,
         path: &str,
@@ -171,19 +173,19 @@ impl World {
         Ok(json!({"ocm": {"component": component, "version": version}}))
     }
 
-    /// An artifact client that speaks plain HTTP with the registry; its cache goes with the bed.
+    /// Returns an artifact client that uses plain HTTP for the registry; its cache is deleted with the bed.
     pub(crate) fn artifacts(&self) -> Result<Artifacts> {
         let mut config = Config::new(tempfile::tempdir_in(self.bed.directory())?.keep());
         config.insecure_hosts = vec![self.registry.address().to_owned()];
         Ok(Artifacts::open(&config)?)
     }
 
-    /// Where a test may put a file of this name.
+    /// Returns a path for a file of a test.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         self.bed.directory().join(name)
     }
 
-    /// An object on the target.
+    /// Returns an object of the target, if it exists.
     pub(crate) async fn on_target(
         &self,
         api_version: &str,
@@ -196,7 +198,7 @@ impl World {
     }
 }
 
-/// Status, reason and message of the condition Ready, where it is about the current generation.
+/// Returns status, reason and message of the condition Ready, if it is of the current generation.
 pub(crate) fn ready_of(component: &HelmComponent) -> Option<(String, String, String)> {
     condition_of(component, condition::types::READY)
 }
@@ -208,7 +210,7 @@ pub(crate) fn condition_of(component: &HelmComponent, type_: &str) -> Option<(St
     current.then(|| (found.status.clone(), found.reason.clone(), found.message.clone()))
 }
 
-/// Access to a kind as the cluster serves it now.
+/// Returns the API and scope of a kind as the cluster serves it now.
 pub(crate) async fn api(
     client: &Client,
     api_version: &str,
@@ -224,7 +226,7 @@ pub(crate) async fn api(
     Ok((api, capabilities.scope))
 }
 
-/// A CRD of this group, for objects that are called notes.
+/// Returns a CRD of this group, for objects of kind Note.
 pub(crate) fn notes(group: &str) -> String {
     let version = json!({
         "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
@@ -261,7 +263,7 @@ async fn prepare_hub(hub: &Cluster) -> Result<()> {
     apply_yaml(&client, &printed(&["rbac", "--namespace", HUB_NAMESPACE]).await?).await
 }
 
-/// The target's role for one account, and the Secret with its kubeconfig on the hub.
+/// Creates the target's role and binding for one account, and the Secret with its kubeconfig on the hub.
 async fn prepare_target(hub: &Cluster, target: &Cluster) -> Result<()> {
     let client = target.client()?;
     apply_yaml(&client, &printed(&["rbac", "--for", "target"]).await?).await?;
@@ -304,7 +306,7 @@ async fn start_operator(
         format!("--skr-image-pull-secret={PULL_SECRET}"),
         format!("--helm={}", Program::Helm.path()?.display()),
     ];
-    // A flag of a test wins over it.
+    // A flag of a test takes precedence.
     let environment = [("UNHEALTHY_AFTER_SECONDS".to_owned(), "2".to_owned())];
     let log = bed.logs().join("helm-component.log");
     let arguments = arguments.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned()));

@@ -1,4 +1,4 @@
-//! What the target's audit log says of who asked, and as whom.
+//! Reads from the target's audit log which requests were sent and which account they impersonated.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,20 @@ use testbed::{AuditEvent, AuditMark};
 use crate::hooks::USER;
 use crate::world::World;
 
-/// What the operator asked of the target since then.
+/// Returns the operator's requests to the target since the mark.
 pub(super) fn asked(world: &World, mark: AuditMark) -> Result<Vec<AuditEvent>> {
     Ok(world.target.audit()?.since(mark)?.into_iter().filter(|event| event.user == USER).collect())
 }
 
-/// Whether the account was let do this.
+/// Reports whether a request that impersonated the account succeeded.
 pub(super) fn has_done(events: &[AuditEvent], account: &str, verb: &str, resource: &str) -> bool {
     events.iter().any(|event| {
         event.verb == verb && event.resource == resource && event.impersonated == account && event.code < 300
     })
 }
 
-/// Besides the fence and the streams that components share, nothing is asked without the account.
+/// Checks that every request impersonates the account, except those of the target check and of streams that
+/// components share.
 pub(super) fn assert_always_as(account: &str, uid: &str, events: &[AuditEvent]) {
     for event in events {
         let of_component = event.user_agent.contains(uid);
@@ -31,7 +32,8 @@ pub(super) fn assert_always_as(account: &str, uid: &str, events: &[AuditEvent]) 
     assert_only_streams_list(events);
 }
 
-/// Lists without an account are the beginnings of streams. Of kinds that everybody has, these ask for what is ours alone.
+/// Checks that lists without impersonation only begin streams, and that streams of common kinds select the
+/// operator's objects.
 fn assert_only_streams_list(events: &[AuditEvent]) {
     let shared = || events.iter().filter(|event| event.impersonated.is_empty() && is_of_a_stream(event));
     let of = |verb: &str| {
@@ -51,7 +53,7 @@ fn is_of_a_stream(event: &AuditEvent) -> bool {
     matches!(event.verb.as_str(), "list" | "watch")
 }
 
-/// Which cluster it is, and whose: no component's business.
+/// Reports whether the request checks the target's identity and owner, which belongs to no component.
 fn is_of_the_fence(event: &AuditEvent) -> bool {
     let of = (event.verb.as_str(), event.resource.as_str(), event.name.as_str());
     matches!(of, ("get", "namespaces", "kube-system") | ("get", "configmaps", "kyma-target-stamp"))

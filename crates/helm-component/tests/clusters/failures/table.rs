@@ -1,5 +1,5 @@
-//! The classes of failures, and the tests that show each: that it is told apart, how often it is tried again, what ends
-//! it, that people are told once. Classes are those of what API servers answer to an apply.
+//! Classes of failures, and the tests that show each: how it is recognized, how often it is retried, what ends it,
+//! and that it is reported once. The classes are those of API server responses to an apply.
 
 use std::path::Path;
 
@@ -20,11 +20,11 @@ const EVERYDAY_ACCESS: &str = "e2e/tests/everyday/access.rs";
 const TARGET: &str = "e2e/tests/everyday/target.rs";
 const BREAKER: &str = "crates/targets/src/breaker.rs";
 
-/// A class, and its tests by file and name.
+/// A class of failures, and its tests by file and name.
 struct Class {
     name: &'static str,
     tests: &'static [(&'static str, &'static str)],
-    /// The one that counts what people are told. None: it passes before anybody needs to know.
+    /// The test that counts the events. `None` if the failure passes before it needs to be reported.
     told: Option<(&'static str, &'static str)>,
 }
 
@@ -162,7 +162,8 @@ const CLASSES: [Class; 13] = [
     },
 ];
 
-/// Whether the code has this test and it is not ignored, as xtask asks of the tests that docs/helm-troubles.md names.
+/// Reports whether the code has this test and does not ignore it, as xtask checks for tests that
+/// docs/helm-troubles.md names.
 fn has_test(code: &str, name: &str) -> Result<bool> {
     let function = Regex::new(&format!(r"((?:#\[[^\]]*\]\s*)+)(?:async )?fn {name}\("))?;
     let test = Regex::new(r"#\[(?:tokio::)?test\b")?;
