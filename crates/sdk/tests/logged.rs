@@ -1,5 +1,5 @@
-//! What the sdk logs. One test in a process of its own: `tracing` remembers per place in the code whether anybody
-//! listens, for all threads alike, so a test beside it could switch the place off.
+//! Log output of the sdk. The only test of its process: `tracing` caches for each callsite, for all threads,
+//! whether a subscriber is interested, so a parallel test could disable the callsite.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use kube::core::DeserializeGuard;
 use serde_json::json;
 use tracing::field::{Field, Visit};
 
-/// Collects the text of all that is logged.
+/// Collects the text of all log records.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 

@@ -1,4 +1,4 @@
-//! Texts in server-side applies, as a real API server stores them.
+//! Texts in server-side applies, compared with those that a real API server stores.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -15,13 +15,13 @@ use testbed::SharedBed;
 
 static BED: SharedBed = SharedBed::new();
 
-/// Every character, in texts that an API server takes as one value.
+/// Returns texts with every character, short enough for an API server.
 fn every_character() -> Vec<String> {
     let all: Vec<char> = (char::MIN..=char::MAX).collect();
     all.chunks(100_000).map(|chunk| chunk.iter().collect()).collect()
 }
 
-/// Texts in which characters mean something else to a parser of YAML by what is around them.
+/// Returns texts in which a YAML parser treats characters differently, depending on those around them.
 fn samples() -> Vec<String> {
     let special = [
         "\u{7f}", "\u{80}", "\u{85}", "\u{9f}", "\u{2028}", "\u{2029}", "\u{feff}", "\u{fffe}", "\u{ffff}",

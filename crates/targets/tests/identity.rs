@@ -80,7 +80,7 @@ async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
     let in_use = Verdict::TargetInUse { kyma: "kcp-system/a".into(), other_hub: false };
     assert_eq!(compare(&second, &Recorded::default(), &found), in_use);
 
-    // The other hub's claim is put over ours; our next connection sees it.
+    // The other hub overwrites the stamp; the next connection notices it.
     let theirs = Stamp { hub_uid: "other-hub".into(), epoch: 2, ..stamp.clone() };
     target.put_stamp(&theirs, &found).await?;
     let stale = target.put_stamp(&stamp, &found).await;
@@ -90,7 +90,7 @@ async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// What a hub has on record.
+/// The hub's record of a target.
 struct OnRecord(Mutex<Option<Recorded>>);
 
 impl Ledger for OnRecord {

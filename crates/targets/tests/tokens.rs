@@ -33,18 +33,18 @@ static BED: SharedBed = SharedBed::new();
 const OWN: &str = "own-token-hunter2";
 const BOUND: &str = "bound";
 
-/// What an issuer was asked, and what it does.
+/// Behaviour of an issuer, and its recorded requests.
 #[derive(Default)]
 struct Issuer {
     asked: Mutex<Vec<HashMap<String, String>>>,
-    /// Seconds that its tokens are said to be valid.
+    /// Validity that it reports for its tokens, in seconds.
     lasts: Mutex<u64>,
-    /// Tokens that it gave.
+    /// Tokens that it issued.
     gave: Mutex<Vec<String>>,
 }
 
 impl Issuer {
-    /// Exchanges for a token of an account of the cluster, made by the cluster itself.
+    /// Starts the issuer. It exchanges tokens for one of a ServiceAccount, which the cluster itself issues.
     async fn start(self: &Arc<Self>, cluster: &Cluster) -> Result<Scripted> {
         *self.lasts.lock().unwrap() = 600;
         let (issuer, client) = (Arc::clone(self), cluster.client()?);
@@ -99,7 +99,7 @@ fn respond(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
     response
 }
 
-/// A cluster, an issuer that gives tokens for it, and the operator's own token.
+/// A cluster, an issuer of tokens for it, and the operator's own token.
 struct Stage {
     cluster: Cluster,
     issuer: Arc<Issuer>,
@@ -124,7 +124,7 @@ impl Stage {
     }
 }
 
-/// A cluster with the account `remote`, which may do all there.
+/// Starts a cluster with the ServiceAccount `remote`, which is cluster-admin.
 async fn cluster(name: &'static str) -> Result<Cluster> {
     let cluster = BED.cluster(name, |b| b).await?;
     cluster.service_account("default", "remote").await?;
@@ -143,7 +143,7 @@ fn place(url: &str) -> String {
     url.replace("https://", "")
 }
 
-/// Targets whose kubeconfigs may name `program`, which stands for this exchange.
+/// Returns targets whose kubeconfigs may name `program`, which selects this token exchange.
 fn targets(issuer: &Scripted, cluster: &Cluster, audience: &str, program: &str, own: &Path) -> Targets {
     let exchange = TokenExchange::new(ExchangeSettings {
         endpoint: format!("{}/token", issuer.access().url).parse().unwrap(),
@@ -157,7 +157,7 @@ fn targets(issuer: &Scripted, cluster: &Cluster, audience: &str, program: &str, 
     Targets::new(policy, Limits::default(), "tester/1.0.0", "replica-0", 8)
 }
 
-/// An access Secret that names a program for its token.
+/// Returns an access Secret whose kubeconfig names a program for its token.
 fn secret(cluster: &Cluster, program: &str) -> Secret {
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -224,7 +224,7 @@ async fn a_token_that_the_target_no_longer_accepts_is_replaced_without_a_failed_
     let targets = stage.targets("a", "get-token");
     let target = targets.from_secret(&secret(cluster, "get-token"), "config")?;
     call(&target).await?;
-    // The token is bound to it, so it is of no use any more once the apiserver's own cache says so.
+    // The token is bound to this Secret, so it becomes invalid once the apiserver's cache has the deletion.
     secrets.delete(BOUND, &DeleteParams::default()).await?;
     until("the token was replaced", Duration::from_mins(1), || async {
         call(&target).await?;

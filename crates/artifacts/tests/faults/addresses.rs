@@ -38,7 +38,7 @@ impl Drop for Listener {
     }
 }
 
-/// Returns all kinds of sources at a host.
+/// Reads all kinds of sources at a host, and returns the errors.
 async fn read_all(client: &Client, host: &str) -> Vec<ArtifactError> {
     let (artifacts, anonymous) = (&client.artifacts, Credentials::anonymous());
     let url = |path: &str| format!("https://{host}/{path}").parse().unwrap();
@@ -124,7 +124,7 @@ async fn a_redirect_or_an_entry_of_an_index_to_an_internal_address_is_not_follow
         _ => Reply::status(302).header("Location", location.clone()),
     })
     .await;
-    // The host is allowed, but not as a private host.
+    // The host is allowed, but not as a private one.
     let client = Client::with(&[&server], |config| {
         config.allowed_hosts = vec![format!("localhost:{}", listener.port)];
     });

@@ -1,4 +1,4 @@
-//! Artifacts of a registry, made in memory.
+//! Artifacts of a registry, built in memory.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl Repository {
         self.artifact(tag, CHART_CONFIG, &[(CHART_CONTENT, "", chart(name, version))])
     }
 
-    /// Returns the registry's answer below `/v2/<path>/`.
+    /// Returns the registry's response below `/v2/<path>/`.
     pub(crate) fn serve(&self, path: &str, request: &ReceivedRequest) -> Reply {
         let Some(rest) = request.path.strip_prefix(&format!("/v2/{path}/")) else {
             return Reply::status(404);
@@ -81,7 +81,7 @@ impl Repository {
     }
 }
 
-/// A packed chart.
+/// Returns a packed chart.
 pub(crate) fn chart(name: &str, version: &str) -> Bytes {
     let text = format!("apiVersion: v2\nname: {name}\nversion: {version}\n");
     let files = [(format!("{name}/Chart.yaml"), Bytes::from(text))];

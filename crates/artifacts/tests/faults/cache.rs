@@ -1,4 +1,4 @@
-//! What the cache promises: one pull for all, nothing that changed, no more than fits.
+//! Guarantees of the cache: one pull for concurrent readers, no changed content, and no more bytes than its limit.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use crate::{
     server::{ReceivedRequest, Reply, Server},
 };
 
-/// A registry for everybody whose password is `right`.
+/// Serves the component to every user whose password is `right`.
 fn for_the_right(component: Component) -> impl Fn(&ReceivedRequest) -> Reply {
     move |request| match request.authorization.as_deref() {
         Some(shown) if shown.ends_with("OnJpZ2h0") => component.serve(request),
@@ -21,7 +21,7 @@ fn for_the_right(component: Component) -> impl Fn(&ReceivedRequest) -> Reply {
     }
 }
 
-/// Requests that brought content, by path.
+/// Returns the paths of requests that pulled content.
 fn pulls(server: &Server) -> Vec<String> {
     let is_pull = |request: &ReceivedRequest| {
         request.method == "GET" && request.path.contains("/blobs/") && request.authorization.is_some()
@@ -29,7 +29,7 @@ fn pulls(server: &Server) -> Vec<String> {
     server.requests().into_iter().filter(is_pull).map(|request| request.path).collect()
 }
 
-/// All files below a directory.
+/// Returns all files below a directory.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
@@ -39,7 +39,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 async fn what_many_components_want_with_credentials_of_their_own_is_pulled_once_and_each_proves_itself() {
     let server = Server::start(for_the_right(Component::new())).await;
     let client = Client::new(&[&server]);
-    // The length keeps `:right` in step with the letters of base64.
+    // User names of this length align `:right` with the groups of base64.
     let users: Vec<Credentials> =
         (10..30).map(|number| Credentials::basic(server.address(), &format!("u{number}"), "right")).collect();
     let read = users.iter().map(|credentials| client.component(&server, credentials));

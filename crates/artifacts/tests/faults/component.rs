@@ -1,4 +1,4 @@
-//! A component version made in memory, served by a script.
+//! A component version, built in memory and served by a script.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl Component {
         Self { content, manifest_blob }
     }
 
-    /// What an honest registry answers.
+    /// Returns the response of a correct registry.
     pub(crate) fn serve(&self, request: &ReceivedRequest) -> Reply {
         match self.content.get(&request.path) {
             Some(content) => {

@@ -1,4 +1,4 @@
-//! Who gets what, and who gets to see which credential.
+//! Content that each credential may read, and servers that receive each credential.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ fn alice(server: &Server) -> Credentials {
     Credentials::basic(server.address(), "alice", "hunter2")
 }
 
-/// A registry behind Basic authentication for alice alone.
+/// Serves the component with Basic authentication to user alice only.
 fn for_alice(component: Component) -> impl Fn(&ReceivedRequest) -> Reply {
     move |request| {
         if request.authorization.as_deref() == Some(ALICE) {
@@ -59,7 +59,7 @@ async fn during_an_outage_an_older_proof_counts_for_its_owner_alone() {
     let alice = alice(&server);
     let before = client.component_at(&address, &alice).await.unwrap();
     drop(server);
-    // The port is free now, or somebody else's: either way no answer of ours.
+    // The port is free now, or used by another process: in both cases the server does not respond.
     assert_eq!(client.component_at(&address, &alice).await.unwrap(), before);
     let error = client.component_at(&address, &Credentials::anonymous()).await.unwrap_err();
     assert!(matches!(error, ArtifactError::Unreachable { .. }), "{error}");
@@ -112,7 +112,7 @@ async fn a_token_is_fetched_once_and_used_for_all() {
     assert!(asked.contains("service=registry"), "{asked}");
 }
 
-/// A challenge that names a token service on the same server.
+/// Returns a challenge that names a token service on the same server.
 fn challenge(request: &ReceivedRequest) -> Reply {
     let host = request.host.clone();
     Reply::status(401)

@@ -1,4 +1,4 @@
-//! Sources that send us elsewhere.
+//! Sources that redirect to other hosts.
 
 use axum::body::Bytes;
 use kyma_api::Reason;
@@ -10,7 +10,7 @@ use crate::{
     server::{ReceivedRequest, Reply, Server},
 };
 
-/// A registry behind Basic authentication whose blobs lie on another server.
+/// Starts a registry with Basic authentication that redirects blobs to another server.
 async fn with_blobs_at(elsewhere: &Server, component: Component) -> Server {
     let elsewhere = elsewhere.address().to_owned();
     Server::start(move |request: &ReceivedRequest| match &request.authorization {

@@ -1,4 +1,4 @@
-//! Chart repositories that many components read: what comes once, and what each credential has to show.
+//! Chart repositories with many readers: content that is pulled once, and what each credential has to prove.
 
 use std::{
     collections::BTreeSet,
@@ -22,24 +22,24 @@ use crate::{
     server::{ReceivedRequest, Reply, Server},
 };
 
-/// What a repository server does beyond giving its files.
+/// Support of a repository server for conditional requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Gives an `ETag` and honours it.
+    /// Sends an `ETag` and honours it.
     Tagged,
-    /// Gives a weak one.
+    /// Sends a weak `ETag`.
     WeaklyTagged,
-    /// Gives a `Last-Modified` and honours it.
+    /// Sends a `Last-Modified` and honours it.
     Dated,
-    /// Nothing.
+    /// Supports none.
     Plain,
-    /// Gives an `ETag`, and answers to HEAD that it may not be asked so.
+    /// Sends an `ETag`, and refuses HEAD.
     WithoutHead,
 }
 
 const DATE: &str = "Tue, 24 Nov 2020 08:00:00 GMT";
 
-/// A repository of the chart `demo` for everybody whose password is `right`. Its highest version is 1.N.0.
+/// A repository of the chart `demo` for every user whose password is `right`. Its highest version is 1.N.0.
 struct Charts {
     server: Server,
     highest: Arc<AtomicUsize>,
@@ -61,7 +61,7 @@ fn index(highest: usize) -> String {
 }
 
 fn answer(kind: Kind, highest: usize, request: &ReceivedRequest) -> Reply {
-    // `:right` in base64, behind a name of three letters.
+    // The header ends with `:right` in base64, after a name of three letters.
     if !request.authorization.as_ref().is_some_and(|shown| shown.ends_with("OnJpZ2h0")) {
         return Reply::status(401);
     }
@@ -98,7 +98,7 @@ impl Charts {
         Self { server, highest }
     }
 
-    /// A client that takes no answer of before for one of now.
+    /// Returns a client that does not reuse earlier proofs of access.
     fn forgetful(&self) -> Client {
         Client::with(&[&self.server], |config| config.deadlines.proof = Duration::ZERO)
     }
@@ -124,7 +124,7 @@ impl Charts {
         client.artifacts.chart(&self.source(version), &self.user(user)).await
     }
 
-    /// Requests below this path whose answer had the whole content.
+    /// Returns the number of requests below this path that were answered with the whole content.
     fn whole(&self, path: &str) -> usize {
         let whole = |request: &&ReceivedRequest| {
             let let_through = request.authorization.as_ref().is_some_and(|shown| shown.ends_with("OnJpZ2h0"));
@@ -136,7 +136,7 @@ impl Charts {
         self.server.requests().iter().filter(whole).filter(|request| request.condition.is_none()).count()
     }
 
-    /// Who asked for what is below this path.
+    /// Returns the number of distinct credentials in requests below this path.
     fn who(&self, path: &str) -> usize {
         let requests = self.server.requests();
         let asked = requests.iter().filter(|request| request.path.starts_with(path));
@@ -197,7 +197,7 @@ async fn an_index_that_is_as_before_does_not_come_again_and_one_that_changed_doe
     }
 }
 
-/// Two representations may have one date, and servers may mean much by weak tags.
+/// Two representations may have one date, and servers may use weak tags for different content.
 #[tokio::test]
 async fn another_credential_is_not_given_what_only_a_date_or_a_weak_tag_says_is_the_same() {
     for kind in [Kind::WeaklyTagged, Kind::Dated, Kind::Plain] {
@@ -223,7 +223,7 @@ async fn what_was_found_in_an_index_is_not_looked_up_in_it_again() {
     fs::write(&place, "entries: {demo: []}").unwrap();
     charts.read(&client, "1.3.0", 1).await.unwrap();
     assert_eq!(charts.server.count("GET /index.yaml"), 1, "neither pulled nor read");
-    // Another version has to be looked for, and what changed on disk is not believed.
+    // Another version needs the index, and a file that was changed on disk is not trusted.
     charts.read(&client, "1.2.0", 1).await.unwrap();
     assert_eq!(charts.whole("/index.yaml"), 2);
     assert_eq!(fs::read(&place).unwrap(), text.as_bytes());

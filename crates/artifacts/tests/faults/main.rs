@@ -1,4 +1,4 @@
-//! What a hostile, broken or absent source may do.
+//! Hostile, broken and absent sources.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -24,10 +24,10 @@ use kyma_artifacts::{ArtifactError, Artifacts, Config, Credentials, ModuleConten
 
 use server::Server;
 
-/// A client that may speak plain HTTP to these servers, with its cache.
+/// A client that may use plain HTTP for these servers, with its cache.
 pub(crate) struct Client {
     pub(crate) artifacts: Artifacts,
-    /// Where it keeps what it pulled.
+    /// Directory of its cache.
     pub(crate) cache: tempfile::TempDir,
 }
 

@@ -1,4 +1,5 @@
-//! Token services at addresses where a registry has no business to send us: of a node, of a cloud, of a private network.
+//! Token services at addresses to which a registry must not send clients: of a node, of a cloud, of a private
+//! network.
 
 use kyma_api::Reason;
 use kyma_artifacts::{ArtifactError, Config, Credentials};
@@ -9,8 +10,8 @@ use crate::{
 };
 
 const REGISTRY: &str = "registry.example";
-/// A node's own addresses, link-local ones with the metadata services of clouds, private and shared ranges; as numbers
-/// of every notation, and as names.
+/// Loopback, link-local (with the metadata services of clouds), private and shared addresses, as numbers in every
+/// notation and as names.
 const INTERNAL: [&str; 23] = [
     "127.0.0.1",
     "127.0.0.1:10250",
@@ -37,7 +38,7 @@ const INTERNAL: [&str; 23] = [
     "registry.example@169.254.169.254",
 ];
 
-/// A registry that names this realm, seen through a proxy that every request passes, wherever it goes.
+/// Starts a proxy for every request of the client; behind it is a registry that names this realm.
 async fn behind_a_proxy(realm: String) -> Server {
     Server::start(move |request: &ReceivedRequest| {
         if request.path.contains("/token") {
@@ -48,7 +49,7 @@ async fn behind_a_proxy(realm: String) -> Server {
     .await
 }
 
-/// A client that may speak plain HTTP to everybody here, so that nothing but being foreign speaks against a realm.
+/// Returns a client that may use plain HTTP for all hosts here, so that a realm can be refused only for its host.
 fn client(proxy: &Server, allowed: &[&str]) -> Client {
     Client::with(&[], |config: &mut Config| {
         config.proxy = Some(format!("http://{}", proxy.address()).parse().unwrap());
@@ -57,14 +58,14 @@ fn client(proxy: &Server, allowed: &[&str]) -> Client {
     })
 }
 
-/// As an address holds a host: numbers of all notations are one.
+/// Returns the host as URLs normalize it, which unifies all notations of numbers.
 fn written_out(host: &str) -> String {
     let url: url::Url = format!("http://{host}").parse().unwrap();
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}{port}", url.host_str().unwrap())
 }
 
-/// None, a password, and a token that is exchanged by POST.
+/// Returns no credentials, a password, and a token that is exchanged by POST.
 fn credentials() -> [Credentials; 3] {
     let json = format!(r#"{{"auths":{{"{REGISTRY}":{{"identitytoken":"idtoken"}}}}}}"#);
     [
@@ -91,7 +92,7 @@ async fn a_token_service_at_an_internal_address_is_never_asked() {
     }
 }
 
-/// Or the proxy of the others would see nothing either way.
+/// Shows that the proxy of the other tests would see a request.
 #[tokio::test]
 async fn one_that_the_operator_allows_is_asked() {
     let proxy = behind_a_proxy("http://169.254.169.254/token".to_owned()).await;
@@ -131,7 +132,7 @@ fn all_for_the_registry(proxy: &Server, realm: &str) {
     );
 }
 
-/// Without a proxy, to a port where somebody listens.
+/// Without a proxy, to a port with a listener.
 #[tokio::test]
 async fn a_name_and_a_number_of_this_machine_lead_nowhere() {
     let thief = Server::start(|_| Reply::ok(r#"{"token":"x"}"#)).await;

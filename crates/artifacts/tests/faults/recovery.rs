@@ -1,4 +1,4 @@
-//! Sources that give invalid answers and recover.
+//! Sources that send invalid responses and recover.
 
 use std::sync::{
     Arc,
@@ -18,7 +18,7 @@ use crate::{
 const PAGE: &str = "<!DOCTYPE html><html><body>Back soon</body></html>";
 const PATH: &str = "charts/demo";
 
-/// A wrong answer in place of the right one.
+/// Returns a page that is sent in place of the content.
 fn page() -> Reply {
     Reply::ok(PAGE).header("Content-Type", "text/html")
 }
@@ -179,7 +179,7 @@ async fn a_right_that_is_granted_later_takes_effect_at_the_next_try() {
     read_chart(&client, chart).await.unwrap();
 }
 
-/// A right may be taken and granted again while a token is valid.
+/// A right may be revoked and granted again while a token is valid.
 #[tokio::test]
 async fn a_cached_token_that_is_refused_is_replaced_within_the_same_try() {
     let is_rotated = Arc::new(AtomicBool::new(false));

@@ -27,7 +27,7 @@ fn with_chart() -> Repository {
     repository
 }
 
-/// A registry whose token service gives a token for exactly the scope that the challenge names.
+/// Starts a registry whose token service issues a token for exactly the scope that the challenge names.
 async fn scoped(scope_of: fn(&ReceivedRequest) -> String) -> Server {
     let repository = with_chart();
     Server::start(move |request| {
@@ -52,7 +52,7 @@ async fn scoped(scope_of: fn(&ReceivedRequest) -> String) -> Server {
 #[tokio::test]
 async fn the_scope_of_the_challenge_is_requested() {
     let scopes: [fn(&ReceivedRequest) -> String; 4] = [
-        // Azure: a list of tags needs another right than a pull.
+        // Azure: a list of tags needs another right than a pull does.
         |request| {
             let right = if request.path.contains("/tags/list") { "metadata_read" } else { "pull" };
             format!("repository:{PATH}:{right}")
@@ -95,7 +95,7 @@ async fn a_registry_that_refuses_head_is_asked_by_get() {
     }
 }
 
-/// An index of an image and charts.
+/// Adds an index of an image and charts.
 fn index(repository: &mut Repository, charts: usize, is_typed: bool) {
     let image = repository.artifact("", IMAGE_CONFIG, &[]);
     let mut manifests = vec![json!({

@@ -1,4 +1,4 @@
-//! An HTTP server that does what a test says and remembers who asked for what.
+//! An HTTP server that responds as a test defines and records the requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +28,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) body: Bytes,
 }
 
-/// What is answered.
+/// A response of the server.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -58,7 +58,7 @@ struct Shared {
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-/// The server; it ends when this is dropped.
+/// The server; it stops when it is dropped.
 pub(crate) struct Server {
     address: String,
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
@@ -76,7 +76,7 @@ impl Server {
         Self { address, requests, task }
     }
 
-    /// `127.0.0.1:PORT`.
+    /// Returns `127.0.0.1:PORT`.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -85,7 +85,7 @@ impl Server {
         self.requests.lock().unwrap().clone()
     }
 
-    /// How many requests began so: `GET /v2/…`.
+    /// Returns the number of requests that begin with this text, as `GET /v2/…`.
     pub(crate) fn count(&self, beginning: &str) -> usize {
         self.requests()
             .iter()

@@ -1,4 +1,4 @@
-//! A registry that is silent about signatures, or has the API for what refers to an artifact.
+//! Registries that do not respond about signatures, or support the referrers API.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Lists of tags that come in pages, lead elsewhere or do not end.
+//! Lists of tags that are paged, lead to other hosts, or do not end.
 
 use futures::future::join_all;
 use kyma_api::Reason;
@@ -25,7 +25,7 @@ fn page(tags: &[&str], next: Option<String>) -> Reply {
     }
 }
 
-/// Three pages of tags, and a manifest under each of them.
+/// Serves three pages of tags, and a manifest under each tag.
 fn paged(request: &ReceivedRequest) -> Reply {
     match request.path.split_once("last=").map(|(_, last)| last) {
         _ if request.path.contains("/manifests/") => {

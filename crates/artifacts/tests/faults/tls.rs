@@ -1,4 +1,4 @@
-//! Whose certificates count.
+//! Certificates that are trusted.
 
 use kyma_artifacts::{ArtifactError, Config, Credentials, ManifestsSource};
 use testbed::{Answer, Matching, Scripted};

@@ -1,4 +1,4 @@
-//! Charts as the real helm makes, pushes, indexes and pulls them.
+//! Charts as the real helm packs, pushes, indexes and pulls them.
 
 use std::{fs, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! Component versions by modulectl and the OCM tools, and ours beside them.
+//! Component versions of modulectl and the OCM tools, compared with kymactl's.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::Setup;
 
-/// Version, and where the modules that they were made from lie.
+/// Name, version, and directory of the module from which it was made.
 const LAYOUTS: [(&str, &str, &str); 4] = [
     ("keda", "1.12.1", "keda-manager"),
     ("keda", "1.11.0", "keda-manager/previous"),
@@ -78,7 +78,8 @@ async fn our_component_versions_have_the_shape_of_modulectls() {
     assert_eq!(keys(&ours.config), keys(&theirs.config));
     let without_time: BTreeSet<String> =
         keys(&theirs.descriptor).into_iter().filter(|key| key != ".component.creationTime").collect();
-    // Everything that theirs says, ours says; the time of making would change the digest each time.
+    // kymactl writes every field that the other tool does, except the creation time, which would change the digest
+    // each time.
     assert_eq!(keys(&ours.descriptor), without_time);
     assert_eq!(
         ours.descriptor["component"]["provider"].as_str().map(|_| "text"),
@@ -119,7 +120,7 @@ fn keda(inputs: &Path) -> ComponentVersion {
     }
 }
 
-/// Pushes an OCI image layout as it lies on disk.
+/// Pushes an OCI image layout unchanged.
 async fn push_layout(setup: &Setup, layout: &Path, component: &str, version: &str) {
     let repository = format!("http://{}/v2/component-descriptors/{component}", setup.registry.address());
     let index: Value = serde_json::from_slice(&fs::read(layout.join("index.json")).unwrap()).unwrap();
@@ -149,12 +150,12 @@ async fn push_layout(setup: &Setup, layout: &Path, component: &str, version: &st
 }
 
 pub(crate) fn http() -> Client {
-    // The client wants a provider even for plain HTTP; the first test to come installs it.
+    // reqwest needs a crypto provider even for plain HTTP; the first test installs it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().no_proxy().build().unwrap()
 }
 
-/// A component version as the registry holds it.
+/// A component version as the registry stores it.
 struct Raw {
     manifest: Value,
     config: Value,
@@ -190,7 +191,7 @@ impl Raw {
     }
 }
 
-/// The paths of all keys, elements of lists taken together.
+/// Returns the paths of all keys; elements of a list share one path.
 fn keys(value: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, found: &mut BTreeSet<String>) {
         match value {

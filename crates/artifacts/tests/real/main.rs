@@ -1,4 +1,4 @@
-//! Against a real registry and real tools.
+//! Tests with a real registry and real tools.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -16,7 +16,7 @@ use testbed::{Registry, SharedBed};
 
 static BED: SharedBed = SharedBed::new();
 
-/// A registry of its own and a client that may speak plain HTTP to it.
+/// A registry of its own, and a client that may use plain HTTP for it.
 pub(crate) struct Setup {
     pub(crate) registry: Registry,
     pub(crate) artifacts: Artifacts,
@@ -35,7 +35,7 @@ impl Setup {
         self.registry.address().parse().unwrap()
     }
 
-    /// Another client, with an empty cache.
+    /// Returns another client with an empty cache.
     pub(crate) fn fresh(&self) -> (Artifacts, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
         (client(&self.registry, &directory), directory)

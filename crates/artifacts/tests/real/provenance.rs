@@ -1,4 +1,4 @@
-//! Provenance of charts, by the real helm.
+//! Provenance of charts, signed by the real helm.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -15,7 +15,7 @@ use rand::rngs::OsRng;
 
 use crate::{Setup, charts::chart, charts::helm};
 
-/// A key of the kind that every helm reads.
+/// Returns a key of a type that every helm reads.
 fn key(name: &str) -> SignedSecretKey {
     SecretKeyParamsBuilder::default()
         .key_type(KeyType::Rsa(2048))
@@ -62,14 +62,14 @@ async fn a_chart_in_a_registry_passes_with_its_provenance_alone() {
     let stranger = trust(&key("stranger"));
     assert_eq!(read("1.0.0", &stranger).await.unwrap_err().reason(), Reason::SignatureInvalid);
 
-    // A provenance is for the chart in an artifact, and not for what else may be in it.
+    // A provenance covers the chart of an artifact, and not its other content.
     let reference = format!("{}/charts/demo:1.0.0", setup.registry.address()).parse().unwrap();
     let manifests = setup.artifacts.trusting(trusted);
     let other = manifests.manifests(&ManifestsSource::Oci(reference), &Credentials::anonymous()).await;
     assert_eq!(other.unwrap_err().reason(), Reason::VerificationInvalid);
 }
 
-/// Serves a directory; gives the address.
+/// Serves a directory, and returns the address.
 async fn serve(directory: &Path) -> std::net::SocketAddr {
     let files = directory.to_owned();
     let routes = Router::new()
@@ -131,7 +131,7 @@ async fn a_chart_of_a_repository_passes_with_its_provenance_alone() {
     assert_eq!(rolled_back.reason(), Reason::SignatureInvalid);
     assert!(rolled_back.to_string().contains("signed as chart demo 1.0.0"), "{rolled_back}");
 
-    // Packed anew, with the provenance of before: the time in the archive is another.
+    // The chart is packed again, with the former provenance: the time in the archive differs.
     let provenance = fs::read(directory.join("demo-1.0.0.tgz.prov")).unwrap();
     fs::write(directory.join("demo/values.yaml"), "colour: red\n").unwrap();
     helm(directory, &["package", "demo"]);

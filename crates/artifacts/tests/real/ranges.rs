@@ -1,4 +1,4 @@
-//! Ranges of versions, asked of a real registry and of an index that helm wrote.
+//! Ranges of versions, resolved with a real registry and with an index that helm wrote.
 
 use axum::Router;
 use axum::routing::get;

@@ -51,7 +51,7 @@ impl SignedRepository {
         self.read(&self.setup.artifacts.trusting(Arc::new(trust))).await
     }
 
-    /// Puts signatures under cosign's tag, in place of those that are there.
+    /// Pushes signatures under cosign's tag, and replaces existing ones.
     async fn cosign(&self, signatures: &[(String, Value)]) {
         let mut layers = Vec::new();
         for (payload, annotations) in signatures {
@@ -63,7 +63,7 @@ impl SignedRepository {
         put(&self.setup, &format!("sha256-{}.sig", self.digest.hex()), MANIFEST, &manifest.to_string()).await;
     }
 
-    /// Puts a bundle beside it, in the list that registries without the API for such have.
+    /// Adds a bundle to the referrers tag, which registries without the referrers API use.
     async fn refer(&self, bundle: &Value) {
         let layers = [blob(&self.setup, sample::BUNDLE, &bundle.to_string()).await];
         let mut artifact = manifest(&self.setup, &layers).await;
@@ -114,7 +114,7 @@ async fn what_others_brought_into_the_cache_and_what_another_key_signed_is_looke
     repository.cosign(&[sample::key_cosign(&key, &repository.digest.hex())]).await;
     repository.read(&trusting(&key)).await.unwrap();
     assert_eq!(repository.read(&trusting(&other)).await.unwrap_err().reason(), Reason::SignatureInvalid);
-    // What passed is remembered: the signature does not have to be there for ever.
+    // A passed check is cached: the signature does not have to stay in the registry.
     repository.cosign(&[]).await;
     repository.read(&trusting(&key)).await.unwrap();
     assert_eq!(repository.read(&trusting(&other)).await.unwrap_err().reason(), Reason::SignatureMissing);
@@ -172,7 +172,7 @@ async fn signatures_that_are_too_large_or_too_many_or_unreadable_do_not_count() 
     refused("too large").await;
     put(&repository.setup, &tag, MANIFEST, "[]").await;
     refused("invalid").await;
-    // None of it keeps a good one from counting.
+    // None of these invalid bundles prevents a valid one from being accepted.
     repository.refer(&sample::key_bundle(&key, &SignatureOptions::of(&repository.digest.hex()))).await;
     assert_eq!(repository.read_trusting(by(&[&key])).await.unwrap().yaml, YAML);
 }

@@ -1,4 +1,4 @@
-//! The way to sources: TLS with a private authority, and a proxy.
+//! Connections to sources: TLS with a private authority, and a proxy.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::Setup;
 use crate::charts::{helm, packaged};
 
-/// A proxy that opens tunnels and remembers where to.
+/// A proxy that opens tunnels and records their destinations.
 struct Proxy {
     address: String,
     opened: Arc<Mutex<Vec<String>>>,
@@ -61,7 +61,7 @@ async fn tunnel(mut client: TcpStream, seen: &Mutex<Vec<String>>) -> Result<()> 
     Ok(())
 }
 
-/// A client with an empty cache that trusts these authorities and goes through the proxy, but to those hosts.
+/// Returns a client with an empty cache that trusts these authorities and uses the proxy, except for `except`.
 fn client(gates: &[&TlsGate], proxy: Option<&Proxy>, except: &[&str]) -> (Artifacts, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let mut config = Config::new(directory.path());
@@ -118,7 +118,7 @@ async fn a_registry_and_a_repository_with_a_private_authority_are_read_through_a
 
     let (artifacts, _cache) = client(&[&shelf], Some(&proxy), &[]);
     let error = artifacts.chart(&oci, &anonymous).await.unwrap_err();
-    // The authorities have one name, so it is the signature that tells them apart.
+    // The authorities share one name, so only the signature distinguishes them.
     let untrusted = matches!(&error, ArtifactError::Unreachable { cause, .. }
         if cause.contains("UnknownIssuer") || cause.contains("BadSignature"));
     assert!(untrusted, "{error}");

@@ -75,7 +75,8 @@ pub(crate) fn borrowed(files: &[(String, String)]) -> Vec<(&str, &str)> {
     files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect()
 }
 
-/// Writes and deletions in a namespace since then, by whom this holds for; repeated writes of one object are one.
+/// Returns writes and deletions in a namespace since the mark, of requests for which `by` holds. Repeated writes of
+/// one object count once.
 pub(crate) fn story(
     world: &World,
     mark: AuditMark,

@@ -1,4 +1,4 @@
-//! `kymactl diff` and `kymactl tree` between a real hub and a real target, with the operators at work.
+//! `kymactl diff` and `kymactl tree` with a real hub, a real target and running operators.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
@@ -56,7 +56,7 @@ struct World {
     _operators: Child,
 }
 
-/// What hub and target were asked until now.
+/// Marks in the audit logs of hub and target.
 type Marks = [AuditMark; 2];
 
 impl World {
@@ -99,7 +99,7 @@ impl World {
         })
     }
 
-    /// `kymactl diff -f` of the component with these values.
+    /// Runs `kymactl diff -f` with this component.
     async fn diff_of(&self, component: &Value) -> Output {
         let path = self.directory.join("component.yaml");
         std::fs::write(&path, serde_saphyr::to_string(component).unwrap()).unwrap();
@@ -129,7 +129,7 @@ impl World {
         [&self.hub, &self.target].map(|cluster| cluster.audit().unwrap().mark().unwrap())
     }
 
-    /// What kymactl asked of hub and target since.
+    /// Returns kymactl's requests to hub and target since the marks.
     fn asked(&self, marks: Marks) -> [Vec<AuditEvent>; 2] {
         let [hub, target] = marks;
         [(&self.hub, hub), (&self.target, target)].map(|(cluster, mark)| {
@@ -138,7 +138,7 @@ impl World {
         })
     }
 
-    /// Nothing was written since, but for dry runs on the target, of which there are so many at least.
+    /// Checks that nothing was written since the marks, except for at least `dry_runs` dry runs on the target.
     fn nothing_was_written(&self, marks: Marks, dry_runs: usize) {
         let [hub, target] = self.asked(marks);
         assert!(!hub.is_empty() && !target.is_empty(), "{hub:?} {target:?}");
@@ -161,13 +161,13 @@ fn command(directory: &std::path::Path, registry: &Registry, arguments: &[&str])
     command
 }
 
-/// Exit code, standard output, standard error.
+/// Returns exit code, standard output and standard error.
 fn told(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// The lines that say what would be done.
+/// Returns the lines with actions.
 fn actions(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.starts_with(char::is_lowercase)).collect()
 }
@@ -286,7 +286,7 @@ async fn changed_by_others(world: &World) {
     assert!(line.contains("changed"), "{out}");
 }
 
-/// What Helm installed with other values, and those bring no more, would go.
+/// Checks that objects which Helm installed, and which these values do not render, are reported as removed.
 async fn taken_over(world: &World) {
     let chart = format!("oci://{}/charts/shop", world.registry.address());
     let kubeconfig = world.directory.join("target.kubeconfig");
@@ -308,7 +308,7 @@ async fn taken_over(world: &World) {
     world.nothing_was_written(marks, 4);
 }
 
-/// What the account of a component may not do is told, and every try is in its name.
+/// Checks that a missing right of the component's ServiceAccount is reported, and that every write impersonates it.
 async fn as_an_account(world: &World) {
     let marks = world.marks();
     let mut component = world.component(&json!({"greeting": "servus", "replicas": 5}));

@@ -1,4 +1,4 @@
-//! A hub that does not take what comes of a release.
+//! A hub that refuses the component of a release.
 
 use std::path::PathBuf;
 
@@ -15,9 +15,9 @@ use tokio::process::Command;
 
 use super::{BED, CRD, apply, crd, settled};
 
-/// A hub with Flux's kinds, and none of ours.
+/// A hub with Flux's kinds, and none of this project.
 struct Bare {
-    /// It ends with this.
+    /// Keeps the hub running.
     _hub: Cluster,
     client: Client,
     kubeconfig: PathBuf,
@@ -50,7 +50,7 @@ impl Bare {
         Self { _hub: hub, client, kubeconfig, releases }
     }
 
-    /// A release that Flux has installed; this is the rest of its spec.
+    /// Creates a release that Flux has installed, with `more` in its spec.
     async fn release(&self, name: &str, more: Value) {
         let repository = json!({"kind": "HelmRepository", "name": "shelf"});
         let chart = json!({"chart": "a", "version": "1.0.0", "sourceRef": repository});
@@ -63,7 +63,7 @@ impl Bare {
         settled(&self.releases, &apply(&self.client, release).await).await;
     }
 
-    /// Takes all over: the exit code, and what was told.
+    /// Takes all releases over, and returns the exit code and standard error.
     async fn take_over(&self) -> (Option<i32>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kymactl"));
         command.args(["migrate", "flux", "-n", "default", "--apply", "--kubeconfig"]).arg(&self.kubeconfig);
@@ -78,11 +78,11 @@ impl Bare {
     }
 }
 
-/// What the hub takes is known before Flux stops.
+/// Whether the hub accepts the component is checked before Flux stops.
 #[tokio::test]
 async fn a_release_whose_component_the_hub_does_not_take_stays_with_flux_and_others_do_not() {
     let bare = Bare::start().await;
-    // One more than a component takes.
+    // One more than a component accepts.
     let many: Vec<Value> =
         (0..17).map(|number| json!({"kind": "ConfigMap", "name": format!("c{number}")})).collect();
     bare.release("after", json!({"dependsOn": [{"name": "base"}]})).await;

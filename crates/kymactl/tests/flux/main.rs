@@ -1,4 +1,4 @@
-//! A release that Helm installed, as Flux does, is taken over on real clusters.
+//! Takes over a release that Helm installed, as Flux does, on real clusters.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -47,7 +47,7 @@ const CHART: [(&str, &str); 4] = [
     ),
 ];
 
-/// Kinds of Flux without schemas.
+/// Returns a CRD of Flux without a schema.
 fn crd(group: &str, version: &str, kind: &str, plural: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -74,7 +74,7 @@ async fn apply(client: &Client, object: Value) -> DynamicObject {
     api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await.unwrap()
 }
 
-/// As helm-controller does it: Helm, with the values that it merged.
+/// Installs the chart as helm-controller does: with Helm and the merged values.
 async fn install(world: &World) {
     let archive = world.registry.push_chart(&world.directory, ("shop", "1.4.2"), &CHART).await.unwrap();
     let set = ["--set", "replicas=2,greeting=servus", "--set-string", "token=hush"];
@@ -90,7 +90,7 @@ async fn helm(world: &World, arguments: &[&str]) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The hub's objects of Flux, and what they refer to.
+/// Creates Flux's objects on the hub, and the objects that they name.
 async fn release(world: &World) -> Api<DynamicObject> {
     let client = world.hub.client().unwrap();
     for one in [
@@ -133,7 +133,7 @@ async fn release(world: &World) -> Api<DynamicObject> {
     releases
 }
 
-/// Says what Flux says of a release that it has installed.
+/// Writes the status that Flux gives to an installed release.
 async fn settled(releases: &Api<DynamicObject>, release: &DynamicObject) {
     let ready = json!({"type": "Ready", "status": "True", "reason": "InstallSucceeded", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
@@ -181,7 +181,7 @@ impl World {
         command
     }
 
-    /// All that Helm installed, and what came of it.
+    /// Returns the marks of all objects that Helm installed, and of their dependents.
     async fn installed(&self) -> BTreeMap<String, Mark> {
         let client = self.target.client().unwrap();
         let mut all = marks::<ConfigMap>(&client).await;
@@ -194,7 +194,7 @@ impl World {
     }
 }
 
-/// What a take-over must not change: uid, generation, spec and data.
+/// Fields that a take-over must not change: uid, generation, spec and data.
 #[derive(Debug, PartialEq)]
 struct Mark {
     uid: Option<String>,

@@ -1,4 +1,4 @@
-//! `kymactl module push` against a real registry, with real modules.
+//! `kymactl module push` with a real registry and real modules.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -77,7 +77,7 @@ async fn module_templates_equal_modulectls() {
         let ours = yaml(&push(&flags));
         let theirs = fs::read(inputs.join(format!("ocm/{made}.moduletemplate.yaml"))).unwrap();
         let mut theirs: Value = serde_saphyr::from_slice(&theirs).unwrap();
-        // modulectl writes an empty namespace, which says nothing.
+        // modulectl writes an empty namespace, which has no effect.
         assert_eq!(theirs["metadata"].as_object_mut().unwrap().remove("namespace"), Some(Value::from("")));
         assert_eq!(ours, theirs);
     }
@@ -119,7 +119,7 @@ fn what_is_missing_or_wrong_is_said_before_anything_is_sent() {
         modules.join("docker-registry/module-config.yaml"),
         modules.join("registry-proxy/module-config.yaml"),
     );
-    // Nobody listens there: reaching for it would be another error.
+    // No server listens there: a connection would be another error.
     let registry = ["--registry", "127.0.0.1:1", "--insecure"];
     let cases: [(&[&str], &str); 5] = [
         (&["--config", text(&empty)], "the module has no version"),
@@ -176,7 +176,7 @@ fn client(registry: &str) -> (Artifacts, tempfile::TempDir) {
     (Artifacts::open(&config).unwrap(), cache)
 }
 
-/// Modules of the demo.
+/// Returns the path of a demo module.
 fn own_module(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/modules").join(path)
 }

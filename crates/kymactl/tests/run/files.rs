@@ -1,4 +1,4 @@
-//! What a person has on disk: a kubeconfig, a catalogue and a Kyma.
+//! Files of a user: a kubeconfig, a catalogue and a Kyma.
 
 use std::{
     fs,
@@ -11,14 +11,14 @@ use tokio::process::Command;
 
 use crate::{BED, PATIENCE};
 
-/// A directory with everything for one cluster, and the registry that modules are pushed to.
+/// A directory with the files for one cluster, and the registry of the modules.
 pub(crate) struct Files {
     directory: tempfile::TempDir,
     registry: &'static Registry,
 }
 
 impl Files {
-    /// A Kyma `one` that wants these modules from channel regular; an empty catalogue.
+    /// Writes a Kyma `one` with these modules in channel regular, and an empty catalogue.
     pub(crate) async fn new(cluster: &Cluster, modules: &[&str]) -> Self {
         let files = Self { directory: tempfile::tempdir().unwrap(), registry: BED.registry().await.unwrap() };
         fs::create_dir(files.path("catalogue")).unwrap();
@@ -37,13 +37,13 @@ impl Files {
         self.directory.path().join(name)
     }
 
-    /// Publishes a version of our own module and gives it to the channel.
+    /// Publishes a version of the demo module lantern and assigns it to the channel.
     pub(crate) async fn lantern(&self, version: &str) {
         let config = own_modules().join("lantern").join(version).join("module-config.yaml");
         self.publish("lantern", version, &["--config", config.to_str().unwrap()]).await;
     }
 
-    /// Publishes a module version, puts its ModuleTemplate into the catalogue and gives it to the channel.
+    /// Publishes a module version, adds its ModuleTemplate to the catalogue and assigns the version to the channel.
     pub(crate) async fn publish(&self, module: &str, version: &str, flags: &[&str]) {
         let mut push = self.command(&["module", "push", "--insecure", "--namespace", "kcp-system"]);
         let pushed = push.args(["--registry", self.registry.address()]).args(flags).output().await.unwrap();
@@ -52,7 +52,7 @@ impl Files {
         self.assign(module, version);
     }
 
-    /// Gives a version to the channel.
+    /// Assigns a version to the channel.
     pub(crate) fn assign(&self, module: &str, version: &str) {
         let release = json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
@@ -65,7 +65,7 @@ impl Files {
         fs::write(self.path(&format!("catalogue/{module}.yaml")), release.to_string()).unwrap();
     }
 
-    /// `kymactl run --once` to its good end; what it printed.
+    /// Runs `kymactl run --once`, which must succeed, and returns its output.
     pub(crate) async fn once(&self) -> String {
         let mut command = self.kymactl(&["run", "--once", "--timeout", "5m"]);
         command.arg("--kyma").arg(self.path("kyma.yaml")).arg("--catalogue").arg(self.path("catalogue"));
@@ -74,7 +74,7 @@ impl Files {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A command on the cluster.
+    /// Returns a command for the cluster.
     pub(crate) fn kymactl(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(arguments);
         command.arg("--kubeconfig").arg(self.path("kubeconfig"));
@@ -101,7 +101,7 @@ impl Files {
     }
 }
 
-/// Modules of the demo.
+/// Returns the directory of the demo modules.
 pub(crate) fn own_modules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/modules")
 }

@@ -46,7 +46,7 @@ async fn once_installs_and_upgrades_modules_on_a_bare_cluster_and_leaves_no_oper
     leaves_a_fleet_alone(&files, &client).await;
 }
 
-/// On the hub of a fleet a run is refused; with the flag it writes nothing to other Kymas.
+/// Checks that a run on the hub of a fleet is refused, and with the flag writes nothing to other Kymas.
 async fn leaves_a_fleet_alone(files: &Files, client: &Client) {
     let kymas: Api<Kyma> = Api::namespaced(client.clone(), "kcp-system");
     let components: Api<HelmComponent> = Api::namespaced(client.clone(), "kcp-system");
@@ -118,7 +118,7 @@ async fn run_is_all_reconcilers_in_one_process() {
     let waited = files.kymactl(&["status", "--wait", "--timeout", "5m"]).output().await.unwrap();
     assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
     assert_eq!(available(&target.client().unwrap()).await, Some(1));
-    // The syncer has no part in what `status` waits for, and may see the Kyma later.
+    // `status` does not wait for release-meta-syncer, which may see the Kyma later.
     testbed::until_or_why("every operator knows the Kyma", PATIENCE, || async {
         let why =
             files.kymactl(&["why", "one", "--operator", &format!("http://{admin}")]).output().await.unwrap();
@@ -143,7 +143,7 @@ async fn run_is_all_reconcilers_in_one_process() {
     assert_eq!(nobody.status.code(), Some(2), "{}", String::from_utf8_lossy(&nobody.stderr));
 }
 
-/// What a run that finds everything done must not write.
+/// Returns the resourceVersions that a run without changes must not change.
 async fn revisions(client: &Client) -> Vec<String> {
     let kymas: Api<Kyma> = Api::namespaced(client.clone(), "kcp-system");
     let components: Api<HelmComponent> = Api::namespaced(client.clone(), "kcp-system");
@@ -168,7 +168,7 @@ async fn available(client: &Client) -> Option<i32> {
     deployments.get(MANAGER).await.unwrap().status.unwrap().available_replicas
 }
 
-/// No operator of ours runs or may run, and nothing may act in its name.
+/// Checks that no operator is installed on the cluster, and that no account or binding for one exists.
 async fn assert_nothing_of_ours(client: &Client) {
     let all = ListParams::default();
     let ours =
@@ -184,7 +184,7 @@ async fn assert_nothing_of_ours(client: &Client) {
     assert!(!bindings.iter().any(|binding| ours(&binding.name_any())));
 }
 
-/// The target's kubeconfig, as Kymas find it.
+/// Creates the access Secret with the target's kubeconfig.
 async fn access_secret(hub: &Client, target: &Cluster) {
     let namespace = Namespace { metadata: named("kcp-system"), ..Namespace::default() };
     Api::all(hub.clone()).create(&PostParams::default(), &namespace).await.unwrap();
@@ -200,7 +200,7 @@ fn named(name: &str) -> kube::api::ObjectMeta {
     kube::api::ObjectMeta { name: Some(name.to_owned()), ..kube::api::ObjectMeta::default() }
 }
 
-/// Creates an object of ours once its CRD, which the operators bring, is served.
+/// Creates the object in this file once its CRD, which the operators install, is served.
 async fn apply(client: &Client, operators: &mut Child, file: &Path) {
     let object: kube::api::DynamicObject = serde_saphyr::from_slice(&fs::read(file).unwrap()).unwrap();
     let kind = object.types.clone().unwrap();
@@ -222,7 +222,7 @@ async fn apply(client: &Client, operators: &mut Child, file: &Path) {
     .unwrap();
 }
 
-/// SIGTERM, and a clean end.
+/// Sends SIGTERM, and checks that the process exits with code 0.
 async fn stop(mut operators: Child) {
     let id = operators.id().unwrap().to_string();
     assert!(Command::new("kill").arg(id).status().await.unwrap().success());

@@ -1,4 +1,4 @@
-//! Real modules of other authors, all at once.
+//! Installs real modules of other authors, all at the same time.
 
 use crate::{
     BED,

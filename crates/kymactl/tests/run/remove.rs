@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{BED, PATIENCE, files::Files, named};
 
-/// Kinds that come and go by themselves.
+/// Kinds whose objects are created and deleted by Kubernetes itself.
 const VOLATILE_KINDS: [&str; 4] = ["Event", "Lease", "ComponentStatus", "EndpointSlice"];
 
 #[tokio::test]
@@ -42,12 +42,12 @@ async fn remove_leaves_the_same_objects_as_before_once() {
     for part in ["Namespace /kcp-system", "Kyma kcp-system/one", "ModuleConfig kcp-system/lantern"] {
         assert!(installed.iter().any(|object| object.starts_with(part)), "{part}: {installed:#?}");
     }
-    // A second run finds everything and must keep the mark of the first.
+    // A second run changes nothing and must keep the mark of the first one.
     files.once().await;
     succeeded(&remove(&files).await, "everything that run --once created");
     let (client, expected) = (&client, &before);
     testbed::until_or_why("the cluster has the same objects as before", PATIENCE, || async move {
-        // The garbage collector and the apiserver's own APIServices follow.
+        // The garbage collector and the removal of the apiserver's own APIServices take a moment.
         Ok(match objects(client).await {
             Ok(after) if after == *expected => Ok(()),
             Ok(after) => Err(format!("{:#?}", after.symmetric_difference(expected).collect::<Vec<_>>())),
@@ -56,7 +56,7 @@ async fn remove_leaves_the_same_objects_as_before_once() {
     })
     .await
     .unwrap();
-    // Nothing is left to remove, which is no failure.
+    // Nothing is left to remove, which is not a failure.
     succeeded(&remove(&files).await, "everything that run --once created");
 }
 
@@ -68,7 +68,7 @@ async fn remove_keeps_what_was_there_before_and_what_users_created() {
     let namespace = Namespace { metadata: named("kcp-system"), ..Namespace::default() };
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
     let definitions: Api<Crd> = Api::all(client.clone());
-    // One CRD is left to the run.
+    // The run creates the remaining CRD.
     let pauses = crds::pause().name_any();
     for crd in crds::all().iter().filter(|crd| crd.name_any() != pauses) {
         definitions.create(&PostParams::default(), crd).await.unwrap();
@@ -128,7 +128,7 @@ fn succeeded(output: &Output, said: &str) {
     assert!(result.contains(said), "{result}{told}");
 }
 
-/// Every object of the cluster as `Kind namespace/name group uid`, but for the control plane's own.
+/// Returns every object of the cluster as `Kind namespace/name group uid`, except the control plane's own.
 async fn objects(client: &Client) -> kube::Result<BTreeSet<String>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     let mut found = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Commands for one HelmComponent, against a real hub.
+//! Commands for one HelmComponent, with a real hub.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
@@ -95,7 +95,7 @@ async fn a_component_is_asked_for_unless_it_is_suspended() {
     assert!(said.starts_with("shop is asked for"), "{said}");
     let asked = components.get("shop").await.unwrap();
     assert!(asked.metadata.annotations.unwrap().contains_key(annotations::RECONCILE_REQUESTED_AT));
-    // Nobody is there to follow it.
+    // No operator runs that could handle the request.
     let alone = hub.command(&["reconcile", "shop", "--timeout=1"]).output().await.unwrap();
     let told = String::from_utf8_lossy(&alone.stderr);
     assert!(!alone.status.success() && told.contains("the request was not handled"), "{told}");
@@ -111,7 +111,7 @@ async fn tests_are_asked_for_and_told_with_an_exit_code_by_their_outcome() {
     let components = hub.component().await;
     let said = hub.said(&["test", "shop", "--no-wait"]).await;
     assert!(said.starts_with("the tests of shop are asked for"), "{said}");
-    // Nobody is there to run them.
+    // No operator runs that could run the tests.
     let alone = hub.command(&["test", "shop", "--timeout=1"]).output().await.unwrap();
     let told = String::from_utf8_lossy(&alone.stderr);
     assert!(alone.status.code() == Some(3) && told.contains("is helm-component running?"), "{told}");
@@ -121,7 +121,7 @@ async fn tests_are_asked_for_and_told_with_an_exit_code_by_their_outcome() {
         let asked = components.get("shop").await.unwrap().metadata.annotations.unwrap();
         let before = asked[annotations::TEST_REQUESTED_AT].clone();
         let command = hub.command(&["test", "shop"]).output();
-        // Plays helm-component.
+        // Acts as helm-component.
         let follow = async {
             let asked =
                 testbed::until("the tests are asked for", std::time::Duration::from_mins(1), || async {

@@ -1,4 +1,4 @@
-//! Commands that read or write the hub alone, against a real one.
+//! Commands that only read or write the hub, with a real one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -108,7 +108,7 @@ async fn waiting_ends_with_the_event_that_makes_all_ready() {
     let mut waiting =
         hub.status(&["--wait", "--timeout", "60s"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut remarks = BufReader::new(waiting.stderr.take().unwrap()).lines();
-    // It watches once it tells a change, after what it found at first.
+    // Its watch has begun once it prints a change after the initial state.
     hub.report("one", "Warning", &[("keda", "Warning")]).await;
     let until_warning = async {
         while remarks.next_line().await.unwrap().expect("it goes on") != "one keda 1.0.0: Warning" {}

@@ -1,4 +1,4 @@
-//! `kymactl target` against a real hub and real clusters.
+//! `kymactl target` with a real hub and real clusters.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -63,7 +63,7 @@ impl Stage {
         secrets.patch("access", &apply, &Patch::Apply(&secret)).await.unwrap();
     }
 
-    /// A user of the target who may do this, and read what identifies it.
+    /// Creates a user of the target with these rights and the right to read the target's identity.
     async fn user(&self, rules: Value) -> String {
         let access = self.target.service_account("default", "hub").await.unwrap();
         let role = json!({"metadata": {"name": "hub"}, "rules": rules});
@@ -96,14 +96,14 @@ impl Stage {
         command.args(["--hub-namespace", &self.namespace]).kill_on_drop(true).output().await.unwrap()
     }
 
-    /// What the hub has on record.
+    /// Writes the hub's record of the target.
     async fn record(&self, cluster_uid: &str, epoch: i64) {
         let status = json!({"status": {"target": {"clusterUid": cluster_uid, "epoch": epoch}}});
         let params = PatchParams::default();
         self.kymas().patch_status("sample", &params, &Patch::Merge(&status)).await.unwrap();
     }
 
-    /// Puts a stamp on the target.
+    /// Creates a stamp on the target.
     async fn stamp(&self, data: Value) -> Api<ConfigMap> {
         let create = PostParams::default();
         let namespace = json!({"metadata": {"name": "kyma-system"}});
@@ -294,7 +294,7 @@ async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() 
     let target = stage.kymas().get("sample").await.unwrap().status.unwrap().target.unwrap();
     assert_eq!((target.epoch, target.turn), (Some(2), None));
 
-    // Broken off before the operators were told, and begun again.
+    // The command was interrupted before it told the operators, and is started again.
     let forgotten = json!({"metadata": {"annotations": {annotations::TARGET_ADOPTED: null}}});
     stage.kymas().patch_metadata("sample", &params, &Patch::Merge(&forgotten)).await.unwrap();
     stage.target(&["adopt", "--all", "--yes"]).await;

@@ -1,4 +1,4 @@
-//! Objects that were there before.
+//! Objects that exist before the first apply.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ async fn an_object_of_another_live_owner_is_left_alone() -> Result<()> {
     assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "theirs");
     assert!(story.inventory.is_empty());
 
-    // Its owner is gone: now it is free.
+    // Its owner does not exist any more, so it may be adopted.
     story.live_owners.clear();
     story.apply(&config_map("a", "ours")).await?;
     assert_eq!(
@@ -59,7 +59,7 @@ async fn of_owners_that_come_at_the_same_time_one_has_the_object() -> Result<()>
         futures::join!(story.try_apply(&all, &NothingObserved), neighbour.try_apply(&all, &NothingObserved));
     one?;
     other?;
-    // Both may have thought that nothing was there; the next look tells whose it is.
+    // Both may have found no object; another apply reads the owner.
     story.try_apply(&all, &NothingObserved).await?;
     neighbour.try_apply(&all, &NothingObserved).await?;
     for number in 0..10 {
@@ -112,7 +112,7 @@ async fn what_a_stranger_put_in_the_place_of_ours_is_not_changed_unseen() -> Res
     let object = serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"v": "theirs"}}))?;
     story.config_maps().create(&PostParams::default(), &object).await?;
 
-    // The watch does not show it yet: what the uid refuses is judged anew.
+    // The watch does not show it yet: an object with an unexpected uid is read and judged again.
     story.recreate = serde_json::from_value(json!([{}]))?;
     story.adopt = Adopt::Never;
     let changed = config_map("a", "2");
@@ -170,7 +170,7 @@ async fn what_only_its_creator_may_delete_goes_with_it_though_the_record_was_los
     let set = format!("{role}\n---\n{}\n---\n{}\n", claim("made"), claim("before"));
     story.apply(&set).await?;
 
-    // Whoever applied it died before it could write down what it had done.
+    // The process that applied it ended before it could store the inventory.
     story.inventory = Inventory::new();
     story.apply(&set).await?;
     let removal = story.uninstall_all().await?;

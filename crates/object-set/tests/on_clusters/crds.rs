@@ -8,7 +8,7 @@ use kyma_object_set::{Gvk, Identity, KeepReason, NothingObserved, OWNER_LABEL, O
 
 use super::story::{Story, outcome};
 
-/// A CRD of a group of its own, in these versions; the first one is stored.
+/// Returns a CRD of its own group with these versions; the first one is stored.
 pub(super) fn crd(group: &str, versions: &[&str]) -> String {
     let mut text = format!(
         "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: things.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: Thing, plural: things, singular: thing, listKind: ThingList}}\n  versions:\n"
@@ -74,7 +74,7 @@ async fn a_kind_that_is_missing_holds_up_only_its_objects_and_heals() -> Result<
     let applied = story.try_apply(&text, &NothingObserved).await?;
     assert!(applied.is_complete(), "{:?}", applied.outcomes);
 
-    // The CRD goes, and with it the object: the kind is missing again, by name.
+    // The CRD is deleted, and with it the object: the kind is reported as missing again.
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     let api = kinds.preferred(&crd_id(&group).group_kind()).unwrap().api(&story.cluster.client, None);
     api.delete(&format!("things.{group}"), &kube::api::DeleteParams::default()).await?;
@@ -94,20 +94,20 @@ async fn of_two_owners_the_higher_version_writes_a_crd_and_the_last_one_takes_it
     let mut neighbour = story.neighbour("2.0.0");
     story.apply(&crd(&group, &["v1", "v1beta1"])).await?;
 
-    // The other one has a newer version without v1beta1, which stays since the first one may need it.
+    // The other owner has a newer version without v1beta1, which stays since the first owner may need it.
     neighbour.apply(&crd(&group, &["v1"])).await?;
     let live = story.live(&crd_id(&group)).await?.unwrap();
     assert_eq!(live.metadata.labels.clone().unwrap()[OWNER_LABEL], neighbour.ownership.owner);
     assert_eq!(live.data["spec"]["versions"].as_array().unwrap().len(), 2);
 
-    // The first one sees that, and leaves it at that.
+    // The first owner notices that, and leaves the CRD as it is.
     story.apply(&crd(&group, &["v1", "v1beta1"])).await?;
     let again = story.live(&crd_id(&group)).await?.unwrap();
     assert_eq!(again.metadata.labels.unwrap()[OWNER_LABEL], neighbour.ownership.owner);
     assert_eq!(story.apply(&crd(&group, &["v1", "v1beta1"])).await?.changed().count(), 0);
     assert_eq!(neighbour.apply(&crd(&group, &["v1"])).await?.changed().count(), 0);
 
-    // The newer one goes: the CRD stays for the first one, which takes it back.
+    // The newer owner is removed: the CRD stays for the first one, which takes it back.
     let removal = neighbour.uninstall_all().await?;
     assert_eq!(removal.kept, [(crd_id(&group), KeepReason::OtherOwner)].into());
     let inherited = story.live(&crd_id(&group)).await?.unwrap();
@@ -116,7 +116,7 @@ async fn of_two_owners_the_higher_version_writes_a_crd_and_the_last_one_takes_it
     story.apply(&crd(&group, &["v1", "v1beta1"])).await?;
     assert!(!story.inventory.get(&crd_id(&group)).unwrap().fingerprint.is_empty());
 
-    // The last one takes it away, as one of the owners created it.
+    // The last owner deletes it, as one of the owners created it.
     let removal = story.uninstall_all().await?;
     assert!(removal.kept.is_empty(), "{removal:?}");
     Ok(())
@@ -159,7 +159,7 @@ async fn a_crd_stays_while_objects_exist_or_when_it_was_there_before() -> Result
     assert!(story.live(&crd_id(&group)).await?.is_some());
     user.uninstall_all().await?;
 
-    // Somebody made one by hand: taken over, and left behind.
+    // A CRD that was created by hand is taken over, and stays after the removal.
     let other = format!("other-{group}");
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     let api = kinds.preferred(&crd_id(&other).group_kind()).unwrap().api(&story.cluster.client, None);
@@ -179,7 +179,7 @@ pub(super) async fn of_crds(story: &Story) -> Result<kube::Api<kube::api::Dynami
     Ok(mapping.api(&story.cluster.client, None))
 }
 
-/// API versions of the CRD on the cluster that it serves.
+/// Returns the API versions of the CRD that the cluster serves.
 async fn served(story: &Story, group: &str) -> Result<Vec<String>> {
     let live = story.live(&crd_id(group)).await?.context("the CRD")?;
     let versions = live.data["spec"]["versions"].as_array().context("versions")?;
@@ -208,7 +208,7 @@ async fn a_version_in_which_objects_are_stored_is_not_taken_away_before_they_are
         );
         assert_eq!(served(&story, &group).await?, ["v1beta1", "v1"], "{what}: nothing changed");
     }
-    // Stored in another version, rewritten, and said so.
+    // Stores another version, rewrites the objects, and updates the CRD's status.
     story.apply(&crd(&group, &["v1", "v1beta1"])).await?;
     assert!(matches!(
         outcome(&story.try_apply(&crd(&group, &["v1"]), &NothingObserved).await?, &format!("things.{group}")),
@@ -238,7 +238,7 @@ async fn a_crd_that_is_made_once_is_made_where_it_is_missing_and_never_changed()
     let applied = story.apply(&newer).await?;
     assert_eq!(applied.changed().count(), 0, "{:?}", applied.outcomes);
     assert_eq!((served(&story, &group).await?, version(&story).await?), (vec!["v1".to_owned()], before));
-    // What somebody makes of it is theirs.
+    // Later edits of it belong to others.
     let edit = kube::api::Patch::Merge(serde_json::json!({"spec": {"names": {"shortNames": ["th"]}}}));
     of_crds(&story)
         .await?
@@ -246,7 +246,7 @@ async fn a_crd_that_is_made_once_is_made_where_it_is_missing_and_never_changed()
         .await?;
     assert_eq!(story.apply(&newer).await?.changed().count(), 0);
 
-    // To be kept up to date from now on.
+    // From now on it is kept up to date.
     story.made_once.clear();
     story.apply(&newer).await?;
     assert_eq!(served(&story, &group).await?, ["v1", "v2"]);

@@ -1,4 +1,4 @@
-//! A delete gate for tests, which lets everything pass that the rules of object-set allow.
+//! A delete gate for tests, which allows everything that the rules of object-set allow.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;

@@ -1,4 +1,4 @@
-//! Drift is told from metadata alone.
+//! Drift is detected from metadata alone.
 
 use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -111,7 +111,7 @@ async fn an_observed_unchanged_set_is_not_asked_about() -> Result<()> {
         let live = story.live(identity).await?.unwrap();
         seen.insert(identity.clone(), Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL));
     }
-    // Nobody answers any more: whoever asks fails.
+    // The cluster does not respond any more: any request fails.
     let dead = kube::Config::new("https://127.0.0.1:1".parse()?);
     story.cluster.client = kube::Client::try_from(dead)?;
     let applied = story.try_apply(&text, &seen).await?;
@@ -144,7 +144,7 @@ async fn a_repair_keeps_what_the_set_has_by_chance() -> Result<()> {
     Ok(())
 }
 
-/// The kind of a CRD of a group of its own, in a version.
+/// Returns the API for objects of a test's CRD in one version.
 pub(super) fn things(story: &Story, group: &str, version: &str) -> kube::Api<kube::api::DynamicObject> {
     let gvk = kube::core::GroupVersionKind::gvk(group, version, "Thing");
     let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, "things");
@@ -169,7 +169,7 @@ async fn another_version_of_the_kind_is_no_drift() -> Result<()> {
         things(&story, &group, version).patch("t", &PatchParams::default(), &theirs).await?;
         assert_eq!(drift(version).await?, Drift::Unchanged, "written as {version}");
     }
-    // The API server stores and answers in another version from now on.
+    // The API server stores and returns another version from now on.
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     let of_crds = super::crds::crd_id(&group);
     let api = kinds.preferred(&of_crds.group_kind()).context("CRDs")?.api(&story.cluster.client, None);

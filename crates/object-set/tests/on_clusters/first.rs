@@ -1,4 +1,5 @@
-//! Objects that are most likely not there: made in one request, and never over what is.
+//! Objects that most likely do not exist: they are created with one request, which never overwrites an existing
+//! object.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -9,7 +10,7 @@ use testbed::{Answer, Matching, Scripted};
 
 use super::story::{BED, Story, config_map, outcome};
 
-/// An owner who looks for nothing, behind a door that counts.
+/// Starts an owner that expects new objects, behind a proxy that counts its requests.
 async fn begin(name: &str) -> Result<(Story, Scripted)> {
     let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
     let door = Scripted::in_front_of(&target).await?;
@@ -19,7 +20,7 @@ async fn begin(name: &str) -> Result<(Story, Scripted)> {
     Ok((story, door))
 }
 
-/// Requests for ConfigMaps: looks and applies.
+/// Returns the numbers of GET and PATCH requests for a ConfigMap.
 fn counted(story: &Story, door: &Scripted, name: &str) -> (usize, usize) {
     let path = format!("/api/v1/namespaces/{}/configmaps/{name}", story.namespace);
     let count = |method: &str| door.count(&Matching::path(&path).method(method));
@@ -32,7 +33,7 @@ async fn what_is_new_takes_one_request() -> Result<()> {
     let applied = story.apply(&config_map("a", "1")).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(counted(&story, &door, "a"), (0, 1));
-    // It is like any other from then on.
+    // From then on it is treated like any other object.
     story.apply(&config_map("a", "2")).await?;
     assert_eq!(counted(&story, &door, "a"), (1, 2));
     let live = story.config_maps().get("a").await?;
@@ -76,7 +77,7 @@ async fn who_takes_the_resource_version_amiss_is_asked_without() -> Result<()> {
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(counted(&story, &door, "a"), (1, 2));
 
-    // What is refused for itself is refused the second time too.
+    // An invalid object is refused again at the second try.
     let broken = config_map("b", "1").replace("v:", "'not a key':");
     let applied = story.try_apply(&broken, &NothingObserved).await?;
     assert!(matches!(outcome(&applied, "b"), Outcome::Refused(Refusal::Call(_))), "{applied:?}");

@@ -1,4 +1,4 @@
-//! Whose fields they were before.
+//! Fields that other managers owned before.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;

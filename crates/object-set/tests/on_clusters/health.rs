@@ -1,5 +1,5 @@
-//! Health of each kind, with its status as a real API server defaults, validates and keeps it. Nothing acts on the
-//! objects, so they are as they were written.
+//! Health of each kind, with its status as a real API server defaults, validates and stores it. No controller runs,
+//! so objects stay as they were written.
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ mod workloads;
 
 const WHEN: &str = "2026-01-01T00:00:00Z";
 
-/// A cluster without controllers, and a namespace there.
+/// A cluster without controllers, and a namespace on it.
 struct Bare {
     cluster: Cluster,
     namespace: String,
@@ -57,7 +57,7 @@ impl Bare {
         created.with_context(|| object.to_string())
     }
 
-    /// Writes a status as the kind's controller would, and reads what became of the object.
+    /// Writes a status as the kind's controller would, and returns the object as it is stored.
     async fn with_status(&self, object: &Value, status: &Value) -> Result<Value> {
         let created = self.create(object).await?;
         let api = self.api(object).await?;
@@ -95,7 +95,7 @@ struct Row {
 }
 
 impl Row {
-    /// The same with the message, which tells that this rule decided and no other.
+    /// Expects this message too, which shows that this rule decided and no other.
     fn saying(self, message: &'static str) -> Self {
         Self { message: Some(message), ..self }
     }

@@ -1,4 +1,4 @@
-//! What admission, controllers and injectors add to what was applied, or make of it.
+//! Fields that admission, controllers and injectors add to applied objects or change in them.
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
@@ -20,7 +20,8 @@ fn of_admission(story: &Story, kind: &str, plural: &str) -> Api<DynamicObject> {
     Api::all_with(story.cluster.client.clone(), &ApiResource::from_gvk_with_plural(&kind, plural))
 }
 
-/// Makes every ConfigMap of the namespace that has a `v` say `mutated` there, and have one more value.
+/// Creates a policy that sets `v` to `mutated` in every ConfigMap of the namespace that has it, and adds another
+/// value.
 async fn begin_mutations(story: &Story) -> Result<()> {
     let name = story.namespace.as_str();
     let policy = json!({
@@ -58,7 +59,7 @@ async fn begin_mutations(story: &Story) -> Result<()> {
         let params = PatchParams::apply("probe").dry_run();
         match story.config_maps().patch("probe", &params, &Patch::Apply(&probe)).await {
             Ok(made) => Ok(made.data.is_some_and(|data| data.contains_key("added")).then_some(())),
-            // Not all of it is known to the API server yet.
+            // The API server does not use the whole policy yet.
             Err(kube::Error::Api(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -94,7 +95,7 @@ async fn what_admission_makes_of_an_apply_is_no_drift() -> Result<()> {
     Ok(())
 }
 
-/// An object as it is applied, what somebody else makes of it then (a JSON Patch), and where what was added is.
+/// An object as it is applied, a later edit by another client (a JSON Patch), and the path of the added field.
 struct Row {
     object: Value,
     edit: Value,
@@ -105,7 +106,7 @@ fn row(object: Value, edit: Value, added: &'static str) -> Row {
     Row { object, edit, added }
 }
 
-/// Objects of the cluster that call a service, into which the certificate of its authority is put.
+/// Returns cluster-scoped objects that call a service, into which its CA certificate is injected.
 fn callers(name: &str, authority: &str) -> Vec<Row> {
     let service = json!({"service": {"name": "none", "namespace": name}});
     let bundle = |path: &str| json!([{"op": "add", "path": path, "value": authority}]);
@@ -158,7 +159,7 @@ fn api_service(name: &str, edit: &Value) -> Row {
     row(object, edit.clone(), "/spec/caBundle")
 }
 
-/// Objects to which API servers and controllers add what they allocate or make.
+/// Returns objects to which API servers and controllers add allocated or generated fields.
 fn allocated() -> Vec<Row> {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}});
     let service = json!({
@@ -200,7 +201,8 @@ async fn access(story: &Story, id: &Identity) -> Result<Api<DynamicObject>> {
     Ok(mapping.api(&story.cluster.client, id.namespace.as_deref()))
 }
 
-/// That what is added to an applied object is no drift, and stays when the set changes elsewhere.
+/// Checks that a field that is added to an applied object is no drift, and stays when the set changes another
+/// field.
 async fn stays(story: &mut Story, row: &Row) -> Result<()> {
     let set = row.object.to_string();
     let id = story.apply(&set).await?.outcomes.remove(0).0;
@@ -230,7 +232,7 @@ async fn what_controllers_and_injectors_add_is_no_drift_and_stays() -> Result<()
     let authority = base64::engine::general_purpose::STANDARD.encode(target.ca());
     for row in allocated().into_iter().chain(callers(&story.namespace, &authority)) {
         let stayed = stays(&mut story, &row).await;
-        // An API group that nobody answers for hinders others on the cluster.
+        // An API group without a server affects other tests on the cluster.
         story.uninstall_all().await?;
         stayed?;
     }

@@ -1,4 +1,4 @@
-//! Modules by other authors: applied twice the second time writes nothing, taken away nothing is left.
+//! Modules of other authors: a second apply writes nothing, and after the removal nothing is left.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ async fn real_modules_settle_upgrade_and_go() -> Result<()> {
     let Some(inputs) = testbed::inputs("the sets of real modules")? else { return Ok(()) };
     let story = Story::begin("modules").await?;
     let namespaces: Api<Namespace> = Api::all(story.cluster.client.clone());
-    // Modules may count on it.
+    // Modules may expect this namespace.
     let system = serde_json::from_value(json!({"metadata": {"name": "kyma-system"}}))?;
     namespaces.create(&PostParams::default(), &system).await?;
     let mut seen = 0;
@@ -47,7 +47,7 @@ async fn round(name: &str, previous: Option<&str>, manifest: &str) -> Result<()>
     }
     let removal = story.uninstall_all().await?;
     let expected = |(id, reason): (&Identity, &KeepReason)| {
-        // Authors may ask to keep an object; the namespaces of other modules of this test are no news.
+        // Authors may request to keep an object, and namespaces of other modules of this test stay.
         let namespace = matches!(reason, KeepReason::NotCreatedByUs | KeepReason::ForeignObjects);
         *reason == KeepReason::ResourcePolicy || id.is_namespace() && namespace
     };

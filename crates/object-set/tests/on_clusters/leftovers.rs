@@ -67,7 +67,7 @@ async fn defaults_of_another_choice_do_not_block_an_upgrade() -> Result<()> {
         assert_eq!(story.apply(&text(1)).await?.changed().count(), 0, "{}", text(1));
         let fields = after["metadata"]["managedFields"].to_string();
         assert!(!fields.contains("f:rollingUpdate") || text(1).contains("rollingUpdate"), "{fields}");
-        // And back.
+        // Applies the first form again.
         story.apply(&text(0)).await.with_context(|| text(0))?;
         story.uninstall_all().await?;
         story.inventory = kyma_object_set::Inventory::new();
@@ -96,7 +96,7 @@ async fn maps_and_lists_of_custom_resources_become_empty_and_not_null() -> Resul
     story.apply(&set("{auto: {heal: false}, list: []}")).await?;
     let spec = live(&story, &group, "Thing").await?["spec"].clone();
     assert_eq!(spec, json!({"auto": {"heal": false}, "list": []}));
-    // Null in what cannot be null means that it is absent, as in a merge patch of Helm.
+    // Null for a field that cannot be null means that the field is absent, as in a merge patch of Helm.
     story.apply(&set("{auto: null}")).await?;
     assert_eq!(live(&story, &group, "Thing").await?["spec"].get("auto"), None);
     Ok(())

@@ -1,4 +1,4 @@
-//! What an apply writes, and what it leaves alone.
+//! Fields that an apply writes, and fields that it leaves alone.
 
 use anyhow::Result;
 use kyma_object_set::{Identity, OWNER_LABEL, Outcome, drift};

@@ -1,4 +1,4 @@
-//! Strategic merge patches do what an API server makes of them.
+//! Strategic merge patches have the same result as on an API server.
 
 use anyhow::{Context as _, Result};
 use kube::Api;
@@ -27,7 +27,7 @@ async fn an_api_server_agrees_with_every_case() -> Result<()> {
     Ok(())
 }
 
-/// The server's patch and a replacement by what our patch makes of the same object are one.
+/// Checks that the server's patch gives the same object as a replacement by the result of this crate's patch.
 async fn agrees(api: &Api<DynamicObject>, object: Object, text: &str, kinds: &Kinds) -> Result<()> {
     let name = object.name().to_owned();
     let held = api.create(&PostParams::default(), &serde_json::from_value(object.into_value())?).await?;
@@ -44,7 +44,7 @@ async fn agrees(api: &Api<DynamicObject>, object: Object, text: &str, kinds: &Ki
     Ok(())
 }
 
-/// Without what tells only how it was written.
+/// Returns the object without managedFields, which only tell how it was written.
 fn plain(mut object: DynamicObject) -> Result<Value> {
     object.metadata.managed_fields = None;
     Ok(serde_json::to_value(object)?)

@@ -1,4 +1,4 @@
-//! What a prune leaves, although it left the set.
+//! Objects that left the set and that a prune does not delete.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn config_maps(names: &[&str]) -> String {
     names.iter().map(|name| config_map(name, "1")).collect()
 }
 
-/// Somebody else's object in the place of one.
+/// Replaces an object by another one of the same name.
 async fn make_anew(maps: &Api<ConfigMap>, name: &str) -> Result<(), kube::Error> {
     maps.delete(name, &DeleteParams::default()).await?;
     let mut again = ConfigMap::default();
@@ -55,7 +55,7 @@ async fn a_prune_takes_a_crd_of_ours_only_without_objects() -> Result<()> {
 async fn a_prune_leaves_volumes() -> Result<()> {
     let mut story = Story::begin("prunevolumes").await?;
     let name = format!("{}-volume", story.namespace);
-    // Of a class of its own, so that no claim of other tests gets it.
+    // Uses a storage class of its own, so that no claim of other tests binds the volume.
     let volume = format!(
         "---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {name}}}\nspec:\n  storageClassName: {name}\n  capacity: {{storage: 1Mi}}\n  accessModes: [ReadWriteOnce]\n  hostPath: {{path: /nowhere}}\n"
     );
@@ -125,7 +125,7 @@ async fn an_object_that_is_made_anew_between_the_look_and_the_deletion_stays() -
     Ok(())
 }
 
-/// A user's object of a kind, created at the moment of a request.
+/// Creates a user's object of a kind, at the moment of a request.
 async fn create_thing(story_client: &kube::Client, namespace: &str, group: &str) -> Result<(), kube::Error> {
     let kind = kube::core::GroupVersionKind::gvk(group, "v1", "Thing");
     let resource = kube::api::ApiResource::from_gvk(&kind);

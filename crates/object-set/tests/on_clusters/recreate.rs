@@ -1,4 +1,4 @@
-//! Objects of which a field would change that cannot.
+//! Objects with a change of an immutable field.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -117,14 +117,14 @@ async fn what_is_not_the_object_that_we_sent_is_not_deleted() -> Result<()> {
     let mut story = Story::begin("notours").await?;
     story.apply(&deployment("one")).await?;
     story.recreate = serde_json::from_value(json!([{}]))?;
-    // What somebody else handed over, or was lost from the record, is no object that we sent.
+    // An object without a record in the inventory was not sent by this owner.
     let held = story.inventory.clone();
     story.inventory = kyma_object_set::Inventory::new();
     let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
     let Outcome::Refused(refusal) = outcome(&applied, "d") else { panic!("{applied:?}") };
     assert_eq!(refusal.reason(), Reason::ImmutableField);
     story.inventory = held;
-    // It is to be kept.
+    // The object has the annotation to be kept.
     let id = Identity::new("apps", "Deployment", Some(&story.namespace), "d");
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     let api = kinds.preferred(&id.group_kind()).unwrap().api(&story.cluster.client, Some(&story.namespace));

@@ -1,4 +1,4 @@
-//! What the target or our rules refuse.
+//! Objects that the target or the owner's rules refuse.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ async fn an_item_that_another_manager_keeps_is_named_and_goes_with_that_manager(
     let params = PatchParams::apply("them");
     services.patch("s", &params, &Patch::Apply(&theirs)).await?;
 
-    // Two ports of one name.
+    // This results in two ports of one name.
     let applied = story.try_apply(&service(8080), &NothingObserved).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
     let Failure::Refused(paths) = &error.failure else { panic!("{error:?}") };
@@ -206,13 +206,13 @@ async fn who_loses_a_race_looks_again_and_tries_once_more() -> Result<()> {
     assert_eq!(door.count(&patches), 4, "once more, and then it is the next pass's");
     door.clear();
 
-    // The watch does not show yet that it went.
+    // The watch does not show yet that it was deleted.
     let seen = seen_by_watch(&story, "a").await?;
     story.config_maps().delete("a", &DeleteParams::default()).await?;
     let applied = story.try_apply(&config_map("a", "3"), &seen).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
 
-    // Nor that there is another one of the name.
+    // The watch does not show yet that another object has the name.
     let seen = seen_by_watch(&story, "a").await?;
     story.config_maps().delete("a", &DeleteParams::default()).await?;
     let theirs = serde_json::from_value(json!({"metadata": {"name": "a"}}))?;

@@ -1,4 +1,4 @@
-//! Prune and uninstall: what goes, and what stays.
+//! Prune and uninstall: objects that are deleted, and objects that stay.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -37,7 +37,7 @@ async fn prune_takes_what_left_the_set_and_only_after_all_was_applied() -> Resul
     Ok(())
 }
 
-/// A Namespace, and in it a workload, its configuration and a claim.
+/// Returns a Namespace with a workload, its configuration and a claim.
 fn shop(namespace: &str) -> String {
     format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n{}", goods(namespace))
 }
@@ -168,7 +168,8 @@ async fn a_namespace_of_ours_goes_when_nothing_foreign_is_in_it() -> Result<()> 
     Ok(())
 }
 
-/// What somebody's object of no Namespace made is somebody's; what is only left of such goes.
+/// Objects whose owner outside of the Namespace exists belong to others; objects whose owner is gone are deleted
+/// with the Namespace.
 #[tokio::test]
 async fn a_namespace_stays_with_what_a_controller_outside_of_it_made() -> Result<()> {
     let mut story = Story::begin("controlled").await?;
@@ -260,7 +261,7 @@ async fn owners_share_a_namespace_and_users_labels_win() -> Result<()> {
     assert_eq!(removal.kept, [(id.clone(), KeepReason::OtherOwner)].into());
     let labels = story.live(&id).await?.unwrap().metadata.labels.unwrap();
     assert!(!labels.contains_key("ours") && labels.contains_key("theirs"));
-    // One of ours made it, so the last of ours may take it away.
+    // One of the owners created it, so the last owner may delete it.
     assert!(neighbour.uninstall_all().await?.kept.is_empty());
     Ok(())
 }
@@ -315,14 +316,15 @@ async fn an_uninstall_waits_for_finalizers_step_by_step() -> Result<()> {
     Ok(())
 }
 
-/// What a target says of the API groups that it serves.
+/// Returns a discovery response with these API groups.
 fn groups(items: &Value) -> Answer {
     let list = json!({"apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "metadata": {}, "items": items});
     let type_ = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     Answer::json(&list).header("content-type", type_)
 }
 
-/// `silent.io` with the kind Thing, as fresh as `freshness` says: what went down keeps its kinds, and is Stale.
+/// Returns the discovery of `silent.io` with kind Thing and this freshness: a group whose server is down keeps its
+/// kinds and is Stale.
 fn silent_group(freshness: &str) -> Value {
     let thing = json!({"resource": "things", "responseKind": {"group": "", "version": "", "kind": "Thing"},
         "scope": "Namespaced", "verbs": ["get", "list", "patch", "delete"]});
@@ -330,8 +332,8 @@ fn silent_group(freshness: &str) -> Value {
     json!([{"metadata": {"name": "silent.io"}, "versions": [version]}])
 }
 
-/// A target on which whatever concerns objects of `silent.io` is 503, and that says these of its API groups, one after
-/// the other, and the last one from then on.
+/// Starts a target that answers 503 for objects of `silent.io`, and returns these discovery responses in turn, the
+/// last one from then on.
 async fn silent_target(told: &[Value]) -> Result<(Scripted, Cluster)> {
     let target = Scripted::start().await?;
     target.always(Matching::path("/apis/silent.io"), Answer::failure(503, "ServiceUnavailable", "down"));
@@ -362,7 +364,7 @@ fn us() -> Ownership {
     Ownership { manager: "m".into(), owner: "o".into(), version: String::new() }
 }
 
-/// Takes an inventory away and tells why it could not.
+/// Uninstalls an inventory, and returns the reasons of failures.
 async fn uninstall(cluster: &Cluster, inventory: &Inventory) -> Result<(Removal, Vec<Reason>)> {
     let gated = cluster.clone().deleting_by(std::sync::Arc::new(super::deleter::OpenGate));
     let removal = remove::uninstall(&gated, inventory, &us(), &Protection::of_kubernetes()).await?;

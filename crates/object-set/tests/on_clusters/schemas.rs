@@ -1,4 +1,4 @@
-//! Kinds whose versions and schemas change under objects that were applied before.
+//! Kinds whose versions and schemas change after objects were applied.
 
 use anyhow::{Context as _, Result};
 use kube::ResourceExt as _;
@@ -12,7 +12,7 @@ use super::crds::{crd, thing};
 use super::drift::things;
 use super::story::{MANAGER, SOON, Story};
 
-/// A CRD of a group of its own whose objects have these fields in their `spec`.
+/// Returns a CRD of its own group whose objects have these fields in their `spec`.
 fn structural(group: &str, fields: &Value) -> String {
     let spec = json!({"type": "object", "properties": fields});
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
@@ -28,7 +28,7 @@ fn structural(group: &str, fields: &Value) -> String {
     format!("---\n{crd}\n")
 }
 
-/// The object `t` with this `spec`.
+/// Returns the object `t` with this `spec`.
 fn thing_of(group: &str, spec: &Value) -> String {
     let metadata = json!({"name": "t"});
     let thing =
@@ -36,7 +36,7 @@ fn thing_of(group: &str, spec: &Value) -> String {
     format!("---\n{thing}\n")
 }
 
-/// The object `t` as the API server shows it, and what became of it.
+/// Returns the object `t` as the API server shows it, and its drift.
 async fn look(story: &Story, group: &str) -> Result<(DynamicObject, Drift)> {
     let live = things(story, group, "v1").get("t").await?;
     let observed = Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL);
@@ -62,7 +62,8 @@ async fn what_was_applied_in_a_version_that_is_gone_goes_once_the_set_leaves_it_
     let probe = json!({
         "apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": "t"}, "spec": {"probe": 1},
     });
-    // API servers either refuse every apply to it from then on (kubernetes/kubernetes#111937), or forget the entries.
+    // API servers either refuse every later apply to the object (kubernetes/kubernetes#111937), or drop the
+    // entries.
     until("the API server has dropped the version", SOON, || async {
         let params = PatchParams::apply("probe").dry_run();
         match things(&story, &group, "v1").patch("t", &params, &Patch::Apply(&probe)).await {
@@ -124,7 +125,7 @@ async fn a_list_that_gets_keys_is_shared_by_items_from_then_on() -> Result<()> {
     list["x-kubernetes-list-map-keys"] = json!(["name"]);
     let keyed = structural(&group, &json!({"items": list}));
     story.apply(&keyed).await?;
-    // As long as the list is one field, an item of another manager is a conflict.
+    // While the list is one field, an item of another manager is a conflict.
     let theirs = json!({
         "apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": "t"},
         "spec": {"items": [{"name": "theirs", "v": 1}]},

@@ -1,4 +1,4 @@
-//! What the tests share: a cluster, a namespace of one's own, and an owner who applies sets to it.
+//! Shared by the tests: a cluster, a namespace per test, and an owner that applies sets to it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use testbed::SharedBed;
 use super::deleter::OpenGate;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
-/// How long a kind may take until it can be used.
+/// Deadline until a new kind can be used.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const MANAGER: &str = "helm-component";
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// An owner on a cluster, with what it remembers.
+/// An owner on a cluster, with its inventory and settings.
 pub(crate) struct Story {
     pub(crate) cluster: Cluster,
     pub(crate) namespace: String,
@@ -41,24 +41,24 @@ pub(crate) struct Story {
     pub(crate) are_new: bool,
     pub(crate) until: Option<Instant>,
     pub(crate) live_owners: BTreeSet<String>,
-    /// How many objects the set before had.
+    /// Number of objects in the previous set.
     pub(crate) previous: usize,
 }
 
 impl Story {
-    /// An owner in a namespace of its own.
+    /// Starts an owner in a namespace of its own.
     pub(crate) async fn begin(name: &str) -> Result<Self> {
         let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
         let namespace = target.namespace(name).await?;
         Ok(Self::on(Cluster::new(target.client()?), &namespace))
     }
 
-    /// An owner on this cluster, whatever it is.
+    /// Returns an owner on any cluster.
     pub(crate) fn on(cluster: Cluster, namespace: &str) -> Self {
         Self::of(cluster, namespace, namespace, "1.0.0")
     }
 
-    /// Another owner on the same cluster; both know of each other.
+    /// Returns another owner on the same cluster; each knows that the other one exists.
     pub(crate) fn neighbour(&mut self, version: &str) -> Self {
         let owner = format!("{}-b", self.namespace);
         self.live_owners.insert(owner.clone());
@@ -66,7 +66,7 @@ impl Story {
         Self { live_owners, ..Self::of(self.cluster.clone(), &self.namespace, &owner, version) }
     }
 
-    /// An owner who has applied nothing yet and knows of nobody.
+    /// Returns an owner that has applied nothing yet and knows of no other owner.
     fn of(cluster: Cluster, namespace: &str, owner: &str, version: &str) -> Self {
         let ownership =
             Ownership { manager: MANAGER.into(), owner: owner.to_owned(), version: version.into() };
@@ -116,10 +116,10 @@ impl Story {
         Ok(applied)
     }
 
-    /// Applies a set and demands that all of it is taken.
+    /// Applies a set, and requires that all of it is accepted.
     pub(crate) async fn apply(&mut self, text: &str) -> Result<Applied> {
         let mut applied = self.try_apply(text, &NothingObserved).await?;
-        // On a busy machine a run may not wait long enough for its CRDs, and discovery tells of them later still.
+        // On a busy machine an apply may not wait long enough for its CRDs, and discovery shows them even later.
         let is_missing = |(_, outcome): &(_, Outcome)| matches!(outcome, Outcome::Missing(_));
         let deadline = Instant::now() + PATIENCE;
         while (applied.waiting().next().is_some() || applied.outcomes.iter().any(is_missing))
@@ -131,7 +131,7 @@ impl Story {
         Ok(applied)
     }
 
-    /// Prunes what this applied set no longer has.
+    /// Prunes the objects that this applied set no longer has.
     pub(crate) async fn prune(&mut self, applied: &Applied) -> Result<Result<Removal, PruneBlocked>> {
         let desired = applied.identities();
         let protection = Protection::of_kubernetes();
@@ -156,7 +156,7 @@ impl Story {
         Ok(Ok(removal))
     }
 
-    /// One step of taking everything away.
+    /// Makes one step of the removal of everything.
     pub(crate) async fn uninstall(&mut self) -> Result<Removal> {
         let protection = Protection::of_kubernetes();
         let removal = remove::uninstall(&self.gated(), &self.inventory, &self.ownership, &protection).await?;
@@ -164,7 +164,7 @@ impl Story {
         Ok(removal)
     }
 
-    /// Takes everything away and waits until it is.
+    /// Removes everything, and waits until it is gone.
     pub(crate) async fn uninstall_all(&mut self) -> Result<Removal> {
         let deadline = tokio::time::Instant::now() + SOON;
         let mut kept = std::collections::BTreeMap::new();
@@ -179,7 +179,7 @@ impl Story {
         }
     }
 
-    /// The cluster with a delete gate.
+    /// Returns the cluster with a delete gate.
     fn gated(&self) -> Cluster {
         self.cluster.clone().deleting_by(Arc::new(OpenGate))
     }
@@ -188,7 +188,7 @@ impl Story {
         Api::namespaced(self.cluster.client.clone(), &self.namespace)
     }
 
-    /// Any object as it is on the cluster.
+    /// Returns an object as it is on the cluster.
     pub(crate) async fn live(&self, identity: &Identity) -> Result<Option<DynamicObject>> {
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await?;
         let mapping = kinds.preferred(&identity.group_kind()).context("kind")?;
@@ -196,7 +196,7 @@ impl Story {
         Ok(api.get_opt(&identity.name).await?)
     }
 
-    /// Somebody else's merge patch.
+    /// Edits a ConfigMap with a merge patch as another manager.
     pub(crate) async fn edit(&self, name: &str, patch: Value) -> Result<ConfigMap> {
         let params = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
         Ok(self.config_maps().patch(name, &params, &Patch::Merge(patch)).await?)
@@ -207,12 +207,12 @@ impl Story {
     }
 }
 
-/// A ConfigMap with one value.
+/// Returns a ConfigMap with one value.
 pub(crate) fn config_map(name: &str, value: &str) -> String {
     format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{v: '{value}'}}\n")
 }
 
-/// What became of one object.
+/// Returns the outcome of one object.
 pub(crate) fn outcome<'a>(applied: &'a Applied, name: &str) -> &'a Outcome {
     let found = applied.outcomes.iter().find(|(identity, _)| identity.name == name);
     found.map_or(&Outcome::Waiting("to be in the set"), |(_, outcome)| outcome)

@@ -1,4 +1,4 @@
-//! Objects of Helm, Flux, Argo CD, kubectl and others become ours.
+//! Takes over objects of Helm, Flux, Argo CD, kubectl and others.
 
 use std::io;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::story::{BED, Story, config_map, outcome};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";
-/// By which Argo CD finds what is its own where it does not by the annotation.
+/// Label by which Argo CD finds its objects if it does not use the annotation.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 const RELEASE: &str = "meta.helm.sh/release-name";
 
-/// How a system applies, and what it leaves in `metadata` beside the fields.
+/// How a system applies objects, and its entries in `metadata`.
 struct Former {
     system: System,
     manager: &'static str,
@@ -68,7 +68,7 @@ fn formers() -> Vec<Former> {
     ]
 }
 
-/// What a system installed, edited by a user.
+/// Creates an object as a system installs it, edited by a user.
 async fn installed(story: &Story, former: &Former, name: &str) -> Result<ConfigMap> {
     let mut metadata = former.metadata.clone();
     metadata["name"] = name.into();
@@ -133,7 +133,7 @@ async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_adde
 async fn an_object_that_somebody_keeps_writing_to_is_taken_over_in_one_run() -> Result<()> {
     let mut story = Story::begin("busy").await?;
     installed(&story, &formers()[0], "a").await?;
-    // Between each look and the move of the fields somebody writes, so often.
+    // Another client writes between each read and the transfer of the fields, this many times.
     let left = Arc::new(AtomicUsize::new(3));
     let (config_maps, counted) = (story.config_maps(), Arc::clone(&left));
     let between = move |passing: Passing| {
@@ -163,7 +163,7 @@ async fn an_object_that_somebody_keeps_writing_to_is_taken_over_in_one_run() -> 
     Ok(())
 }
 
-/// A workload with every shape of list: by one key, by two, a set, and one without keys.
+/// Returns a workload with every type of list: with one key, with two, a set, and one without keys.
 fn workload(image: &str, annotation: &str) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -187,7 +187,7 @@ fn workload(image: &str, annotation: &str) -> Value {
     })
 }
 
-/// What a take-over must not change.
+/// Returns the fields that a take-over must not change.
 fn content(object: &DynamicObject) -> (Option<String>, Option<i64>, Value) {
     (object.uid(), object.metadata.generation, object.data["spec"].clone())
 }
@@ -204,8 +204,8 @@ async fn install_workload(story: &Story, manager: &str, object: &Value) -> Resul
     Ok((id, made))
 }
 
-/// Waits until the controllers have looked at it and made its ReplicaSet, so that they write no more: what they write
-/// between a look and a patch is a conflict, which callers try again.
+/// Waits until the controllers have observed the Deployment and created its ReplicaSet, so that they write no more:
+/// a write between a read and a patch is a conflict, which callers retry.
 async fn settled(story: &Story, id: &Identity) -> Result<DynamicObject> {
     testbed::until("the Deployment is observed", super::story::SOON, || async {
         let live = story.live(id).await?.context("the Deployment")?;

@@ -1,4 +1,4 @@
-//! Fields that are ours only when an object is made.
+//! Fields that the owner sets only when it creates an object.
 
 use anyhow::{Context as _, Result};
 use kube::Api;
@@ -11,7 +11,7 @@ use super::crds::{crd, crd_id};
 use super::drift::drift_of;
 use super::story::{MANAGER, Story, outcome};
 
-/// The manager that keeps what nobody took.
+/// Field manager that keeps yielded fields which no other manager owns.
 const KEEPER: &str = "helm-component-yielded";
 
 fn rules(paths: &[&str]) -> Result<Yielded> {
@@ -19,7 +19,7 @@ fn rules(paths: &[&str]) -> Result<Yielded> {
     Ok(Yielded::parse(&rules)?)
 }
 
-/// A ConfigMap with a field of ours, one that others may change, and an annotation that they may change.
+/// Returns a ConfigMap with a field of the owner, and a field and an annotation that others may change.
 fn shared(value: &str) -> String {
     format!(
         "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, annotations: {{example.org/a-b: '{value}'}}}}\ndata: {{ours: '{value}', theirs: '{value}'}}\n"
@@ -35,7 +35,7 @@ async fn state(story: &Story) -> Result<(Value, String)> {
     ))
 }
 
-/// Who owns fields through applies and updates of the object itself.
+/// Returns the field managers of the object.
 fn managers(live: &DynamicObject) -> Vec<&str> {
     live.metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref()).collect()
 }
@@ -78,7 +78,7 @@ async fn what_others_may_change_is_set_at_birth_and_theirs_from_then_on() -> Res
     assert_eq!(story.apply(&shared("2")).await?.changed().count(), 0);
     assert_eq!(state(&story).await?.1, version);
 
-    // Without the rule all of it is ours again.
+    // Without the rule the owner owns all of it again.
     story.yielded = Yielded::default();
     story.apply(&shared("2")).await?;
     assert_eq!(state(&story).await?.0, json!({"data": {"ours": "2", "theirs": "2"}, "annotation": "2"}));
@@ -110,7 +110,7 @@ async fn a_field_that_is_let_go_later_is_not_reset_and_one_that_is_taken_back_go
     assert_eq!(found.data["spec"]["replicas"], 3, "neither the default nor the new value");
     assert!(managers(&found).contains(&KEEPER), "{:?}", managers(&found));
 
-    // The rule goes, and with it the field.
+    // The rule is removed, and with it the field.
     story.yielded = Yielded::default();
     story.apply(&deployment("", &["x:1"])).await?;
     let found = live(&story, "Deployment").await?;
@@ -138,7 +138,7 @@ async fn an_item_of_a_list_is_the_one_that_the_set_has_there() -> Result<()> {
     story.apply(&deployment("", &["x:3", "y:3"])).await?;
     assert_eq!(images(&live(&story, "Deployment").await?), ["x:3", "y:edited"]);
 
-    // An item that nobody changed goes with the set, whatever of it was let go.
+    // An unchanged item is removed with the set, even if some of its fields were yielded.
     let mut other = story.neighbour("1.0.0");
     other.yielded = rules(&["/spec/template/spec/containers/1/image"])?;
     let named = |images: &[&str]| deployment("", images).replace("{name: d}", "{name: e}");
@@ -241,7 +241,7 @@ async fn whoever_scales_a_workload_has_its_replicas() -> Result<()> {
         assert_eq!(found.data["spec"]["template"]["spec"]["containers"][0]["image"], "x:2");
         scale(&story, kind, 4).await?;
         assert_eq!(drift_of(&story, &id).await?, kyma_object_set::drift::Drift::Unchanged, "{kind}");
-        // The next version leaves them to the autoscaler.
+        // The next version omits the replicas, which stay with the autoscaler.
         story.apply(&of_kind("", "x:3")).await?;
         assert_eq!(live(&story, kind).await?.data["spec"]["replicas"], 4, "{kind}");
         assert_eq!(story.apply(&of_kind("", "x:3")).await?.changed().count(), 0);

@@ -84,10 +84,10 @@ async fn edits_and_deletions_are_put_right(stage: &Stage) -> Result<()> {
 
 async fn what_does_not_concern_the_catalogue_costs_nothing(stage: &mut Stage) -> Result<()> {
     let kymas = stage.on_hub::<Kyma>()?;
-    // The event about a condition is written after it.
+    // The event of a condition is written after the condition.
     let writes = |event: &AuditEvent| event.is_write() && [OPERATOR, ON_TARGET].contains(&&*event.user);
     until_quiet(&[&stage.hub, &stage.target], Duration::from_secs(1), SOON, writes).await?;
-    // What the last reads left behind has settled once a restart finds nothing to do.
+    // Effects of the last reads are over once a restarted operator has nothing to do.
     let marks = stage.marks()?;
     stage.restart(&[]).await?;
     until("the new process to watch all kinds on the target", SOON, || async {
@@ -97,7 +97,7 @@ async fn what_does_not_concern_the_catalogue_costs_nothing(stage: &mut Stage) ->
         Ok((kinds.len() == 3).then_some(()))
     })
     .await?;
-    // A CRD that was made anew a moment ago may still end a watch, which is then listed again.
+    // A CRD that was just recreated may still end a watch, which then lists again.
     let reads = |event: &AuditEvent| event.user == ON_TARGET && event.verb != "watch";
     until_quiet(&[&stage.target], Duration::from_secs(2), SOON, reads).await?;
     let settled = stage.marks()?;
@@ -118,7 +118,7 @@ async fn what_users_made_is_theirs(stage: &Stage) -> Result<()> {
     for (module, version) in [("community", "1.0.0"), ("soon", "1.0.0")] {
         templates.create(&PostParams::default(), &template(module, version)?).await?;
     }
-    // The hub publishes something under a name that the user has taken.
+    // The hub publishes a template under a name that the user has already used.
     let wanted = stage.on_hub::<ModuleTemplate>()?;
     wanted.create(&PostParams::default(), &template("soon", "1.0.0")?).await?;
     let kymas = stage.on_hub::<Kyma>()?;
@@ -181,17 +181,17 @@ async fn what_is_missing_is_no_order_to_delete() -> Result<()> {
     stage.target_has(&ALL).await?;
     let before = stage.marks()?;
 
-    // All templates vanish with their CRD.
+    // Deletes all templates with their CRD.
     let crds = Api::<CustomResourceDefinition>::all(stage.hub.client()?);
     crds.delete("moduletemplates.operator.kyma-project.io", &DeleteParams::default()).await?;
     stage.condition("a", "PruneGuard").await?;
 
-    // The access vanishes while the Kyma is being deleted, and somebody says that the cluster is gone.
+    // The access Secret is deleted while the Kyma is being deleted, and a person reports that the cluster is gone.
     let secrets = stage.on_hub::<k8s_openapi::api::core::v1::Secret>()?;
     secrets.delete("a-access", &DeleteParams::default()).await?;
     stage.condition("a", "AwaitingAccess").await?;
     kymas.delete("a", &DeleteParams::default()).await?;
-    // A new process does not take the missing access for an order either.
+    // A new process does not take the missing access for an order to delete either.
     crds.create(&PostParams::default(), &kyma_api::crds::module_template()).await?;
     stage.restart(&[]).await?;
     stage.reconciled(1.0).await?;
@@ -219,13 +219,13 @@ async fn deletion_is_classified_once_the_hub_answers_again() -> Result<()> {
     stage.target_has(&ALL).await?;
     let hub = Scripted::in_front_of(&stage.hub).await?;
     stage.restart_behind(&hub).await?;
-    // Its copy shows that the new process has listed the templates: a list that lacks one is no deletion.
+    // Its copy shows that the new process has listed the templates: a list that lacks a template is no deletion.
     let templates = stage.on_hub::<ModuleTemplate>()?;
     templates.create(&PostParams::default(), &template("keda", "1.2.0")?).await?;
     let all = ["btp", "btp-2.0.0", "keda", "keda-1.0.0", "keda-1.1.0", "keda-1.2.0"];
     stage.target_has(&all).await?;
 
-    // Only classification reads the metadata alone.
+    // Only the classification of a failure reads just the metadata.
     let crd = Matching::path(CRD_OF_TEMPLATES).method("GET");
     let is_attempt = |seen: &Seen| crd.fits(seen) && seen.accept.contains("PartialObjectMetadata");
     let attempts = || hub.seen().iter().filter(|seen| is_attempt(seen)).count();

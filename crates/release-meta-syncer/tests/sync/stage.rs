@@ -1,4 +1,4 @@
-//! Hub, target and the running operator, and what is published on the hub.
+//! Hub, target and the running operator, and the objects that are published on the hub.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Stage {
         self.restart_as(&operator, flags).await
     }
 
-    /// Restarts the operator; it reaches the hub through this server.
+    /// Restarts the operator, which then connects to the hub through this server.
     pub(crate) async fn restart_behind(&mut self, hub: &Scripted) -> Result<()> {
         let operator = self.hub.service_account(HUB, "release-meta-syncer").await?;
         self.restart_as(&hub.access_of(&operator), &[]).await
@@ -126,7 +126,7 @@ impl Stage {
         .await
     }
 
-    /// Names of the copies and other objects of both kinds on the target, once they are these.
+    /// Waits until the target has exactly these objects of both catalogue kinds, copies or not.
     pub(crate) async fn target_has(&self, names: &[&str]) -> Result<()> {
         let (templates, releases) =
             (self.on_target::<ModuleTemplate>()?, self.on_target::<ModuleReleaseMeta>()?);
@@ -134,7 +134,7 @@ impl Stage {
         let what = format!("exactly {names:?} on the target");
         let wait = until(&what, SOON, || async {
             let mut held: Vec<String> = vec![];
-            // Before the CRDs come there is nothing to list.
+            // Before the CRDs exist there is nothing to list.
             held.extend(
                 templates.list(&ListParams::default()).await.iter().flatten().map(ResourceExt::name_any),
             );
@@ -150,7 +150,7 @@ impl Stage {
         outcome.with_context(|| format!("last seen: {:?}", seen.lock()))
     }
 
-    /// Waits until this process has ended so many reconciles.
+    /// Waits until this process has finished at least this many reconciles.
     pub(crate) async fn reconciled(&self, least: f64) -> Result<()> {
         until(&format!("{least} reconciles"), SOON, || async {
             let text = self.process.metrics.render()?;
@@ -161,7 +161,7 @@ impl Stage {
         .await
     }
 
-    /// Writes by the operator on both clusters since these marks.
+    /// Returns the operator's writes on both clusters since these marks.
     pub(crate) fn writes(&self, marks: (AuditMark, AuditMark)) -> Result<Vec<String>> {
         let mut writes = vec![];
         for (cluster, mark, user) in [(&self.hub, marks.0, OPERATOR), (&self.target, marks.1, ON_TARGET)] {

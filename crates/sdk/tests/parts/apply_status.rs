@@ -1,4 +1,4 @@
-//! Statuses that come late.
+//! Statuses that are applied late.
 
 use anyhow::{Context, Result};
 use kube::{

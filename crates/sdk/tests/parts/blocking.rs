@@ -1,4 +1,4 @@
-//! What holds up a removal.
+//! Objects that block a removal.
 
 use anyhow::Result;
 use k8s_openapi::{

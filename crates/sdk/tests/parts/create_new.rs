@@ -1,4 +1,4 @@
-//! Objects that are made only where there is none.
+//! Objects that are created only if none exists.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -37,7 +37,7 @@ async fn what_is_there_stays_as_it_is_whoever_made_it() -> Result<()> {
     let theirs = object(&resource, "theirs", &json!({"scope": "Deletes"}))?;
     let by_somebody = PatchParams::apply("somebody");
     let theirs = pauses.patch("theirs", &by_somebody, &Patch::Apply(&theirs)).await?;
-    // Another wish, the same one, and one that says something else besides.
+    // Another spec, the same one, and one with an additional field.
     for there in [made, theirs] {
         for spec in [json!({"scope": "All"}), json!({"scope": "Deletes"}), json!({"reason": "besides"})] {
             let late = create_new(&pauses, MANAGER, &object(&resource, &there.name_any(), &spec)?).await;

@@ -1,4 +1,4 @@
-//! What passes the delete gate, and what does not.
+//! Deletions that the delete gate allows, and deletions that it refuses.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn live(name: &str) -> ObjectMeta {
     serde_json::from_value(live).unwrap()
 }
 
-/// What the gate says to the deletion of an object.
+/// Returns the reason for which the gate refuses the deletion of an object.
 async fn refusal(gate: &DeleteGate, target: &Scripted) -> Result<Option<Reason>> {
     let (kind, live) = (ApiResource::erase::<ConfigMap>(&()), live("a"));
     let request = DeleteRequest::new(&kind, &live, &["mine"]);
@@ -55,7 +55,8 @@ async fn the_eleventh_key_of_one_secret_is_a_mass_deletion() -> Result<()> {
     let records: Api<ConfigMap> = Api::namespaced(hub.client()?, &namespace);
     records.delete("brake-test-operator", &DeleteParams::default()).await?;
     let again = crate::runtime(&hub, &namespace).await?;
-    // Operators delete nothing before. A Pause that is gone when the first list comes was not seen to be deleted.
+    // Operators delete nothing before this list. A Pause that is missing in the first list was not seen to be
+    // deleted.
     again.pauses.listed().await;
     let gate = DeleteGate::new(&Halt::default(), &again.brake, "access/key-0");
     assert_eq!(refusal(&gate, &target).await?, Some(Reason::MassDeletion));

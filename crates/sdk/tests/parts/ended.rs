@@ -1,4 +1,4 @@
-//! The end of a component that something else overtakes.
+//! The end of a component while something else overtakes it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,10 +19,10 @@ use testbed::{Cluster, Fate, Passing, Scripted, disordered, until};
 use crate::{SOON, cluster, connect, serve};
 
 const NAME: &str = "leaving";
-/// Longer than anything here takes.
+/// Delay that is longer than the test.
 const LATE: Duration = Duration::from_mins(5);
 
-/// Has nothing to install, and counts how often its removal is begun.
+/// A component without content, which counts how often its removal begins.
 #[derive(Clone, Default)]
 struct Counted {
     removals: Arc<AtomicUsize>,
@@ -47,7 +47,7 @@ impl Component for Counted {
     }
 }
 
-/// A way to the hub on which nobody hears in time of components that are gone. Counts who asks for one of them.
+/// Starts a proxy to the hub that delays events of deleted components, and counts requests for single components.
 async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<Scripted> {
     let asked = Arc::clone(asked);
     let between = move |passing: Passing| {
@@ -68,7 +68,7 @@ async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<Scripted> 
     Scripted::with(Arc::new(between), hub).await
 }
 
-/// A way to the hub on which the first attempt to let a component go is overtaken by the order to remove its module.
+/// Starts a proxy to the hub that orders the removal of the module just before the first release of the component.
 async fn late_release(hub: &Cluster, components: &Api<HelmComponent>) -> Result<Scripted> {
     let (components, is_first) = (components.clone(), Arc::new(AtomicBool::new(true)));
     let between = move |passing: Passing| {
@@ -137,7 +137,7 @@ async fn a_component_that_was_let_go_is_not_removed_again() -> Result<()> {
     delete(&components).await?;
     assert_eq!(counted.removals.load(Ordering::Relaxed), 1);
 
-    // Something on the target still brings it back, as the operator knows it.
+    // An event of the target wakes it again.
     counted.waker.get().context("its waker")?.wake();
     until("it is looked at", SOON, || async {
         let is_begun_again = counted.removals.load(Ordering::Relaxed) > 1;

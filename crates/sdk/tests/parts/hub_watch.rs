@@ -1,4 +1,4 @@
-//! The watch of a kind on a hub that is taken back to an earlier state.
+//! The watch of a kind on a hub that is restored to an earlier state.
 
 use std::pin::pin;
 
@@ -20,7 +20,7 @@ use crate::SOON;
 async fn a_hub_that_went_back_to_an_earlier_state_is_listed_anew() -> Result<()> {
     let bed = Bed::start().await?;
     let hub = bed.cluster("hub").with_own_etcd().await?;
-    // As operators connect: kube's own retries would hide the break.
+    // Connects as operators do: kube's own retries would hide the interruption.
     let mut config = hub.admin().config()?;
     config.default_retry = false;
     let maps: Api<ConfigMap> = Api::default_namespaced(Client::try_from(config)?);
@@ -29,7 +29,7 @@ async fn a_hub_that_went_back_to_an_earlier_state_is_listed_anew() -> Result<()>
     assert_eq!(next(&mut events).await?, ["before"]);
 
     hub.save("backup")?;
-    // Many more resourceVersions than what comes after the restore will use up.
+    // Uses many more resourceVersions than the steps after the restore.
     for number in 0..50 {
         create(hub.client()?, &format!("later-{number}")).await?;
     }
@@ -51,7 +51,7 @@ async fn create(hub: Client, name: &str) -> Result<()> {
 
 type Told = watcher::Result<Event<ConfigMap>>;
 
-/// Listens all the time, as an operator does.
+/// Receives events all the time, as an operator does.
 fn listen(events: impl Stream<Item = Told> + Send + 'static) -> UnboundedReceiver<Told> {
     let (send, told) = unbounded_channel();
     tokio::spawn(async move {
@@ -65,7 +65,7 @@ fn listen(events: impl Stream<Item = Told> + Send + 'static) -> UnboundedReceive
     told
 }
 
-/// Names in the next complete list; Kubernetes' own object apart.
+/// Returns the names in the next complete list, without Kubernetes' own object.
 async fn next(events: &mut UnboundedReceiver<Told>) -> Result<Vec<String>> {
     let mut names = vec![];
     loop {
@@ -86,7 +86,7 @@ async fn until_applied(events: &mut UnboundedReceiver<Told>) -> Result<String> {
     }
 }
 
-/// The next event; breaks are what the stream is there for.
+/// Returns the next event. Errors are skipped, since the stream recovers from them.
 async fn told(events: &mut UnboundedReceiver<Told>) -> Result<Event<ConfigMap>> {
     loop {
         let next = tokio::time::timeout(SOON, events.recv()).await.context("the watch is mute")?;

@@ -1,6 +1,6 @@
-//! The sdk's parts on real control planes, and on faults that those do not produce.
+//! Parts of the sdk on real control planes, and with faults that those do not produce.
 
-// Clippy takes only test functions for tests, not what they share.
+// Clippy allows this only in test functions, not in their helpers.
 #![allow(clippy::unwrap_used)]
 
 mod apply_status;
@@ -37,12 +37,12 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 static BED: SharedBed = SharedBed::new();
 
-/// The cluster that is hub and target of most tests here.
+/// Returns the cluster that is hub and target of most tests here.
 pub(crate) async fn cluster() -> Result<Cluster> {
     BED.cluster("cluster", testbed::ClusterBuilder::with_audit).await
 }
 
-/// A target for this user, through an access Secret of this name.
+/// Returns a target for this user, from an access Secret with this name.
 pub(crate) fn target(name: &str, user: &Access) -> Result<Target> {
     let policy = AccessPolicy { allow_loopback: true, ..AccessPolicy::default() };
     let targets = Targets::new(policy, Limits::default(), "test/0.1.0", "test", 10);
@@ -53,19 +53,19 @@ pub(crate) fn target(name: &str, user: &Access) -> Result<Target> {
     targets.from_secret(&secret, "config").context("the access Secret")
 }
 
-/// Installs one of our CRDs and waits until its kind is served.
+/// Installs a CRD, and waits until its kind is served.
 pub(crate) async fn serve(client: &Client, crd: &CustomResourceDefinition) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     crds.patch(&crd.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(crd)).await?;
     testbed::crd_is_served(client, &crd.name_any()).await
 }
 
-/// An operator on this hub and namespace, as administrator.
+/// Connects an operator as administrator on this hub and namespace.
 pub(crate) async fn runtime(hub: &Cluster, namespace: &str) -> Result<Runtime> {
     connect(hub.admin(), namespace, Mode::Fleet).await
 }
 
-/// What an operator of this hub namespace runs with.
+/// Returns the settings of an operator in this hub namespace.
 pub(crate) fn settings(namespace: &str, mode: Mode) -> Result<Settings> {
     Ok(Settings::resolve(Args {
         hub_namespace: namespace.to_owned(),
@@ -86,7 +86,7 @@ pub(crate) fn settings(namespace: &str, mode: Mode) -> Result<Settings> {
     })?)
 }
 
-/// An operator for this user of the hub.
+/// Connects an operator as this user of the hub.
 pub(crate) async fn connect(user: &Access, namespace: &str, mode: Mode) -> Result<Runtime> {
     let settings = settings(namespace, mode)?;
     let pause = kyma_sdk::api::crds::pause();

@@ -1,4 +1,4 @@
-//! What the hub has on record of a target, and what the target says, read at different moments.
+//! The hub's record of a target and the target's stamp, read at different times.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Namespace;
@@ -20,7 +20,7 @@ struct Stage {
     runtime: Runtime,
     kymas: Api<Kyma>,
     target: Target,
-    /// The same one, as another operator knows it.
+    /// The same target, as another operator has it.
     theirs: Target,
 }
 
@@ -31,7 +31,7 @@ impl Stage {
         serve(&client, &crds::kyma()).await?;
         let namespace = cluster.namespace(name).await?;
         let mut runtime = runtime(&cluster, &namespace).await?;
-        // One cluster is both here, which a hub of another uid does not notice.
+        // One cluster is both hub and target, which is not noticed with another hub uid.
         runtime.hub_uid = name.into();
         let kymas: Api<Kyma> = Api::namespaced(client.clone(), &namespace);
         let kyma = json!({
@@ -51,7 +51,7 @@ impl Stage {
         Ok(self.kymas.get("sample").await?)
     }
 
-    /// The first contact, by which hub and target know of each other.
+    /// Makes the first contact, after which hub and target have a record of each other.
     async fn contact(&self) -> Result<Stamp> {
         let proof = prove(&self.runtime, &self.kyma().await?, &self.target).await?;
         let stamp = proof.stamp.context("a stamp")?;
@@ -59,7 +59,7 @@ impl Stage {
         Ok(stamp)
     }
 
-    /// A turn is taken by somebody else.
+    /// Takes a turn as another operator.
     async fn takes(&self, stamp: &Stamp, turn: &str) -> Result<()> {
         let status = json!({"status": {"target": {"turn": turn}}});
         self.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(status)).await?;
@@ -73,7 +73,7 @@ impl Stage {
     }
 }
 
-/// Both in one test: the target, and so its stamp, is the same.
+/// Both cases are in one test, since they share the target and so its stamp.
 #[tokio::test]
 async fn a_hub_that_is_not_behind_is_not_taken_for_one() -> Result<()> {
     let stage = Stage::new("proof").await?;

@@ -1,4 +1,4 @@
-//! When a process says that it is ready.
+//! The time at which a process reports that it is ready.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::{SOON, cluster, settings};
 
-/// Reconciles ConfigMaps, once it is let go.
+/// Reconciles ConfigMaps once it is notified.
 struct Late(Arc<Notify>);
 
 impl Program for Late {

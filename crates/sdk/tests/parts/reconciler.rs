@@ -1,4 +1,4 @@
-//! From events to reconciles.
+//! Reconciles that events trigger.
 
 use std::{
     collections::HashMap,
@@ -24,10 +24,10 @@ use tokio::task::JoinHandle;
 
 use crate::{SOON, cluster, runtime};
 
-/// How long one waits to see whether another comes in beside it.
+/// Time for which a reconcile waits for a second one in parallel.
 const ALONE: Duration = Duration::from_millis(300);
 
-/// A controller over the ConfigMaps of a namespace of its own, and what it was asked.
+/// A controller of the ConfigMaps in a namespace of its own, and its recorded calls.
 struct Stage {
     runtime: Runtime,
     maps: Api<ConfigMap>,
@@ -170,7 +170,8 @@ async fn a_pass_that_only_waits_for_a_first_answer_takes_no_back_off_back() -> R
     let start = Instant::now();
     stage.put("a", json!({}), json!({})).await?;
     stage.until_times("a", 9).await?;
-    // Four failures in a row wait for 0.25 + 0.5 + 1 + 2 s at least; forgotten each time, for 2 s at most.
+    // Four failures in a row wait for at least 0.25 + 0.5 + 1 + 2 s; if the count were reset each time, for at most
+    // 2 s.
     assert!(start.elapsed() >= Duration::from_millis(3750), "{:?}", start.elapsed());
     stage.stop().await
 }
@@ -180,7 +181,7 @@ async fn only_changes_of_what_decides_come_back() -> Result<()> {
     let stage = Stage::new("changes", |_, _| async { Ok(Wait::Event) }).await?;
     stage.put("a", json!({}), json!({"report": "1"})).await?;
     stage.until_times("a", 1).await?;
-    // Neither generation nor labels, annotations or finalizers: as a status write.
+    // Changes neither generation nor labels, annotations or finalizers, like a status write.
     stage.put("a", json!({}), json!({"report": "2"})).await?;
     stage.put("a", json!({"labels": {"x": "y"}}), json!({"report": "2"})).await?;
     stage.until_times("a", 2).await?;
@@ -222,7 +223,7 @@ async fn a_reconcile_that_hangs_is_cut_off_and_costs_no_more_than_its_slot() -> 
                 std::future::pending::<()>().await;
                 drop(held);
             }
-            // Lets whatever else could run do so, while this one is counted.
+            // Lets other tasks run while this one is counted.
             tokio::task::yield_now().await;
             counted.0.fetch_sub(1, Ordering::SeqCst);
             Ok(Wait::Event)
@@ -297,7 +298,7 @@ async fn targets_that_do_not_answer_leave_the_slots_to_those_that_do() -> Result
             if times == 2 {
                 let now = counted.0.fetch_add(1, Ordering::SeqCst) + 1;
                 counted.1.fetch_max(now, Ordering::SeqCst);
-                // A second one that comes in meanwhile ends the wait; that none does, only the deadline can show.
+                // A second reconcile in the meantime ends the wait; only the deadline can show that there is none.
                 entered.notify_waiters();
                 tokio::time::timeout(ALONE, entered.notified()).await.ok();
                 counted.0.fetch_sub(1, Ordering::SeqCst);

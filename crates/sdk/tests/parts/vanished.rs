@@ -1,4 +1,4 @@
-//! A component that vanishes from the hub during its pass.
+//! A component that is deleted from the hub during its pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::{SOON, cluster, connect, serve};
 
 const NAME: &str = "vanishing";
 
-/// Watches something, and does not end its pass before it is told to.
+/// Registers a watch, and does not end its pass before it is notified.
 #[derive(Clone, Default)]
 struct Slow {
     begun: Arc<AtomicBool>,

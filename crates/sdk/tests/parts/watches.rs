@@ -24,7 +24,7 @@ use crate::{SOON, cluster, target};
 
 type Dependent = &'static str;
 
-/// What was seen, one word per sighting: `listed a,b`, `applied a`, `deleted a`.
+/// Recorded events, one entry each: `listed a,b`, `applied a`, `deleted a`.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<Entry>>>);
 
@@ -82,12 +82,12 @@ async fn put(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A server that can be told what to answer, in front of a cluster with a namespace of the test's own.
+/// A scripted server in front of a cluster, with a namespace of the test's own.
 struct Front {
     cluster: Cluster,
     namespace: String,
     server: Scripted,
-    /// Of the ConfigMaps in the namespace.
+    /// Path of the ConfigMaps in the namespace.
     path: String,
 }
 
@@ -196,7 +196,7 @@ async fn whoever_joins_while_a_list_is_told_hears_of_it_too() -> Result<()> {
     .await
 }
 
-/// What lists and watches of this content want to be answered with.
+/// Returns the `Accept` headers of lists and watches with this content.
 async fn accepted(name: &str, content: Content) -> Result<BTreeSet<String>> {
     let Front { cluster, namespace, server, path } = Front::of(name).await?;
     let target = target(name, server.access())?;
@@ -242,7 +242,7 @@ async fn an_expired_watch_is_listed_anew_and_nothing_is_missed() -> Result<()> {
 #[tokio::test]
 async fn a_stream_that_broke_off_in_the_future_of_its_target_is_listed_anew() -> Result<()> {
     let Front { cluster, namespace, server, path } = Front::of("restored").await?;
-    // What the target said before it was taken back to an earlier state.
+    // An event that the target sent before it was restored to an earlier state.
     let lost = json!({"type": "ADDED", "object": {
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "lost", "namespace": namespace, "uid": "u", "resourceVersion": "999999999999"},
@@ -338,7 +338,7 @@ async fn changed_access_ends_the_streams_that_went_through_it() -> Result<()> {
     until("both lists came", SOON, || async { Ok((log.count("listed ") >= 2).then_some(())) }).await
 }
 
-/// A pass that took the target before the Secret changed ends after it.
+/// A pass that read the target before the Secret changed ends after the change.
 #[tokio::test]
 async fn nothing_is_opened_late_with_access_that_changed() -> Result<()> {
     let server = Scripted::start().await?;

@@ -1,4 +1,4 @@
-//! What a kubeconfig leads to, and whom it trusts.
+//! Servers to which kubeconfigs lead, and certificates that they trust.
 
 use std::time::Duration;
 
@@ -52,11 +52,11 @@ async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
     let at = |url: &str| server.access().at(url, &server.access().ca);
     let rows = [
         (at(&format!("https://{closed}")), TargetError::Connect("connection refused")),
-        // A name of RFC 6761 that nobody has.
+        // RFC 6761 reserves this name, so it never exists.
         (at("https://nobody.invalid:6443"), TargetError::NameNotFound),
     ];
     for (access, expected) in rows {
-        // The system's resolver takes its own time to know that there is no such name.
+        // The system's resolver may need long to report that the name does not exist.
         let limits = Limits { connect: PATIENCE, call: PATIENCE, ..limits() };
         let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
         let target = target(&targets, &access)?;

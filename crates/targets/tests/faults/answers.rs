@@ -1,4 +1,4 @@
-//! Answers that no apiserver gives.
+//! Responses that no apiserver sends.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Res
         (Answer::slow_drip(&map, Duration::from_millis(20)), Reason::TargetTimeout),
         (Answer::endless(), Reason::TargetAnswerInvalid),
         (Answer::raw(vec![b'['; 65 * 1024]), Reason::TargetAnswerInvalid),
-        // Small as it comes, large in memory.
+        // Small when it arrives, large in memory.
         (Answer::raw(format!("{{\"items\":[{}{{}}]}}", "{},".repeat(5000))), Reason::TargetAnswerInvalid),
         (Answer::reset(), Reason::TargetUnreachable),
         (Answer::html(503, PLANTED), Reason::TargetServerError),
@@ -41,7 +41,7 @@ async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Res
     for (answer, reason) in rows {
         server.clear();
         server.always(Matching::path("/api/v1"), answer.clone());
-        // A cache of its own each time, so that no breaker is open already.
+        // Uses a new cache each time, so that no breaker is open already.
         let target = target(&targets(loopback()), server.access())?;
         let started = Instant::now();
         let error = fails(&target).await?;

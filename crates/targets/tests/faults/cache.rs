@@ -1,4 +1,4 @@
-//! Which client serves which state of a Secret.
+//! Clients that are cached for each state of a Secret.
 
 use anyhow::Result;
 use kyma_targets::{KubeconfigError, SecretKey, TargetError};

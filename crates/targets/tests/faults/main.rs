@@ -1,4 +1,4 @@
-//! A target that misbehaves costs a bounded time, says why, and is found again when it works.
+//! A failing target costs a bounded time, has a reported reason, and is used again once it works.
 
 mod access;
 mod answers;

@@ -1,4 +1,4 @@
-//! How much is asked of a target, and when it is left in peace.
+//! Rate of requests to a target, and pauses.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use testbed::{Answer, Matching, Scripted};
 
 use crate::{config_map, fails, get, limits, loopback, secret, target, targets};
 
-/// Longer than anything takes here.
+/// Deadline that no step reaches.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn credentials_that_are_refused_are_held_back_until_they_are_taken() -> Re
     assert!(matches!(held, TargetError::Suspended { .. }), "{held:?}");
     assert_eq!(held.reason(), Reason::TargetUnauthorized);
     assert_eq!(server.count(&Matching::path("/api")), 3, "the call was tried");
-    // Each probe shows them, too, and is refused as well.
+    // Each probe sends the credentials too, and is refused as well.
     server.wait_for(2, &Matching::path("/readyz"), Duration::from_secs(5)).await?;
     assert_eq!(fails(&target).await?.reason(), Reason::TargetUnauthorized);
     server.clear();
@@ -125,7 +125,7 @@ async fn a_kind_whose_cache_is_being_filled_holds_no_other_call_back() -> Result
     server.always(Matching::any(), config_map());
     let targets = Targets::new(loopback(), Limits::default(), "tester/1.2.3", "replica-0", 8);
     let target = target(&targets, server.access())?;
-    // It is told to whoever asked, who comes back when he likes.
+    // The error is returned to the caller, who decides when to retry.
     for _ in 0..2 {
         assert_eq!(fails(&target).await?, TargetError::Initializing);
     }
@@ -140,14 +140,14 @@ async fn calls_at_once_are_bounded() -> Result<()> {
     let ours = Matching::path("/api/v1/namespaces/default");
     server.always(ours.clone(), Answer::silence());
     server.always(Matching::any(), config_map());
-    // No call ends by itself while it is watched, however slow the machine.
+    // No call reaches its timeout during the test, however slow the machine is.
     let patient = Limits { call: PATIENCE, connect: PATIENCE, ..limits() };
     let patient = || Targets::new(loopback(), patient.clone(), "tester/1.2.3", "replica-0", 8);
     let target = target(&patient(), server.access())?;
     let mut calls: FuturesUnordered<_> = (0..20).map(|_| fails(&target)).collect();
     let others = async {
         server.wait_for(Limits::default().calls, &ours, PATIENCE / 2).await?;
-        // In the time of as many calls of others, each with a connection to open, those that wait would come, too.
+        // During as many calls of others, each with a new connection, the waiting calls would be sent too.
         for _ in 0..20 {
             let other = crate::target(&patient(), server.access())?;
             Api::<ConfigMap>::namespaced(other.client(), "other").get("any").await?;
@@ -165,7 +165,7 @@ async fn calls_at_once_are_bounded() -> Result<()> {
 #[tokio::test]
 async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() -> Result<()> {
     let server = Scripted::start().await?;
-    // Half a second each, a quarter of what a call may take.
+    // Each response takes half a second, a quarter of the call timeout.
     let slow = Answer::slow_drip(&json!({"metadata": {}}), Duration::from_millis(33));
     server.always(Matching::any(), slow);
     let limits = Limits { call: Duration::from_secs(2), connect: PATIENCE, ..limits() };
@@ -173,7 +173,7 @@ async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() ->
     let target = target(&targets, server.access())?;
     let calls: Vec<_> = futures::future::join_all((0..40).map(|_| get(&target))).await;
     let failed: Vec<_> = calls.iter().filter_map(|call| call.as_ref().err()).collect();
-    // Who would have waited for too long was not sent.
+    // Calls that would have waited too long were not sent.
     assert!(failed.iter().all(|error| matches!(error, TargetError::Throttled(_))), "{failed:?}");
     assert_eq!(calls.len() - failed.len(), server.count(&Matching::path("/api")));
     assert!(failed.len() < 40 - Limits::default().calls, "{failed:?}");
@@ -219,7 +219,7 @@ async fn large_answers_that_wait_for_one_that_stalls_are_no_sign_of_a_dead_targe
     Ok(())
 }
 
-/// A watch that tells of ConfigMaps of this many bytes without end.
+/// Returns an endless watch of ConfigMaps with this many bytes.
 fn flood(size: usize) -> Answer {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "x".repeat(size)}});
     let line = format!("{}\n", json!({"type": "ADDED", "object": map}));
@@ -241,7 +241,7 @@ async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of
     let started = Instant::now();
     let events: Vec<_> = futures::stream::select(one.boxed(), other.boxed()).take(8).collect().await;
     assert!(events.iter().all(Result::is_ok), "{events:?}");
-    // Of eight, two are the burst; what was on its way of each stream may come at once, too.
+    // Two of eight are the burst; events that each stream has already received may arrive at once, too.
     assert!(started.elapsed() > Duration::from_secs(1), "{:?}", started.elapsed());
     Ok(())
 }
@@ -252,7 +252,7 @@ async fn events_of_what_was_written_do_not_wait_but_those_of_dry_runs_do() -> Re
     let server = Scripted::start().await?;
     server.always(Matching::any().method("PATCH"), config_map());
     server.always(Matching::any(), flood(SIZE));
-    // By time alone nothing comes after the burst.
+    // Without writes, nothing is read after the burst.
     let pace = WatchPace { burst: 8 * SIZE, per_second: 1, per_write: 8 * SIZE };
     let limits = Limits { watch_pace: pace, ..limits() };
     let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);

@@ -32,7 +32,8 @@ struct SwitchableAddress {
 }
 
 impl SwitchableAddress {
-    /// Each connection goes to the server whose number `choose` gives for the chosen one and the connection's own.
+    /// Opens the address. Each connection goes to the server with the number that `choose` returns for the chosen
+    /// server and the number of the connection.
     async fn open(servers: [&Scripted; 2], choose: fn(usize, usize) -> usize) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -60,7 +61,7 @@ impl SwitchableAddress {
         Ok(Self { address, chosen, breaks })
     }
 
-    /// From now on connections lead to the second server; those that are open break if `breaks`.
+    /// Sends new connections to the second server; open ones are closed if `breaks`.
     fn switch(&self, breaks: bool) {
         self.chosen.store(1, Ordering::Relaxed);
         if breaks {
@@ -68,7 +69,7 @@ impl SwitchableAddress {
         }
     }
 
-    /// The way in, for a user who trusts both servers.
+    /// Returns access for a user who trusts both servers.
     fn access(&self, servers: [&Scripted; 2]) -> Access {
         let authorities = servers.map(|server| server.access().ca.clone()).concat();
         servers[0].access().at(format!("https://{}", self.address), &authorities)
@@ -107,7 +108,7 @@ fn fence() -> Fence {
     Fence { claim: claim(), recorded, ledger: None }
 }
 
-/// A create and an apply.
+/// Makes a create and an apply, and returns their errors.
 async fn write(client: kube::Client) -> Vec<TargetError> {
     let maps = Api::<ConfigMap>::namespaced(client, "default");
     let mut map = ConfigMap::default();
@@ -177,7 +178,7 @@ async fn servers_with_certificates_of_their_own_are_identified_a_bounded_number_
     let connections: usize = servers.iter().map(|server| server.connections()).sum();
     assert!(connections > 40, "{connections} connections do not show much");
     assert!(servers.iter().all(|server| server.connections() > 10), "both servers are used");
-    // At the first contact, at the second certificate, and for writes that rest on a look of 2 s ago.
+    // Reads happen at the first contact, at the second certificate, and for writes whose last read is 2 s old.
     assert!(looks <= 6, "{looks} looks over {connections} connections, {STAMP_NAME}");
     Ok(())
 }

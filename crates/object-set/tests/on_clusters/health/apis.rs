@@ -1,4 +1,4 @@
-//! What the API is made of, and kinds that others bring.
+//! Kinds that define APIs, and custom resources.
 
 use anyhow::Result;
 use kube::api::{Api, DeleteParams, DynamicObject};
@@ -85,7 +85,7 @@ async fn custom_resources_are_as_their_conditions_say() -> Result<()> {
     .await
 }
 
-/// While the first one has the name, the API server does not serve the other.
+/// While the first CRD has the name, the API server does not serve the second one.
 #[tokio::test]
 async fn of_two_crds_of_one_kind_in_one_group_the_second_one_fails() -> Result<()> {
     let bare = Bare::start().await?;
@@ -106,7 +106,7 @@ async fn of_two_crds_of_one_kind_in_one_group_the_second_one_fails() -> Result<(
     Ok(())
 }
 
-/// A kind that takes anything.
+/// Returns the CRD of a kind that accepts any fields.
 fn definition(group: &str, kind: &str, plural: &str) -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{group}"), "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
@@ -115,7 +115,7 @@ fn definition(group: &str, kind: &str, plural: &str) -> Value {
             "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}})
 }
 
-/// Makes such a kind, and waits until its CRD says that it is established.
+/// Creates such a CRD, and waits until it is established.
 async fn crd(bare: &Bare, group: &str, kind: &str, plural: &str) -> Result<()> {
     let crd = definition(group, kind, plural);
     bare.create(&crd).await?;

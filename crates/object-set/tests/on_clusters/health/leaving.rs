@@ -1,4 +1,4 @@
-//! What is being deleted.
+//! Objects that are being deleted.
 
 use anyhow::Result;
 use kube::ResourceExt;

@@ -1,4 +1,4 @@
-//! Storage, Services, and what works as soon as it is there.
+//! Storage, Services, and kinds that work as soon as they exist.
 
 use anyhow::{Context as _, Result};
 use kube::ResourceExt;
@@ -48,7 +48,7 @@ fn storage_and_services() -> Vec<Row> {
     ]
 }
 
-/// What has no status.
+/// Returns rows of kinds without status.
 fn mere_data() -> Vec<Row> {
     let of = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind, "metadata": {"generateName": "row-"}});
     let rbac = |kind: &str| of("rbac.authorization.k8s.io/v1", kind);

@@ -1,4 +1,4 @@
-//! Pods, and what runs them to their end.
+//! Pods, and kinds that run Pods to completion.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Kinds that keep a number of Pods.
+//! Kinds that keep a number of Pods running.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt;
@@ -15,14 +15,14 @@ pub(super) fn workload(kind: &str, spec: &Value) -> Value {
     json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"generateName": "row-"}, "spec": whole})
 }
 
-/// A status in which this differs.
+/// Returns the status with this change.
 fn but(status: &Value, change: &Value) -> Value {
     let mut status = status.clone();
     json_patch::merge(&mut status, change);
     status
 }
 
-/// Of a Deployment all of whose replicas are there.
+/// Returns the status of a Deployment whose replicas are all available.
 fn deployed(replicas: i64) -> Value {
     json!({"observedGeneration": 1, "replicas": replicas, "updatedReplicas": replicas,
         "readyReplicas": replicas, "availableReplicas": replicas,
@@ -66,7 +66,7 @@ fn deployments() -> Vec<Row> {
     ]
 }
 
-/// What a Deployment says of its progress.
+/// Returns rows about a Deployment's condition Progressing.
 fn progress() -> Vec<Row> {
     let of = |spec: Value| workload("Deployment", &spec);
     let with = |all: &[(&str, &str, &str)]| but(&deployed(1), &json!({"conditions": conditions(all)}));
@@ -183,7 +183,7 @@ async fn workloads_are_as_their_status_says() -> Result<()> {
     Ok(())
 }
 
-/// So what is said of replicas that are available and not ready cannot be met on a server.
+/// So the rule for replicas that are available and not ready cannot be tested on a server.
 #[tokio::test]
 async fn no_server_takes_a_status_with_more_replicas_available_than_ready() -> Result<()> {
     let bare = Bare::start().await?;
