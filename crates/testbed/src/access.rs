@@ -1,4 +1,4 @@
-//! Ways into a cluster: who one is, as a client and as a kubeconfig.
+//! Access to a cluster for one user, as a client and as a kubeconfig.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub enum Credentials {
     Token(String),
 }
 
-/// One user's way into one cluster.
+/// Access of one user to one cluster.
 #[derive(Clone)]
 pub struct Access {
     /// URL of the apiserver, `https://127.0.0.1:PORT`.
@@ -44,23 +44,23 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// A new client. Each test makes its own: a client dies with the tokio runtime that it was made in.
+    /// Returns a new client. Each test creates its own: a client works only in the tokio runtime that created it.
     ///
     /// # Errors
-    /// The authority or the credentials are not what TLS takes.
+    /// The authority or the credentials are not valid for TLS.
     pub fn client(&self) -> Result<Client> {
         Client::try_from(self.config()?).context("cannot make a client")
     }
 
-    /// The configuration of [`Self::client`], for one that differs in deadlines or user agent.
+    /// Returns the configuration of [`Self::client`], for a client with other deadlines or another user agent.
     ///
     /// # Errors
-    /// URL or authority do not parse.
+    /// The URL or the authority cannot be parsed.
     pub fn config(&self) -> Result<Config> {
         let mut config = Config::new(self.url.parse().context("the URL of the apiserver")?);
         config.root_cert = Some(certificates(&self.ca)?);
         config.connect_timeout = Some(Duration::from_secs(5));
-        // A test wants to know what the server said, not what it said after five minutes of asking again.
+        // A test needs the server's response, not the one after five minutes of retries.
         config.default_retry = false;
         config.auth_info = self.auth_info();
         Ok(config)
@@ -78,7 +78,7 @@ impl Access {
         info
     }
 
-    /// The kubeconfig, YAML, everything inline.
+    /// Returns the kubeconfig as YAML, with everything inline.
     pub fn kubeconfig(&self) -> String {
         let Self { url, ca, cluster, user, credentials } = self;
         let credentials = match credentials {
@@ -104,7 +104,7 @@ impl Access {
     }
 }
 
-/// The certificates of a PEM text, DER.
+/// Returns the certificates of a PEM text as DER.
 pub(crate) fn certificates(pem: &str) -> Result<Vec<Vec<u8>>> {
     let parsed = CertificateDer::pem_slice_iter(pem.as_bytes()).map(|one| one.map(|der| der.to_vec()));
     parsed.collect::<Result<_, _>>().context("the authority's certificate")

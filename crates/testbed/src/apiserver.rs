@@ -1,4 +1,4 @@
-//! One kube-apiserver: its files, its command line, its start.
+//! A kube-apiserver: its files, command line and start.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::port::{self, free_address};
 use crate::process::{Process, Start};
 use crate::wait::until;
 
-/// Long: two test suites may compete for two cores.
+/// Deadline of a start. It is long, since two test suites may compete for two cores.
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
 const AUDIT_POLICY: &str = include_str!("audit-policy.yaml");
@@ -49,7 +49,7 @@ impl Files {
         self.directory.join(name)
     }
 
-    /// Makes the directory, without what an earlier bed in a directory that stays left there.
+    /// Creates an empty directory. Deletes files of an earlier bed in a directory that is kept.
     pub(crate) fn clear(&self) -> Result<()> {
         if self.directory.exists() {
             fs::remove_dir_all(&self.directory)?;
@@ -63,7 +63,8 @@ impl Files {
 }
 
 impl ApiServer {
-    /// Starts it at a free port and waits until `/readyz` and the namespaces of every cluster are there.
+    /// Starts the apiserver at a free port, and waits until `/readyz` succeeds and the namespaces of every cluster
+    /// exist.
     pub(crate) async fn start(
         builder: &ClusterBuilder,
         authority: &Authority,
@@ -94,12 +95,12 @@ impl ApiServer {
         bail!("{} found no free port in {} tries", builder.name, port::TRIES)
     }
 
-    /// Kills it; connections are refused from now on.
+    /// Kills the apiserver; connections are refused from now on.
     pub(crate) fn stop(&self) {
         drop(self.process().take());
     }
 
-    /// Starts it again, at the same port over the same data.
+    /// Starts the apiserver again, at the same port with the same data.
     pub(crate) async fn start_again(&self) -> Result<()> {
         self.stop();
         let process = Process::spawn(&self.start)?;
@@ -116,7 +117,7 @@ impl ApiServer {
         self.process().as_ref().ok_or_else(|| anyhow!("the apiserver is stopped"))?.thaw()
     }
 
-    /// Fails if it has ended by itself; one that was stopped is as it should be.
+    /// Fails if the apiserver has ended by itself. One that was stopped is no failure.
     pub(crate) fn check(&self) -> Result<()> {
         self.process().as_ref().map_or(Ok(()), Process::check)
     }
@@ -149,7 +150,7 @@ fn write_files(files: &Files, authority: &Authority) -> Result<()> {
 }
 
 fn flags(builder: &ClusterBuilder, files: &Files, etcd: &Etcd, (url, port): (&str, u16)) -> Vec<OsString> {
-    // The data of an etcd that is nobody else's can become another cluster's.
+    // The data of a cluster's own etcd can become another cluster's, so the prefix is the same for all.
     let prefix = if builder.own_etcd { "registry" } else { &builder.name };
     let mut flags = vec![
         format!("--etcd-servers={}", etcd.url()),
@@ -160,7 +161,7 @@ fn flags(builder: &ClusterBuilder, files: &Files, etcd: &Etcd, (url, port): (&st
         "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
         "--allow-privileged=true".to_owned(),
         "--authorization-mode=RBAC".to_owned(),
-        // Pods run nowhere, so nobody needs tokens mounted; and creating Pods must not wait for controllers.
+        // Pods do not run really, so no tokens are mounted; and the creation of Pods must not wait for controllers.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
         "--profiling=false".to_owned(),
@@ -175,7 +176,8 @@ fn flags(builder: &ClusterBuilder, files: &Files, etcd: &Etcd, (url, port): (&st
     if builder.audit {
         file("audit-policy-file", &files.path("audit-policy.yaml"));
         file("audit-log-path", &files.path("audit.log"));
-        // Written before the answer is: who has the answer finds the record. No rotation, the reader keeps places.
+        // The record is written before the response, so a client with the response finds it. There is no rotation,
+        // since readers keep positions.
         flags.extend(["--audit-log-mode=blocking".to_owned(), "--audit-log-maxsize=100000".to_owned()]);
     }
     flags.extend(builder.flags.iter().cloned());
@@ -190,7 +192,7 @@ async fn ready(process: &Process, client: &Client) -> Result<()> {
         if client.request_text(readyz).await.is_err() {
             return Ok(None);
         }
-        // Made shortly after the server calls itself ready.
+        // These namespaces are created shortly after the server reports that it is ready.
         let there =
             futures::future::join_all(["default", "kube-system"].map(|name| namespaces.get_opt(name))).await;
         Ok(there.iter().all(|found| matches!(found, Ok(Some(_)))).then_some(()))

@@ -1,4 +1,4 @@
-//! Reading what a cluster was asked.
+//! Reads which requests were sent to a cluster.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// The audit log of one cluster. A request is in it by the time its answer arrives.
+/// The audit log of one cluster. It contains a request by the time the response arrives.
 #[derive(Clone, Debug)]
 pub struct Audit {
     path: PathBuf,
 }
 
-/// A place in the log: what came before it and what came after.
+/// A position in the log, which separates earlier records from later ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditMark(u64);
 
@@ -24,9 +24,9 @@ pub struct AuditMark(u64);
 pub struct AuditEvent {
     /// Name of the user, such as `system:serviceaccount:kcp-system:kyma-operator`.
     pub user: String,
-    /// Name of the user in whose name it was sent (impersonation); empty: its own.
+    /// Name of the impersonated user; empty without impersonation.
     pub impersonated: String,
-    /// User-Agent, empty where the client sent none.
+    /// User-Agent; empty if the client sent none.
     pub user_agent: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,
@@ -40,7 +40,7 @@ pub struct AuditEvent {
     pub namespace: String,
     /// Name of the object, empty for lists.
     pub name: String,
-    /// HTTP status of the answer; 0 for one that was never given.
+    /// HTTP status of the response; 0 if there was none.
     pub code: u16,
     /// When the apiserver received it.
     pub received: Timestamp,
@@ -49,18 +49,18 @@ pub struct AuditEvent {
 }
 
 impl AuditEvent {
-    /// Whether it asks for a change, dry runs included.
+    /// Reports whether the request asks for a change, dry runs included.
     pub fn is_write(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 
-    /// Whether it renews a Lease.
+    /// Reports whether the request renews a Lease.
     pub fn is_lease_renewal(&self) -> bool {
         let renews = matches!(self.verb.as_str(), "update" | "patch");
         renews && self.group == "coordination.k8s.io" && self.resource == "leases"
     }
 
-    /// Whether it is what an operator at rest does: a watch, or the renewal of a Lease.
+    /// Reports whether operators at rest send the request too: a watch, or the renewal of a Lease.
     pub fn is_routine(&self) -> bool {
         self.verb == "watch" || self.is_lease_renewal()
     }
@@ -71,7 +71,7 @@ impl Audit {
         Self { path }
     }
 
-    /// The log's end.
+    /// Returns the end of the log.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -81,7 +81,8 @@ impl Audit {
         Ok(AuditMark(length))
     }
 
-    /// The requests recorded after `mark` (`AuditMark::default()` for all), each once, in order of record.
+    /// Returns the requests recorded after `mark` (`AuditMark::default()` for all), each once, in the order of
+    /// records.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -90,7 +91,8 @@ impl Audit {
         Ok(records.filter(|record| !record.is_end_of_watch()).map(AuditEvent::from).collect())
     }
 
-    /// Watches that ended after the mark; they lasted from [`AuditEvent::received`] to [`AuditEvent::recorded`].
+    /// Returns watches that ended after the mark; they lasted from [`AuditEvent::received`] to
+    /// [`AuditEvent::recorded`].
     ///
     /// # Errors
     /// The log cannot be read.
@@ -105,13 +107,13 @@ impl Audit {
         file.seek(SeekFrom::Start(mark.0))?;
         let mut records = Vec::new();
         for line in BufReader::new(file).lines() {
-            // The last line may be half written: it belongs to a request that has no answer yet.
+            // The last line may be incomplete: it belongs to a request without a response yet.
             records.extend(serde_json::from_str::<Record>(&line?));
         }
         Ok(records)
     }
 
-    /// The requests of the users for which `user` holds, counted by user, verb and resource.
+    /// Returns the number of requests by user, verb and resource, for users for which `user` holds.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -149,7 +151,7 @@ struct Record {
 }
 
 impl Record {
-    /// A watch is recorded when it starts and when it ends.
+    /// Reports whether this is the second record of a watch, which is recorded when it starts and when it ends.
     fn is_end_of_watch(&self) -> bool {
         self.stage == "ResponseComplete" && self.verb == "watch"
     }

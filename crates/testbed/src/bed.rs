@@ -1,4 +1,4 @@
-//! One etcd, one certificate authority, one directory: what the clusters of a test share.
+//! One etcd, one certificate authority and one directory, which the clusters of a test share.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,12 +16,13 @@ use crate::certificates::Authority;
 use crate::etcd::Etcd;
 use crate::registry::Registry;
 
-/// A machine with two cores starts two apiservers as fast as one, and three slower than two and one.
+/// Number of apiservers that start at the same time. A machine with two cores starts two as fast as one, and three
+/// at once more slowly than two and then one.
 const APISERVERS_AT_A_TIME: usize = 2;
 
-/// A running etcd and everything that the clusters over it share. Clones are handles to the same bed; with the
-/// last handle, clusters included, everything ends and the directory is removed. The same happens when the
-/// process ends in any other way, killed or not.
+/// A running etcd and everything that its clusters share. Clones are handles to the same bed. With the last handle,
+/// clusters included, all processes end and the directory is removed; so they do when the process ends in any other
+/// way, even if it is killed.
 #[derive(Clone)]
 pub struct Bed {
     pub(crate) inner: Arc<Inner>,
@@ -41,7 +42,7 @@ impl Bed {
     /// environment keeps it, with all logs, beyond the end.
     ///
     /// # Errors
-    /// A program is missing or etcd does not come up; the message holds the end of its log.
+    /// A program is missing or etcd does not start; the message contains the end of its log.
     pub async fn start() -> Result<Self> {
         let directory = Directory::temporary(std::env::var_os("TESTBED_KEEP").is_none())?;
         Self::over(directory).await
@@ -65,16 +66,16 @@ impl Bed {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// A cluster named `name`, which no other cluster of this bed may have: `.await` starts it, after the options
-    /// of [`ClusterBuilder`] as needed.
+    /// Returns the builder of a cluster named `name`, which no other cluster of this bed may have. `.await` starts
+    /// it, after options of [`ClusterBuilder`] as needed.
     pub fn cluster(&self, name: &str) -> ClusterBuilder {
         ClusterBuilder::new(self.clone(), name)
     }
 
-    /// An empty OCI registry, plain HTTP on loopback.
+    /// Starts an empty OCI registry with plain HTTP on loopback.
     ///
     /// # Errors
-    /// The program is missing or does not come up.
+    /// The program is missing or does not start.
     pub async fn registry(&self) -> Result<Registry> {
         Registry::start(self.clone()).await
     }
@@ -82,17 +83,17 @@ impl Bed {
     /// Fails, with the end of its log, if etcd has ended.
     ///
     /// # Errors
-    /// It has.
+    /// Etcd has ended.
     pub fn check(&self) -> Result<()> {
         self.inner.etcd.check()
     }
 
-    /// Where the bed keeps its files.
+    /// Returns the directory of the bed's files.
     pub fn directory(&self) -> &Path {
         self.inner.directory.path()
     }
 
-    /// The logs of all processes, one file each.
+    /// Returns the directory with the logs of all processes, one file each.
     pub fn logs(&self) -> PathBuf {
         self.inner.directory.logs()
     }
@@ -102,7 +103,7 @@ impl Bed {
 pub(crate) struct Directory {
     path: PathBuf,
     sweeper: Option<(Child, Option<ChildStdin>)>,
-    /// Of a directory that stays: two beds in it would delete each other's data.
+    /// Lock of a directory that is kept: two beds in it would delete each other's data.
     _lock: Option<File>,
 }
 
@@ -150,7 +151,7 @@ impl Drop for Directory {
     fn drop(&mut self) {
         if let Some((sweeper, line)) = &mut self.sweeper {
             drop(line.take());
-            // Nothing is left to do about a directory that cannot be removed.
+            // A directory that cannot be removed is left.
             sweeper.wait().ok();
         }
     }

@@ -1,4 +1,4 @@
-//! Finding the programs.
+//! Finds the programs of the test bed.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ pub enum Program {
     ControllerManager,
     /// `kube-scheduler`
     Scheduler,
-    /// `kwok`, which plays the nodes
+    /// `kwok`, which simulates the nodes
     Kwok,
     /// `registry`, the OCI registry of go-containerregistry
     Registry,
-    /// `helm`, the peer in tests and measurements, and what helm-component renders with
+    /// `helm`, with which tests and measurements compare, and with which helm-component renders
     Helm,
 }
 
 impl Program {
-    /// The name of its file.
+    /// Returns the name of its file.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::ApiServer => "kube-apiserver",
@@ -41,10 +41,10 @@ impl Program {
         }
     }
 
-    /// Its path: in `$KUBEBUILDER_ASSETS`, else in the cache that `cargo xtask setup` fills.
+    /// Returns its path: in `$KUBEBUILDER_ASSETS`, or else in the cache that `cargo xtask setup` fills.
     ///
     /// # Errors
-    /// It is in neither; the message says what to run.
+    /// The program is in neither; the message names the command to run.
     pub fn path(self) -> Result<PathBuf> {
         let assets = env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()).map(PathBuf::from);
         let cache = pins::directory(&workspace()).context("cannot read which programs are pinned")?;
@@ -56,13 +56,13 @@ impl Program {
     }
 }
 
-/// The root of the workspace that this crate was compiled in.
+/// Returns the root of the workspace in which this crate was compiled.
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The path of `testbed-exec`: `$TESTBED_EXEC`, else beside the running program (tests live one directory
-/// deeper), else built now, once, which takes seconds.
+/// Returns the path of `testbed-exec`: `$TESTBED_EXEC`, or a file beside the running program (one directory higher
+/// for tests), or else a binary that is built now, once, which takes seconds.
 pub(crate) fn wrapper() -> Result<&'static Path> {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     if let Some(found) = FOUND.get() {
@@ -87,7 +87,7 @@ fn find_wrapper() -> Result<PathBuf> {
     }
 }
 
-/// Tests of other crates do not make cargo build the binary of a dependency.
+/// Builds `testbed-exec`, since cargo does not build binaries of dependencies for tests of other crates.
 fn build_wrapper(running: &Path) -> Result<PathBuf> {
     let in_target = running.parent().is_some_and(|place| place.ends_with("debug/deps"));
     let target = if in_target { running.ancestors().nth(3) } else { None };

@@ -8,8 +8,8 @@ use anyhow::Result;
 use crate::bed::Bed;
 use crate::cluster::Cluster;
 
-/// A cluster to be; `.await` starts it. Without options it is a bare apiserver: RBAC is on, nothing acts on the
-/// objects (a deleted Namespace stays Terminating, no owner is collected, no Deployment gets Pods).
+/// The options of a cluster; `.await` starts it. Without options it is a bare apiserver: RBAC is on, and no
+/// controller runs (a deleted Namespace stays Terminating, dependents are not collected, Deployments get no Pods).
 #[must_use = "a cluster starts when it is awaited"]
 #[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "independent options")]
@@ -39,8 +39,8 @@ impl ClusterBuilder {
         }
     }
 
-    /// Adds kube-controller-manager: namespaces are finalized, owners collected, aggregated `ClusterRoles` filled,
-    /// default `ServiceAccounts` made.
+    /// Adds kube-controller-manager: namespaces are finalized, dependents collected, aggregated `ClusterRoles`
+    /// filled, default `ServiceAccounts` created.
     pub fn with_controllers(mut self) -> Self {
         self.controllers = true;
         self
@@ -73,8 +73,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Gives the cluster an etcd of its own, so that it can be taken back to an earlier state; see
-    /// [`Cluster::save`].
+    /// Gives the cluster an etcd of its own, so that it can be restored to an earlier state; see [`Cluster::save`].
     pub fn with_own_etcd(mut self) -> Self {
         self.own_etcd = true;
         self

@@ -1,4 +1,4 @@
-//! The certificate authority of a bed, and what it signs.
+//! The certificate authority of a bed, and the certificates that it signs.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +17,7 @@ pub struct Certificate {
     pub key: String,
 }
 
-/// For how long a client certificate is valid.
+/// Validity of a client certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
     /// From 1975 to 4096.
@@ -42,12 +42,12 @@ impl Authority {
         Ok(Self { issuer: CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)? })
     }
 
-    /// The authority's certificate, PEM.
+    /// Returns the authority's certificate as PEM.
     pub(crate) fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A certificate for a server on loopback.
+    /// Returns a certificate for a server on loopback.
     pub(crate) fn server(&self) -> Result<Certificate> {
         let names = ["127.0.0.1", "localhost", "kubernetes.default.svc"].map(str::to_owned);
         let mut parameters = CertificateParams::new(names)?;
@@ -56,7 +56,8 @@ impl Authority {
         self.sign(&parameters)
     }
 
-    /// A certificate for a user: the apiserver takes the common name as the user's name, the organisation as group.
+    /// Returns a certificate for a user. The apiserver uses the common name as user name, and the organisation as
+    /// group.
     pub(crate) fn user(&self, name: &str, group: Option<&str>, validity: Validity) -> Result<Certificate> {
         let mut parameters = CertificateParams::default();
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];

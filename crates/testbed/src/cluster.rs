@@ -21,17 +21,17 @@ use crate::etcd::Etcd;
 use crate::infrastructure::Infrastructure;
 use crate::workloads::Workloads;
 
-/// `ServiceAccount` tokens outlive every test and demo.
+/// Validity of `ServiceAccount` tokens, longer than every test and demo.
 const TOKEN_SECONDS: i64 = 24 * 3600;
 
-/// A running control plane. Clones are handles to the same one; it ends with the last handle. When a test panics,
-/// the handle that it drops prints the end of each log.
+/// A running control plane. Clones are handles to the same one; it ends with the last handle. If a test panics, the
+/// dropped handle prints the end of each log.
 #[derive(Clone)]
 pub struct Cluster {
     inner: Arc<Inner>,
 }
 
-/// Fields are dropped from first to last: clients of the apiserver before it, and it before its etcd.
+/// Fields are dropped in order: clients of the apiserver before it, and the apiserver before its etcd.
 struct Inner {
     _infrastructure: Option<Infrastructure>,
     workloads: Workloads,
@@ -86,32 +86,32 @@ impl Cluster {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The name it was started with.
+    /// Returns the name with which the cluster was started.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// URL of the apiserver, `https://127.0.0.1:PORT`.
+    /// Returns the URL of the apiserver, `https://127.0.0.1:PORT`.
     pub fn url(&self) -> &str {
         &self.admin().url
     }
 
-    /// Certificate of the authority that signed the apiserver's, PEM.
+    /// Returns the certificate of the authority that signed the apiserver's, as PEM.
     pub fn ca(&self) -> &str {
         &self.admin().ca
     }
 
-    /// The bed that the cluster belongs to.
+    /// Returns the bed of the cluster.
     pub fn bed(&self) -> &Bed {
         &self.inner.bed
     }
 
-    /// The administrator (group `system:masters`).
+    /// Returns the access of the administrator (group `system:masters`).
     pub fn admin(&self) -> &Access {
         &self.inner.apiserver.admin
     }
 
-    /// A new client of the administrator; see [`Access::client`].
+    /// Returns a new client of the administrator; see [`Access::client`].
     ///
     /// # Errors
     /// As for [`Access::client`].
@@ -119,15 +119,15 @@ impl Cluster {
         self.admin().client()
     }
 
-    /// The administrator's kubeconfig, YAML.
+    /// Returns the administrator's kubeconfig as YAML.
     pub fn kubeconfig(&self) -> String {
         self.admin().kubeconfig()
     }
 
-    /// A user with a client certificate; it may do what RBAC says about `name` and `group`.
+    /// Returns access for a user with a client certificate, who has the RBAC rights of `name` and `group`.
     ///
     /// # Errors
-    /// The certificate cannot be made.
+    /// The certificate cannot be created.
     pub fn certificate_user(&self, name: &str, group: Option<&str>, validity: Validity) -> Result<Access> {
         let authority = self.inner.own_authority.as_ref().unwrap_or(&self.inner.bed.inner.authority);
         let certificate = authority.user(name, group, validity)?;
@@ -135,15 +135,16 @@ impl Cluster {
         Ok(Access { user: name.to_owned(), credentials, ..self.admin().clone() })
     }
 
-    /// A `ServiceAccount` with a token for 24 hours; namespace and account are created where absent.
+    /// Returns access for a `ServiceAccount` with a token for 24 hours; creates namespace and account if they are
+    /// missing.
     ///
     /// # Errors
-    /// The apiserver refuses or does not answer.
+    /// The apiserver refuses a request or does not respond.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Access> {
         self.service_account_for(namespace, name, TOKEN_SECONDS).await
     }
 
-    /// As [`Self::service_account`] with a token for `seconds`, at least 600.
+    /// Does the same as [`Self::service_account`], with a token for `seconds`, at least 600.
     ///
     /// # Errors
     /// As for [`Self::service_account`].
@@ -163,7 +164,7 @@ impl Cluster {
         Ok(Access { user, credentials: Credentials::Token(token), ..self.admin().clone() })
     }
 
-    /// The kubeconfig of [`Self::service_account`].
+    /// Returns the kubeconfig of [`Self::service_account`].
     ///
     /// # Errors
     /// As for [`Self::service_account`].
@@ -174,7 +175,7 @@ impl Cluster {
     /// Creates a namespace `<prefix>-<number>` that no other test of this process has.
     ///
     /// # Errors
-    /// The apiserver refuses or does not answer.
+    /// The apiserver refuses the request or does not respond.
     pub async fn namespace(&self, prefix: &str) -> Result<String> {
         let number = self.inner.namespaces.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{prefix}-{number}");
@@ -184,10 +185,10 @@ impl Cluster {
         Ok(name)
     }
 
-    /// The record of requests, for a cluster started with [`ClusterBuilder::with_audit`].
+    /// Returns the audit log of a cluster that was started with [`ClusterBuilder::with_audit`].
     ///
     /// # Errors
-    /// The cluster was started without.
+    /// The cluster was started without an audit log.
     pub fn audit(&self) -> Result<Audit> {
         if !self.inner.audited {
             bail!("{} was started without `with_audit()`", self.name());
@@ -200,33 +201,33 @@ impl Cluster {
         self.inner.apiserver.stop();
     }
 
-    /// Starts the apiserver again, at the same URL over the same data.
+    /// Starts the apiserver again, at the same URL with the same data.
     ///
     /// # Errors
-    /// It does not come up.
+    /// The apiserver does not start.
     pub async fn start_again(&self) -> Result<()> {
         self.inner.apiserver.start_again().await
     }
 
-    /// Keeps the state of the cluster under a name, for a cluster started with [`ClusterBuilder::with_own_etcd`].
+    /// Saves the state of the cluster under a name, for a cluster started with [`ClusterBuilder::with_own_etcd`].
     ///
     /// # Errors
-    /// The cluster was started without, or the disk refuses it.
+    /// The cluster was started without its own etcd, or the files cannot be written.
     pub fn save(&self, name: &str) -> Result<()> {
         self.own_etcd()?.save(&self.saved(name))
     }
 
-    /// Takes the cluster back to the state that was saved under this name, as from a backup of its etcd: also its
-    /// resourceVersions go back. The apiserver is killed and started again at the same URL, and so are the controllers.
+    /// Restores the state that was saved under this name, as from a backup of its etcd, with its earlier
+    /// resourceVersions. The apiserver is killed and started again at the same URL, and so are the controllers.
     ///
     /// # Errors
-    /// There is no such state, or the cluster does not come up.
+    /// There is no such state, or the cluster does not start.
     pub async fn restore(&self, name: &str) -> Result<()> {
         self.restore_from(&self.saved(name)).await
     }
 
-    /// Makes this cluster what another one was when it was saved under this name: the same objects with the same uids
-    /// and resourceVersions, at this cluster's URL, for this cluster's users.
+    /// Restores the state that another cluster saved under this name: the same objects with the same uids and
+    /// resourceVersions, at this cluster's URL and for this cluster's users.
     ///
     /// # Errors
     /// As for [`Self::restore`].
@@ -238,7 +239,7 @@ impl Cluster {
         self.stop();
         self.own_etcd()?.restore(place).await?;
         self.start_again().await?;
-        // Else the nodes wait until the leases of those who kept them then run out.
+        // Otherwise the nodes would wait until the restored leases expire.
         let leases: Api<Lease> = Api::namespaced(self.client()?, "kube-node-lease");
         leases.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
         self.inner.workloads.start_again()
@@ -253,18 +254,18 @@ impl Cluster {
         self.inner.apiserver.files.path(&format!("saved-{name}"))
     }
 
-    /// Makes the apiserver fall silent: it accepts connections and answers nothing until [`Self::thaw`].
+    /// Freezes the apiserver: it accepts connections and sends no responses until [`Self::thaw`].
     ///
     /// # Errors
-    /// It is stopped.
+    /// The apiserver is stopped.
     pub fn freeze(&self) -> Result<()> {
         self.inner.apiserver.freeze()
     }
 
-    /// Lets the apiserver go on after [`Self::freeze`].
+    /// Continues the apiserver after [`Self::freeze`].
     ///
     /// # Errors
-    /// It is stopped.
+    /// The apiserver is stopped.
     pub fn thaw(&self) -> Result<()> {
         self.inner.apiserver.thaw()
     }
@@ -272,13 +273,13 @@ impl Cluster {
     /// Fails, with the end of its log, if a process of the cluster has ended by itself.
     ///
     /// # Errors
-    /// One has.
+    /// A process has ended.
     pub fn check(&self) -> Result<()> {
         self.inner.apiserver.check()?;
         self.inner.workloads.check()
     }
 
-    /// The end of each log of the bed, with the names of the files.
+    /// Returns the end of each log of the bed, with the names of the files.
     pub fn log_ends(&self) -> String {
         log_ends(&self.inner.bed)
     }
@@ -326,7 +327,8 @@ fn show(text: &str) {
     eprintln!("{text}");
 }
 
-/// The name becomes a directory and a prefix in etcd: a plain word, used once.
+/// Reserves a name, which becomes a directory and a prefix in etcd: lower case letters, digits and dashes, used
+/// once.
 fn claim(bed: &Bed, name: &str) -> Result<()> {
     let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     if name.is_empty() || !name.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! Waiting for a kind that a CRD brings.
+//! Waits until the kind of a CRD is served.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use tokio::process::Child;
 use crate::wait::until;
 
 const DEADLINE: Duration = Duration::from_mins(1);
-/// How long a program may take until it brings its CRDs.
+/// Deadline until a program has installed its CRDs.
 const START: Duration = Duration::from_mins(2);
 
-/// Waits until objects of the CRD of this name can be read. An apiserver calls it Established before it serves the
-/// kind, and answers 429 while its watch cache for the kind fills.
+/// Waits until objects of this CRD can be read. An apiserver reports it as Established before it serves the kind,
+/// and responds with 429 while its watch cache for the kind fills.
 ///
 /// # Errors
-/// It is not so within a minute.
+/// The kind is not served within a minute.
 pub async fn crd_is_served(client: &Client, name: &str) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let established = tokio::time::timeout(DEADLINE, await_condition(crds, name, is_crd_established()));
@@ -30,7 +30,7 @@ pub async fn crd_is_served(client: &Client, name: &str) -> Result<()> {
     let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
     let resource = ApiResource::from_gvk_with_plural(&kind, &spec.names.plural);
     let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    // From the cache, as watches begin.
+    // Reads from the cache, as watches do when they begin.
     let any = ListParams::default().match_any();
     until(&format!("{name} is served"), DEADLINE, || async {
         match objects.list(&any).await {
@@ -42,10 +42,10 @@ pub async fn crd_is_served(client: &Client, name: &str) -> Result<()> {
     .await
 }
 
-/// As [`crd_is_served`], for a CRD that `program` brings.
+/// Does the same as [`crd_is_served`] for a CRD that `program` installs.
 ///
 /// # Errors
-/// The program ended, or the CRD is not there within two minutes, or not served a minute later.
+/// The program ended, the CRD does not exist within two minutes, or its kind is not served a minute later.
 pub async fn crd_is_brought(program: &mut Child, client: &Client, name: &str) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     until(&format!("{name} is there"), START, || {
@@ -62,7 +62,7 @@ pub async fn crd_is_brought(program: &mut Child, client: &Client, name: &str) ->
 /// Waits until `kubectl explain` knows a kind: API servers publish the schemas of CRDs a while after they serve the kinds.
 ///
 /// # Errors
-/// It is not so within a minute.
+/// The schema is not published within a minute.
 pub async fn kind_is_explained(client: &Client, api_version: &str, plural: &str) -> Result<()> {
     let path = format!("/openapi/v3/apis/{api_version}");
     let own = format!("/{plural}\"");

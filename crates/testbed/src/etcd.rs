@@ -1,4 +1,4 @@
-//! One etcd: of a bed, or of a cluster that has its own and can be restored from a snapshot.
+//! An etcd of a bed, or of a cluster that can be restored from a snapshot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts it at a free port and waits until it is healthy. `data` is its directory, `log` the file of its output.
+    /// Starts etcd at a free port, and waits until it is healthy. `data` is its directory, `log` the file of its
+    /// output.
     pub(crate) async fn start(name: &str, data: PathBuf, log: PathBuf) -> Result<Self> {
         for _ in 0..port::TRIES {
             let url = format!("http://{}", free_address()?);
@@ -46,12 +47,12 @@ impl Etcd {
         &self.url
     }
 
-    /// Fails if it has ended by itself.
+    /// Fails if etcd has ended by itself.
     pub(crate) fn check(&self) -> Result<()> {
         self.process().as_ref().map_or(Ok(()), Process::check)
     }
 
-    /// Copies its data as a power cut in this moment would leave them, in the place of what was saved there before.
+    /// Copies the data as a power failure would leave them now, and replaces an earlier copy.
     pub(crate) fn save(&self, place: &Path) -> Result<()> {
         if place.exists() {
             fs::remove_dir_all(place)?;
@@ -64,7 +65,7 @@ impl Etcd {
         copied
     }
 
-    /// Goes back to data that were saved: what was written since then, revisions included, never was.
+    /// Restores a copy of the data: later writes and their revisions are lost.
     pub(crate) async fn restore(&self, place: &Path) -> Result<()> {
         drop(self.process().take());
         fs::remove_dir_all(&self.data)?;

@@ -18,17 +18,17 @@ use crate::access::Access;
 /// Name of the default `StorageClass`.
 const CLASS: &str = "standard";
 
-/// Marks the volumes that were made here.
+/// Annotation value of volumes that this thread created.
 const PROVISIONER: &str = "testbed.invalid/volumes";
 
-/// The running thread; ends when dropped.
+/// The running thread; it ends when this is dropped.
 pub(crate) struct Infrastructure {
     thread: Option<JoinHandle<()>>,
     stop: Option<oneshot::Sender<()>>,
 }
 
 impl Infrastructure {
-    /// Of its own thread: the cluster may outlive the runtime of the test that started it.
+    /// Starts a thread with its own runtime: the cluster may outlive the runtime of the test that started it.
     pub(crate) fn start(access: Access) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
@@ -54,7 +54,7 @@ impl Infrastructure {
 impl Drop for Infrastructure {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // A thread that panicked has said so itself.
+        // A thread that panicked has printed the message already.
         self.thread.take().map(JoinHandle::join).transpose().ok();
     }
 }
@@ -100,7 +100,7 @@ async fn serve_load_balancers(client: &Client) {
     .await;
 }
 
-/// Acts on each event. The object of a failed step is seen again with its next event.
+/// Calls `act` for each event. After a failure, an object is handled again with its next event.
 async fn each<K, F>(events: impl Stream<Item = watcher::Result<Event<K>>>, act: impl Fn(Event<K>) -> F)
 where
     F: Future<Output = Result<()>>,
@@ -117,7 +117,8 @@ where
     }
 }
 
-/// Binds a claim like Kubernetes' own binder: creates the volume, names it in the claim, then sets both to Bound.
+/// Binds a claim as Kubernetes' own binder does: creates the volume, names it in the claim, then sets both to
+/// Bound.
 async fn bind(client: &Client, claim: &PersistentVolumeClaim) -> Result<()> {
     let spec = claim.spec.clone().unwrap_or_default();
     let ours = spec.storage_class_name.as_deref() == Some(CLASS);
@@ -195,7 +196,7 @@ async fn give_address(client: &Client, service: &Service) -> Result<()> {
     Ok(())
 }
 
-/// From the range for documentation; two Services may share one, as nothing is sent to it.
+/// Returns an address of the documentation range. Two Services may share one, as nothing is sent to it.
 fn address_of(service: &Service) -> String {
     let uid = service.uid().unwrap_or_default();
     let sum = uid.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));

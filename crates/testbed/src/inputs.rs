@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-/// Where they are: `$TEST_INPUTS`, else `shared/inputs` beside the checkout. With `NO_INPUTS=1` it is `None`, and a
-/// line on standard error says that `what` is left out.
+/// Returns their directory: `$TEST_INPUTS`, or else `shared/inputs` beside the checkout. With `NO_INPUTS=1` it is
+/// `None`, and a line on standard error says that `what` is left out.
 ///
 /// # Errors
-/// They are missing, and nobody said to go without.
+/// The directory is missing, and `NO_INPUTS=1` is not set.
 pub fn inputs(what: &str) -> Result<Option<PathBuf>> {
     if env::var_os("NO_INPUTS").is_some_and(|value| value == "1") {
         say(&format!("left out, since NO_INPUTS=1: {what}"));

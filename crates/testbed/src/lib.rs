@@ -17,15 +17,15 @@
 //! - [`Bed`]: one etcd and everything that runs over it. [`SharedBed`]: one for all tests of a test binary.
 //! - [`Cluster`]: an apiserver with a prefix of that etcd, started with what [`ClusterBuilder`] was asked for:
 //!   controllers, nodes whose Pods become Ready, volumes that get bound, load balancers that get an address.
-//! - [`Access`]: one user's way into a cluster: administrator, client certificate or `ServiceAccount`.
-//! - [`Audit`]: what a cluster was asked, counted by user, verb and resource.
+//! - [`Access`]: access of one user to a cluster: administrator, client certificate or `ServiceAccount`.
+//! - [`Audit`]: the requests to a cluster, counted by user, verb and resource.
 //! - [`Registry`]: an OCI registry, plain HTTP on loopback, optionally behind a password.
 //! - [`Scripted`]: a server with the faults that a real one cannot produce on demand, alone or in front of one.
-//! - [`inputs`]: where third-party test data lies.
-//! - [`free_address`]: where a server can be told to listen.
+//! - [`inputs`]: the directory of third-party test data.
+//! - [`free_address`]: an unused address for a server.
 //! - [`crd_is_served`], [`crd_is_brought`], [`kind_is_explained`]: waiting for a kind that a CRD brings.
 //! - [`until`], [`until_or_why`], [`until_quiet`]: waiting for a condition with a deadline.
-//! - [`rounds`]: a story told again and again over the same clusters.
+//! - [`rounds`]: runs a test repeatedly on the same clusters.
 //!
 //! The programs come from `cargo xtask setup` ([`Program::path`]).
 

@@ -1,4 +1,4 @@
-//! Where the pinned programs are kept. `cargo xtask setup`, which fills that directory, compiles this same file.
+//! The directory of the pinned programs. `cargo xtask setup`, which fills that directory, compiles this same file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ const PINS: [&str; 5] = [
     "xtask/tools/etcd/go.sum",
 ];
 
-/// `$TESTBED_CACHE`, else `kyma-testbed` in the user's cache directory; below it one directory for each set of
-/// pins, outside the checkout so that fresh clones find it.
+/// Returns the directory of the programs, below `$TESTBED_CACHE` or `kyma-testbed` in the user's cache directory.
+/// Each set of pins has a directory, outside the checkout so that fresh clones find it.
 pub(crate) fn directory(workspace: &Path) -> io::Result<PathBuf> {
     let mut hash = Sha256::new();
     for pin in PINS {

@@ -1,4 +1,4 @@
-//! Ports for servers that are told theirs before they start.
+//! Ports for servers that need to know theirs before they start.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::Range;
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::process::Process;
 
-/// Below those that Linux gives to connections (from 32768): one that is free now is not lost to somebody's client.
+/// Ports below those that Linux uses for connections (from 32768), so that no client takes a free one.
 const PORTS: Range<u16> = 10_000..30_000;
 /// Maximum number of ports that are tried.
 const LOOKS: usize = 100;
@@ -18,11 +18,11 @@ pub(crate) const TRIES: usize = 5;
 /// Ports that this process handed out, reserved for its lifetime, since a server takes seconds to start.
 static GIVEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 
-/// An address of this machine at which nobody listens, for a server of a test or one that comes back to it. No
-/// process gets it from here a second time while this one lives.
+/// Returns an unused address of this machine, also for a server that is started there again. No process gets it
+/// from this function a second time while this one lives.
 ///
 /// # Errors
-/// None is found.
+/// No free port is found.
 pub fn free_address() -> Result<SocketAddr> {
     for _ in 0..LOOKS {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, fastrand::u16(PORTS)));
@@ -34,13 +34,13 @@ pub fn free_address() -> Result<SocketAddr> {
     bail!("no free port in {PORTS:?} after {LOOKS} looks")
 }
 
-/// Claims a port for a TCP server: by UDP, where nobody is in its way and the kernel ends the claim with the process.
+/// Reserves a port for a TCP server by binding it for UDP, which is in no server's way and ends with the process.
 fn claim(address: SocketAddr) -> Option<UdpSocket> {
     let claim = UdpSocket::bind(address).ok()?;
     TcpListener::bind(address).is_ok().then_some(claim)
 }
 
-/// Whether a process ended because somebody else took its port.
+/// Reports whether a process ended because another one has its port.
 pub(crate) fn is_lost(process: &Process) -> bool {
     process.exited().is_some() && process.log_end(30).contains("address already in use")
 }

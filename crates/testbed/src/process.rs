@@ -1,4 +1,4 @@
-//! Programs that live no longer than the test.
+//! Programs that end with the test.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -25,11 +25,11 @@ pub(crate) struct Start {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) environment: Vec<(String, OsString)>,
-    /// Standard output and error are appended to it.
+    /// File to which standard output and error are appended.
     pub(crate) log: PathBuf,
 }
 
-/// A running program. Dropping kills it, and so does the end of this process, however it ends.
+/// A running program. It is killed when this is dropped, and when this process ends in any way.
 pub struct Process {
     name: String,
     log: PathBuf,
@@ -68,17 +68,17 @@ impl Process {
         Ok(Self { name: start.name.clone(), log: start.log.clone(), child: Mutex::new(child) })
     }
 
-    /// The name given at start.
+    /// Returns the name that was given at the start.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The file with its output.
+    /// Returns the file with its output.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.child().id()
     }
@@ -91,7 +91,7 @@ impl Process {
     /// Fails, with the end of the log, if it has ended.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn check(&self) -> Result<()> {
         match self.exited() {
             None => Ok(()),
@@ -99,45 +99,47 @@ impl Process {
         }
     }
 
-    /// Stops it where it is, and returns once it stands still: connections stay open, nothing is answered.
+    /// Freezes the process (SIGSTOP), and returns once all its threads have stopped: connections stay open without
+    /// responses.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn freeze(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP)?;
-        // Its threads stop one by one, and may answer until the last has. Who waits for its end is told of that still.
+        // Its threads stop one by one and may respond until the last one has stopped. WNOWAIT leaves its exit
+        // status for later waits.
         let stands = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         waitid(Id::Pid(pid(&self.child())?), stands)
             .with_context(|| format!("cannot wait for {}", self.name))?;
         self.check()
     }
 
-    /// Lets it go on after [`Self::freeze`].
+    /// Continues the process after [`Self::freeze`].
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn thaw(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Asks it to stop (SIGTERM), without waiting.
+    /// Asks the process to stop (SIGTERM), without waiting.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn terminate(&self) -> Result<()> {
         self.signal(Signal::SIGTERM)
     }
 
-    /// Kills it (SIGKILL) and waits until it is gone.
+    /// Kills the process (SIGKILL) and waits until it is gone.
     pub fn kill(&self) {
         let mut child = self.child();
         if matches!(child.try_wait(), Ok(None)) && child.kill().is_ok() {
-            // An error here means that somebody else has waited for it, so it is gone as well.
+            // An error means that it was waited for elsewhere, so it is gone as well.
             child.wait().ok();
         }
     }
 
-    /// The last `lines` lines of its output.
+    /// Returns the last `lines` lines of its output.
     pub fn log_end(&self, lines: usize) -> String {
         log_end(&self.log, lines)
     }
@@ -181,17 +183,18 @@ pub(crate) fn log_end(path: &Path, lines: usize) -> String {
 
 type Order = (Command, Sender<std::io::Result<Child>>);
 
-/// The kernel sends the death signal when the *thread* that started a process ends, and a test's thread ends
-/// before the processes that tests share should. This thread ends with the process.
+/// Starts a command on a thread that ends with this process. The kernel sends the death signal when the thread that
+/// started a process ends, and the thread of a test ends before processes that tests share.
 fn on_starter_thread(mut command: Command) -> Result<Child> {
     static ORDERS: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
-    // A group of its own: an interrupt typed at the terminal is ours to act on, in the right order.
+    // The process gets its own group, so that an interrupt from the terminal reaches only this process, which then
+    // stops the others in the right order.
     command.process_group(0);
     let orders = ORDERS.get_or_init(|| {
         let (orders, inbox) = channel::<Order>();
         thread::spawn(move || {
             for (mut command, answer) in inbox {
-                // Nobody waits for the answer any more: dropping the child leaves it to the death signal.
+                // If no caller waits for the result any more, the dropped child is left to the death signal.
                 answer.send(command.spawn()).ok();
             }
         });

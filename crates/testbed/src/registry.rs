@@ -22,7 +22,7 @@ use crate::binaries::Program;
 use crate::process::{Process, Start};
 use crate::wait::until;
 
-/// A running registry, plain HTTP, content in memory; it ends when this is dropped.
+/// A running registry with plain HTTP and content in memory; it ends when this is dropped.
 pub struct Registry {
     process: Process,
     address: String,
@@ -39,7 +39,7 @@ impl Registry {
             environment: Vec::new(),
             log,
         })?;
-        // It picks the port itself, so nobody can be faster, and says which.
+        // The registry picks the port itself, so no process can take it, and prints it.
         let address = until("the registry serves", Duration::from_mins(1), || async {
             process.check()?;
             let log = process.log_end(50);
@@ -53,12 +53,12 @@ impl Registry {
         Ok(Self { process, address, _bed: bed })
     }
 
-    /// Host and port, `127.0.0.1:PORT`: the first part of a reference to an image or artifact in it.
+    /// Returns host and port, `127.0.0.1:PORT`: the first part of a reference to an image or artifact in it.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// A second address of the registry, which asks for this user and password.
+    /// Opens a second address of the registry, which requires this user and password.
     ///
     /// # Errors
     /// No port is free.
@@ -66,7 +66,7 @@ impl Registry {
         Gate::start(&self.address, user, password).await
     }
 
-    /// A second address of the registry, which speaks TLS.
+    /// Opens a second address of the registry, with TLS.
     ///
     /// # Errors
     /// No port is free.
@@ -74,19 +74,19 @@ impl Registry {
         TlsGate::start(&self.address).await
     }
 
-    /// The process, to freeze or kill.
+    /// Returns the process, to freeze or kill it.
     pub fn process(&self) -> &Process {
         &self.process
     }
 }
 
-/// A bed may run several.
+/// Returns a new log file, since a bed may run several registries.
 fn new_log(bed: &Bed) -> PathBuf {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     bed.logs().join(format!("registry-{}.log", STARTED.fetch_add(1, Ordering::Relaxed) + 1))
 }
 
-/// Whether a plain HTTP server answers a GET with success.
+/// Reports whether a plain HTTP server responds to a GET with success.
 pub(crate) async fn answers(url: &str) -> bool {
     let Ok(url) = url.parse() else { return false };
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();

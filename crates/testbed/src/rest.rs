@@ -1,4 +1,4 @@
-//! Waiting until nobody asks anything of a cluster any more.
+//! Waits until a cluster receives no requests any more.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::audit::{AuditEvent, AuditMark};
 use crate::cluster::Cluster;
 use crate::wait::until_or_why;
 
-/// Waits until the clusters, all with an audit log, were asked nothing that `counts` for a time of `silence`, which
-/// begins with the call at the earliest.
+/// Waits until the clusters, all with an audit log, have received no request for which `counts` holds, for the time
+/// `silence`, counted from the call at the earliest.
 ///
 /// # Errors
 /// A log cannot be read, or the deadline passed; the message names the last request.

@@ -1,4 +1,4 @@
-//! Telling a test's story again and again over the same control planes, to find what fails only now and then.
+//! Runs a test repeatedly on the same control planes, to find rare failures.
 
 use std::env;
 use std::io::{Write, stdout};
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 /// Environment variable with the number of rounds.
 const ROUNDS: &str = "TEST_ROUNDS";
 
-/// Tells the story once or, with the environment variable `TEST_ROUNDS`, so often, one round after the other, with a
-/// line on standard output for each. The story has to leave its clusters as it wants to find them.
+/// Runs the story once or, with the environment variable `TEST_ROUNDS`, that many times in turn, with a line on
+/// standard output for each round. The story has to leave its clusters as it found them.
 ///
 /// # Errors
-/// A round failed, which ends the others too; or the variable holds no number.
+/// A round failed, which ends the test; or the variable contains no number.
 pub async fn rounds(story: impl AsyncFn() -> Result<()>) -> Result<()> {
     let Some(times) = env::var_os(ROUNDS) else { return story().await };
     let times = times.to_str().and_then(|times| times.parse().ok());

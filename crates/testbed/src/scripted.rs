@@ -1,4 +1,4 @@
-//! A server that answers by script: the faults that a real apiserver cannot produce on demand.
+//! A server that responds by a script, for faults that a real apiserver cannot produce on demand.
 
 mod altered;
 mod answer;
@@ -29,9 +29,9 @@ use crate::wait::until;
 
 use forward::Upstream;
 
-/// A TLS server on loopback that looks like an apiserver and answers by script; without a rule for a request it
-/// passes it on to the cluster that it stands in front of, or says 404. It ends when dropped, and its open
-/// connections with it. It belongs to the tokio runtime of the test that started it.
+/// A TLS server on loopback that looks like an apiserver and responds by a script. Without a rule for a request it
+/// passes the request on to the cluster behind it, or responds with 404. It ends when it is dropped, with its open
+/// connections, and belongs to the tokio runtime of the test that started it.
 ///
 /// ```no_run
 /// use testbed::{Answer, Matching, Scripted};
@@ -50,7 +50,7 @@ pub struct Scripted {
     server: JoinHandle<()>,
 }
 
-/// Which requests a rule is for.
+/// Selects the requests of a rule.
 #[derive(Clone, Debug, Default)]
 pub struct Matching {
     method: Option<String>,
@@ -65,13 +65,13 @@ pub struct Seen {
     pub method: String,
     /// The path without the query.
     pub path: String,
-    /// The query without the question mark, empty where there is none.
+    /// The query without the question mark; empty if there is none.
     pub query: String,
     /// Its `Accept` header; empty if absent.
     pub accept: String,
-    /// The User-Agent, empty where there is none.
+    /// The User-Agent; empty if there is none.
     pub user_agent: String,
-    /// The user in whose name it was sent, `Impersonate-User`, empty where there is none.
+    /// The impersonated user, `Impersonate-User`; empty if there is none.
     pub impersonated: String,
 }
 
@@ -88,39 +88,39 @@ pub(crate) struct Script {
 struct Rule {
     matching: Matching,
     answer: Answer,
-    /// `None`: for ever.
+    /// Number of requests that the rule still answers; `None` for no limit.
     left: Option<usize>,
 }
 
 impl Matching {
-    /// Every request.
+    /// Selects every request.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Requests whose path starts with `path`.
+    /// Selects requests whose path starts with `path`.
     pub fn path(path: &str) -> Self {
         Self { path: Some(path.to_owned()), ..Self::default() }
     }
 
-    /// Watches of the collection at `path`.
+    /// Selects watches of the collection at `path`.
     pub fn watch(path: &str) -> Self {
         Self { query: Some("watch=true".to_owned()), ..Self::path(path) }
     }
 
-    /// Only those with this method.
+    /// Selects only requests with this method.
     pub fn method(mut self, method: &str) -> Self {
         self.method = Some(method.to_owned());
         self
     }
 
-    /// Only those whose query contains `part`.
+    /// Selects only requests whose query contains `part`.
     pub fn query(mut self, part: &str) -> Self {
         self.query = Some(part.to_owned());
         self
     }
 
-    /// Whether it is one of these requests.
+    /// Reports whether the request is selected.
     pub fn fits(&self, request: &Seen) -> bool {
         self.method.as_ref().is_none_or(|method| *method == request.method)
             && self.path.as_ref().is_none_or(|path| request.path.starts_with(path.as_str()))
@@ -129,7 +129,7 @@ impl Matching {
 }
 
 impl Scripted {
-    /// A server with nothing behind it: what no rule answers is 404.
+    /// Starts a server without a cluster: requests without a rule get 404.
     ///
     /// # Errors
     /// No port is free.
@@ -144,8 +144,8 @@ impl Scripted {
         Self::serve(access, None, None).await
     }
 
-    /// A server that passes on what no rule answers. Bearer tokens are passed on; requests without one are made as
-    /// the cluster's administrator.
+    /// Starts a server that passes on requests without a rule. Bearer tokens are passed on; requests without one
+    /// are made as the cluster's administrator.
     ///
     /// # Errors
     /// No port is free.
@@ -153,7 +153,7 @@ impl Scripted {
         Self::serve(cluster.admin().clone(), Some(Upstream::new(cluster.admin())?), None).await
     }
 
-    /// A server that gives every request to `between`, in place of a script; who asks is as with
+    /// Starts a server that gives every request to `between` instead of a script. Users are as with
     /// [`Self::in_front_of`].
     ///
     /// # Errors
@@ -183,32 +183,32 @@ impl Scripted {
         Ok(Self { access, script, server })
     }
 
-    /// The way in; [`Access::at`] with its `url` and `ca` sends another user through this server.
+    /// Returns the access to this server; [`Access::at`] with its `url` and `ca` connects another user through it.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Another user's way in, through this server.
+    /// Returns another user's access through this server.
     pub fn access_of(&self, user: &Access) -> Access {
         user.at(&self.access.url, &self.access.ca)
     }
 
-    /// Answers the next `count` requests that fit. Rules are tried in the order in which they were given.
+    /// Answers the next `count` selected requests. Rules are tried in the order in which they were added.
     pub fn next(&self, count: usize, matching: Matching, answer: Answer) {
         self.script.add(Rule { matching, answer, left: Some(count) });
     }
 
-    /// Answers all requests that fit, until [`Self::clear`].
+    /// Answers all selected requests, until [`Self::clear`].
     pub fn always(&self, matching: Matching, answer: Answer) {
         self.script.add(Rule { matching, answer, left: None });
     }
 
-    /// Forgets all rules; open answers go on.
+    /// Removes all rules; open responses continue.
     pub fn clear(&self) {
         self.script.rules.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Whether new connections are accepted and then ignored, TLS handshake included.
+    /// Sets whether new connections are accepted and then ignored, TLS handshake included.
     pub fn set_deaf(&self, deaf: bool) {
         self.script.deaf.store(deaf, Ordering::Relaxed);
     }
@@ -218,7 +218,7 @@ impl Scripted {
         self.script.connections.load(Ordering::Relaxed)
     }
 
-    /// The requests that arrived so far, in order.
+    /// Returns the requests that arrived so far, in order.
     pub fn seen(&self) -> Vec<Seen> {
         self.script.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -228,10 +228,10 @@ impl Scripted {
         self.seen().iter().filter(|request| matching.fits(request)).count()
     }
 
-    /// Waits until `count` requests that fit have arrived.
+    /// Waits until `count` selected requests have arrived.
     ///
     /// # Errors
-    /// They have not within `deadline`.
+    /// They have not arrived within `deadline`.
     pub async fn wait_for(&self, count: usize, matching: &Matching, deadline: Duration) -> Result<()> {
         let what = format!("{count} requests like {matching:?}");
         until(&what, deadline, || async { Ok((self.count(matching) >= count).then_some(())) }).await
@@ -249,7 +249,7 @@ impl Script {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(rule);
     }
 
-    /// Records the request and uses up the rule that answers it.
+    /// Records the request, and returns the answer of its rule, whose count is reduced.
     fn answer_to(&self, request: &Seen) -> Option<Answer> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);

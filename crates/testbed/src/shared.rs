@@ -11,8 +11,8 @@ use crate::builder::ClusterBuilder;
 use crate::cluster::Cluster;
 use crate::registry::Registry;
 
-/// A bed that the first test starts and the others find running. It ends with the process: statics are never
-/// dropped, the death signal of the processes does it.
+/// A bed that the first test starts and all others share. It ends with the process through the death signal of its
+/// processes, since statics are never dropped.
 ///
 /// ```no_run
 /// use testbed::SharedBed;
@@ -32,7 +32,7 @@ pub struct SharedBed {
 }
 
 impl SharedBed {
-    /// A bed that nobody has used yet.
+    /// Returns a bed that is not started yet.
     pub const fn new() -> Self {
         Self {
             bed: OnceCell::const_new(),
@@ -41,7 +41,7 @@ impl SharedBed {
         }
     }
 
-    /// The bed, started by the first caller.
+    /// Returns the bed, which the first caller starts.
     ///
     /// # Errors
     /// As [`Bed::start`]; the next caller tries again.
@@ -49,10 +49,10 @@ impl SharedBed {
         self.bed.get_or_try_init(Bed::start).await
     }
 
-    /// The cluster of this name, started by the first caller with the options that `configure` adds.
+    /// Returns the cluster of this name, which the first caller starts with the options that `configure` adds.
     ///
     /// # Errors
-    /// The cluster does not come up; the next caller tries again.
+    /// The cluster does not start; the next caller tries again.
     pub async fn cluster(
         &self,
         name: &str,
@@ -63,10 +63,10 @@ impl SharedBed {
         cell.get_or_try_init(|| builder.into_future()).await.cloned()
     }
 
-    /// The registry, started by the first caller.
+    /// Returns the registry, which the first caller starts.
     ///
     /// # Errors
-    /// The registry does not come up; the next caller tries again.
+    /// The registry does not start; the next caller tries again.
     pub async fn registry(&self) -> Result<&Registry> {
         let bed = self.bed().await?;
         self.registry.get_or_try_init(|| bed.registry()).await

@@ -1,4 +1,4 @@
-//! Waiting for a condition with a deadline, in place of sleeping.
+//! Waits for a condition with a deadline, instead of sleeping.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-/// The shortest time between two looks.
+/// Shortest pause between two calls of a probe.
 const SHORT: Duration = Duration::from_millis(10);
-/// The longest.
+/// Longest pause between two calls of a probe.
 const LONG: Duration = Duration::from_millis(100);
 
-/// Between two looks, a twentieth of the time waited so far: many who wait long would else keep an API server busy with
-/// nothing but that.
+/// Returns the pause before the next call of a probe, a twentieth of the time waited so far: otherwise many long
+/// waits would keep an API server busy.
 fn pause(waited: Duration) -> Duration {
     (waited / 20).clamp(SHORT, LONG)
 }
 
-/// Asks `probe` again and again until it gives a value.
+/// Calls `probe` repeatedly until it returns a value.
 ///
 /// # Errors
 /// The probe failed; or the deadline passed, and the message says `what` was waited for.
@@ -32,10 +32,10 @@ where
     waiting.await
 }
 
-/// As [`until`], for a probe that says each time why there is no value yet.
+/// Does the same as [`until`], for a probe that returns each time why there is no value yet.
 ///
 /// # Errors
-/// The probe failed; or the deadline passed, and the message ends with why there was no value at the last look.
+/// The probe failed; or the deadline passed, and the message ends with the last reason.
 pub async fn until_or_why<T, F>(what: &str, deadline: Duration, mut probe: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<Result<T, String>>>,

@@ -17,7 +17,7 @@ use crate::builder::ClusterBuilder;
 use crate::process::{Process, Start};
 use crate::wait::until;
 
-/// What a module's workloads need, without the controllers that act on clouds, disks and certificates.
+/// Controllers that a module's workloads need, without those for clouds, disks and certificates.
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,deployment-controller,\
 replicaset-controller,replicationcontroller-controller,statefulset-controller,daemonset-controller,job-controller,\
 cronjob-controller,serviceaccount-controller,serviceaccount-token-controller,root-ca-certificate-publisher-controller,\
@@ -30,19 +30,19 @@ const STAGES: &str = include_str!("stages.yaml");
 
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
-/// The processes beside an apiserver; dropped last started first.
+/// The processes beside an apiserver; the one that was started last is dropped first.
 #[derive(Default)]
 pub(crate) struct Workloads {
     processes: Mutex<Vec<(Start, Process)>>,
 }
 
 impl Workloads {
-    /// Fails if one of them has ended.
+    /// Fails if one of the processes has ended.
     pub(crate) fn check(&self) -> Result<()> {
         self.processes().iter().try_for_each(|(_, process)| process.check())
     }
 
-    /// Starts all of them again, as has to be done after a restore of etcd: their caches are of its future.
+    /// Restarts all processes, which is needed after a restore of etcd: their caches contain later states.
     pub(crate) fn start_again(&self) -> Result<()> {
         let mut processes = self.processes();
         for (start, process) in processes.iter_mut() {
@@ -115,7 +115,7 @@ impl Workloads {
         Ok(())
     }
 
-    /// The controllers act, and every node takes Pods.
+    /// Waits until the controllers run and every node accepts Pods.
     async fn ready(&self, client: &Client, nodes: usize) -> Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
         let node: Api<Node> = Api::all(client.clone());

@@ -1,4 +1,4 @@
-//! A chart of a test's own in the registry.
+//! A test's chart in the registry.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use super::Registry;
 use crate::binaries::Program;
 
 impl Registry {
-    /// Writes the files of a chart of this name and version, each with its path in the chart, below `directory`; has Helm
-    /// pack it there and push it to `oci://<address>/charts`. Returns the archive.
+    /// Writes the files of a chart with this name and version below `directory`, each at its path in the chart;
+    /// packs it with Helm and pushes it to `oci://<address>/charts`. Returns the archive.
     ///
     /// # Errors
-    /// The files cannot be written; there is no Helm, or it does not take the chart.
+    /// The files cannot be written, or Helm is missing or refuses the chart.
     pub async fn push_chart(
         &self,
         directory: &Path,

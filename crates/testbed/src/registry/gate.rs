@@ -20,8 +20,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// A door to a registry that asks for user and password (HTTP Basic) and passes everything else on. Ends when
-/// dropped; belongs to the tokio runtime that it was made in.
+/// A proxy of a registry that requires user and password (HTTP Basic) and passes everything else on. It ends when
+/// it is dropped, and belongs to the tokio runtime that created it.
 pub struct Gate {
     address: String,
     server: JoinHandle<()>,
@@ -45,7 +45,7 @@ impl Gate {
         Ok(Self { address, server: tokio::spawn(serve(listener, lock)) })
     }
 
-    /// Host and port, `127.0.0.1:PORT`.
+    /// Returns host and port, `127.0.0.1:PORT`.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -63,14 +63,15 @@ async fn serve(listener: TcpListener, lock: Arc<Lock>) {
         let lock = Arc::clone(&lock);
         let service = service_fn(move |request| Arc::clone(&lock).pass(request));
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-        // A client that goes away is its own affair.
+        // A client that disconnects is no failure.
         connections.spawn(async move { connection.await.ok() });
         while connections.try_join_next().is_some() {}
     }
 }
 
 impl Lock {
-    /// The Host header stays the gate's: addresses of uploads are made from it.
+    /// Forwards a request with the right credentials. The Host header stays the gate's, since the registry builds
+    /// upload addresses from it.
     async fn pass(self: Arc<Self>, mut request: Request<Incoming>) -> io::Result<Response<Body>> {
         let shown = request.headers_mut().remove(AUTHORIZATION);
         if shown.is_none_or(|shown| shown != self.expected.as_str()) {

@@ -9,8 +9,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::certificates::Authority;
 use crate::scripted::acceptor;
 
-/// A door to a server on loopback that speaks TLS, with a certificate of an authority of its own. Ends when dropped;
-/// belongs to the tokio runtime that it was made in.
+/// A TLS proxy of a server on loopback, with a certificate of an authority of its own. It ends when it is dropped,
+/// and belongs to the tokio runtime that created it.
 pub struct TlsGate {
     address: String,
     authority: String,
@@ -18,7 +18,7 @@ pub struct TlsGate {
 }
 
 impl TlsGate {
-    /// In front of `upstream`, `127.0.0.1:PORT`.
+    /// Starts a proxy in front of `upstream`, `127.0.0.1:PORT`.
     ///
     /// # Errors
     /// No port is free.
@@ -30,12 +30,12 @@ impl TlsGate {
         Ok(Self { address, authority: authority.pem(), server })
     }
 
-    /// Host and port, `127.0.0.1:PORT`.
+    /// Returns host and port, `127.0.0.1:PORT`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// PEM certificate of the authority.
+    /// Returns the authority's certificate as PEM.
     pub fn authority(&self) -> &str {
         &self.authority
     }
@@ -47,12 +47,12 @@ impl Drop for TlsGate {
     }
 }
 
-/// Accepts until it is aborted, which closes the connections too.
+/// Accepts connections until the task is aborted, which closes them too.
 async fn serve(listener: TcpListener, tls: TlsAcceptor, upstream: String) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (tls, upstream) = (tls.clone(), upstream.clone());
-        // A client that goes away is its own affair.
+        // A client that disconnects is no failure.
         connections.spawn(async move { pass(stream, &tls, &upstream).await.ok() });
         while connections.try_join_next().is_some() {}
     }

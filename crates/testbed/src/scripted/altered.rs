@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::answer::{Body, watch_expired_event, whole};
 
-/// The answer to a list as if there were nothing: no items and no further page, at the same resourceVersion. What is no
-/// list of objects stays as it is.
+/// Returns a list's response without items and further pages, at the same resourceVersion. Responses that are no
+/// lists stay unchanged.
 ///
 /// # Errors
-/// The cluster's answer breaks off.
+/// The cluster's response breaks off.
 pub async fn emptied(answer: Response<Body>) -> io::Result<Response<Body>> {
     let (mut head, body) = answer.into_parts();
     let body = body.collect().await?.to_bytes();
@@ -30,10 +30,10 @@ pub async fn emptied(answer: Response<Body>) -> io::Result<Response<Body>> {
     Ok(Response::from_parts(head, whole(list.to_string().into())))
 }
 
-/// The first half of an answer whose head announces all of it; then the connection breaks.
+/// Returns the first half of a response whose head announces all of it; then the connection breaks.
 ///
 /// # Errors
-/// The cluster's answer breaks off by itself.
+/// The cluster's response breaks off by itself.
 pub async fn halved(answer: Response<Body>) -> io::Result<Response<Body>> {
     let (mut head, body) = answer.into_parts();
     let mut half = body.collect().await?.to_bytes();
@@ -44,7 +44,7 @@ pub async fn halved(answer: Response<Body>) -> io::Result<Response<Body>> {
         match half {
             Some(half) if !half.is_empty() => Some((Ok(Frame::data(half)), Some(Bytes::new()))),
             Some(_) => {
-                // What was written before goes out meanwhile: the client has the head and half of the body.
+                // Lets the earlier frames be sent: the client gets the head and half of the body.
                 tokio::task::yield_now().await;
                 Some((Err(io::ErrorKind::UnexpectedEof.into()), None))
             }
@@ -54,15 +54,15 @@ pub async fn halved(answer: Response<Body>) -> io::Result<Response<Body>> {
     Ok(Response::from_parts(head, StreamBody::new(frames).boxed_unsync()))
 }
 
-/// A watch that ends with 410 as soon as `end` has come, so that its client lists anew. `end` is dropped with the
-/// watch, whichever end that has.
+/// Returns a watch that ends with 410 once `end` is ready, so that its client lists again. `end` is dropped with
+/// the watch, however that ends.
 pub fn expiring(answer: Response<Body>, end: impl Future<Output = ()> + Send + 'static) -> Response<Body> {
     let (head, body) = answer.into_parts();
     let frames = stream::unfold(Some((body, Box::pin(end))), |open| async move {
         let (mut body, mut end) = open?;
         tokio::select! {
             () = &mut end => {
-                // An event that was under way ends with its line.
+                // The line break ends an event that was partly sent.
                 let line = format!("\n{}", watch_expired_event());
                 Some((Ok(Frame::data(line.into())), None))
             }

@@ -1,4 +1,4 @@
-//! The answers of a script.
+//! The responses of a script.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
 
-/// Bodies of requests and answers, own and passed on.
+/// Body of a request or response, own or passed on.
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// Answer to a request.
+/// Response to a request.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub(crate) what: What,
@@ -26,9 +26,9 @@ pub struct Answer {
 pub(crate) enum What {
     /// The connection breaks (RST).
     Reset,
-    /// No answer; the connection stays open.
+    /// No response; the connection stays open.
     Silence,
-    /// The cluster's answer, after a delay.
+    /// The cluster's response, after a delay.
     Forward(Duration),
     Respond(Respond),
 }
@@ -45,15 +45,15 @@ enum Content {
     Whole(Bytes),
     /// One byte at a time.
     Drip(Bytes, Duration),
-    /// The bytes, and then nothing more, without an end.
+    /// The bytes, and then nothing more; the body does not end.
     Stalled(Bytes),
-    /// First the beginning, then the filler again and again.
+    /// First the beginning, then the filler without end.
     Endless(Bytes, Bytes),
-    /// Piece after piece, as they are made.
+    /// One piece after another, each created when it is sent.
     Made(Pieces),
 }
 
-/// Makes the pieces of a body, by number, to the last.
+/// Creates the pieces of a body by number, until there is none.
 #[derive(Clone)]
 struct Pieces(Arc<dyn Fn(u64) -> Option<Bytes> + Send + Sync>);
 
@@ -64,65 +64,65 @@ impl fmt::Debug for Pieces {
 }
 
 impl Answer {
-    /// 200 with a JSON body.
+    /// Returns 200 with a JSON body.
     pub fn json(body: &Value) -> Self {
         Self::respond(StatusCode::OK, "application/json", Content::Whole(body.to_string().into()))
     }
 
-    /// A Kubernetes `Status` failure with this HTTP code and reason, such as `422` and `Invalid`.
+    /// Returns a Kubernetes `Status` failure with this HTTP code and reason, such as `422` and `Invalid`.
     pub fn failure(code: u16, reason: &str, message: &str) -> Self {
         let status = status_object(code, reason, message);
         let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self::respond(code, "application/json", Content::Whole(status.to_string().into()))
     }
 
-    /// 429 that asks to come back after this many seconds, as API priority and fairness sends it.
+    /// Returns 429 with a retry after this many seconds, as API priority and fairness sends it.
     pub fn too_many_requests(seconds: u32) -> Self {
         let answer = Self::failure(429, "TooManyRequests", "too many requests, please try again later");
         answer.header(RETRY_AFTER.as_str(), &seconds.to_string())
     }
 
-    /// A 5xx as a load balancer sends it: a page of HTML.
+    /// Returns a page of HTML, as a load balancer sends it with a 5xx.
     pub fn html(code: u16, text: &str) -> Self {
         let code = StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_GATEWAY);
         let page = format!("<html><head><title>{code}</title></head><body><h1>{text}</h1></body></html>");
         Self::respond(code, "text/html", Content::Whole(page.into()))
     }
 
-    /// 302 to another place.
+    /// Returns 302 with this location.
     pub fn redirect(location: &str) -> Self {
         Self::respond(StatusCode::FOUND, "text/plain", Content::Whole(Bytes::new()))
             .header(LOCATION.as_str(), location)
     }
 
-    /// 410 `Expired`, as a list or watch from a compacted resourceVersion gets it.
+    /// Returns 410 `Expired`, as for a list or watch from a compacted resourceVersion.
     pub fn expired() -> Self {
         Self::failure(410, "Expired", "too old resource version")
     }
 
-    /// A watch that sends these events, each `{"type", "object"}`, and then stays open.
+    /// Returns a watch that sends these events, each `{"type", "object"}`, and then stays open.
     pub fn watch(events: &[Value]) -> Self {
         let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
         Self::respond(StatusCode::OK, "application/json", Content::Stalled(lines.into()))
     }
 
-    /// A watch that starts well and whose first event is the error 410.
+    /// Returns a watch that starts with success and whose first event is the error 410.
     pub fn watch_expired() -> Self {
         Self::respond(StatusCode::OK, "application/json", Content::Whole(watch_expired_event().into()))
     }
 
-    /// 200 with a JSON body of which one byte comes per `interval`.
+    /// Returns 200 with a JSON body of which one byte is sent per `interval`.
     pub fn slow_drip(body: &Value, interval: Duration) -> Self {
         Self::respond(StatusCode::OK, "application/json", Content::Drip(body.to_string().into(), interval))
     }
 
-    /// 200 with the beginning of a body that never goes on.
+    /// Returns 200 with the beginning of a body that does not continue.
     pub fn stalled(beginning: &str) -> Self {
         let beginning = Bytes::copy_from_slice(beginning.as_bytes());
         Self::respond(StatusCode::OK, "application/json", Content::Stalled(beginning))
     }
 
-    /// 200 with a list that never ends, as fast as it is read.
+    /// Returns 200 with an endless list, sent as fast as it is read.
     pub fn endless() -> Self {
         let beginning =
             Bytes::from_static(b"{\"kind\":\"List\",\"apiVersion\":\"v1\",\"metadata\":{},\"items\":[{}");
@@ -130,33 +130,33 @@ impl Answer {
         Self::respond(StatusCode::OK, "application/json", Content::Endless(beginning, filler))
     }
 
-    /// 200 with a body of which each piece is made when it is sent: the first one has number 0, and after none the
-    /// body is at its end.
+    /// Returns 200 with a body whose pieces are created when they are sent: the first one has number 0, and `None`
+    /// ends the body.
     pub fn made(piece: impl Fn(u64) -> Option<Bytes> + Send + Sync + 'static) -> Self {
         Self::respond(StatusCode::OK, "application/json", Content::Made(Pieces(Arc::new(piece))))
     }
 
-    /// 200 with these bytes, as `application/json`.
+    /// Returns 200 with these bytes as `application/json`.
     pub fn raw(body: impl Into<Bytes>) -> Self {
         Self::respond(StatusCode::OK, "application/json", Content::Whole(body.into()))
     }
 
-    /// The connection breaks without an answer.
+    /// Breaks the connection without a response.
     pub fn reset() -> Self {
         Self { what: What::Reset }
     }
 
-    /// No answer ever; the connection stays open.
+    /// Sends no response; the connection stays open.
     pub fn silence() -> Self {
         Self { what: What::Silence }
     }
 
-    /// The cluster's own answer, later.
+    /// Sends the cluster's own response after this time.
     pub fn delayed(time: Duration) -> Self {
         Self { what: What::Forward(time) }
     }
 
-    /// Adds a header; one that HTTP does not allow is left out.
+    /// Adds a header. One that HTTP does not allow is ignored.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         let parsed = (name.parse::<http::HeaderName>(), HeaderValue::from_str(value));
         if let (What::Respond(respond), (Ok(name), Ok(value))) = (&mut self.what, parsed) {
@@ -199,7 +199,7 @@ pub(crate) fn whole(bytes: Bytes) -> Body {
     http_body_util::Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// The line by which a watch says that it cannot go on from where it is.
+/// Returns the event with which a watch reports that its resourceVersion has expired.
 pub(super) fn watch_expired_event() -> String {
     let status = status_object(410, "Expired", "too old resource version");
     format!("{}\n", json!({"type": "ERROR", "object": status}))

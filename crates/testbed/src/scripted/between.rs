@@ -1,4 +1,4 @@
-//! Code in place of a script.
+//! Code instead of a script.
 
 use std::io;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use super::Seen;
 use super::answer::{Answer, Body, What, whole};
 use super::forward::Upstream;
 
-/// What stands between a client and a cluster, and decides about each request: pass it on, before or after something
-/// else happens, answer in the cluster's place, or change what it says.
+/// Code between a client and a cluster that decides about each request: it passes the request on, before or after
+/// another action, responds in place of the cluster, or changes the cluster's response.
 pub trait Between: Send + Sync {
-    /// The answer to a request. An error breaks the connection; an answer that never comes leaves the client waiting.
+    /// Returns the response to a request. An error breaks the connection; a future that never ends leaves the
+    /// client waiting.
     fn pass(&self, passing: Passing) -> BoxFuture<'_, io::Result<Response<Body>>>;
 }
 
@@ -53,12 +54,12 @@ impl Passing {
         &self.seen
     }
 
-    /// The request's body.
+    /// Returns the request's body.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// Asks with another query, `name=value` joined by `&`; one that no URI can have changes nothing.
+    /// Replaces the query, `name=value` joined by `&`. An invalid query changes nothing.
     pub fn with_query(mut self, query: &str) -> Self {
         if let Ok(place) = format!("{}?{query}", self.seen.path).parse::<Uri>() {
             *self.request.uri_mut() = place;
@@ -66,10 +67,10 @@ impl Passing {
         self
     }
 
-    /// Passes it on.
+    /// Passes the request on, and returns the cluster's response.
     ///
     /// # Errors
-    /// The cluster does not answer.
+    /// The cluster does not respond.
     pub async fn onward(self) -> io::Result<Response<Body>> {
         let Self { body, request, upstream, .. } = self;
         upstream.forward(request.map(|()| whole(body))).await
@@ -77,7 +78,7 @@ impl Passing {
 }
 
 impl Answer {
-    /// As what [`Between::pass`] gives, unless it is none that is written at once.
+    /// Returns the response for [`Between::pass`], or `None` if the answer is not one that is written at once.
     pub fn into_response(self) -> Option<Response<Body>> {
         match self.what {
             What::Respond(respond) => Some(respond.response()),

@@ -1,4 +1,4 @@
-//! Watches whose events come twice, late, in another order, or not at all.
+//! Watches whose events are duplicated, delayed, reordered or lost.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,26 +15,27 @@ use tokio::time::{Instant, sleep_until};
 
 use super::answer::Body;
 
-/// Longest time that an event waits for one that may overtake it.
+/// Maximum time for which an event waits for another one that overtakes it.
 const OVERTAKEN: Duration = Duration::from_millis(300);
 
 /// Handling of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is passed on.
+    /// The event is passed on.
     Comes,
-    /// It is passed on two times.
+    /// The event is passed on twice.
     Doubled,
-    /// It is overtaken by the next event of another object.
+    /// The event is overtaken by the next event of another object.
     Overtaken,
-    /// It comes later by this time, behind those that are late already.
+    /// The event is delayed by this time, behind events that are delayed already.
     Late(Duration),
-    /// It is not passed on, and the stream ends.
+    /// The event is not passed on, and the stream ends.
     Lost,
 }
 
-/// The answer to a watch, with the fate that `judge` gives to each event, `{"type", "object"}`. The events of one
-/// object stay in order, and a bookmark or the stream's end comes after all that was before it, as apiservers have it.
+/// Returns a watch's response in which `judge` decides the handling of each event, `{"type", "object"}`. The events
+/// of one object stay in order, and a bookmark or the end of the stream comes after all earlier events, as
+/// apiservers guarantee.
 pub fn disordered(
     answer: Response<Body>,
     judge: impl FnMut(&Value) -> Fate + Send + 'static,
@@ -44,7 +45,7 @@ pub fn disordered(
     let events = Events { body, rest: BytesMut::new() };
     tokio::spawn(async move {
         let gone = told.clone();
-        // Whichever ends first: the cluster's stream, or the client.
+        // Stops when the cluster's stream or the client ends.
         tokio::select! {
             () = gone.closed() => {}
             _ = tell(events, judge, told) => {}
@@ -62,7 +63,7 @@ struct Events {
 }
 
 impl Events {
-    /// The next line with its end; none where the stream ends.
+    /// Returns the next line with its end, or `None` if the stream ends.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -74,12 +75,12 @@ impl Events {
     }
 }
 
-/// An event that waits for its time.
+/// An event that is held back.
 struct Held {
     due: Instant,
     uid: Value,
     line: Bytes,
-    /// It goes as soon as another one has overtaken it.
+    /// Whether it is sent as soon as another event has overtaken it.
     overtaken: bool,
 }
 
@@ -89,7 +90,7 @@ impl Held {
     }
 }
 
-/// Passes events on until the stream ends, or nobody hears: then the error says so.
+/// Passes events on until the stream ends. Fails if the client is gone.
 async fn tell(
     mut events: Events,
     mut judge: impl FnMut(&Value) -> Fate,
@@ -134,7 +135,7 @@ async fn tell(
     }
 }
 
-/// Those that were overtaken come now.
+/// Sends the events that were overtaken.
 async fn let_go(
     told: &mpsc::Sender<Bytes>,
     held: &mut VecDeque<Held>,
@@ -161,7 +162,7 @@ mod tests {
     use super::super::answer::whole;
     use super::*;
 
-    /// What a client hears of these events, by uid; `b` is a bookmark.
+    /// Returns what a client receives of these events, by uid; `b` is a bookmark.
     async fn heard(events: &[&str], fates: &[Fate]) -> String {
         let line = |uid: &&str| {
             let type_ = if *uid == "b" { "BOOKMARK" } else { "MODIFIED" };

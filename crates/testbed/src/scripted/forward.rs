@@ -1,4 +1,4 @@
-//! Passing requests on to the cluster behind.
+//! Passes requests on to the cluster behind the server.
 
 use std::io;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::access::{Access, Credentials, certificates};
 
 type Http = Client<HttpsConnector<HttpConnector>, Body>;
 
-/// The cluster behind a scripted server. Who shows a token is passed on as what it is; all others are the
-/// administrator, since a client certificate ends where TLS does.
+/// The cluster behind a scripted server. Requests with a token keep it; all others are made as the administrator,
+/// since a client certificate cannot be passed on through TLS.
 pub(crate) struct Upstream {
     url: String,
     administrator: Http,

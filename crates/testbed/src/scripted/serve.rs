@@ -34,7 +34,7 @@ pub(crate) fn tls(certificate: &Certificate) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Accepts until it is aborted, which closes the connections too: they are tasks of its set.
+/// Accepts connections until the task is aborted, which closes them too: they are tasks of its set.
 pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, script: Arc<Script>) {
     let mut connections = JoinSet::new();
     let mut ignored = Vec::new();
@@ -45,13 +45,13 @@ pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, script: Arc<S
             continue;
         }
         let (tls, script) = (tls.clone(), Arc::clone(&script));
-        // A client that goes away is its own affair.
+        // A client that disconnects is no failure.
         connections.spawn(async move { connection(stream, tls, script).await.ok() });
         while connections.try_join_next().is_some() {}
     }
 }
 
-/// A second handle to the connection's socket, to break it with.
+/// A second handle to the connection's socket, which can break it.
 struct Breaker(Mutex<Option<TcpStream>>);
 
 impl Breaker {
@@ -60,7 +60,7 @@ impl Breaker {
         Ok(Self(Mutex::new(Some(TcpStream::from_std(socket)?))))
     }
 
-    /// The connection, once closed, ends with RST in place of FIN.
+    /// Makes the connection end with RST instead of FIN once it is closed.
     fn pull(&self) -> io::Result<()> {
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(socket) => socket.set_zero_linger(),
