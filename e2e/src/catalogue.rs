@@ -18,10 +18,10 @@ pub fn module_directory(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("modules").join(path)
 }
 
-/// Pushes a module's content and publishes the ModuleTemplate that comes back.
+/// Pushes a module's content, and publishes the ModuleTemplate that kymactl returns.
 ///
 /// # Errors
-/// `kymactl` or the hub refuses it.
+/// `kymactl` or the hub refuses the module.
 pub async fn push(landscape: &Landscape, directory: &Path) -> Result<()> {
     let output = landscape
         .kymactl()
@@ -36,11 +36,11 @@ pub async fn push(landscape: &Landscape, directory: &Path) -> Result<()> {
     publish(landscape.hub().client()?, template).await
 }
 
-/// Writes a module of these files and pushes it; `config` adds to what every module's configuration says, and may
-/// replace it: without a version there it is 1.0.0.
+/// Writes a module of these files and pushes it. `config` extends or replaces the default configuration, in which
+/// the version is 1.0.0.
 ///
 /// # Errors
-/// The disk, `kymactl` or the hub refuses it.
+/// The files cannot be written, or `kymactl` or the hub refuses the module.
 pub async fn push_files(
     landscape: &Landscape,
     module: &str,
@@ -68,7 +68,7 @@ pub async fn push_files(
     push(landscape, &directory).await
 }
 
-/// Publishes a module whose component is of a kind of its own.
+/// Publishes a module whose component is of another kind than HelmComponent.
 ///
 /// # Errors
 /// The component's binary prints no CRD, or the hub refuses the template.

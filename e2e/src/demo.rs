@@ -28,9 +28,9 @@ const NEXT: &str = "What to type next:
 pub struct Request {
     /// Leave everything running at the end.
     pub keep: bool,
-    /// Where to write what happened, as JSON.
+    /// File for the results, as JSON.
     pub report: Option<PathBuf>,
-    /// Where processes keep their state and logs; a temporary directory if absent.
+    /// Directory of state and logs; a temporary one if absent.
     pub directory: Option<PathBuf>,
 }
 
@@ -48,7 +48,7 @@ struct StepReport {
     seconds: f64,
 }
 
-/// Runs the demo; fails at the first step that does.
+/// Runs the demo. Fails at the first failed step.
 pub async fn run(request: Request) -> Result<()> {
     let screen = Arc::new(Screen::new());
     let mut report = Report::default();

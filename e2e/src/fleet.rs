@@ -27,18 +27,18 @@ pub struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    /// On this landscape.
+    /// Creates the fleet of this landscape.
     ///
     /// # Errors
-    /// The hub has no way in.
+    /// A client for the hub cannot be created.
     pub fn new(landscape: &'a Landscape) -> Result<Self> {
         Ok(Self { landscape, hub: landscape.hub().client()? })
     }
 
-    /// Publishes and installs, until all Kymas are Ready.
+    /// Publishes the modules, creates the Kymas, and waits until all are Ready.
     ///
     /// # Errors
-    /// A cluster or the registry refuses it, or it does not come about in time.
+    /// A cluster or the registry refuses something, or the deadline passes.
     pub async fn install(&self) -> Result<()> {
         self.publish().await?;
         self.apply().await?;
@@ -48,10 +48,11 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Pushes two modules, publishes a third with a kind of its own, assigns versions to the channel `regular`.
+    /// Pushes two modules, publishes a third one with its own component kind, and assigns versions to the channel
+    /// `regular`.
     ///
     /// # Errors
-    /// A cluster or the registry refuses it, or it does not come about in time.
+    /// A cluster or the registry refuses something, or the deadline passes.
     pub async fn publish(&self) -> Result<()> {
         for directory in ["lantern/1.0.0", "lantern/1.1.0", "harbour"] {
             catalogue::push(self.landscape, &catalogue::module_directory(directory)).await?;
@@ -66,7 +67,7 @@ impl<'a> Fleet<'a> {
     /// Creates access Secrets and Kymas.
     ///
     /// # Errors
-    /// A cluster or the registry refuses it, or it does not come about in time.
+    /// A cluster or the registry refuses something, or the deadline passes.
     pub async fn apply(&self) -> Result<()> {
         for (name, target) in KYMAS.iter().zip(self.landscape.targets()) {
             self.join(name, target).await?;
@@ -85,7 +86,7 @@ impl<'a> Fleet<'a> {
         self.create(name).await
     }
 
-    /// Creates a Kyma whose access Secret is there.
+    /// Creates a Kyma whose access Secret exists.
     ///
     /// # Errors
     /// The hub refuses it.
@@ -94,23 +95,23 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// The Kymas on the hub.
+    /// Returns the API for the Kymas on the hub.
     pub fn kymas(&self) -> Api<Kyma> {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
 
-    /// Waits until the Kyma is Ready with each module in the version that the channel has first.
+    /// Waits until the Kyma is Ready with each module in the first version of the channel.
     ///
     /// # Errors
-    /// It is not within the deadline.
+    /// The Kyma is not Ready within the deadline.
     pub async fn until_installed(&self, name: &str) -> Result<()> {
         self.until_installed_in(name, MODULES.into()).await
     }
 
-    /// Waits until the Kyma is Ready with all modules, the lantern in this version.
+    /// Waits until the Kyma is Ready with all modules, with lantern in this version.
     ///
     /// # Errors
-    /// It is not within the deadline.
+    /// The Kyma is not Ready within the deadline.
     pub async fn until_lantern(&self, name: &str, version: &str) -> Result<()> {
         let mut wanted = BTreeMap::from(MODULES);
         wanted.insert(LANTERN, version);
@@ -134,10 +135,10 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Waits until the Kyma says why it goes no further, as the reason of its condition Ready.
+    /// Waits until the Kyma's condition Ready is not True for this reason, and returns the Kyma.
     ///
     /// # Errors
-    /// It does not within the deadline.
+    /// The Kyma does not report it within the deadline.
     pub async fn until_reason(&self, name: &str, reason: &str) -> Result<Kyma> {
         let what = format!("{name} says {reason}");
         let said = wait::until(&what, self.kymas(), name, |kyma: Option<&Kyma>| {
@@ -148,10 +149,10 @@ impl<'a> Fleet<'a> {
         said.await?.context("a Kyma with a condition exists")
     }
 
-    /// Waits until the Kyma has this state, and modules.
+    /// Waits until the Kyma has this state and at least one module, and returns it.
     ///
     /// # Errors
-    /// It does not within the deadline.
+    /// The Kyma does not have the state within the deadline.
     pub async fn until_state(&self, name: &str, state: State) -> Result<Kyma> {
         let what = format!("{name} is {state}");
         let reached = wait::until(&what, self.kymas(), name, |kyma: Option<&Kyma>| {
@@ -163,10 +164,10 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// A Kyma with all three modules.
+/// Returns a Kyma with all three modules.
 ///
 /// # Errors
-/// None: what is written here is a Kyma.
+/// Never: the object is a valid Kyma.
 pub fn kyma(name: &str) -> Result<Kyma> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2",

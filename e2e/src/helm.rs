@@ -65,10 +65,10 @@ impl Helm {
         self.output(&words).await.map(drop)
     }
 
-    /// `helm install --wait` with hooks, under this release name: all that it says where it fails.
+    /// Runs `helm install --wait` with hooks and this release name. Returns helm's error output if it fails.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Helm cannot be started.
     pub async fn refusal(&self, chart: &Chart, release: &str, namespace: &str) -> Result<Option<String>> {
         let values = self.values(chart)?;
         let mut words: Vec<OsString> = vec!["install".into(), release.into()];

@@ -1,5 +1,5 @@
-//! Hub, targets, registry and operators on this machine, wired as a platform team would wire them: each operator is
-//! a process of its own with exactly the role that its table renders, through a ServiceAccount token.
+//! Hub, targets, registry and operators on this machine, set up as by a platform team: each operator is a separate
+//! process with a ServiceAccount token and exactly the generated role.
 
 mod again;
 mod doors;
@@ -50,21 +50,21 @@ const COMES_TO_REST: Duration = Duration::from_secs(90);
 pub struct Options {
     /// Number of targets.
     pub targets: usize,
-    /// Nothing of ours is on hub and targets and no operator runs; the registry has a chart.
+    /// Whether hub and targets stay empty and no operator runs; the registry then has a chart.
     pub empty: bool,
-    /// Where processes keep state and logs; a temporary directory if absent.
+    /// Directory of state and logs; a temporary one if absent.
     pub directory: Option<PathBuf>,
-    /// Every apiserver writes an audit log.
+    /// Whether every apiserver writes an audit log.
     pub audit: bool,
-    /// Every cluster has an etcd of its own, so that it can be taken back to an earlier state ([`Cluster::save`]).
+    /// Whether every cluster has its own etcd, so that it can be restored to an earlier state ([`Cluster::save`]).
     pub snapshots: bool,
-    /// User and password that the registry asks the operators for; [`Landscape::registry`] asks for none.
+    /// User and password that the registry requires from the operators; [`Landscape::registry`] requires none.
     pub registry_login: Option<(&'static str, &'static str)>,
-    /// Further hosts (`HOST:PORT`) that module content may be pulled from without TLS.
+    /// Additional hosts (`HOST:PORT`) from which module content may be pulled without TLS.
     pub plain_http: Vec<String>,
-    /// Further flags of every operator.
+    /// Additional flags of every operator.
     pub flags: Vec<String>,
-    /// Further environment variables of every operator.
+    /// Additional environment variables of every operator.
     pub environment: Vec<(String, String)>,
 }
 
@@ -79,14 +79,14 @@ pub fn asks(event: &AuditEvent) -> bool {
     is_of_an_operator(event) && !event.is_routine()
 }
 
-/// A copy of the hub, with operators of its own, beside the landscape's; it ends when this is dropped.
+/// A copy of the hub with its own operators, in addition to the landscape's; it ends when this is dropped.
 pub struct Copy {
     hub: Cluster,
     operators: Vec<operator::Running>,
 }
 
 impl Copy {
-    /// The copy.
+    /// Returns the copied hub.
     pub fn hub(&self) -> &Cluster {
         &self.hub
     }
@@ -94,7 +94,7 @@ impl Copy {
     /// Fails, with the end of its log, if an operator has ended by itself.
     ///
     /// # Errors
-    /// One has.
+    /// An operator has ended.
     pub fn check(&self) -> Result<()> {
         self.operators.iter().try_for_each(|operator| operator.process.check())
     }
@@ -104,7 +104,7 @@ impl Copy {
 pub struct Landscape {
     operators: Vec<operator::Running>,
     registry: Registry,
-    /// The address of the registry that asks the operators for a password.
+    /// Address of the registry that requires a password from the operators.
     gate: Option<Gate>,
     targets: Vec<Cluster>,
     hub: Cluster,
@@ -116,13 +116,13 @@ impl Landscape {
     /// Starts everything and waits until all operators are ready.
     ///
     /// # Errors
-    /// A program is missing or does not come up; the message says which, with the end of its log.
+    /// A program is missing or does not start; the message names it, with the end of its log.
     pub async fn start(options: Options) -> Result<Self> {
         Self::start_behind(options, &|_| None).await
     }
 
-    /// As [`Self::start`], with something of the caller's between the operators and the clusters; [`Self::access`] leads
-    /// to a target through it.
+    /// Does the same as [`Self::start`] with proxies of the caller between the operators and the clusters;
+    /// [`Self::access`] leads to a target through them.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -170,7 +170,7 @@ impl Landscape {
     /// Fails, with the end of its log, if a process has ended by itself.
     ///
     /// # Errors
-    /// One has.
+    /// A process has ended.
     pub fn check(&self) -> Result<()> {
         self.bed.check()?;
         std::iter::once(&self.hub).chain(&self.targets).try_for_each(Cluster::check)?;
@@ -178,11 +178,11 @@ impl Landscape {
         self.operators().try_for_each(Process::check)
     }
 
-    /// One more hub, as this one was when it was saved under this name ([`Cluster::save`]), with operators of its own
-    /// that work on the same targets.
+    /// Starts a copy of the hub as it was saved under this name ([`Cluster::save`]), with its own operators for the
+    /// same targets.
     ///
     /// # Errors
-    /// It was not saved, or something does not come up.
+    /// The state was not saved, or a process does not start.
     pub async fn copy_of_hub(&self, saved: &str) -> Result<Copy> {
         let hub = self.bed.cluster("hub-copy").with_controllers().with_audit().with_own_etcd().await?;
         hub.become_copy_of(&self.hub, saved).await?;
@@ -200,52 +200,52 @@ impl Landscape {
         Ok(Copy { hub, operators })
     }
 
-    /// The cluster in which operators and custom resources live.
+    /// Returns the cluster of the operators and custom resources.
     pub fn hub(&self) -> &Cluster {
         &self.hub
     }
 
-    /// The clusters that get modules: `target-1`, `target-2`, ….
+    /// Returns the clusters that get modules: `target-1`, `target-2`, ….
     pub fn targets(&self) -> &[Cluster] {
         &self.targets
     }
 
-    /// Starts one more cluster that can get modules, with nothing on it yet.
+    /// Starts another cluster that can get modules and has none yet.
     ///
     /// # Errors
-    /// It does not come up.
+    /// The cluster does not start.
     pub async fn fresh_target(&self, name: &str) -> Result<Cluster> {
         let target = self.bed.cluster(name).with_workloads().await?;
         install::target(&target).await?;
         Ok(target)
     }
 
-    /// As [`Self::fresh_target`], with this many nodes.
+    /// Does the same as [`Self::fresh_target`], with this many nodes.
     ///
     /// # Errors
-    /// It does not come up.
+    /// The cluster does not start.
     pub async fn wide_target(&self, name: &str, nodes: u16) -> Result<Cluster> {
         let target = self.bed.cluster(name).with_nodes(nodes).await?;
         install::target(&target).await?;
         Ok(target)
     }
 
-    /// Starts one more cluster that can get modules without workloads: nothing schedules or runs Pods there.
+    /// Starts another cluster that can get modules without workloads: Pods are neither scheduled nor run there.
     ///
     /// # Errors
-    /// It does not come up.
+    /// The cluster does not start.
     pub async fn bare_target(&self, name: &str) -> Result<Cluster> {
         let target = self.bed.cluster(name).await?;
         install::target(&target).await?;
         Ok(target)
     }
 
-    /// Hub and targets.
+    /// Returns hub and targets.
     pub fn clusters(&self) -> Vec<&Cluster> {
         std::iter::once(&self.hub).chain(&self.targets).collect()
     }
 
-    /// The ends of the audit logs of [`Self::clusters`].
+    /// Returns the ends of the audit logs of [`Self::clusters`].
     ///
     /// # Errors
     /// A log cannot be read, or there is none.
@@ -253,52 +253,53 @@ impl Landscape {
         self.clusters().into_iter().map(|cluster| cluster.audit()?.mark()).collect()
     }
 
-    /// Waits until the operators ask for nothing any more; needs audit logs.
+    /// Waits until the operators send no more requests; needs audit logs.
     ///
     /// # Errors
-    /// They do not come to rest.
+    /// The operators do not come to rest.
     pub async fn until_at_rest(&self) -> Result<()> {
         until_quiet(&self.clusters(), REST, COMES_TO_REST, asks).await
     }
 
-    /// Address of the registry that asks the operators for a password ([`Options::registry_login`]).
+    /// Returns the address of the registry that requires a password from the operators
+    /// ([`Options::registry_login`]).
     pub fn locked_registry(&self) -> Option<&str> {
         self.gate.as_ref().map(Gate::address)
     }
 
-    /// The registry that module content is pulled from.
+    /// Returns the registry of module content.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// The operators' processes, to freeze or kill.
+    /// Returns the operators' processes, to freeze or kill them.
     pub fn operators(&self) -> impl Iterator<Item = &Process> {
         self.operators.iter().map(|operator| &operator.process)
     }
 
-    /// What an operator's `/metrics` shows.
+    /// Returns an operator's `/metrics`.
     ///
     /// # Errors
-    /// There is none of that name, or it does not answer.
+    /// There is no operator of that name, or it does not respond.
     pub async fn metrics(&self, name: &str) -> Result<String> {
         let operator = self.operators.iter().find(|operator| operator.process.name() == name);
         operator.with_context(|| format!("no operator {name}"))?.answer("/metrics").await
     }
 
-    /// One operator's process.
+    /// Returns an operator's process.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no operator of that name.
     pub fn operator(&self, name: &str) -> Result<&Process> {
         let mut all = self.operators();
         all.find(|operator| operator.name() == name).with_context(|| format!("no operator {name}"))
     }
 
-    /// Installs what a platform team applies to the hub once more, where its namespace was deleted, and starts all
-    /// operators again with tokens of the new ServiceAccounts.
+    /// Installs again on the hub what a platform team applies, after its namespace was deleted, and restarts all
+    /// operators with tokens of the new ServiceAccounts.
     ///
     /// # Errors
-    /// The hub refuses something, or an operator does not come up.
+    /// The hub refuses an object, or an operator does not start.
     pub async fn install_again(&mut self) -> Result<()> {
         self.operators().for_each(Process::kill);
         install::hub(&self.hub).await?;
@@ -306,17 +307,17 @@ impl Landscape {
         Ok(())
     }
 
-    /// A binary of the workspace.
+    /// Returns the path of a binary of the workspace.
     pub fn bin(&self, name: &str) -> PathBuf {
         operator::bin(name)
     }
 
-    /// `kymactl`, as administrator of the hub.
+    /// Returns a command of `kymactl` as administrator of the landscape's hub.
     pub fn kymactl(&self) -> tokio::process::Command {
         self.kymactl_at(&self.hub)
     }
 
-    /// `kymactl`, as administrator of this hub.
+    /// Returns a command of `kymactl` as administrator of this hub.
     pub fn kymactl_at(&self, hub: &Cluster) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(self.bin("kymactl"));
         command.env("KUBECONFIG", self.kubeconfig(hub));
@@ -327,7 +328,7 @@ impl Landscape {
         self.bed.directory().join(format!("{}.kubeconfig", cluster.name()))
     }
 
-    /// The Secret that gives a Kyma its target: a kubeconfig of a ServiceAccount with the union of all operators'
+    /// Returns the access Secret of a Kyma: the kubeconfig of a ServiceAccount with the union of all operators'
     /// target roles.
     ///
     /// # Errors
@@ -336,7 +337,7 @@ impl Landscape {
         secret_with(kyma, &self.access(target).await?)
     }
 
-    /// The way into a target of a ServiceAccount with the union of all operators' target roles.
+    /// Returns access to a target for a ServiceAccount with the union of all operators' target roles.
     ///
     /// # Errors
     /// The target does not answer.
@@ -345,7 +346,7 @@ impl Landscape {
         Ok(self.given.doors.to_target(target, access))
     }
 
-    /// For a person who wants to look around.
+    /// Returns commands with which a user can look around.
     pub fn how_to_go_on(&self) -> String {
         let directory = self.bed.directory().display();
         let mut lines = vec!["What to type next:".to_owned()];
@@ -356,7 +357,7 @@ impl Landscape {
         lines.join("\n")
     }
 
-    /// Where state, kubeconfigs and logs are.
+    /// Returns the directory of state, kubeconfigs and logs.
     pub fn directory(&self) -> &Path {
         self.bed.directory()
     }
@@ -364,7 +365,7 @@ impl Landscape {
     /// Stops everything, operators first.
     ///
     /// # Errors
-    /// A process cannot be told to end.
+    /// A process cannot be signalled, or does not end in time.
     pub async fn stop(self) -> Result<()> {
         for operator in self.operators().filter(|operator| operator.exited().is_none()) {
             operator.terminate()?;
@@ -377,10 +378,10 @@ impl Landscape {
     }
 }
 
-/// The Secret that gives a Kyma its target by this way in.
+/// Returns the access Secret of a Kyma with this access.
 ///
 /// # Errors
-/// None: what is written here is a Secret.
+/// Never: the object is a valid Secret.
 pub fn secret_with(kyma: &str, access: &Access) -> Result<Secret> {
     let secret = json!({
         "apiVersion": "v1",

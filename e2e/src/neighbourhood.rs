@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 pub enum Fault {
     /// Accepts connections and requests but does not answer.
     Silent,
-    /// It refuses connections.
+    /// Refuses connections.
     Refusing,
     /// Answers after ten seconds: long, but within every deadline.
     Slow,
@@ -87,10 +87,10 @@ pub struct Neighbourhood {
 }
 
 impl Neighbourhood {
-    /// So many targets that are never bad, and so many that may be, of each fault in turn.
+    /// Starts `good` healthy targets and `bad` targets that may be unhealthy, with each fault in turn.
     ///
     /// # Errors
-    /// Something does not come up.
+    /// A process does not start.
     pub async fn start(good: usize, bad: usize) -> Result<Self> {
         let shelf = Shelf::open().await?;
         let options = Options { targets: 1, plain_http: vec![shelf.address()], ..Options::default() };
@@ -119,11 +119,11 @@ impl Neighbourhood {
         Ok(neighbourhood)
     }
 
-    /// A new component on each target at once; once those that are never bad are Ready, another content for these.
-    /// Afterwards all of it is released, and nobody is bad.
+    /// Creates a component on each target at the same time. Once those on healthy targets are Ready, changes the
+    /// content of these. Afterwards removes all of them, and no target is unhealthy.
     ///
     /// # Errors
-    /// A target that is never bad does not become Ready, or one that is bad does.
+    /// A component on a healthy target does not become Ready, or one on an unhealthy target does.
     pub async fn round(&self, name: &str, bad: bool) -> Result<Round> {
         self.misbehave(bad).await?;
         let contents = ["one", "two"].map(|value| self.content(value));
@@ -141,15 +141,15 @@ impl Neighbourhood {
         Ok(Round { installed, changed, held, bad: reasons })
     }
 
-    /// What the operator holds now.
+    /// Returns the operator's present resources.
     ///
     /// # Errors
-    /// It has ended.
+    /// The operator has ended.
     pub async fn held(&self) -> Result<Held> {
         held::look(&self.landscape).await
     }
 
-    /// Ends everything.
+    /// Stops everything.
     ///
     /// # Errors
     /// An operator does not stop.

@@ -16,7 +16,7 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// An empty one.
+    /// Starts a server without files.
     ///
     /// # Errors
     /// No port is free.
@@ -32,12 +32,12 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Its `HOST:PORT`.
+    /// Returns its `HOST:PORT`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Puts a file there, or another in its place; gives its URL.
+    /// Adds or replaces a file, and returns its URL.
     pub fn put(&self, name: &str, content: impl Into<String>) -> String {
         let path = format!("/{name}");
         self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone(), content.into());
@@ -90,10 +90,10 @@ impl Door {
         &self.upstream
     }
 
-    /// Passes on what comes from now on.
+    /// Opens the proxy: connections are forwarded from now on.
     ///
     /// # Errors
-    /// Somebody else has the port.
+    /// Another process has the port.
     pub async fn open(&self) -> Result<()> {
         let listener = TcpListener::bind(self.address).await?;
         let upstream = self.upstream.clone();

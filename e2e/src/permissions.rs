@@ -1,5 +1,5 @@
-//! Compares roles with used permissions: splits rules into single rights and compares them with the requests of audit
-//! logs. Pure.
+//! Compares roles with used permissions: splits rules into single rights and compares them with the requests of
+//! audit logs, without I/O.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -15,8 +15,8 @@ use crate::snapshot::{self, Difference, Key, Snapshot};
 /// Deadline for garbage collection on the target.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Waits until the target is as before but for what a removal leaves; returns that, but for roles that Kubernetes brought
-/// back.
+/// Waits until the target is as before, except for objects that a removal may leave. Returns these, without roles
+/// that Kubernetes recreated.
 ///
 /// # Errors
 /// Something else differs; the message lists it.
@@ -24,7 +24,7 @@ pub async fn until_as_before(target: &Client, before: &Snapshot) -> Result<Vec<D
     until_only(target, before, may_stay).await
 }
 
-/// As [`until_as_before`], after a removal that gave up hooks: they and what they made may stay too.
+/// Does the same as [`until_as_before`] after a removal that skipped hooks: hooks and their objects may stay too.
 ///
 /// # Errors
 /// Something else differs; the message lists it.
@@ -61,10 +61,10 @@ fn is_a_role(key: &Key) -> bool {
     key.is("rbac.authorization.k8s.io", "ClusterRole")
 }
 
-/// Deletes what came since `before`, whoever made it, until the target is as it was.
+/// Deletes objects that were created since `before`, by any client, until the target is as it was.
 ///
 /// # Errors
-/// Something does not go, or was changed or removed meanwhile.
+/// An object stays, or was changed or removed meanwhile.
 pub async fn clear(target: &Client, before: &Snapshot) -> Result<()> {
     until_or_why("what was left is gone", DEADLINE, || async {
         let left = snapshot::differences(before, &snapshot::take(target).await?);
@@ -100,10 +100,10 @@ fn listed(differences: &[Difference]) -> String {
     differences.iter().map(|difference| format!("\n  {difference}")).collect()
 }
 
-/// Whether users of the target have a Kyma there.
+/// Reports whether the target has a Kyma for its users.
 ///
 /// # Errors
-/// The target does not answer.
+/// The target does not respond.
 pub async fn has_kyma(target: Client) -> Result<bool> {
     let kymas: Api<Kyma> = Api::namespaced(target, TARGET_NAMESPACE);
     match kymas.get_opt("default").await {

@@ -69,7 +69,7 @@ impl fmt::Display for Key {
 /// The objects of a cluster.
 pub type Snapshot = BTreeMap<Key, Value>;
 
-/// All objects of all kinds that the cluster serves, without status and counters.
+/// Returns all objects of all kinds that the cluster serves, without status and counters.
 ///
 /// # Errors
 /// The cluster does not answer.
@@ -77,7 +77,7 @@ pub async fn take(client: &Client) -> Result<Snapshot> {
     Ok(without_noise(list(client, &ListParams::default(), |_, _| true).await?))
 }
 
-/// As [`take`], with status and counters, of the kinds for which `is_wanted` holds, by group and name.
+/// Returns the objects of all kinds for which `is_wanted` holds, by group and kind, with status and counters.
 ///
 /// # Errors
 /// The cluster does not answer.
@@ -85,7 +85,7 @@ pub async fn take_whole(client: &Client, is_wanted: fn(&str, &str) -> bool) -> R
     list(client, &ListParams::default(), is_wanted).await
 }
 
-/// Those with a label.
+/// Returns the objects with a label, without status and counters.
 ///
 /// # Errors
 /// The cluster does not answer.
@@ -202,10 +202,10 @@ async fn list_kind(client: &Client, resource: ApiResource, wanted: &ListParams) 
     keyed.collect()
 }
 
-/// All objects of a kind, none where it is not served any more.
+/// Returns all objects of a kind; none if it is not served any more.
 ///
 /// # Errors
-/// The cluster refuses the list, or says for too long that it cannot give it yet.
+/// The cluster refuses the list, or cannot return it within the deadline.
 pub async fn objects(
     client: &Client,
     resource: &ApiResource,

@@ -13,10 +13,10 @@ use serde_json::Value;
 /// Deadline for one change to reach its target.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Waits until the object, absent or present, is as `wanted` says.
+/// Waits until `wanted` holds for the object, which may be absent, and returns it.
 ///
 /// # Errors
-/// It is not so within two minutes, or the apiserver does not answer.
+/// The condition does not hold within two minutes, or the apiserver does not respond.
 pub async fn until<K>(what: &str, api: Api<K>, name: &str, wanted: impl Condition<K>) -> Result<Option<K>>
 where
     K: Clone + Debug + Send + DeserializeOwned + Resource + 'static,

@@ -59,7 +59,8 @@ pub async fn crd_is_brought(program: &mut Child, client: &Client, name: &str) ->
     crd_is_served(client, name).await
 }
 
-/// Waits until `kubectl explain` knows a kind: API servers publish the schemas of CRDs a while after they serve the kinds.
+/// Waits until `kubectl explain` finds a kind: API servers publish the schemas of CRDs some time after they serve
+/// the kinds.
 ///
 /// # Errors
 /// The schema is not published within a minute.

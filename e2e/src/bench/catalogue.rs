@@ -31,7 +31,7 @@ const NOISE: f64 = 0.9;
 /// catalogue.
 ///
 /// # Errors
-/// The landscape does not come up, or a Kyma does not become Ready.
+/// The landscape does not start, or a Kyma does not become Ready.
 pub async fn catalogue_size(objects: usize, tries: u32) -> Result<Outcome> {
     let landscape = Landscape::start(Options::default()).await?;
     let target = landscape.bare_target("target").await?;

@@ -15,7 +15,7 @@ const MAX_MILLISECONDS: f64 = 20.0;
 /// Runs the sdk's measurement in a release build: the slowest of five evaluations of each expression.
 ///
 /// # Errors
-/// It does not build or run.
+/// The measurement does not build or run.
 pub async fn expressions() -> Result<Outcome> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let run = Command::new(cargo)

@@ -18,7 +18,7 @@ const WATCH_LASTS: Duration = Duration::from_mins(4);
 /// Watches the audit logs of hub and targets for `seconds` after all is Ready.
 ///
 /// # Errors
-/// The landscape does not come up or does not become Ready.
+/// The landscape does not start or does not become Ready.
 pub async fn idle(seconds: u64) -> Result<Outcome> {
     let landscape =
         Landscape::start(Options { targets: 2, directory: None, audit: true, ..Options::default() }).await?;

@@ -58,7 +58,7 @@ struct Bench {
 /// Installs every chart of the test inputs that `helm install --wait` can, `rounds` times by each side.
 ///
 /// # Errors
-/// The landscape does not come up, or our side does not install what helm can.
+/// The landscape does not start, or helm-component does not install a chart that helm can.
 pub async fn install(rounds: u32) -> Result<Outcome> {
     let inputs =
         testbed::inputs("third-party charts")?.context("without test inputs there is nothing to measure")?;

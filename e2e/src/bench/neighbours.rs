@@ -32,10 +32,11 @@ impl Rounds {
     }
 }
 
-/// Has `targets` targets, of which three in ten are bad in every second of twice `rounds` rounds.
+/// Runs `rounds` rounds of each kind with `targets` targets, three in ten of which are unhealthy in every second
+/// round.
 ///
 /// # Errors
-/// The landscape does not come up, or a target that is never bad does not become Ready.
+/// The landscape does not start, or a healthy target does not become Ready.
 pub async fn neighbours(targets: usize, rounds: u32) -> Result<Outcome> {
     ensure!(targets >= 2 && rounds > 0, "at least two targets and one round");
     let bad = (targets * BAD).div_ceil(10);

@@ -16,11 +16,11 @@ const CHUNK: usize = 500;
 /// Maximum time in seconds until operators report on a regular object.
 const HEARD: f64 = 5.0;
 
-/// Sends `count` objects from `seed`, as many of each kind. It fails where one ends with neither a condition nor a
-/// refusal, and where an operator panics, ends, or no longer hears.
+/// Sends `count` objects from `seed`, equally many of each kind. Fails if one gets neither a condition nor a
+/// refusal, or if an operator panics, ends, or no longer reports on objects.
 ///
 /// # Errors
-/// The landscape does not come up, or an object did harm.
+/// The landscape does not start, or an object did harm.
 pub async fn objects(count: usize, seed: u64) -> Result<Outcome> {
     let landscape = Landscape::start(Options::default()).await?;
     let kinds = kinds()?;

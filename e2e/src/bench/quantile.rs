@@ -1,6 +1,6 @@
 //! Order statistics of a sample.
 
-/// The smallest value that `share` (0 to 1) of the sample does not exceed; 0 for an empty sample.
+/// Returns the smallest value that `share` (0 to 1) of the sample does not exceed; 0 for an empty sample.
 pub(super) fn quantile(sample: &[f64], share: f64) -> f64 {
     let mut sorted = sample.to_vec();
     sorted.sort_by(f64::total_cmp);

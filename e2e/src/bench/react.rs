@@ -22,7 +22,7 @@ use crate::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE};
 
 /// Goal for the 99th percentile in milliseconds.
 const GOAL: f64 = 300.0;
-/// Long enough that no reaction comes from a resync.
+/// Resync interval, so long that no reaction comes from a resync.
 const RESYNC: &str = "24h";
 /// Timeout of one reaction.
 const LOST: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ const LOST: Duration = Duration::from_secs(30);
 /// Measures `tries` reactions of each sort, one after the other.
 ///
 /// # Errors
-/// The landscape does not come up, or a reaction is lost.
+/// The landscape does not start, or a reaction is lost.
 pub async fn react(tries: u32) -> Result<Outcome> {
     let flags = vec![format!("--resync={RESYNC}")];
     let landscape = Landscape::start(Options { targets: 2, flags, ..Options::default() }).await?;
@@ -45,7 +45,7 @@ pub async fn react(tries: u32) -> Result<Outcome> {
     Ok(Outcome::new("react", &json!({"tries": tries, "kymas": 2, "modules": 3, "resync": RESYNC}), rows))
 }
 
-/// A user changes a value in the target's Kyma; the module's component on the hub receives it.
+/// Measures a user's change of a value in the target's Kyma, until the module's component on the hub has it.
 async fn kyma_edits(hub: &Client, target: &Client, tries: u32) -> Result<Vec<f64>> {
     let kymas: Api<Kyma> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
     let components: Api<HelmComponent> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
@@ -73,7 +73,7 @@ async fn kyma_edits(hub: &Client, target: &Client, tries: u32) -> Result<Vec<f64
     Ok(times)
 }
 
-/// An object of a module is edited; the operator corrects it.
+/// Measures an edit of a module's object, until the operator corrects it.
 async fn drift(target: &Client, tries: u32) -> Result<Vec<f64>> {
     let settings: Api<ConfigMap> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
     let brightness = |found: &ConfigMap| found.data.as_ref().and_then(|data| data.get("brightness").cloned());
@@ -92,7 +92,7 @@ async fn drift(target: &Client, tries: u32) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// A channel moves forward and back; the status of the Kyma reports and clears the refused downgrade.
+/// Measures a channel that moves back and forth, until the Kyma's status reports or clears the refused downgrade.
 async fn assignments(hub: &Client, tries: u32) -> Result<Vec<f64>> {
     catalogue::assign(hub.clone(), LANTERN, "1.1.0").await?;
     let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);

@@ -1,6 +1,6 @@
 //! Many releases of one small chart on one target, at 0 replicas, as in Flux's published benchmark
-//! (fluxcd/flux-benchmark): by helm-component, by a bare loop that writes the same objects, by helm-component again with
-//! all renders at hand, and by `helm install` in a loop, one after the other on the same two API servers.
+//! (fluxcd/flux-benchmark): by helm-component, by a bare loop that writes the same objects, by helm-component again
+//! with stored renders, and by `helm install` in a loop, one after the other on the same two API servers.
 
 mod apart;
 mod bare;
@@ -49,7 +49,7 @@ const MEMORY: f64 = 200.0;
 const MEASURED: usize = 500;
 /// Seconds that the removal of a hundred releases may take.
 const MAX_REMOVAL_SECONDS: f64 = 3.0;
-/// As long as one release may take on average.
+/// Maximum average time of one release.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// State shared by all sides.
@@ -62,10 +62,10 @@ struct Bench {
     repository: String,
 }
 
-/// Installs `count` releases by each side, and starts helm-component again over its own.
+/// Installs `count` releases by each side, and restarts helm-component with its own releases.
 ///
 /// # Errors
-/// The landscape does not come up, or a side does not get through.
+/// The landscape does not start, or a side does not finish.
 pub async fn releases(count: usize) -> Result<Outcome> {
     let mut bench = Bench::start().await?;
     let mut rows = bench.by_us(count).await?;
@@ -290,7 +290,7 @@ fn patience(count: usize) -> Result<Duration> {
     Ok(PATIENCE.saturating_mul(u32::try_from(count)?).max(Duration::from_mins(1)))
 }
 
-/// Seconds that the removal of so many releases may take.
+/// Returns the seconds that the removal of this many releases may take.
 fn max_removal_seconds(count: usize) -> Result<f64> {
     Ok(MAX_REMOVAL_SECONDS * f64::from(u32::try_from(count)?) / 100.0)
 }

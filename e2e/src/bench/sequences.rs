@@ -1,5 +1,5 @@
-//! Random sequences of what users and operators do, and of what befalls hub and targets, held against the model of the
-//! rules: the tests of kyma-operator that run a few of them, with more.
+//! Random sequences of actions by users and operators, and of failures of hub and targets, compared with the model
+//! of the rules: the tests of kyma-operator that run a few of them, with more.
 
 use std::env;
 use std::process::Stdio;
@@ -11,11 +11,11 @@ use tokio::process::Command;
 
 use super::{Outcome, Row};
 
-/// Runs `count` sequences from `seed`, 50 at a time on a hub that is the target, each batch with a seed of its own; and
-/// `on_targets` more, on targets of their own.
+/// Runs `count` sequences from `seed`, 50 at a time on a hub that is its own target, each batch with its own seed;
+/// and `on_targets` more, on separate targets.
 ///
 /// # Errors
-/// Operator and model disagree; the shortest sequence that shows it is printed before.
+/// Operator and model disagree; the shortest sequence that shows it is printed.
 pub async fn sequences(count: u32, on_targets: u32, seed: u64) -> Result<Outcome> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let start = Instant::now();

@@ -59,14 +59,14 @@ enum Chore {
     },
 }
 
-/// What is to be started.
+/// The landscape to start.
 #[derive(Clone, Copy)]
 struct Size {
     targets: usize,
     empty: bool,
 }
 
-/// Longest time in which everything starts or stops.
+/// Deadline until everything has started or stopped.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 #[tokio::main]
@@ -126,7 +126,7 @@ fn start_supervisor(directory: &Path, size: Size, with_process: Option<i32>) -> 
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // Ctrl-C in the terminal that started it is not meant for it.
+        // Ctrl-C in the terminal must not reach the supervisor.
         .process_group(0)
         .spawn()
         .context("cannot start the supervisor")
@@ -144,7 +144,7 @@ async fn down(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends when told to, when `with_process` has gone, or when a part of the landscape has died.
+/// Runs the landscape until SIGTERM, until `with_process` ends, or until a part of the landscape ends by itself.
 async fn supervise(directory: &Path, size: Size, with_process: Option<i32>) -> Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut deaths = signal(SignalKind::child())?;
@@ -169,14 +169,14 @@ async fn supervise(directory: &Path, size: Size, with_process: Option<i32>) -> R
     outcome
 }
 
-/// Comes back when the process has ended; never without one.
+/// Returns a future that is ready when the process has ended, and never without a process.
 fn end_of(process: Option<i32>) -> Result<impl Future<Output = Result<()>>> {
     let handle = process.map(handle_of).transpose()?;
     let (tell, told) = oneshot::channel();
     if let Some(handle) = handle {
         std::thread::spawn(move || {
             let mut end = [PollFd::new(&handle, PollFlags::IN)];
-            // Nobody listens once the landscape has ended for another reason.
+            // The receiver is gone if the landscape has ended for another reason.
             let _ = tell.send(poll(&mut end, None));
         });
         return Ok(async { told.await?.map(drop).context("cannot see the process's end") }.left_future());
@@ -189,7 +189,7 @@ fn handle_of(process: i32) -> Result<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).context("the process has ended already")
 }
 
-/// The supervisor of this directory, if it is alive and one of ours.
+/// Returns the supervisor of this directory, if it runs.
 fn running(directory: &Path) -> Option<Pid> {
     let pid: i32 = fs::read_to_string(pid_file(directory)).ok()?.trim().parse().ok()?;
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;

@@ -18,7 +18,7 @@ use crate::remains::until_as_before;
 use crate::snapshot::{self, Snapshot};
 use crate::{catalogue, wait};
 
-/// The Deployment of its operator.
+/// The Deployment of the module's operator.
 const OPERATOR: &str = "lantern-operator";
 /// The object on the target that is edited.
 const SETTINGS: &str = "lantern-settings";
@@ -32,27 +32,27 @@ pub struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    /// What people shall read goes to `say`.
+    /// Creates the story. Text for the user goes to `say`.
     ///
     /// # Errors
-    /// A cluster has no way in.
+    /// A client cannot be created.
     pub fn new(landscape: &'a Landscape, say: &'a (dyn Fn(&str) + Sync)) -> Result<Self> {
         let targets = landscape.targets().iter().map(testbed::Cluster::client).collect::<Result<_>>()?;
         Ok(Self { fleet: Fleet::new(landscape)?, say, hub: landscape.hub().client()?, targets })
     }
 
-    /// Content and catalogue.
+    /// Pushes content and publishes the catalogue.
     ///
     /// # Errors
-    /// It is not so within the deadline.
+    /// The content cannot be pushed or published within the deadline.
     pub async fn publish(&self) -> Result<()> {
         self.fleet.publish().await
     }
 
-    /// Kymas, until all is Ready. Returns how the second target was before.
+    /// Creates the Kymas, and waits until all are Ready. Returns a snapshot of the second target before.
     ///
     /// # Errors
-    /// It is not so within the deadline.
+    /// A Kyma is not Ready within the deadline.
     pub async fn install(&self) -> Result<Snapshot> {
         let before = snapshot::take(&self.targets[1]).await?;
         self.fleet.apply().await?;
@@ -66,10 +66,10 @@ impl<'a> Story<'a> {
         Ok(before)
     }
 
-    /// A channel moves on, and so do the targets.
+    /// Moves the channel to a new version, and waits until the targets are upgraded.
     ///
     /// # Errors
-    /// It is not so within the deadline.
+    /// A target is not upgraded within the deadline.
     pub async fn upgrade(&self) -> Result<()> {
         catalogue::assign(self.hub.clone(), LANTERN, "1.1.0").await?;
         for target in &self.targets {
@@ -89,10 +89,10 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A channel moves back, the targets do not.
+    /// Moves the channel back, and waits until the Kymas refuse the downgrade.
     ///
     /// # Errors
-    /// It is not so within the deadline.
+    /// A Kyma does not refuse it within the deadline.
     pub async fn refuse_downgrade(&self) -> Result<()> {
         catalogue::assign(self.hub.clone(), LANTERN, "1.0.0").await?;
         for (name, target) in KYMAS.iter().zip(&self.targets) {
@@ -131,10 +131,10 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A module goes only when nobody uses it any more.
+    /// Disables a module in use: the removal waits until the user's object is deleted.
     ///
     /// # Errors
-    /// It is not so within the deadline.
+    /// A step does not happen within the deadline.
     pub async fn disable_in_use(&self) -> Result<()> {
         let target = self.targets[0].clone();
         let lanterns = lanterns(target.clone(), "default");
@@ -170,10 +170,10 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A Kyma goes with everything that came with it; the second target is as it was `before`.
+    /// Deletes a Kyma with everything that it installed, and waits until the second target is as `before`.
     ///
     /// # Errors
-    /// It is not so within the deadline.
+    /// The target is not as before within the deadline.
     pub async fn delete_kyma(&self, before: &Snapshot) -> Result<()> {
         let found = self.fleet.kymas().get(KYMAS[1]).await?;
         self.fleet.kymas().delete(KYMAS[1], &DeleteParams::default()).await?;

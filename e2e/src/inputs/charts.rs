@@ -10,7 +10,7 @@ use serde_json::Value;
 pub struct Chart {
     /// Name and version: the name of its directory.
     pub name: String,
-    /// Where it is.
+    /// Its directory.
     pub path: PathBuf,
     /// Namespace that the chart requires.
     pub namespace: Option<&'static str>,
@@ -21,10 +21,10 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Name and version as the chart itself says.
+    /// Returns name and version from its Chart.yaml.
     ///
     /// # Errors
-    /// Its Chart.yaml says neither.
+    /// Chart.yaml lacks one of them.
     pub fn identity(&self) -> Result<(String, String)> {
         let text = std::fs::read_to_string(self.path.join("Chart.yaml"))?;
         let yaml: Value = serde_saphyr::from_str(&text)?;
@@ -32,7 +32,7 @@ impl Chart {
         Ok((field("name")?, field("version")?))
     }
 
-    /// The values that its own project tests it with, by the names of their files.
+    /// Returns the values with which its own project tests it, by the names of their files.
     ///
     /// # Errors
     /// A file cannot be read, or is no YAML.
@@ -53,7 +53,7 @@ impl Chart {
     }
 }
 
-/// All charts of the test inputs, by name.
+/// Returns all charts of the test inputs by name.
 ///
 /// # Errors
 /// A chart, or a values file that it needs, cannot be read.
@@ -67,7 +67,7 @@ pub fn all(inputs: &Path) -> Result<Vec<Chart>> {
         if path.join("Chart.yaml").is_file() {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let namespace = (stem(&name) == "istiod").then_some("istio-system");
-            // The Job of its pre-delete hook has the release's name plus forty characters, of at most 63.
+            // The name of its pre-delete Job is the release's name plus forty characters, and limited to 63.
             let release = (stem(&name) == "victoria-metrics-k8s-stack").then_some("vmks");
             charts.push(Chart { values: values(&name, &path)?, namespace, release, name, path });
         }

@@ -12,7 +12,7 @@ pub struct Module {
     pub name: String,
     /// The newest release.
     pub current: Release,
-    /// An earlier one.
+    /// An earlier release, if there is one.
     pub previous: Option<Release>,
 }
 
@@ -26,7 +26,7 @@ pub struct Release {
 }
 
 impl Module {
-    /// Name of its OCM component.
+    /// Returns the name of its OCM component.
     pub fn component(&self) -> String {
         format!("{PREFIX}{}", self.name)
     }
@@ -47,10 +47,10 @@ impl Release {
 /// Prefix of the OCM component names of modules.
 const PREFIX: &str = "kyma-project.io/module/";
 
-/// All modules of the test inputs, by name.
+/// Returns all modules of the test inputs by name.
 ///
 /// # Errors
-/// A module cannot be read, or the index does not tell its version.
+/// A module cannot be read, or the index lacks its version.
 pub fn all(inputs: &Path) -> Result<Vec<Module>> {
     let directory = inputs.join("modules");
     let index = std::fs::read_to_string(directory.join("INDEX.md"))

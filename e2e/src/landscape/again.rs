@@ -8,35 +8,36 @@ use testbed::Process;
 use super::{Landscape, operator};
 
 impl Landscape {
-    /// Kills an operator as it stands; [`Self::kill_and_restart`] brings it back.
+    /// Kills an operator (SIGKILL); [`Self::kill_and_restart`] starts it again.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no operator of that name.
     pub fn kill(&self, name: &str) -> Result<()> {
         self.operator(name).map(Process::kill)
     }
 
-    /// Kills an operator as it stands and starts it again, until it is ready.
+    /// Kills an operator (SIGKILL), starts it again, and waits until it is ready.
     ///
     /// # Errors
-    /// There is none of that name, or it does not come up.
+    /// There is no operator of that name, or it does not become ready.
     pub async fn kill_and_restart(&mut self, name: &str) -> Result<()> {
         self.operator(name)?.kill();
         self.start_anew(name).await?.until_ready().await
     }
 
-    /// Starts an operator that was killed, and waits for nothing.
+    /// Starts an operator that was killed, without waiting until it is ready.
     ///
     /// # Errors
-    /// There is none of that name, or it does not start.
+    /// There is no operator of that name, or it does not start.
     pub async fn start_again(&mut self, name: &str) -> Result<()> {
         self.start_anew(name).await.map(drop)
     }
 
-    /// Starts another program in the place of an operator that was killed, with the same flags, until it is ready.
+    /// Starts another program in place of an operator that was killed, with the same flags, and waits until it is
+    /// ready.
     ///
     /// # Errors
-    /// There is none of that name, or it does not come up.
+    /// There is no operator of that name, or it does not become ready.
     pub async fn start_other(&mut self, name: &str, program: &Path) -> Result<()> {
         self.start_program(name, program).await?.until_ready().await
     }

@@ -62,7 +62,7 @@ pub(super) async fn target(target: &Cluster) -> Result<()> {
 /// Applies every document of a manifest as this field manager, like `kubectl apply --server-side --force-conflicts`.
 ///
 /// # Errors
-/// It is no YAML of objects, or the cluster refuses one.
+/// The text is no YAML of objects, or the cluster refuses one.
 pub async fn apply_all(client: &Client, manager: &str, yaml: &str) -> Result<()> {
     let documents: Vec<DynamicObject> = serde_saphyr::from_multiple(yaml)?;
     for object in documents {

@@ -28,11 +28,11 @@ pub(super) struct Operator {
 pub(super) struct Given {
     /// Host and port of the registry of module content.
     pub(super) registry: String,
-    /// Further hosts (`HOST:PORT`) that module content may be pulled from without TLS.
+    /// Additional hosts (`HOST:PORT`) from which module content may be pulled without TLS.
     pub(super) plain_http: Vec<String>,
-    /// Further flags of each.
+    /// Additional flags of each operator.
     pub(super) flags: Vec<String>,
-    /// Further environment variables of each.
+    /// Additional environment variables of each operator.
     pub(super) environment: Vec<(String, String)>,
     /// Suffix of file names if several operators have one name.
     pub(super) label: &'static str,
@@ -123,7 +123,7 @@ pub(super) async fn until_roles_count(hub: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Starts one of them again with this program, without waiting.
+/// Starts an operator again with this program, without waiting.
 pub(super) async fn start_one(
     name: &str,
     program: &Path,

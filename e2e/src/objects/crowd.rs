@@ -61,21 +61,21 @@ pub struct Crowd<'a> {
 }
 
 impl<'a> Crowd<'a> {
-    /// Objects from this seed.
+    /// Creates a generator with this seed for the hub of a landscape.
     ///
     /// # Errors
-    /// The hub has no way in.
+    /// A client for the hub cannot be created.
     pub fn new(landscape: &'a Landscape, seed: u64) -> Result<Self> {
         let hub = landscape.hub().client()?;
         let (told, slowest) = (BTreeMap::new(), Duration::ZERO);
         Ok(Self { landscape, hub, drawer: Drawer::new(seed), sent: 0, told, slowest })
     }
 
-    /// Sends objects of a kind; each is refused by the API, or gets its condition where its kind has one. Then
-    /// operators still run and hear of new objects.
+    /// Sends objects of a kind. Each must be refused by the API or get its condition, if its kind has one; and
+    /// operators must still run and report on new objects.
     ///
     /// # Errors
-    /// An object got neither, the API failed, or an operator ended, panicked, or met what nobody foresaw.
+    /// An object got neither, the API failed, or an operator ended, panicked, or reported an unexpected failure.
     pub async fn send(&mut self, kind: &Kind, count: usize) -> Result<()> {
         let name = kind.resource.kind.clone();
         let drawn: Vec<Drawn> =
@@ -102,10 +102,10 @@ impl<'a> Crowd<'a> {
         self.nobody_broke().await.with_context(|| format!("after {name}s"))
     }
 
-    /// Takes all objects of a kind away.
+    /// Deletes all objects of a kind.
     ///
     /// # Errors
-    /// The hub refuses it.
+    /// The hub refuses a deletion.
     pub async fn sweep(&self, kind: &Kind) -> Result<()> {
         let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &kind.resource);
         loop {

@@ -17,9 +17,9 @@ const LARGEST_MAP: usize = 40;
 /// A generated object.
 #[derive(Clone, Debug)]
 pub struct Drawn {
-    /// Its name; an invalid one if the name is beyond a limit.
+    /// Its name; invalid if the name is beyond a limit.
     pub name: String,
-    /// All of it.
+    /// The whole object.
     pub object: Value,
 }
 

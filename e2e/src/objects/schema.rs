@@ -18,10 +18,10 @@ pub struct Kind {
     pub condition: Option<&'static str>,
 }
 
-/// Every kind that a CRD of ours defines.
+/// Returns every kind that a CRD of the repository defines.
 ///
 /// # Errors
-/// A file in `crds` is none.
+/// A file in `crds` is no CRD.
 pub fn kinds() -> Result<Vec<Kind>> {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds");
     let mut found = Vec::new();

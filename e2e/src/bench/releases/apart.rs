@@ -20,7 +20,7 @@ pub(super) const SIDE: &str = "apart";
 
 /// Seconds that one round took.
 pub(super) struct Measured {
-    /// Until the releases of which the renders are kept are Ready.
+    /// Until the releases with stored renders are Ready.
     pub(super) installed: f64,
     /// From the first deletion until all components are gone.
     pub(super) removed: f64,
@@ -30,7 +30,7 @@ pub(super) struct Measured {
 pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<Measured> {
     bench.landscape.start_again(OPERATOR).await?;
     bench.landscape.until_at_rest().await?;
-    // Releases of an earlier round.
+    // Removes releases of an earlier round.
     bench.remove_all(SIDE, patience(count)?).await?;
     bench.create_all(SIDE, count).await?;
     bench.until_ready(SIDE, count, patience(count)?).await?;

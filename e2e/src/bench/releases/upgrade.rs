@@ -11,10 +11,11 @@ use super::super::{Outcome, Row};
 use super::restart::{asked, count};
 use super::{Bench, OPERATOR, patience};
 
-/// Installs `count` releases with the program `from`, goes on with the one of this build, and then with `from` again.
+/// Installs `releases` releases with the program `from`, replaces it by the one of this build, and then by `from`
+/// again.
 ///
 /// # Errors
-/// `from` is no helm-component that runs here, the landscape does not come up, or a release does not become Ready.
+/// `from` is no helm-component that runs here, the landscape does not start, or a release does not become Ready.
 pub async fn upgrade(from: &Path, releases: usize) -> Result<Outcome> {
     let from = from.canonicalize().with_context(|| format!("cannot find {}", from.display()))?;
     let before = version(&from).await?;
