@@ -24,7 +24,7 @@ const HOLDERS: [(&str, &str, &str); 9] = [
     ("demo.kyma-project.io", "Greeting", "/spec"),
 ];
 
-/// One output.
+/// A text that an operator or a cluster shows.
 pub struct Output {
     /// Name of the output for messages.
     pub place: String,

@@ -231,7 +231,7 @@ impl Scripted {
     /// Waits until `count` selected requests have arrived.
     ///
     /// # Errors
-    /// They have not arrived within `deadline`.
+    /// Fewer requests have arrived within `deadline`.
     pub async fn wait_for(&self, count: usize, matching: &Matching, deadline: Duration) -> Result<()> {
         let what = format!("{count} requests like {matching:?}");
         until(&what, deadline, || async { Ok((self.count(matching) >= count).then_some(())) }).await

@@ -21,9 +21,9 @@ pub type Doors<'a> = &'a (dyn Fn(Way<'_>) -> Option<Arc<dyn Between>> + Sync);
 /// The proxies of one landscape.
 #[derive(Default)]
 pub(super) struct Standing {
-    /// By operator.
+    /// Proxies to the hub, by operator.
     to_hub: BTreeMap<&'static str, Scripted>,
-    /// By target.
+    /// Proxies to targets, by target.
     to_targets: BTreeMap<String, Scripted>,
 }
 

@@ -25,7 +25,7 @@ A row without remarks: everything that Helm would install was there and equal, e
 /// Line after which the rows begin.
 const RULE: &str = "|---|---|---|---|---|---|\n";
 
-/// One installation.
+/// Results of one installation of a chart.
 pub(crate) struct Row {
     pub(crate) chart: String,
     pub(crate) values: String,

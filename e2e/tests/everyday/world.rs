@@ -66,7 +66,7 @@ pub(crate) fn row(name: &'static str, story: impl AsyncFnOnce(&Row) -> Result<()
     })
 }
 
-/// As [`row`], while no other row runs.
+/// Does the same as [`row`] while no other row runs.
 pub(crate) fn row_alone(name: &'static str, story: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
     RUNTIME.block_on(async {
         let world = WORLD.get_or_try_init(World::start).await?;

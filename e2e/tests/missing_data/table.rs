@@ -3,7 +3,7 @@
 
 use crate::doors::Side;
 
-/// One kind on the hub or on targets.
+/// A kind on the hub or on targets.
 pub(crate) struct Kind {
     /// The resource, as named in roles.
     pub(crate) resource: &'static str,

@@ -109,7 +109,8 @@ async fn hooks_that_were_left_out_of_an_installation_are_not_of_its_removal() ->
     Ok(())
 }
 
-/// A partly refused release does not become the installed one; a return to the former release installs that anew.
+/// A partly refused release does not become the installed one; a return to the former release installs that one
+/// again.
 #[tokio::test]
 async fn a_release_that_comes_back_after_a_refused_one_has_its_hooks_again() -> Result<()> {
     let world = world().await?;

@@ -281,7 +281,7 @@ async fn what_failed_and_was_much_larger_is_taken_back_as_a_whole() -> Result<()
     Ok(())
 }
 
-/// The same by an edit of the spec: objects of a refused release are not taken for the installed ones.
+/// The spec goes back by an edit: objects of a refused release are not taken for the installed ones.
 #[tokio::test]
 async fn a_spec_that_goes_back_brings_back_what_a_refused_one_changed() -> Result<()> {
     let world = world().await?;

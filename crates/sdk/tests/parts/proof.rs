@@ -31,7 +31,7 @@ impl Stage {
         serve(&client, &crds::kyma()).await?;
         let namespace = cluster.namespace(name).await?;
         let mut runtime = runtime(&cluster, &namespace).await?;
-        // One cluster is both hub and target, which is not noticed with another hub uid.
+        // One cluster is both hub and target here; a hub uid of its own hides that.
         runtime.hub_uid = name.into();
         let kymas: Api<Kyma> = Api::namespaced(client.clone(), &namespace);
         let kyma = json!({

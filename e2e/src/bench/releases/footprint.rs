@@ -34,9 +34,9 @@ pub(super) struct Used {
 /// Processor time, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seconds {
-    /// Of the process.
+    /// Processor time of the process.
     pub(super) own: f64,
-    /// Of its terminated children.
+    /// Processor time of its terminated children.
     pub(super) children: f64,
 }
 
