@@ -157,7 +157,7 @@ async fn installed(landscape: &Landscape) -> Result<Snapshot> {
     snapshot::take(&landscape.targets()[1].client()?).await
 }
 
-/// Objects whose names are made up anew each time, and the catalogue, which nobody brings without its syncer.
+/// Reports whether a kind has generated names, or belongs to the catalogue, which only release-meta-syncer copies.
 fn comes_and_goes(key: &Key) -> bool {
     let catalogue = ["moduletemplates", "modulereleasemetas"];
     let kinds = [

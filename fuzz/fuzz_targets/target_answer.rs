@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const LIMIT: usize = 2048;
 const TYPES: [&[u8]; 4] = [b"application/json", b"text/html", b"application/x+json; q=1", b"application/"];
-/// What a message may consist of: our words, and names and paths of the API.
+/// Allowed parts of a message: fixed words, and names and paths of the API.
 const MARKS: &str = " ._-/[]()\"=,:;'+";
 const LONGEST: usize = 1000;
 

@@ -9,7 +9,7 @@ use crate::setup::progress::Progress;
 use crate::workspace::Profile;
 use crate::{setup, workspace};
 
-/// What a landscape is made of.
+/// Parts of a landscape.
 const PACKAGES: [&str; 7] = [
     "e2e",
     "greeting-component",

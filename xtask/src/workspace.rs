@@ -23,7 +23,7 @@ pub(crate) struct Dependency {
     pub(crate) path: Option<String>,
 }
 
-/// What is built of a package.
+/// A build target of a package.
 #[derive(Deserialize)]
 pub(crate) struct Target {
     pub(crate) name: String,

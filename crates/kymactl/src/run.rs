@@ -1,4 +1,4 @@
-//! `kymactl run`: all reconcilers in one process, for ever or until a cluster is as requested.
+//! `kymactl run`: all reconcilers in one process, without end or until a cluster is as requested.
 
 mod crds;
 mod mandatory;

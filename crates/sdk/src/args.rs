@@ -1,4 +1,4 @@
-//! What a person types: flags and environment variables, parsed but not yet judged. See [`crate::Settings`].
+//! Flags and environment variables, parsed but not yet checked. See [`crate::Settings`].
 
 use std::path::PathBuf;
 

@@ -103,7 +103,7 @@ impl Events {
         let Some(mut waiting) = waiting else { return };
         let instance = std::env::var("POD_NAME").ok();
         let recorder = Recorder::new(hub, Reporter { controller: self.inner.operator.to_owned(), instance });
-        // This clone would keep the queue open for ever.
+        // This clone would keep the queue open without end.
         drop(self);
         let mut pace = Pace::default();
         while let Some(message) = waiting.recv().await {

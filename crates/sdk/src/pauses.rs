@@ -237,6 +237,7 @@ pub async fn read_halt<K: Resource<DynamicType = ()>>(
 async fn nap(until: Option<Timestamp>) {
     let Some(until) = until else { return std::future::pending().await };
     let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
+    // The end of a Pause is a time of the wall clock, which may be set meanwhile, so it is read again.
     tokio::time::sleep((left + Duration::from_millis(10)).min(LONGEST_NAP)).await;
 }
 

@@ -117,7 +117,7 @@ impl ApiServer {
         self.process().as_ref().ok_or_else(|| anyhow!("the apiserver is stopped"))?.thaw()
     }
 
-    /// Fails if the apiserver has ended by itself. One that was stopped is no failure.
+    /// Fails if the apiserver ended by itself, not if it was stopped.
     pub(crate) fn check(&self) -> Result<()> {
         self.process().as_ref().map_or(Ok(()), Process::check)
     }

@@ -17,7 +17,7 @@ use serde_json::json;
 #[kube(status = "ComponentStatus", derive = "Default", derive = "PartialEq")]
 #[kube(printcolumn(name = "State", type_ = "string", json_path = ".status.state"))]
 pub struct GreetingSpec {
-    /// What is said. Default: Hello.
+    /// Text of the greeting. Default: Hello.
     #[serde(default = "hello")]
     #[schemars(length(min = 1, max = 200))]
     pub text: String,

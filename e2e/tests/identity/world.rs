@@ -233,7 +233,7 @@ impl World {
         clusters.iter().position(|cluster| cluster.url().ends_with(upstream)).context("a cluster of ours")
     }
 
-    /// Fails if anybody who came with an access Secret wrote to one of these clusters since.
+    /// Fails if a client with an access Secret wrote to one of these clusters since.
     pub(crate) fn nothing_was_written(&self, clusters: &[usize], marks: &[AuditMark]) -> Result<()> {
         for &number in clusters {
             let events = self.cluster(number).audit()?.since(marks[number])?;

@@ -1,4 +1,4 @@
-//! What a person sees of a long step: a spinner on a terminal, plain lines elsewhere.
+//! Progress of a long step: a spinner on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

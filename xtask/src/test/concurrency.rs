@@ -19,7 +19,7 @@ use super::{Count, Run};
 use crate::setup::progress::say;
 use crate::workspace;
 
-/// How often, where nobody says.
+/// Default number of rounds.
 const ROUNDS: u32 = 300;
 
 /// The tests, each with its file. KLM's rows in which one writer meets another's work under way:
@@ -29,7 +29,7 @@ const TESTS: &[(&str, &str)] = &[
         "crates/kyma-operator/tests/real/choices.rs",
         "e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_by_another_choice",
     ),
-    // A module is let go of and taken back before its last end is over.
+    // A module is orphaned and adopted again before its removal ended.
     (
         "crates/kyma-operator/tests/real/choices.rs",
         "e16_a_module_is_let_go_of_taken_back_and_disabled_while_nobody_manages_it",

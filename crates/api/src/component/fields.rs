@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A JSON object whose content is somebody else's: Helm values, a whole Kubernetes object. Kept as it came.
+/// A JSON object without a schema of this API, such as Helm values or a Kubernetes object. Kept unchanged.
 pub type FreeForm = serde_json::Map<String, serde_json::Value>;
 
 /// The cluster that a component works on.

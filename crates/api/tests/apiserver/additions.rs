@@ -1,4 +1,4 @@
-//! What the schemas accept and refuse beyond KLM's.
+//! Inputs that the schemas accept and refuse beyond KLM's.
 
 use anyhow::Result;
 use http::Method;

@@ -67,7 +67,7 @@ pub(crate) fn klm_yaml(inputs: &Path) -> Result<Vec<Document>> {
     Ok(found)
 }
 
-/// What a real KLM left on hub and target, of our kinds.
+/// Objects of this API's kinds that a real KLM left on hub and target.
 pub(crate) fn recorded(inputs: &Path) -> Result<Vec<Document>> {
     let mut found = vec![];
     for situation in fs::read_dir(inputs.join("klm-recorded"))? {

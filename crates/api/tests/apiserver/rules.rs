@@ -1,4 +1,4 @@
-//! What the schemas accept and refuse. Numbers are those of KLM's integration tests.
+//! Inputs that the schemas accept and refuse. Numbers are those of KLM's integration tests.
 
 use anyhow::{Result, ensure};
 use http::Method;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::landscape::{Landscape, is_ready, modules, until_remote};
 
-/// What the release meta offers, with a date for 1.0.0.
+/// Versions that the `ModuleReleaseMeta` offers, with a date for 1.0.0.
 fn offer(deprecated: Timestamp) -> String {
     let date = deprecated.strftime("%Y-%m-%dT%H:%M:%SZ");
     format!(

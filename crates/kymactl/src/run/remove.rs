@@ -257,6 +257,7 @@ impl Removal {
             if Instant::now() >= end {
                 return Ok(Some(format!("Namespace {name} stays: {reason}")));
             }
+            // One watch for each kind would cost more than a few lists, and `end` bounds them.
             sleep(CONTENTS_DELAY).await;
         }
     }

@@ -58,6 +58,7 @@ pub async fn hold_creation(client: &Client, crd: &DynamicObject, manager: &str) 
     };
     let mut found = Ok(None);
     if is_creation_refused(client, &mapping).await {
+        // No event announces that the other API servers apply the changed schema.
         tokio::time::sleep(SETTLE).await;
         found = has_objects(client, &mapping).await.map(Some);
     }

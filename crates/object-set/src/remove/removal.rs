@@ -12,7 +12,7 @@ use crate::prune::KeepReason;
 pub struct Removal {
     /// Objects that no longer exist.
     pub gone: Vec<Identity>,
-    /// Those of `gone` whose kind the target no longer serves.
+    /// Objects of `gone` whose kind the target no longer serves.
     pub unserved: Vec<Identity>,
     /// Objects that are being deleted and wait for finalizers or dependents. Their DELETE event shows the end.
     pub waiting: Vec<Identity>,

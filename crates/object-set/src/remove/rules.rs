@@ -372,7 +372,7 @@ mod tests {
             let kind = GroupKind::new("", kind);
             let held = |purpose| rules(purpose).held_by(&kinds(), &kind, &metadata(&value));
             assert_eq!(held(Purpose::Prune), expected, "{kind} {value}");
-            // An object that is made anew takes nothing with it that it does not bring back.
+            // An object that is recreated deletes nothing that it does not create again.
             assert!(held(Purpose::Replace).is_some() || expected.is_none(), "{kind} {value}");
         }
     }

@@ -392,7 +392,7 @@ proptest! {
         if let Ok(expression) = Expression::compile(&text) {
             let (judgement, cost) = expression.judge_with_cost(&[("self", &object)]);
             prop_assert!(cost.steps <= MAX_STEPS && cost.allocated_bytes <= MAX_ALLOCATED_BYTES, "{cost:?}");
-            // Those that are cheap give what the evaluator without bounds gives.
+            // Cheap expressions have the same result as in the evaluator without bounds.
             if cost.steps < 3_000 && cost.allocated_bytes < 30_000 {
                 prop_assert_eq!(judgement, judge_by_cel(&text, &object));
             }

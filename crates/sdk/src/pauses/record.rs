@@ -110,6 +110,7 @@ impl PauseRecord {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "ConfigMap {name} cannot be read; nothing is written until then");
+                    // No event announces that the hub answers again.
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
@@ -137,6 +138,7 @@ impl PauseRecord {
                     }
                     Err(error) => {
                         tracing::warn!(%error, "ConfigMap {} cannot be written", self.name);
+                        // No event announces that the hub answers again.
                         tokio::time::sleep(RETRY_DELAY).await;
                         continue;
                     }

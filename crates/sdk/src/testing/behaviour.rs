@@ -192,7 +192,7 @@ impl<C: Component> Trial<'_, C> {
         Ok(self.until(name, |held: Option<&C::Resource>| held.is_none()).await?.is_some())
     }
 
-    /// What a watch of the component shows once it is as wanted; `None` if it is not in time.
+    /// Returns the component once a watch shows it as wanted; `None` if that is too late.
     async fn until(
         &self,
         name: &str,
@@ -202,7 +202,7 @@ impl<C: Component> Trial<'_, C> {
         Ok(tokio::time::timeout(self.place.patience, seen).await.ok().transpose()?)
     }
 
-    /// What the component has on the target once that stays the same for a second.
+    /// Returns the component's objects on the target once they stay the same for a second.
     async fn until_settled(&self, name: &str) -> Result<Option<Objects>, RunError> {
         let mut last = self.owned(name).await?;
         let start = Instant::now();

@@ -62,7 +62,7 @@ fn an_inline_client_certificate_is_accepted() {
     assert_eq!((identity.certificate.as_slice(), identity.key.as_slice()), (&b"cert"[..], &b"key"[..]));
 }
 
-/// Gives nothing to anybody but `api.example.org:6443`.
+/// Exchanges tokens for `api.example.org:6443` only.
 struct Provider;
 
 impl crate::TokenProvider for Provider {

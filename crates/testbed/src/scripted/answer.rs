@@ -156,7 +156,7 @@ impl Answer {
         Self { what: What::Forward(time) }
     }
 
-    /// Adds a header. One that HTTP does not allow is ignored.
+    /// Adds a header. A header that HTTP does not allow is ignored.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         let parsed = (name.parse::<http::HeaderName>(), HeaderValue::from_str(value));
         if let (What::Respond(respond), (Ok(name), Ok(value))) = (&mut self.what, parsed) {

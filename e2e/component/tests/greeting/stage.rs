@@ -66,7 +66,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// For somebody else to run the component in.
+    /// Returns the place in which a test runs the component itself.
     pub(crate) async fn place(name: &str) -> Result<Room> {
         let stage = Self::prepared(name).await?;
         let user = stage.hub.service_account("default", &stage.namespace).await?;
