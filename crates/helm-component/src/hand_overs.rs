@@ -17,13 +17,13 @@ const MOST: usize = 10_000;
 /// then it does not watch the object's kind, and would leave the object behind. Kept in memory, as claims are: if the
 /// process ends in between, the removal of the new owner finds the object by its label.
 pub(crate) struct HandOvers {
-    given: Mutex<HashMap<Dependent, Given>>,
+    given: Mutex<HashMap<Dependent, ReceivedObjects>>,
     wake: Box<dyn Fn(&Dependent) -> bool + Send + Sync>,
 }
 
 /// Objects that one component received, all on one target.
 #[derive(Debug, Default)]
-struct Given {
+struct ReceivedObjects {
     reach: Reach,
     objects: BTreeMap<Identity, Entry>,
 }
@@ -94,7 +94,7 @@ impl HandOvers {
         self.given().remove(dependent);
     }
 
-    fn given(&self) -> MutexGuard<'_, HashMap<Dependent, Given>> {
+    fn given(&self) -> MutexGuard<'_, HashMap<Dependent, ReceivedObjects>> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

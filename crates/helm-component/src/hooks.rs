@@ -16,7 +16,7 @@ pub(crate) use run::{
     Change, Due, after, are_of_removal, before, before_apply, begin, fail, is_over, is_under_way, left_out,
     mark, next_try, pause,
 };
-pub(crate) use turn::{Live, Told, Turn, end, end_by_events, turn};
+pub(crate) use turn::{HookState, Live, Turn, end, end_by_events, turn};
 
 /// Helm's annotation that makes an object a hook instead of a part of the release.
 pub(crate) const HOOK: &str = "helm.sh/hook";

@@ -16,7 +16,7 @@ use crate::sight::Dependent;
 /// Only metadata is watched.
 #[derive(Default)]
 pub(crate) struct HubConfigMaps {
-    known: Mutex<Known>,
+    known: Mutex<ConfigMapRevisions>,
     awaited: Mutex<Index<String, Dependent>>,
 }
 
@@ -53,12 +53,12 @@ impl HubConfigMaps {
 
 /// Revisions by name; complete once the first list has arrived.
 #[derive(Default)]
-struct Known {
+struct ConfigMapRevisions {
     revisions: HashMap<String, Revision>,
     listed: HashMap<String, Revision>,
 }
 
-impl Known {
+impl ConfigMapRevisions {
     /// Takes an event of the watch; returns the names of ConfigMaps that changed or are gone.
     fn take(&mut self, event: Event<PartialObjectMeta<ConfigMap>>) -> Vec<String> {
         match event {
@@ -104,7 +104,7 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
-    fn told(known: &mut Known, events: Vec<Event<PartialObjectMeta<ConfigMap>>>) -> Vec<String> {
+    fn told(known: &mut ConfigMapRevisions, events: Vec<Event<PartialObjectMeta<ConfigMap>>>) -> Vec<String> {
         let mut names: Vec<String> = events.into_iter().flat_map(|event| known.take(event)).collect();
         names.sort();
         names
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_list_tells_what_changed_meanwhile_and_what_is_gone() {
-        let mut known = Known::default();
+        let mut known = ConfigMapRevisions::default();
         let list = |objects: Vec<PartialObjectMeta<ConfigMap>>| {
             let objects = objects.into_iter().map(Event::InitApply);
             [Event::Init].into_iter().chain(objects).chain([Event::InitDone]).collect()

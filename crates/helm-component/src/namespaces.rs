@@ -14,7 +14,7 @@ use kyma_sdk::{Interest, Process, Sighting, Watches};
 use kyma_targets::{Acting, SecretKey};
 
 use crate::sight::Dependent;
-use seen::Seen;
+use seen::ReadTimes;
 
 /// Maximum number of streams for one component; further namespaces are read instead.
 const MOST: usize = 8;
@@ -36,7 +36,7 @@ pub(crate) enum Shown {
 #[derive(Clone)]
 pub(crate) struct Namespaces {
     watches: Watches<Dependent>,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<NamespaceState>>,
     /// Held while subscriptions change: the stored state and the streams must agree on them.
     wishing: Arc<Mutex<()>>,
 }
@@ -45,10 +45,10 @@ pub(crate) struct Namespaces {
 type Place = (Option<SecretKey>, String);
 
 #[derive(Default)]
-struct Held {
+struct NamespaceState {
     wishes: HashMap<Dependent, BTreeSet<Place>>,
     shown: HashMap<Place, Shown>,
-    seen: Seen,
+    seen: ReadTimes,
 }
 
 impl Namespaces {
@@ -58,7 +58,7 @@ impl Namespaces {
         process: &Process,
         wake: impl Fn(&Dependent) + Send + Sync + 'static,
     ) -> Self {
-        let held = Arc::<Mutex<Held>>::default();
+        let held = Arc::<Mutex<NamespaceState>>::default();
         let listening = Arc::clone(&held);
         let listener = move |target: Option<&SecretKey>,
                              interest: &Interest,
@@ -136,7 +136,7 @@ impl Namespaces {
     }
 }
 
-impl Held {
+impl NamespaceState {
     /// Replaces a subscription; reports whether it changed.
     fn wish(&mut self, dependent: &Dependent, places: BTreeSet<Place>) -> bool {
         let before = self.wishes.remove(dependent).unwrap_or_default();
@@ -213,7 +213,7 @@ mod tests {
             |name: &str| Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() };
         let place = |name: &str| (None, name.to_owned());
         let places = |names: &[&str]| names.iter().map(|name| place(name)).collect::<BTreeSet<Place>>();
-        let mut held = Held::default();
+        let mut held = NamespaceState::default();
         assert!(held.wish(&dependent("a"), places(&["x", "y"])));
         assert!(!held.wish(&dependent("a"), places(&["x", "y"])), "the same as before");
         assert!(held.wish(&dependent("b"), places(&["y"])));

@@ -31,7 +31,7 @@ pub(crate) mod rollback;
 mod version;
 
 use health::Yardstick;
-use pieces::{Look, pieces};
+use pieces::{ObservedTarget, pieces};
 
 /// Returns all inputs that determine the objects, except the content and the target's kinds.
 pub(crate) fn inputs(
@@ -70,7 +70,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let set_back = watched && !pass.done.applied && sent_anew;
     let content = content(pass, set_back);
     let default = made_identity(pass);
-    let pieces = pieces(pass, &Look { snapshot: &snapshot, watched, set_back }, content);
+    let pieces = pieces(pass, &ObservedTarget { snapshot: &snapshot, watched, set_back }, content);
     let known = content != Content::Stale;
     let predecessor = predecessor::of(pass, &pieces);
     let made = default.as_ref().filter(|made| spec.manager.as_ref().is_some_and(|one| is_manager(one, made)));

@@ -12,7 +12,7 @@ use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{Interest, Process, Sighting, Watches};
 use kyma_targets::{Acting, SecretKey};
 
-use crate::hooks::{self, Told};
+use crate::hooks::{self, HookState};
 use crate::sight::Dependent;
 
 /// Maximum wait for the first list of a stream: events of a hook before that list may be missed.
@@ -26,13 +26,13 @@ const WORDS: usize = 1024;
 #[derive(Clone)]
 pub(crate) struct Outcomes {
     watches: Watches<Dependent>,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<HookSubscriptions>>,
     /// Held while subscriptions change: the stored state and the streams must agree on them.
     wishing: Arc<Mutex<()>>,
 }
 
 #[derive(Default)]
-struct Held {
+struct HookSubscriptions {
     wishes: HashMap<Dependent, Wish>,
 }
 
@@ -56,7 +56,7 @@ struct Run {
 /// Known state of a hook.
 #[derive(Default)]
 struct Awaited {
-    told: Told,
+    told: HookState,
     /// Time of the first read that did not find it.
     missed: Option<Instant>,
 }
@@ -68,7 +68,7 @@ impl Outcomes {
         process: &Process,
         wake: impl Fn(&Dependent) + Send + Sync + 'static,
     ) -> Self {
-        let held = Arc::<Mutex<Held>>::default();
+        let held = Arc::<Mutex<HookSubscriptions>>::default();
         let listening = Arc::clone(&held);
         let listener = move |target: Option<&SecretKey>,
                              interest: &Interest,
@@ -126,7 +126,7 @@ impl Outcomes {
     }
 
     /// Returns the state of a hook of the run with this mark, as streams showed it.
-    pub(crate) fn told(&self, dependent: &Dependent, mark: &str, hook: &Identity) -> Told {
+    pub(crate) fn told(&self, dependent: &Dependent, mark: &str, hook: &Identity) -> HookState {
         let mut held = lock(&self.held);
         held.awaited(dependent, mark, hook).map(|awaited| awaited.told.clone()).unwrap_or_default()
     }
@@ -167,7 +167,7 @@ impl Outcomes {
     }
 }
 
-impl Held {
+impl HookSubscriptions {
     /// Adds a run; returns all streams that the component needs now.
     fn want(
         &mut self,
@@ -248,11 +248,11 @@ impl Run {
             .collect();
         // The object was deleted while the stream was interrupted.
         let is_lost = |hook: &Identity, awaited: &Awaited| {
-            hook.group_kind() == *kind && awaited.told == Told::Running && !listed.contains(hook)
+            hook.group_kind() == *kind && awaited.told == HookState::Running && !listed.contains(hook)
         };
         for (hook, awaited) in &mut self.hooks {
             if is_lost(hook, awaited) {
-                awaited.told = Told::Gone;
+                awaited.told = HookState::Gone;
             }
         }
         for object in objects {
@@ -266,14 +266,14 @@ impl Run {
         }
         let Some(awaited) = self.hooks.get_mut(&identity(kind, object)) else { return };
         // A result is final, whatever happens to the object.
-        if matches!(awaited.told, Told::Ended(_)) {
+        if matches!(awaited.told, HookState::Ended(_)) {
             return;
         }
         let deleting = object.metadata.deletion_timestamp.is_some();
         awaited.told = match hooks::end(&object.data, deleting) {
-            Some(end) => Told::Ended(end.map_err(|why| why.chars().take(WORDS).collect())),
-            None if gone => Told::Gone,
-            None => Told::Running,
+            Some(end) => HookState::Ended(end.map_err(|why| why.chars().take(WORDS).collect())),
+            None if gone => HookState::Gone,
+            None => HookState::Running,
         };
     }
 }

@@ -53,7 +53,7 @@ pub(crate) type End = Result<(), String>;
 
 /// State of a run's hook object as a stream showed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum HookState {
     /// Not reported yet.
     #[default]
     Nothing,
@@ -90,12 +90,12 @@ pub(crate) enum Turn {
 pub(crate) fn turn(
     hook: &Hook,
     live: Option<&Live>,
-    told: &Told,
+    told: &HookState,
     mark: &str,
     started: bool,
     overdue: bool,
 ) -> Turn {
-    if let Told::Ended(ended) = told {
+    if let HookState::Ended(ended) = told {
         return over(ended.clone());
     }
     let Some(live) = live else { return missing(told, started, overdue) };
@@ -128,11 +128,11 @@ pub(crate) fn turn(
 
 /// Decides on the next step if the object of a hook is missing. A hook that has begun is never created twice, and
 /// counts as failed unless its success was reported.
-fn missing(told: &Told, started: bool, overdue: bool) -> Turn {
+fn missing(told: &HookState, started: bool, overdue: bool) -> Turn {
     match told {
-        Told::Nothing if !started => Turn::Create,
+        HookState::Nothing if !started => Turn::Create,
         // The stream reports slightly later than the read.
-        Told::Nothing | Told::Running if !overdue => Turn::Wait,
+        HookState::Nothing | HookState::Running if !overdue => Turn::Wait,
         _ => Turn::Failed("it is gone, and nobody saw how it ended".to_owned()),
     }
 }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     fn taken(live: Option<&Live>) -> Turn {
-        turn(&hook("j", &json!({HOOK: "pre-install"})), live, &Told::Nothing, MARK, false, false)
+        turn(&hook("j", &json!({HOOK: "pre-install"})), live, &HookState::Nothing, MARK, false, false)
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
     fn one_that_takes_too_long_fails_unless_it_ended() {
         let late = |body: Value| {
             let live = live(Some(MARK), body);
-            turn(&hook("j", &json!({HOOK: "test"})), Some(&live), &Told::Running, MARK, true, true)
+            turn(&hook("j", &json!({HOOK: "test"})), Some(&live), &HookState::Running, MARK, true, true)
         };
         assert!(matches!(late(json!({})), Turn::Failed(_)));
         assert_eq!(late(job("Complete")), Turn::Passed);
@@ -249,7 +249,7 @@ mod tests {
         let of_helm = live(None, json!({}));
         assert_eq!(taken(Some(&of_helm)), Turn::Replace);
         let keeps = hook("j", &json!({HOOK: "pre-install", DELETE_POLICY: "hook-succeeded"}));
-        let kept = |live: &Live| turn(&keeps, Some(live), &Told::Nothing, MARK, false, false);
+        let kept = |live: &Live| turn(&keeps, Some(live), &HookState::Nothing, MARK, false, false);
         assert!(matches!(kept(&of_helm), Turn::Failed(_)));
         let left = live(Some("earlier"), json!({}));
         assert_eq!(kept(&left), Turn::Replace);
@@ -274,7 +274,7 @@ mod tests {
                 body["apiVersion"] = json!("apiextensions.k8s.io/v1");
             }
             let hook = Hook::of(kyma_object_set::Object::from_value(body).unwrap()).unwrap();
-            turn(&hook, Some(live), &Told::Nothing, MARK, false, false)
+            turn(&hook, Some(live), &HookState::Nothing, MARK, false, false)
         };
         let earlier = live(Some("earlier"), json!({}));
         let of_helm = live(None, json!({}));
@@ -295,19 +295,19 @@ mod tests {
     fn other_kinds_are_done_when_they_exist() {
         let map = Hook::of(object("ConfigMap", "c", &json!({HOOK: "pre-install"}))).unwrap();
         let there = live(Some(MARK), json!({}));
-        assert_eq!(turn(&map, Some(&there), &Told::Nothing, MARK, false, false), Turn::Passed);
+        assert_eq!(turn(&map, Some(&there), &HookState::Nothing, MARK, false, false), Turn::Passed);
     }
 
     /// Returns the next step for a hook whose object is missing.
-    fn gone(told: &Told, started: bool, overdue: bool) -> Turn {
+    fn gone(told: &HookState, started: bool, overdue: bool) -> Turn {
         turn(&hook("j", &json!({HOOK: "test"})), None, told, MARK, started, overdue)
     }
 
     #[test]
     fn an_end_that_was_seen_counts_though_the_object_is_gone() {
         for (started, overdue) in [(false, false), (true, false), (true, true)] {
-            assert_eq!(gone(&Told::Ended(Ok(())), started, overdue), Turn::Passed);
-            let failed = gone(&Told::Ended(Err("it failed: why".to_owned())), started, overdue);
+            assert_eq!(gone(&HookState::Ended(Ok(())), started, overdue), Turn::Passed);
+            let failed = gone(&HookState::Ended(Err("it failed: why".to_owned())), started, overdue);
             assert_eq!(failed, Turn::Failed("it failed: why".to_owned()));
         }
         let going = Live { deleting: true, ..live(Some(MARK), job("Complete")) };
@@ -318,14 +318,14 @@ mod tests {
 
     #[test]
     fn what_nobody_saw_end_failed_once_no_stream_can_tell_and_never_runs_twice() {
-        assert_eq!(gone(&Told::Nothing, false, false), Turn::Create);
-        assert_eq!(gone(&Told::Nothing, true, false), Turn::Wait);
-        assert_eq!(gone(&Told::Running, false, false), Turn::Wait);
+        assert_eq!(gone(&HookState::Nothing, false, false), Turn::Create);
+        assert_eq!(gone(&HookState::Nothing, true, false), Turn::Wait);
+        assert_eq!(gone(&HookState::Running, false, false), Turn::Wait);
         let lost = Turn::Failed("it is gone, and nobody saw how it ended".to_owned());
-        assert_eq!(gone(&Told::Nothing, true, true), lost);
-        assert_eq!(gone(&Told::Running, true, true), lost);
+        assert_eq!(gone(&HookState::Nothing, true, true), lost);
+        assert_eq!(gone(&HookState::Running, true, true), lost);
         for started in [false, true] {
-            assert_eq!(gone(&Told::Gone, started, false), lost);
+            assert_eq!(gone(&HookState::Gone, started, false), lost);
         }
     }
 

@@ -12,9 +12,9 @@ const MOST: usize = 1024;
 
 /// Time of the last read of each namespace.
 #[derive(Debug, Default)]
-pub(super) struct Seen(HashMap<Place, Instant>);
+pub(super) struct ReadTimes(HashMap<Place, Instant>);
 
-impl Seen {
+impl ReadTimes {
     pub(super) fn has(&self, place: &Place, now: Instant) -> bool {
         self.0.get(place).is_some_and(|seen| counts(*seen, now))
     }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn one_counts_for_a_moment_unless_somebody_missed_it() {
-        let (mut seen, start) = (Seen::default(), Instant::now());
+        let (mut seen, start) = (ReadTimes::default(), Instant::now());
         seen.saw(place(0), start);
         assert!(seen.has(&place(0), start + LASTS / 2) && !seen.has(&place(1), start));
         assert!(!seen.has(&place(0), start + LASTS));
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn they_are_never_many() {
-        let (mut seen, start) = (Seen::default(), Instant::now());
+        let (mut seen, start) = (ReadTimes::default(), Instant::now());
         (0..=MOST).for_each(|number| seen.saw(place(number), start));
         assert!(seen.has(&place(0), start) && !seen.has(&place(MOST), start));
         seen.saw(place(MOST), start + LASTS);

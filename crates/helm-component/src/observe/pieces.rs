@@ -13,7 +13,7 @@ use crate::plan::{Content, Piece};
 use crate::sight::{Snapshot, health_counts};
 
 /// Observed state of the target at this point of a reconcile.
-pub(super) struct Look<'a> {
+pub(super) struct ObservedTarget<'a> {
     pub(super) snapshot: &'a Snapshot,
     /// Whether the watches have delivered their lists.
     pub(super) watched: bool,
@@ -22,8 +22,8 @@ pub(super) struct Look<'a> {
 }
 
 /// Returns the desired objects; for recorded content, those of the inventory.
-pub(super) fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
-    let Look { snapshot, watched, set_back } = *look;
+pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Content) -> Vec<Piece> {
+    let ObservedTarget { snapshot, watched, set_back } = *look;
     let recorded = &pass.session.recorded;
     let now = jiff::Timestamp::now().as_second();
     let spec = &pass.context.resource.spec;

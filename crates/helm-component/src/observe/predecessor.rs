@@ -51,14 +51,14 @@ pub(crate) fn candidates<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a Obj
 }
 
 /// A workload of the module, and the live object of the same identity.
-pub(crate) struct Place<'a> {
+pub(crate) struct WorkloadPair<'a> {
     /// Desired workload.
     pub wanted: &'a Object,
     /// Live workload.
     pub live: &'a DynamicObject,
 }
 
-impl Place<'_> {
+impl WorkloadPair<'_> {
     /// Compares versions by the same mark in the live and the desired object: authors need not use the module's
     /// version in labels or images.
     pub(crate) fn judge(&self, ownership: &Ownership) -> Predecessor {
@@ -153,7 +153,7 @@ mod tests {
             wanted["metadata"].as_object_mut().unwrap().remove("labels");
         }
         let wanted = Object::from_value(wanted).unwrap();
-        Place { wanted: &wanted, live: &serde_json::from_value(live).unwrap() }.judge(&ownership)
+        WorkloadPair { wanted: &wanted, live: &serde_json::from_value(live).unwrap() }.judge(&ownership)
     }
 
     #[test]

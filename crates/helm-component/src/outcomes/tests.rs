@@ -50,32 +50,32 @@ fn listed(objects: Vec<DynamicObject>) -> Sighting {
 }
 
 /// Returns the state for a component that waits for the Jobs `a` and `b` of a run.
-fn waiting() -> Held {
-    let mut held = Held::default();
+fn waiting() -> HookSubscriptions {
+    let mut held = HookSubscriptions::default();
     held.want(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
     held
 }
 
-fn saw(held: &mut Held, sighting: &Sighting) {
+fn saw(held: &mut HookSubscriptions, sighting: &Sighting) {
     held.take(&dependent(), None, &jobs(), sighting);
 }
 
-fn told(held: &mut Held, name: &str) -> Told {
+fn told(held: &mut HookSubscriptions, name: &str) -> HookState {
     held.awaited(&dependent(), RUN, &hook(name)).map(|awaited| awaited.told.clone()).unwrap_or_default()
 }
 
 #[test]
 fn an_end_outlasts_the_object() {
     let mut held = waiting();
-    assert_eq!(told(&mut held, "a"), Told::Nothing);
+    assert_eq!(told(&mut held, "a"), HookState::Nothing);
     saw(&mut held, &applied(job(RUN, "a", None)));
-    assert_eq!(told(&mut held, "a"), Told::Running);
+    assert_eq!(told(&mut held, "a"), HookState::Running);
     saw(&mut held, &applied(job(RUN, "a", Some("Complete"))));
     for after in [deleted(job(RUN, "a", Some("Complete"))), listed(vec![]), applied(job(RUN, "a", None))] {
         saw(&mut held, &after);
-        assert_eq!(told(&mut held, "a"), Told::Ended(Ok(())), "{after:?}");
+        assert_eq!(told(&mut held, "a"), HookState::Ended(Ok(())), "{after:?}");
     }
-    assert_eq!(told(&mut held, "b"), Told::Nothing);
+    assert_eq!(told(&mut held, "b"), HookState::Nothing);
 }
 
 #[test]
@@ -83,35 +83,35 @@ fn the_last_word_of_an_object_tells_how_it_ended() {
     let mut held = waiting();
     saw(&mut held, &deleted(job(RUN, "a", Some("Complete"))));
     saw(&mut held, &deleted(job(RUN, "b", Some("Failed"))));
-    assert_eq!(told(&mut held, "a"), Told::Ended(Ok(())));
-    assert_eq!(told(&mut held, "b"), Told::Ended(Err("it failed: Reason".to_owned())));
+    assert_eq!(told(&mut held, "a"), HookState::Ended(Ok(())));
+    assert_eq!(told(&mut held, "b"), HookState::Ended(Err("it failed: Reason".to_owned())));
 }
 
 #[test]
 fn nobody_saw_the_end_of_what_was_deleted_while_it_ran_or_in_a_gap() {
     let mut held = waiting();
     saw(&mut held, &listed(vec![job(RUN, "a", None), job(RUN, "b", None)]));
-    assert_eq!((told(&mut held, "a"), told(&mut held, "b")), (Told::Running, Told::Running));
+    assert_eq!((told(&mut held, "a"), told(&mut held, "b")), (HookState::Running, HookState::Running));
     saw(&mut held, &deleted(job(RUN, "a", None)));
     saw(&mut held, &listed(vec![]));
-    assert_eq!((told(&mut held, "a"), told(&mut held, "b")), (Told::Gone, Told::Gone));
+    assert_eq!((told(&mut held, "a"), told(&mut held, "b")), (HookState::Gone, HookState::Gone));
 }
 
 #[test]
 fn a_list_from_before_it_was_made_says_nothing_of_it() {
     let mut held = waiting();
     saw(&mut held, &listed(vec![]));
-    assert_eq!(told(&mut held, "a"), Told::Nothing);
+    assert_eq!(told(&mut held, "a"), HookState::Nothing);
 }
 
 #[test]
 fn what_other_runs_and_other_targets_show_does_not_count() {
     let mut held = waiting();
     saw(&mut held, &applied(job("earlier", "a", Some("Complete"))));
-    assert_eq!(told(&mut held, "a"), Told::Nothing);
+    assert_eq!(told(&mut held, "a"), HookState::Nothing);
     let target = SecretKey { namespace: "hub".to_owned(), name: "s".to_owned(), key: "config".to_owned() };
     held.take(&dependent(), Some(&target), &jobs(), &applied(job(RUN, "a", Some("Complete"))));
-    assert_eq!(told(&mut held, "a"), Told::Nothing);
+    assert_eq!(told(&mut held, "a"), HookState::Nothing);
 }
 
 #[test]
@@ -121,11 +121,11 @@ fn what_is_over_is_forgotten_and_what_is_wanted_again_stays_known() {
     let again = held.want(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
     assert_eq!(again, [jobs()]);
     held.want(None, &dependent(), ("test", &[jobs()]), [hook("t")].into());
-    assert_eq!(told(&mut held, "a"), Told::Ended(Ok(())));
+    assert_eq!(told(&mut held, "a"), HookState::Ended(Ok(())));
     let both = [RUN.to_owned(), "test".to_owned()];
     assert_eq!(held.retain(&dependent(), &both), None, "nothing changed");
     assert_eq!(held.retain(&dependent(), &both[1..]), Some(vec![jobs()]));
-    assert_eq!(told(&mut held, "a"), Told::Nothing);
+    assert_eq!(told(&mut held, "a"), HookState::Nothing);
     assert_eq!(held.retain(&dependent(), &[]), Some(vec![]));
     assert!(held.wishes.is_empty());
     assert_eq!(held.retain(&dependent(), &[]), None);

@@ -8,7 +8,7 @@ use kyma_object_set::Identity;
 use kyma_sdk::Failure;
 
 use super::Pass;
-use crate::hooks::{self, Told};
+use crate::hooks::{self, HookState};
 
 /// Maximum number of events of one Job that are read.
 const EVENTS: u32 = 100;
@@ -20,13 +20,13 @@ impl Pass<'_> {
     /// Returns the state of a missing hook. If no stream showed its end, the target's events may.
     pub(super) async fn told_by_events(
         &self,
-        told: Told,
+        told: HookState,
         hook: &Identity,
         run: &Hooks,
-    ) -> Result<Told, Failure> {
+    ) -> Result<HookState, Failure> {
         let uid = run.running_uid.as_deref().filter(|_| run.running == Some(hook.to_string()));
         let (Some(uid), Some(namespace)) = (uid, hook.namespace.as_deref()) else { return Ok(told) };
-        if matches!(told, Told::Ended(_)) {
+        if matches!(told, HookState::Ended(_)) {
             return Ok(told);
         }
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
@@ -35,7 +35,7 @@ impl Pass<'_> {
             Ok(listed) => {
                 let reasons = listed.items.iter().filter(|event| is_of_controller(event));
                 let end = hooks::end_by_events(reasons.filter_map(|event| event.reason.as_deref()));
-                Ok(end.map_or(told, Told::Ended))
+                Ok(end.map_or(told, HookState::Ended))
             }
             // A ServiceAccount may lack the permission to read events.
             Err(kube::Error::Api(status)) if status.code == 403 => Ok(told),

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::hook_objects::refused;
 use super::{LAG, Pass, failure, protection};
-use crate::hooks::{self, DeletePolicy, Event, Hook, Live, Told, Turn};
+use crate::hooks::{self, DeletePolicy, Event, Hook, HookState, Live, Turn};
 use crate::objects::Prepared;
 use crate::observe;
 use crate::plan::{Order, Rest};
@@ -141,13 +141,13 @@ impl Pass<'_> {
             let live = self.live_hook(hook, &mapping).await?;
             // Read after the object, so that the streams' earlier reports are included.
             let told = outcomes.told(&self.dependent, &mark, &identity);
-            let is_lost = live.is_none() && (started || told == Told::Running);
+            let is_lost = live.is_none() && (started || told == HookState::Running);
             let left = match &live {
                 Some(live) => Some(self.time_left(live)),
                 None => is_lost.then(|| outcomes.left(&self.dependent, &mark, &identity)),
             };
             let overdue = left == Some(Duration::ZERO);
-            let is_gone = live.is_none() && (overdue || told == Told::Gone);
+            let is_gone = live.is_none() && (overdue || told == HookState::Gone);
             let told = if is_gone { self.told_by_events(told, &identity, run).await? } else { told };
             match hooks::turn(hook, live.as_ref(), &told, &mark, started, overdue) {
                 Turn::Create => match self.create_hook(hook, &mapping, &mark).await? {

@@ -4,7 +4,7 @@ use kyma_object_set::{Action, CallError, Object};
 use kyma_sdk::{Failure, Interest};
 
 use super::{Pass, failure};
-use crate::observe::predecessor::{self, Place};
+use crate::observe::predecessor::{self, WorkloadPair};
 use crate::plan::Predecessor;
 
 impl Pass<'_> {
@@ -34,7 +34,7 @@ impl Pass<'_> {
         let live = api.get_opt(&identity.name).await;
         let live = live.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
         let Some(live) = live else { return Ok(Predecessor::None) };
-        let mut found = Place { wanted, live: &live }.judge(&self.ownership);
+        let mut found = WorkloadPair { wanted, live: &live }.judge(&self.ownership);
         // An applied object that changed without a newer version has drifted.
         if predecessor::is_applied(self) && !matches!(found, Predecessor::Newer(_)) {
             found = Predecessor::None;

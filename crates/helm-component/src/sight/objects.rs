@@ -40,14 +40,14 @@ pub(super) struct Objects {
     pub(super) seen: Index,
     /// Uids of finished objects, some of which Kubernetes may have deleted since.
     pub(super) finished: HashMap<Identity, String>,
-    told: Told,
+    told: DeliveredObjects,
     /// Answers to the operator's own applies, until a list covers them.
     noted: HashMap<Identity, Note>,
 }
 
 /// ResourceVersions up to which streams have reported everything.
 #[derive(Default)]
-struct Told {
+struct DeliveredObjects {
     /// Of the metadata of objects.
     any: u64,
     /// Of whole objects, which show health; `None` without subscribers, or before the first list.
@@ -60,7 +60,7 @@ struct Note {
     at: Instant,
 }
 
-impl Told {
+impl DeliveredObjects {
     fn reach(&mut self, content: Content, sighting: &Sighting) {
         let revision = sighting.revision().unwrap_or_default();
         // After a restore of the target, the version of a list may be lower than that of earlier events.
