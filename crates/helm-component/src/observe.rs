@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use kyma_api::condition::{self, types};
 use kyma_api::{
-    FreeForm, HelmComponent, HelmComponentSpec, Manager, ResolvedVersion, ResourcePolicy, State, labels,
+    CreatedResource, FreeForm, HelmComponent, HelmComponentSpec, Manager, ResolvedVersion, ResourcePolicy,
+    State, labels,
 };
 use kyma_object_set::health::HealthStatus;
-use kyma_object_set::{Gvk, Identity};
+use kyma_object_set::{GroupKind, Gvk, Identity};
 use kyma_sdk::{Context, Failure};
 use serde_json::{Map, Value};
 
@@ -225,8 +226,13 @@ fn owned(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> BT
 
 fn made_identity(pass: &Pass<'_>) -> Option<Identity> {
     let made = pass.session.recorded.resource.as_ref()?;
-    let group = made.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-    Some(Identity::new(group, &made.kind, made.namespace.as_deref(), &made.name))
+    Some(Identity::new(&gvk_of(made).group, &made.kind, made.namespace.as_deref(), &made.name))
+}
+
+/// Returns the kind of a default custom resource in the version in which it was created.
+pub(crate) fn gvk_of(made: &CreatedResource) -> Gvk {
+    let (group, version) = made.api_version.rsplit_once('/').unwrap_or(("", &made.api_version));
+    Gvk::new(group, version, &made.kind)
 }
 
 fn default_resource(pass: &Pass<'_>) -> DefaultResource {
@@ -282,14 +288,16 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
     let missing = prepared.flat_map(|prepared| prepared.objects.iter().chain(prepared.hook_objects()));
     let mut missing = missing.filter(|object| pass.kinds.get(&object.gvk()).is_none());
     let mut recorded = session.recorded.inventory.iter().map(|(identity, _)| identity);
-    let is_lost = |identity: &Identity| pass.kinds.preferred(&identity.group_kind()).is_none();
+    let is_lost = |kind: &GroupKind| pass.kinds.preferred(kind).is_none();
+    let mut made = session.recorded.resource.iter().map(|made| gvk_of(made).group_kind());
     asks(session.recorded.digests.kinds.as_ref())
         || asks(session.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))
         || session.recorded.pending
         || session.render_awaits_kinds
         || !pass.done.waiting.is_empty()
         || missing.next().is_some()
-        || (pass.order == Order::Install && recorded.any(is_lost))
+        || (pass.order == Order::Install
+            && (recorded.any(|identity| is_lost(&identity.group_kind())) || made.any(|kind| is_lost(&kind))))
         || default_resource(pass) == DefaultResource::Unserved
 }
 
@@ -302,10 +310,12 @@ pub(crate) fn awaits_groups(pass: &Pass<'_>) -> bool {
     })
 }
 
-/// Reports whether an object has a kind that the content's own CRD defines and the target does not serve yet.
+/// Reports whether an object, or the default custom resource, has a kind that the content's own CRD defines and that
+/// discovery does not show yet.
 pub(crate) fn kinds_lag(pass: &Pass<'_>) -> bool {
     let objects = pass.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
-    let mut gvks = objects.map(kyma_object_set::Object::gvk);
+    let made = pass.session.recorded.resource.iter().map(gvk_of);
+    let mut gvks = objects.map(kyma_object_set::Object::gvk).chain(made);
     gvks.any(|gvk| pass.served.get(&gvk).is_some() && pass.kinds.get(&gvk).is_none())
 }
 

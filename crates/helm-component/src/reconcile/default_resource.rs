@@ -3,10 +3,11 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::{CreatedResource, FreeForm, Reason, annotations, labels};
-use kyma_object_set::{CallError, Guard, Gvk, Identity, Mapping, Object, Refusal};
+use kyma_object_set::{CallError, Guard, Identity, Mapping, Object, Refusal};
 use kyma_sdk::{DeleteOutcome, DeleteRequest, Failure, create_new, is_conflict, unreadable_fields};
 
 use super::{LAG, Pass, failure, protection};
+use crate::observe::gvk_of;
 
 impl Pass<'_> {
     /// Creates the default custom resource, once.
@@ -65,16 +66,18 @@ impl Pass<'_> {
         self.done.default_confirmed = true;
         let Some(made) = self.session.recorded.resource.clone() else { return };
         let Some(exists) = self.default_exists(&made).await else { return };
-        self.session.default_confirmed = exists;
+        // Until its kind is watched, a deletion would go unnoticed.
+        self.session.default_confirmed = exists && self.kinds.any(&gvk_of(&made)).is_some();
         if let Some(recorded) = &mut self.session.recorded.resource {
             recorded.absent = (!exists).then_some(true);
         }
     }
 
     async fn default_exists(&self, made: &CreatedResource) -> Option<bool> {
-        let (group, version) = made.api_version.rsplit_once('/').unwrap_or(("", &made.api_version));
-        let Some(mapping) = self.kinds.any(&Gvk::new(group, version, &made.kind)) else {
-            return (!self.kinds.is_unknown(group)).then_some(false);
+        let kind = gvk_of(made);
+        // Discovery may show the kind of a CRD of the content later than the kind is served.
+        let Some(mapping) = self.served.any(&kind) else {
+            return (!self.kinds.is_unknown(&kind.group)).then_some(false);
         };
         let api = mapping.api(&self.cluster.client, made.namespace.as_deref());
         match api.get_metadata_opt(&made.name).await {
@@ -146,10 +149,10 @@ impl Pass<'_> {
     pub(super) async fn remove_default_resource(&self) -> Result<Option<String>, Failure> {
         let Some(made) = &self.session.recorded.resource else { return Ok(None) };
         let Some(uid) = made.uid.clone() else { return Ok(None) };
-        let (group, version) = made.api_version.rsplit_once('/').unwrap_or(("", &made.api_version));
-        let Some(mapping) = self.kinds.any(&Gvk::new(group, version, &made.kind)) else {
-            let identity = Identity::new(group, &made.kind, made.namespace.as_deref(), &made.name);
-            let unknown = self.kinds.is_unknown(group);
+        let kind = gvk_of(made);
+        let Some(mapping) = self.kinds.any(&kind) else {
+            let unknown = self.kinds.is_unknown(&kind.group);
+            let identity = Identity::new(&kind.group, &kind.kind, made.namespace.as_deref(), &made.name);
             return if unknown { Err(failure(&CallError::group_unknown(&identity))) } else { Ok(None) };
         };
         let api = mapping.api(&self.cluster.client, made.namespace.as_deref());

@@ -214,10 +214,7 @@ impl Pass<'_> {
     fn kinds_concerned(&self) -> BTreeSet<GroupKind> {
         let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity.group_kind());
         let wanted = self.session.loaded.iter().flat_map(|loaded| loaded.prepared.objects.iter());
-        let made = self.session.recorded.resource.iter().map(|made| {
-            let group = made.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-            GroupKind::new(group, &made.kind)
-        });
+        let made = self.session.recorded.resource.iter().map(|made| observe::gvk_of(made).group_kind());
         // A stream must show the end of objects that others handed over.
         let handed = self.handed.keys().map(Identity::group_kind);
         recorded.chain(wanted.map(|object| object.gvk().group_kind())).chain(made).chain(handed).collect()

@@ -8,6 +8,7 @@ mod cut_off;
 mod daily;
 mod data_hooks;
 mod depends;
+mod discovery;
 mod drift;
 mod failures;
 mod fields;
