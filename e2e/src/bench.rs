@@ -3,6 +3,7 @@
 mod catalogue;
 mod current;
 mod expressions;
+mod fleet;
 mod idle;
 mod install;
 mod neighbours;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 
 pub use catalogue::catalogue_size;
 pub use expressions::expressions;
+pub use fleet::fleet;
 pub use idle::idle;
 pub use install::install;
 pub use neighbours::neighbours;

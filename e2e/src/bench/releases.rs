@@ -28,7 +28,7 @@ use super::{Outcome, Row};
 use crate::helm::Helm;
 use crate::inputs::charts::{self, Chart};
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, asks};
-use footprint::Footprint;
+pub(super) use footprint::Footprint;
 pub use upgrade::upgrade;
 
 /// The chart of Flux's benchmark.

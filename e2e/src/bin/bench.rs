@@ -42,6 +42,12 @@ enum Bench {
         #[arg(long, default_value_t = 5)]
         rounds: u32,
     },
+    /// Many Kymas whose targets refuse connections: time until each was tried, memory, processor time per Secret event
+    Fleet {
+        /// How many Kymas
+        #[arg(long, default_value_t = 10_000)]
+        kymas: usize,
+    },
     /// Third-party charts, one at a time, beside `helm install --wait`
     Install {
         /// How often each side installs each chart
@@ -102,6 +108,7 @@ async fn main() -> anyhow::Result<()> {
         Bench::Releases { count } => Box::pin(bench::releases(count)).await?,
         Bench::Upgrade { from, count } => Box::pin(bench::upgrade(&from, count)).await?,
         Bench::Neighbours { targets, rounds } => Box::pin(bench::neighbours(targets, rounds)).await?,
+        Bench::Fleet { kymas } => Box::pin(bench::fleet(kymas)).await?,
         Bench::Catalogue { objects, tries } => Box::pin(bench::catalogue_size(objects, tries)).await?,
         Bench::Idle { seconds } => Box::pin(bench::idle(seconds)).await?,
         Bench::Objects { count, seed } => Box::pin(bench::objects(count, seed)).await?,

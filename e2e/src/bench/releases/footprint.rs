@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 const EVERY: Duration = Duration::from_millis(100);
 
 /// A running measurement.
-pub(super) struct Footprint {
+pub(in crate::bench) struct Footprint {
     process: u32,
     before: Seconds,
     stop: oneshot::Sender<()>,
@@ -22,22 +22,22 @@ pub(super) struct Footprint {
 
 /// Result of a measurement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Used {
+pub(in crate::bench) struct Used {
     /// Peak memory in RAM of the process and its children, in MiB; the shared program file counts once.
-    pub(super) most_mib: f64,
+    pub(in crate::bench) most_mib: f64,
     /// Memory in RAM of the process alone at the end, in MiB.
-    pub(super) own_mib: f64,
+    pub(in crate::bench) own_mib: f64,
     /// Processor time during the measurement.
-    pub(super) seconds: Seconds,
+    pub(in crate::bench) seconds: Seconds,
 }
 
 /// Processor time, in seconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seconds {
+pub(in crate::bench) struct Seconds {
     /// Processor time of the process.
-    pub(super) own: f64,
+    pub(in crate::bench) own: f64,
     /// Processor time of its terminated children.
-    pub(super) children: f64,
+    pub(in crate::bench) children: f64,
 }
 
 impl Footprint {
@@ -45,7 +45,7 @@ impl Footprint {
     ///
     /// # Errors
     /// If the process does not exist.
-    pub(super) fn begin(process: u32) -> Result<Self> {
+    pub(in crate::bench) fn begin(process: u32) -> Result<Self> {
         let (stop, mut stopped) = oneshot::channel();
         let most = tokio::spawn(async move {
             let mut ticks = interval(EVERY);
@@ -65,7 +65,7 @@ impl Footprint {
     ///
     /// # Errors
     /// If the process has ended.
-    pub(super) async fn end(self) -> Result<Used> {
+    pub(in crate::bench) async fn end(self) -> Result<Used> {
         let Self { process, before, stop, most } = self;
         drop(stop);
         let most = most.await?;
