@@ -43,18 +43,18 @@ pub(crate) async fn sync(
     decided: &[Resolved],
     halt: &Halt,
 ) -> Option<Result<(), Failure>> {
-    let wanted = wanted(state, observed, decided);
-    let print = policy::fingerprint(&wanted, &observed.missing_configs);
-    let brought = if state.policies().has(&observed.key, &print) {
+    let desired = desired_policies(state, observed, decided);
+    let fingerprint = policy::fingerprint(&desired, &observed.missing_configs);
+    let applied = if state.policies().are_applied(&observed.key, &fingerprint) {
         Ok(())
     } else {
-        bring(state, observed, decided, (&wanted, &print), halt).await
+        apply_and_prune(state, observed, decided, (&desired, &fingerprint), halt).await
     };
-    (!wanted.is_empty() || brought.is_err()).then_some(brought)
+    (!desired.is_empty() || applied.is_err()).then_some(applied)
 }
 
 /// Returns the policies and bindings of all modules.
-fn wanted(state: &State, observed: &Observed, decided: &[Resolved]) -> BTreeMap<Id, Body> {
+fn desired_policies(state: &State, observed: &Observed, decided: &[Resolved]) -> BTreeMap<Id, Body> {
     let modules = modules(observed, decided);
     let none = BTreeMap::new();
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
@@ -72,8 +72,8 @@ fn modules<'a>(observed: &'a Observed, decided: &'a [Resolved]) -> BTreeSet<&'a 
     observed.views.keys().map(String::as_str).chain(ordered).collect()
 }
 
-/// Modules that the user wants and that cannot be decided on now, for example because components or the catalogue are
-/// missing. Their policies stay.
+/// Returns the modules that the user wants and that cannot be decided on now, for example because components or the
+/// catalogue are missing. Their policies stay.
 fn pending(decided: &[Resolved]) -> BTreeSet<&str> {
     let is_pending = |resolved: &&Resolved| {
         use Decision::{Await, Keep, KeepVersion, Refuse};
@@ -82,21 +82,21 @@ fn pending(decided: &[Resolved]) -> BTreeSet<&str> {
     decided.iter().filter(is_pending).map(|resolved| resolved.module.as_str()).collect()
 }
 
-async fn bring(
+async fn apply_and_prune(
     state: &State,
     observed: &Observed,
     decided: &[Resolved],
-    (wanted, print): (&BTreeMap<Id, Body>, &str),
+    (desired, fingerprint): (&BTreeMap<Id, Body>, &str),
     halt: &Halt,
 ) -> Result<(), Failure> {
     let kyma = &observed.key;
     let local = state.runtime.access.local();
     let target = observed.remote.as_ref().map_or(&local, |remote| &remote.session.target);
-    let applied = apply_all(state, kyma, target, wanted).await;
-    if let Some(reasons) = refusals::reasons(wanted, applied.as_ref().map(|applied| &applied.refusals)) {
+    let applied = apply_all(state, kyma, target, desired).await;
+    if let Some(reasons) = refusals::reasons(desired, applied.as_ref().map(|applied| &applied.refusals)) {
         state.record_rule_refusals(kyma, reasons);
     }
-    let Applied { found, versions, refusals } = applied?;
+    let ApplyResult { found, versions, refusals } = applied?;
     if let Some(failure) = refusals.into_first() {
         return Err(failure);
     }
@@ -104,7 +104,7 @@ async fn bring(
     let left_over = {
         let configs = state.configs();
         let is_left_over = |(id, live): &(Id, DynamicObject)| {
-            !wanted.contains_key(id)
+            !desired.contains_key(id)
                 && !policy::module_of(&live.metadata).is_some_and(|module| pending.contains(module))
                 && !policy::stays(&live.metadata, &configs, &modules)
         };
@@ -115,14 +115,14 @@ async fn bring(
     }
     let gate = DeleteGate::new(halt, &state.runtime.brake, kyma.to_string());
     delete(target, left_over, &gate).await?;
-    if !state.policies().brought(kyma, print, versions) {
+    if !state.policies().record_applied(kyma, fingerprint, versions) {
         state.wake(kyma);
     }
     Ok(())
 }
 
-/// The result of applying all wanted policies.
-struct Applied {
+/// The result of applying all desired policies.
+struct ApplyResult {
     /// The Kyma's policies on the target, as they were before.
     found: BTreeMap<Id, DynamicObject>,
     /// Versions of the policies in force.
@@ -138,18 +138,18 @@ async fn apply_all(
     state: &State,
     kyma: &KymaKey,
     target: &Target,
-    wanted: &BTreeMap<Id, Body>,
-) -> Result<Applied, Failure> {
+    desired: &BTreeMap<Id, Body>,
+) -> Result<ApplyResult, Failure> {
     // From here on the watch reports changes on the target; the list below is not older.
-    state.policies().begin(kyma, wanted.keys());
-    session::watch(state, kyma, target, !wanted.is_empty())?;
-    let found = existing(kyma, target, wanted.is_empty()).await?;
+    state.policies().begin_apply(kyma, desired.keys());
+    session::watch(state, kyma, target, !desired.is_empty())?;
+    let found = list_policies(kyma, target, desired.is_empty()).await?;
     let (mut versions, mut refusals) = (Versions::new(), Refusals::default());
-    for (id, body) in wanted {
-        let live = found.get(id).filter(|live| is_there(live, body));
+    for (id, body) in desired {
+        let live = found.get(id).filter(|live| is_applied(live, body));
         let version = match live {
             Some(live) => live.resource_version(),
-            None if refusals.repeat(&body.config) => continue,
+            None if refusals.refuse_if_forbidden(&body.config) => continue,
             None => match apply(target, id, body).await {
                 Ok(applied) => applied.resource_version(),
                 Err(error) => {
@@ -160,7 +160,7 @@ async fn apply_all(
         };
         versions.insert(id.clone(), version.and_then(|version| version.parse().ok()).unwrap_or_default());
     }
-    Ok(Applied { found, versions, refusals })
+    Ok(ApplyResult { found, versions, refusals })
 }
 
 /// Deletes all policies of a Kyma from its target. No inventory exists and a list may be incomplete, so names derived
@@ -172,7 +172,7 @@ pub(crate) async fn clean(
     gate: &DeleteGate,
 ) -> Result<(), Error> {
     let key = KymaKey::of(kyma);
-    let mut found = existing(&key, target, true).await?;
+    let mut found = list_policies(&key, target, true).await?;
     let mut named = {
         let none = BTreeMap::new();
         policy::possible_names(&state.configs(), kyma.metadata.labels.as_ref().unwrap_or(&none), &key)
@@ -226,7 +226,7 @@ async fn delete(
 async fn apply(target: &Target, id: &Id, body: &Body) -> Result<DynamicObject, Error> {
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let applied = api(target, id.kind).patch(&id.name, &params, &Patch::Apply(&body.object)).await;
-    applied.map_err(|source| Error::BringPolicy {
+    applied.map_err(|source| Error::ApplyPolicy {
         name: id.name.clone(),
         config: body.config.clone(),
         source,
@@ -235,29 +235,30 @@ async fn apply(target: &Target, id: &Id, body: &Body) -> Result<DynamicObject, E
 
 /// Lists a Kyma's policies on the target. If none is desired, an API server that does not serve or permit to list the
 /// kind counts as having none.
-async fn existing(
+async fn list_policies(
     kyma: &KymaKey,
     target: &Target,
-    none_is_wanted: bool,
+    none_is_desired: bool,
 ) -> Result<BTreeMap<Id, DynamicObject>, Error> {
     let mut found = BTreeMap::new();
     for kind in KINDS {
         let listed = match api(target, kind).list(&ListParams::default().labels(&selector(kyma))).await {
             Ok(listed) => listed.items,
-            Err(kube::Error::Api(status)) if none_is_wanted && matches!(status.code, 403 | 404) => break,
+            Err(kube::Error::Api(status)) if none_is_desired && matches!(status.code, 403 | 404) => break,
             Err(source) => return Err(Error::ListPolicies { source }),
         };
         found.extend(listed.into_iter().map(|object| (Id { kind, name: object.name_any() }, object)));
-        if none_is_wanted && found.is_empty() {
+        if none_is_desired && found.is_empty() {
             break;
         }
     }
     Ok(found)
 }
 
-fn is_there(live: &DynamicObject, body: &Body) -> bool {
-    let held = owned::fingerprint(live, FIELD_MANAGER);
-    held.as_deref() == Some(owned::fingerprint_of_apply(&body.object).as_str())
+/// Reports whether the fields that the operator owns on the live object equal those of the desired one.
+fn is_applied(live: &DynamicObject, body: &Body) -> bool {
+    let owned = owned::fingerprint(live, FIELD_MANAGER);
+    owned.as_deref() == Some(owned::fingerprint_of_apply(&body.object).as_str())
 }
 
 /// Returns the label selector for the policies of one Kyma.

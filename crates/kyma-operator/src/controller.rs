@@ -70,7 +70,7 @@ fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaM
 /// Requeues a Kyma after a change on its target. Ignores the operator's own writes.
 fn follow_target(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) {
     let is_news = if admission::watch::is_of(at) {
-        admission::watch::saw(state, kyma, at, sighting)
+        admission::watch::record_event(state, kyma, at, sighting)
     } else if pull_secret::watch::is_of(at) {
         pull_secret::watch::saw(state, kyma, sighting)
     } else {

@@ -87,7 +87,7 @@ pub(crate) enum Error {
     #[error("read policy {name}")]
     ReadPolicy { name: String, source: kube::Error },
     #[error("bring policy {name} with rules of ModuleConfig {config}")]
-    BringPolicy { name: String, config: String, source: kube::Error },
+    ApplyPolicy { name: String, config: String, source: kube::Error },
     #[error("delete policy {name}")]
     DeletePolicy { name: String, source: kube::Error },
     #[error("the target does not list its Kyma")]
@@ -156,7 +156,7 @@ impl From<Error> for Failure {
             | Error::CopyPullSecret { source }
             | Error::ListPolicies { source }
             | Error::ReadPolicy { source, .. }
-            | Error::BringPolicy { source, .. }
+            | Error::ApplyPolicy { source, .. }
             | Error::DeletePolicy { source, .. } => Self::target(&action, &source),
             Error::Gate(failure) => failure,
             Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),

@@ -11,68 +11,74 @@ pub(crate) type Versions = BTreeMap<Id, u64>;
 
 /// Applied policies by Kyma, with the changes that watches reported since.
 #[derive(Debug, Default)]
-pub(crate) struct Policies(HashMap<KymaKey, Held>);
+pub(crate) struct Policies(HashMap<KymaKey, TargetPolicies>);
 
+/// Policies of one Kyma on its target.
 #[derive(Debug, Default)]
-struct Held {
-    brought: Option<Brought>,
+struct TargetPolicies {
+    applied: Option<AppliedPolicies>,
     /// Policies and bindings that were applied or are being applied, with the resourceVersion of the last reported
     /// change.
-    told: Versions,
+    reported: Versions,
 }
 
+/// The last complete apply.
 #[derive(Debug)]
-struct Brought {
+struct AppliedPolicies {
     /// Fingerprint of all desired policies.
-    print: String,
+    fingerprint: String,
     versions: Versions,
 }
 
 impl Policies {
     /// Reports whether the target has the policies with this fingerprint.
-    pub(crate) fn has(&self, kyma: &KymaKey, print: &str) -> bool {
-        let brought = self.0.get(kyma).and_then(|held| held.brought.as_ref());
-        brought.is_some_and(|brought| brought.print == print)
+    pub(crate) fn are_applied(&self, kyma: &KymaKey, fingerprint: &str) -> bool {
+        let applied = self.0.get(kyma).and_then(|policies| policies.applied.as_ref());
+        applied.is_some_and(|applied| applied.fingerprint == fingerprint)
     }
 
     /// Records that these policies are about to be applied; later events about them count as changes.
-    pub(crate) fn begin<'a>(&mut self, kyma: &KymaKey, wanted: impl Iterator<Item = &'a Id>) {
-        let told = wanted.map(|id| (id.clone(), 0)).collect();
-        self.0.insert(kyma.clone(), Held { brought: None, told });
+    pub(crate) fn begin_apply<'a>(&mut self, kyma: &KymaKey, desired: impl Iterator<Item = &'a Id>) {
+        let reported = desired.map(|id| (id.clone(), 0)).collect();
+        self.0.insert(kyma.clone(), TargetPolicies { applied: None, reported });
     }
 
     /// Records that the target has the policies in these versions. Returns false if one of them changed meanwhile.
-    pub(crate) fn brought(&mut self, kyma: &KymaKey, print: &str, versions: Versions) -> bool {
+    pub(crate) fn record_applied(&mut self, kyma: &KymaKey, fingerprint: &str, versions: Versions) -> bool {
         // The session ended meanwhile.
-        let Some(held) = self.0.get_mut(kyma) else { return true };
-        let is_so = versions.iter().all(|(id, version)| held.told.get(id).is_none_or(|told| told <= version));
-        held.brought = is_so.then(|| Brought { print: print.to_owned(), versions });
-        is_so
+        let Some(policies) = self.0.get_mut(kyma) else { return true };
+        let is_unchanged = versions
+            .iter()
+            .all(|(id, version)| policies.reported.get(id).is_none_or(|reported| reported <= version));
+        policies.applied =
+            is_unchanged.then(|| AppliedPolicies { fingerprint: fingerprint.to_owned(), versions });
+        is_unchanged
     }
 
     /// Records a change or deletion of a policy on the target. Returns true if it differs from the applied version.
-    pub(crate) fn changed(&mut self, kyma: &KymaKey, id: &Id, version: u64) -> bool {
-        let Some(held) = self.0.get_mut(kyma) else { return false };
+    pub(crate) fn record_change(&mut self, kyma: &KymaKey, id: &Id, version: u64) -> bool {
+        let Some(policies) = self.0.get_mut(kyma) else { return false };
         // Ignore objects that the watch did not request.
-        let Some(told) = held.told.get_mut(id) else { return false };
-        *told = (*told).max(version);
-        let is_other = |brought: &Brought| brought.versions.get(id).is_none_or(|ours| *ours < version);
-        held.brought.take_if(|brought| is_other(brought)).is_some()
+        let Some(reported) = policies.reported.get_mut(id) else { return false };
+        *reported = (*reported).max(version);
+        let differs =
+            |applied: &AppliedPolicies| applied.versions.get(id).is_none_or(|applied| *applied < version);
+        policies.applied.take_if(|applied| differs(applied)).is_some()
     }
 
     /// Records a complete list of one kind. Returns true if a policy differs from the applied version.
-    pub(crate) fn listed(&mut self, kyma: &KymaKey, kind: &str, listed: &Versions) -> bool {
-        let Some(held) = self.0.get_mut(kyma) else { return false };
-        let mut of_kind = held.told.iter_mut().filter(|(id, _)| id.kind == kind);
-        for (id, told) in &mut of_kind {
-            *told = listed.get(id).copied().unwrap_or_default();
+    pub(crate) fn record_list(&mut self, kyma: &KymaKey, kind: &str, listed: &Versions) -> bool {
+        let Some(policies) = self.0.get_mut(kyma) else { return false };
+        let mut of_kind = policies.reported.iter_mut().filter(|(id, _)| id.kind == kind);
+        for (id, reported) in &mut of_kind {
+            *reported = listed.get(id).copied().unwrap_or_default();
         }
         // A list is authoritative, even if a restored target has lower resourceVersions.
-        let is_other = |brought: &Brought| {
-            let mut of_kind = brought.versions.iter().filter(|(id, _)| id.kind == kind);
+        let differs = |applied: &AppliedPolicies| {
+            let mut of_kind = applied.versions.iter().filter(|(id, _)| id.kind == kind);
             of_kind.any(|(id, version)| listed.get(id) != Some(version))
         };
-        held.brought.take_if(|brought| is_other(brought)).is_some()
+        policies.applied.take_if(|applied| differs(applied)).is_some()
     }
 
     /// Removes all records of a Kyma.
@@ -96,49 +102,52 @@ mod tests {
 
     fn begun() -> (KymaKey, Policies) {
         let (kyma, mut policies) = (KymaKey::new("kcp-system", "a"), Policies::default());
-        policies.begin(&kyma, [id("a")].iter());
+        policies.begin_apply(&kyma, [id("a")].iter());
         (kyma, policies)
     }
 
     #[test]
-    fn what_was_brought_stands_until_something_else_is_wanted_or_somebody_changes_it() {
+    fn policies_are_applied_until_desired_or_live_ones_change() {
         let (kyma, mut policies) = begun();
-        assert!(!policies.has(&kyma, "p"));
-        assert!(policies.brought(&kyma, "p", versions(10)));
-        assert!(policies.has(&kyma, "p") && !policies.has(&kyma, "q"));
-        assert!(!policies.changed(&kyma, &id("a"), 10), "our own write");
-        assert!(!policies.changed(&kyma, &id("another"), 99), "nobody asked for it");
-        assert!(policies.has(&kyma, "p"));
-        assert!(policies.changed(&kyma, &id("a"), 11), "somebody's");
-        assert!(!policies.has(&kyma, "p"));
+        assert!(!policies.are_applied(&kyma, "p"));
+        assert!(policies.record_applied(&kyma, "p", versions(10)));
+        assert!(policies.are_applied(&kyma, "p") && !policies.are_applied(&kyma, "q"));
+        assert!(!policies.record_change(&kyma, &id("a"), 10), "the operator's write");
+        assert!(
+            !policies.record_change(&kyma, &id("another"), 99),
+            "an object that the watch did not request"
+        );
+        assert!(policies.are_applied(&kyma, "p"));
+        assert!(policies.record_change(&kyma, &id("a"), 11), "another writer's change");
+        assert!(!policies.are_applied(&kyma, "p"));
     }
 
     #[test]
-    fn what_is_told_while_it_is_brought_is_not_lost() {
+    fn a_change_reported_during_the_apply_is_not_lost() {
         let (kyma, mut policies) = begun();
-        policies.changed(&kyma, &id("a"), 11);
-        assert!(!policies.brought(&kyma, "p", versions(10)));
-        assert!(!policies.has(&kyma, "p"));
-        assert!(policies.brought(&kyma, "p", versions(12)));
-        assert!(policies.has(&kyma, "p"));
+        policies.record_change(&kyma, &id("a"), 11);
+        assert!(!policies.record_applied(&kyma, "p", versions(10)));
+        assert!(!policies.are_applied(&kyma, "p"));
+        assert!(policies.record_applied(&kyma, "p", versions(12)));
+        assert!(policies.are_applied(&kyma, "p"));
     }
 
     #[test]
-    fn a_list_counts_whatever_its_version() {
+    fn a_list_counts_even_with_lower_versions() {
         let (kyma, mut policies) = begun();
         for (listed, is_news) in [(versions(10), false), (versions(9), true), (Versions::new(), true)] {
-            policies.brought(&kyma, "p", versions(10));
-            assert_eq!(policies.listed(&kyma, POLICY, &listed), is_news, "{listed:?}");
-            assert_eq!(policies.has(&kyma, "p"), !is_news);
+            policies.record_applied(&kyma, "p", versions(10));
+            assert_eq!(policies.record_list(&kyma, POLICY, &listed), is_news, "{listed:?}");
+            assert_eq!(policies.are_applied(&kyma, "p"), !is_news);
         }
-        assert!(policies.brought(&kyma, "p", versions(3)), "written again on the restored target");
+        assert!(policies.record_applied(&kyma, "p", versions(3)), "written again on the restored target");
     }
 
     #[test]
-    fn a_session_that_ended_says_nothing() {
+    fn an_apply_of_an_ended_session_is_not_recorded() {
         let (kyma, mut policies) = begun();
         policies.forget(&kyma);
-        assert!(policies.brought(&kyma, "p", versions(10)));
-        assert!(!policies.has(&kyma, "p"));
+        assert!(policies.record_applied(&kyma, "p", versions(10)));
+        assert!(!policies.are_applied(&kyma, "p"));
     }
 }

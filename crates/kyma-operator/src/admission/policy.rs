@@ -146,8 +146,8 @@ pub(super) fn stays(live: &ObjectMeta, configs: &Configs, modules: &BTreeSet<&st
 }
 
 /// Returns the fingerprint of all desired policies.
-pub(super) fn fingerprint(wanted: &BTreeMap<Id, Body>, missing: &BTreeMap<String, ConfigUids>) -> String {
-    let objects: Vec<&Value> = wanted.values().map(|body| &body.object).collect();
+pub(super) fn fingerprint(desired: &BTreeMap<Id, Body>, missing: &BTreeMap<String, ConfigUids>) -> String {
+    let objects: Vec<&Value> = desired.values().map(|body| &body.object).collect();
     hex::encode(Sha256::digest(json!([objects, missing]).to_string()))
 }
 

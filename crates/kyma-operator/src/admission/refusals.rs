@@ -34,7 +34,7 @@ impl Refusals {
 
     /// Records one more policy as refused if the target allows no write. Returns false if the write has to be
     /// tried.
-    pub(super) fn repeat(&mut self, config: &str) -> bool {
+    pub(super) fn refuse_if_forbidden(&mut self, config: &str) -> bool {
         let Some(failure) = &self.forbidden else { return false };
         self.by_config.entry(config.to_owned()).or_insert_with(|| failure.clone());
         true
@@ -53,13 +53,13 @@ impl Refusals {
 /// Returns why a target refuses the rules of ModuleConfigs. A failure before the first write is about all of them.
 /// Returns `None` if the failure is no refusal, for example of a target that does not answer.
 pub(super) fn reasons(
-    wanted: &BTreeMap<Id, Body>,
+    desired: &BTreeMap<Id, Body>,
     applied: Result<&Refusals, &Failure>,
 ) -> Option<RuleRefusals> {
     match applied {
         Ok(refusals) => Some(refusals.reasons()),
         Err(failure) if is_refusal(failure) => {
-            Some(wanted.values().map(|body| (body.config.clone(), failure.reason)).collect())
+            Some(desired.values().map(|body| (body.config.clone(), failure.reason)).collect())
         }
         Err(_) => None,
     }
@@ -88,7 +88,7 @@ mod tests {
         Failure::new(reason, reason.as_str())
     }
 
-    fn wanted(configs: &[&str]) -> BTreeMap<Id, Body> {
+    fn desired(configs: &[&str]) -> BTreeMap<Id, Body> {
         let of = |config: &&str| {
             let id = Id { kind: POLICY, name: format!("{config}-lanterns") };
             (id, Body { config: (*config).to_owned(), object: json!({}) })
@@ -104,9 +104,9 @@ mod tests {
     fn an_invalid_policy_is_refused_alone() {
         let mut refusals = Refusals::default();
         assert_eq!(refusals.add("b", failure(Reason::ApplyRefused)), Ok(()));
-        assert!(!refusals.repeat("c"), "the next one is tried");
+        assert!(!refusals.refuse_if_forbidden("c"), "the next one is tried");
         assert_eq!(
-            reasons(&wanted(&["a", "b", "c"]), Ok(&refusals)),
+            reasons(&desired(&["a", "b", "c"]), Ok(&refusals)),
             Some(refused(&[("b", Reason::ApplyRefused)]))
         );
         assert_eq!(refusals.into_first(), Some(failure(Reason::ApplyRefused)));
@@ -116,18 +116,18 @@ mod tests {
     fn a_forbidden_write_is_not_tried_for_each_policy() {
         let mut refusals = Refusals::default();
         refusals.add("b", failure(Reason::TargetForbidden)).unwrap();
-        assert!(refusals.repeat("c"));
+        assert!(refusals.refuse_if_forbidden("c"));
         let expected = Some(refused(&[("b", Reason::TargetForbidden), ("c", Reason::TargetForbidden)]));
-        assert_eq!(reasons(&wanted(&["a", "b", "c"]), Ok(&refusals)), expected, "the target has a's");
+        assert_eq!(reasons(&desired(&["a", "b", "c"]), Ok(&refusals)), expected, "the target has a's");
     }
 
     #[test]
     fn a_list_that_the_target_refuses_is_about_all_configs() {
-        let wanted = wanted(&["a", "b"]);
+        let desired = desired(&["a", "b"]);
         // A target whose Kubernetes does not serve the kind answers 404.
         let failure = failure(Reason::ApplyRefused);
         let expected = Some(refused(&[("a", Reason::ApplyRefused), ("b", Reason::ApplyRefused)]));
-        assert_eq!(reasons(&wanted, Err(&failure)), expected);
+        assert_eq!(reasons(&desired, Err(&failure)), expected);
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         for reason in [Reason::TargetUnreachable, Reason::TargetThrottled, Reason::StampMismatch] {
             let mut refusals = Refusals::default();
             assert_eq!(refusals.add("a", failure(reason)), Err(failure(reason)));
-            assert_eq!(reasons(&wanted(&["a"]), Err(&failure(reason))), None, "{reason}");
+            assert_eq!(reasons(&desired(&["a"]), Err(&failure(reason))), None, "{reason}");
             assert_eq!(refusals.into_first(), None);
         }
     }

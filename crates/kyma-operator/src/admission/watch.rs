@@ -23,7 +23,7 @@ pub(crate) fn is_of(interest: &Interest) -> bool {
 }
 
 /// Records an event of a target's watch of policies. Returns true if a policy differs from the applied version.
-pub(crate) fn saw(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) -> bool {
+pub(crate) fn record_event(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) -> bool {
     let Some(kind) = KINDS.into_iter().find(|kind| *kind == at.kind) else { return false };
     let id = |object: &DynamicObject| Id { kind, name: object.name_any() };
     let version =
@@ -32,10 +32,10 @@ pub(crate) fn saw(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sight
         Sighting::Listed { objects, .. } => {
             let of = |object| Some((id(object), version(object)?));
             let listed: Versions = objects.iter().filter_map(of).collect();
-            state.policies().listed(kyma, kind, &listed)
+            state.policies().record_list(kyma, kind, &listed)
         }
         Sighting::Applied(object) | Sighting::Deleted(object) => {
-            state.policies().changed(kyma, &id(object), version(object).unwrap_or(u64::MAX))
+            state.policies().record_change(kyma, &id(object), version(object).unwrap_or(u64::MAX))
         }
     }
 }
