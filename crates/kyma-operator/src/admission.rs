@@ -23,11 +23,13 @@ use crate::state::State;
 
 pub(crate) mod known;
 mod policy;
+mod prune;
 mod refusals;
 pub(crate) mod watch;
 
 use known::Versions;
 use policy::{BINDING, Body, Id, POLICY};
+use prune::PruneScope;
 use refusals::Refusals;
 
 /// Group of policies and bindings.
@@ -97,28 +99,28 @@ async fn apply_and_prune(
         state.record_rule_refusals(kyma, reasons);
     }
     let ApplyResult { found, versions, refusals } = applied?;
-    if let Some(failure) = refusals.into_first() {
-        return Err(failure);
-    }
     let (modules, pending) = (modules(observed, decided), pending(decided));
-    let left_over = {
+    let obsolete: Vec<(Id, DynamicObject)> = {
         let configs = state.configs();
-        let is_left_over = |(id, live): &(Id, DynamicObject)| {
-            !desired.contains_key(id)
-                && !policy::module_of(&live.metadata).is_some_and(|module| pending.contains(module))
-                && !policy::stays(&live.metadata, &configs, &modules)
-        };
-        found.into_iter().filter(is_left_over).collect::<Vec<_>>()
+        let (modules, pending, refusals) = (&modules, &pending, &refusals);
+        let scope = PruneScope { desired, configs: &configs, modules, pending, refusals };
+        found.into_iter().filter(|(id, live)| scope.is_obsolete(id, &live.metadata)).collect()
     };
-    if !left_over.is_empty() && halt.deletes().is_some() {
-        return Ok(());
-    }
-    let gate = DeleteGate::new(halt, &state.runtime.brake, kyma.to_string());
-    delete(target, left_over, &gate).await?;
-    if !state.policies().record_applied(kyma, fingerprint, versions) {
+    let is_prune_halted = !obsolete.is_empty() && halt.deletes().is_some();
+    let pruned = if is_prune_halted {
+        Ok(())
+    } else {
+        let gate = DeleteGate::new(halt, &state.runtime.brake, kyma.to_string());
+        delete(target, obsolete, &gate).await
+    };
+    let refused = refusals.into_first();
+    // Without a fingerprint the next pass tries again, but changes of accepted policies are noticed before.
+    let is_complete = refused.is_none() && !is_prune_halted && pruned.is_ok();
+    if !state.policies().record_applied(kyma, is_complete.then_some(fingerprint), versions) {
         state.wake(kyma);
     }
-    Ok(())
+    // The refusal is reported first: the status of the ModuleConfig refers to it.
+    refused.map_or(pruned.map_err(Failure::from), Err)
 }
 
 /// The result of applying all desired policies.

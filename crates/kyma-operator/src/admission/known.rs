@@ -22,11 +22,12 @@ struct TargetPolicies {
     reported: Versions,
 }
 
-/// The last complete apply.
+/// The last apply.
 #[derive(Debug)]
 struct AppliedPolicies {
-    /// Fingerprint of all desired policies.
-    fingerprint: String,
+    /// Fingerprint of all desired policies; `None` if the target refused some or obsolete ones are left.
+    fingerprint: Option<String>,
+    /// Versions of the accepted policies.
     versions: Versions,
 }
 
@@ -34,7 +35,7 @@ impl Policies {
     /// Reports whether the target has the policies with this fingerprint.
     pub(crate) fn are_applied(&self, kyma: &KymaKey, fingerprint: &str) -> bool {
         let applied = self.0.get(kyma).and_then(|policies| policies.applied.as_ref());
-        applied.is_some_and(|applied| applied.fingerprint == fingerprint)
+        applied.is_some_and(|applied| applied.fingerprint.as_deref() == Some(fingerprint))
     }
 
     /// Records that these policies are about to be applied; later events about them count as changes.
@@ -43,15 +44,21 @@ impl Policies {
         self.0.insert(kyma.clone(), TargetPolicies { applied: None, reported });
     }
 
-    /// Records that the target has the policies in these versions. Returns false if one of them changed meanwhile.
-    pub(crate) fn record_applied(&mut self, kyma: &KymaKey, fingerprint: &str, versions: Versions) -> bool {
+    /// Records that the target has the policies in these versions, and the fingerprint of all desired ones if the
+    /// apply was complete. Returns false if one of them changed meanwhile.
+    pub(crate) fn record_applied(
+        &mut self,
+        kyma: &KymaKey,
+        fingerprint: Option<&str>,
+        versions: Versions,
+    ) -> bool {
         // The session ended meanwhile.
         let Some(policies) = self.0.get_mut(kyma) else { return true };
         let is_unchanged = versions
             .iter()
             .all(|(id, version)| policies.reported.get(id).is_none_or(|reported| reported <= version));
         policies.applied =
-            is_unchanged.then(|| AppliedPolicies { fingerprint: fingerprint.to_owned(), versions });
+            is_unchanged.then(|| AppliedPolicies { fingerprint: fingerprint.map(str::to_owned), versions });
         is_unchanged
     }
 
@@ -110,7 +117,7 @@ mod tests {
     fn policies_are_applied_until_desired_or_live_ones_change() {
         let (kyma, mut policies) = begun();
         assert!(!policies.are_applied(&kyma, "p"));
-        assert!(policies.record_applied(&kyma, "p", versions(10)));
+        assert!(policies.record_applied(&kyma, Some("p"), versions(10)));
         assert!(policies.are_applied(&kyma, "p") && !policies.are_applied(&kyma, "q"));
         assert!(!policies.record_change(&kyma, &id("a"), 10), "the operator's write");
         assert!(
@@ -126,28 +133,42 @@ mod tests {
     fn a_change_reported_during_the_apply_is_not_lost() {
         let (kyma, mut policies) = begun();
         policies.record_change(&kyma, &id("a"), 11);
-        assert!(!policies.record_applied(&kyma, "p", versions(10)));
+        assert!(!policies.record_applied(&kyma, Some("p"), versions(10)));
         assert!(!policies.are_applied(&kyma, "p"));
-        assert!(policies.record_applied(&kyma, "p", versions(12)));
+        assert!(policies.record_applied(&kyma, Some("p"), versions(12)));
         assert!(policies.are_applied(&kyma, "p"));
+    }
+
+    #[test]
+    fn changes_of_accepted_policies_are_noticed_after_a_refusal() {
+        let (kyma, mut policies) = begun();
+        policies.begin_apply(&kyma, [id("a"), id("refused")].iter());
+        assert!(policies.record_applied(&kyma, None, versions(10)));
+        assert!(!policies.are_applied(&kyma, "p"), "the next pass tries again");
+        assert!(!policies.record_list(&kyma, POLICY, &versions(10)), "the accepted policy is unchanged");
+        assert!(!policies.record_change(&kyma, &id("a"), 10), "the operator's write");
+        assert!(policies.record_change(&kyma, &id("a"), 11), "another writer's change");
     }
 
     #[test]
     fn a_list_counts_even_with_lower_versions() {
         let (kyma, mut policies) = begun();
         for (listed, is_news) in [(versions(10), false), (versions(9), true), (Versions::new(), true)] {
-            policies.record_applied(&kyma, "p", versions(10));
+            policies.record_applied(&kyma, Some("p"), versions(10));
             assert_eq!(policies.record_list(&kyma, POLICY, &listed), is_news, "{listed:?}");
             assert_eq!(policies.are_applied(&kyma, "p"), !is_news);
         }
-        assert!(policies.record_applied(&kyma, "p", versions(3)), "written again on the restored target");
+        assert!(
+            policies.record_applied(&kyma, Some("p"), versions(3)),
+            "written again on the restored target"
+        );
     }
 
     #[test]
     fn an_apply_of_an_ended_session_is_not_recorded() {
         let (kyma, mut policies) = begun();
         policies.forget(&kyma);
-        assert!(policies.record_applied(&kyma, "p", versions(10)));
+        assert!(policies.record_applied(&kyma, Some("p"), versions(10)));
         assert!(!policies.are_applied(&kyma, "p"));
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kyma_api::Reason;
+use kube::api::ObjectMeta;
+use kyma_api::{Reason, labels, names};
 use kyma_sdk::Failure;
 
 use super::policy::{Body, Id};
-use crate::config::RuleRefusals;
+use crate::config::{self, RuleRefusals};
 
 /// Refused policies of one sync: the first failure of each ModuleConfig.
 #[derive(Debug, Default)]
@@ -38,6 +39,15 @@ impl Refusals {
         let Some(failure) = &self.forbidden else { return false };
         self.by_config.entry(config.to_owned()).or_insert_with(|| failure.clone());
         true
+    }
+
+    /// Reports whether a policy on the target is of a ModuleConfig with a refused policy, by its label or its record.
+    pub(super) fn include_config_of(&self, live: &ObjectMeta) -> bool {
+        let label = live.labels.as_ref().and_then(|set| set.get(labels::MODULE_CONFIG));
+        let recorded = config::recorded(live);
+        self.by_config.keys().any(|name| {
+            recorded.contains_key(name) || label.is_some_and(|label| names::label_value(name) == *label)
+        })
     }
 
     /// Returns the failure that the Kyma reports.

@@ -171,10 +171,16 @@ async fn the_config_names_a_kyma_whose_target_refuses_it(
     until("both have their policies", SOON, || async { Ok((ground.count().await? == (2, 2)).then_some(())) })
         .await?;
     landscape.until_config("the first one is still refused", "dim", names_the_kyma).await?;
-    landscape.config("dim", &rules("object.spec.watts <= 20")).await?;
-    landscape.until_config("the mended rule is taken", "dim", no_target_refuses).await?;
     landscape.configs()?.delete("tall", &DeleteParams::default()).await?;
-    Ok(())
+    until(
+        "policies of the deleted ModuleConfig are deleted, those of the refused one stay",
+        SOON,
+        || async { Ok((ground.count().await? == (1, 1)).then_some(())) },
+    )
+    .await?;
+    ground.until_refused(21, "lanterns of this fleet stay dim").await?;
+    landscape.config("dim", &rules("object.spec.watts <= 20")).await?;
+    landscape.until_config("the mended rule is taken", "dim", no_target_refuses).await
 }
 
 /// An object from before may be labelled and may go, but not change against the rules.
