@@ -9,13 +9,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kyma_api::{ConfigOverrides, ModuleConfig, ModuleOverride, ResourceRule, values};
 use serde_json::{Map, Value, json};
 
+mod counts;
 mod govern;
 mod index;
 mod recorded;
 mod report;
 mod rule;
-mod standing;
 
+use counts::ConfigCounts;
+pub(crate) use counts::{CountsByConfig, RuleRefusals};
 pub(crate) use govern::{EffectiveEntry, govern, govern_all};
 pub(crate) use index::Configs;
 pub(crate) use recorded::{
@@ -24,8 +26,6 @@ pub(crate) use recorded::{
 };
 pub(crate) use report::next as next_status;
 use rule::Rule;
-use standing::Standing;
-pub(crate) use standing::{RuleRefusals, Standings};
 
 /// A parsed ModuleConfig.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::admission::known::Policies;
 use crate::args::KymaArgs;
 use crate::catalogue::{Affected, Catalogue};
 use crate::component::Components;
-use crate::config::{Configs, EffectiveEntry, RuleRefusals, Standings};
+use crate::config::{Configs, CountsByConfig, EffectiveEntry, RuleRefusals};
 use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
@@ -49,7 +49,7 @@ pub(crate) struct State {
     by_kind: Mutex<Index<GroupKind, KymaKey>>,
     blocked: Mutex<HashSet<KymaKey>>,
     configs: RwLock<Configs>,
-    standings: Mutex<Standings>,
+    config_counts: Mutex<CountsByConfig>,
     maintenance: RwLock<Arc<Maintenance>>,
     awaiting_windows: Mutex<HashSet<KymaKey>>,
     /// Sessions that are being opened.
@@ -87,7 +87,7 @@ impl State {
             by_kind: Mutex::default(),
             blocked: Mutex::default(),
             configs: RwLock::default(),
-            standings: Mutex::default(),
+            config_counts: Mutex::default(),
             maintenance: RwLock::default(),
             awaiting_windows: Mutex::default(),
             pending_sessions: PendingSessions::default(),
@@ -114,8 +114,8 @@ impl State {
     }
 
     /// Locks the counts of Kymas by ModuleConfig.
-    pub(crate) fn standings(&self) -> MutexGuard<'_, Standings> {
-        lock(&self.standings)
+    pub(crate) fn config_counts(&self) -> MutexGuard<'_, CountsByConfig> {
+        lock(&self.config_counts)
     }
 
     /// Requeues a ModuleConfig to update its status.
@@ -126,7 +126,7 @@ impl State {
 
     /// Replaces the ModuleConfigs that count a Kyma, and requeues those whose counts changed.
     pub(crate) fn count_for_configs(&self, kyma: &KymaKey, entries: &[EffectiveEntry]) {
-        let changed = self.standings().decided(kyma, entries);
+        let changed = self.config_counts().decided(kyma, entries);
         for name in &changed {
             self.report_on_config(name);
         }
@@ -134,7 +134,7 @@ impl State {
 
     /// Records why a Kyma's target refuses resourceRules. Requeues the ModuleConfigs, whose status names the Kyma.
     pub(crate) fn record_rule_refusals(&self, kyma: &KymaKey, refusals: RuleRefusals) {
-        let changed = self.standings().record_rule_refusals(kyma, refusals);
+        let changed = self.config_counts().record_rule_refusals(kyma, refusals);
         for name in &changed {
             self.report_on_config(name);
         }
@@ -298,7 +298,7 @@ impl State {
     /// Removes all state of a deleted Kyma.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.catalogue_mut().forget(kyma);
-        let changed = self.standings().forget(kyma);
+        let changed = self.config_counts().forget(kyma);
         for name in &changed {
             self.report_on_config(name);
         }

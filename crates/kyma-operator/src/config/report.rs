@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kyma_api::condition::{self, DesiredCondition, Status, types};
 use kyma_api::{ModuleConfigStatus, Reason};
 
-use super::{Config, Standing};
+use super::{Config, ConfigCounts};
 
 /// Maximum number of Kymas that the message about `resourceRules` names.
 const MAX_NAMED_KYMAS: usize = 10;
@@ -15,7 +15,7 @@ const OWN: [&str; 2] = [types::READY, types::RESOURCE_RULES];
 /// Returns the next status; `None` if it equals the current one.
 pub(crate) fn next(
     config: &Config,
-    standing: &Standing,
+    counts: &ConfigCounts,
     held: Option<&ModuleConfigStatus>,
     now: Timestamp,
 ) -> Option<ModuleConfigStatus> {
@@ -35,7 +35,7 @@ pub(crate) fn next(
     changed |= if config.resource_rules.is_empty() {
         condition::remove(&mut conditions, types::RESOURCE_RULES)
     } else {
-        let (status, reason, message) = resource_rules(standing);
+        let (status, reason, message) = resource_rules(counts);
         let (type_, message) = (types::RESOURCE_RULES, message.as_str());
         let desired = DesiredCondition { type_, status, reason, message, observed_generation: generation };
         condition::set(&mut conditions, &desired, &now)
@@ -43,8 +43,8 @@ pub(crate) fn next(
     let next = ModuleConfigStatus {
         conditions: Some(conditions),
         observed_generation: generation,
-        matching: Some(standing.matching()),
-        refused: Some(standing.refused()),
+        matching: Some(counts.matching()),
+        refused: Some(counts.refused()),
     };
     let is_held = !changed
         && (held.observed_generation, &held.matching, &held.refused)
@@ -54,8 +54,8 @@ pub(crate) fn next(
 
 /// Returns the condition `ResourceRules`: whether targets refuse the rules, and the first Kymas whose targets do. All
 /// causes have the same reason, so that it does not depend on the order of Kymas.
-fn resource_rules(standing: &Standing) -> (Status, Reason, String) {
-    let refusing = standing.refusing_targets();
+fn resource_rules(counts: &ConfigCounts) -> (Status, Reason, String) {
+    let refusing = counts.refusing_targets();
     if refusing.is_empty() {
         return (Status::True, Reason::Ready, "no target refuses the rules on modules' objects".to_owned());
     }

@@ -82,10 +82,10 @@ fn a_config_of_all_modules_counts_as_refusing_where_one_entry_breaks_it() {
     let configs = configs(&[("all", json!({ "module": "*", "rules": rule }))]);
     let selection = Selection::read(&json!({ "modules": [{ "name": "keda" }, { "name": "nats" }] })).unwrap();
     let governed = govern_all(&configs, &BTreeMap::new(), &selection);
-    let mut standings = Standings::default();
-    standings.decided(&KymaKey::new("n", "k"), &governed);
-    assert_eq!(standings.of("all").refused().count, 1);
-    assert_eq!(standings.of("all").matching().count, 1);
+    let mut counts = CountsByConfig::default();
+    counts.decided(&KymaKey::new("n", "k"), &governed);
+    assert_eq!(counts.of("all").refused().count, 1);
+    assert_eq!(counts.of("all").matching().count, 1);
 }
 
 #[test]
@@ -127,36 +127,36 @@ fn a_config_that_changes_its_module_or_goes_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_standing_counts_each_kyma_once_and_shows_the_first_20() {
-    let mut standings = Standings::default();
+fn a_config_counts_each_kyma_once_and_shows_the_first_20() {
+    let mut counts = CountsByConfig::default();
     let specs =
         [("strict", json!({ "module": "keda", "rules": [{ "expression": "self.managed", "message": "" }] }))];
     let fine = governed(&specs, &json!({ "name": "keda" }));
     let refused = governed(&specs, &json!({ "name": "keda", "managed": false }));
     let kyma = |number: usize| KymaKey::new("kcp-system", format!("kyma-{number:02}"));
     for number in (0..30).rev() {
-        assert_eq!(standings.decided(&kyma(number), std::slice::from_ref(&fine)), ["strict"]);
+        assert_eq!(counts.decided(&kyma(number), std::slice::from_ref(&fine)), ["strict"]);
     }
-    assert!(standings.decided(&kyma(3), std::slice::from_ref(&fine)).is_empty(), "nothing new");
-    assert_eq!(standings.decided(&kyma(3), &[refused]), ["strict"]);
-    let standing = standings.of("strict");
-    assert_eq!((standing.matching().count, standing.matching().names.len()), (30, 20));
-    assert_eq!((standing.refused().count, standing.refused().names), (1, vec!["kyma-03".to_owned()]));
+    assert!(counts.decided(&kyma(3), std::slice::from_ref(&fine)).is_empty(), "nothing new");
+    assert_eq!(counts.decided(&kyma(3), &[refused]), ["strict"]);
+    let strict = counts.of("strict");
+    assert_eq!((strict.matching().count, strict.matching().names.len()), (30, 20));
+    assert_eq!((strict.refused().count, strict.refused().names), (1, vec!["kyma-03".to_owned()]));
     for number in 0..30 {
-        standings.decided(&kyma(number), &[]);
+        counts.decided(&kyma(number), &[]);
     }
-    assert_eq!(standings.of("strict"), Standing::default());
+    assert_eq!(counts.of("strict"), ConfigCounts::default());
 }
 
 #[test]
 fn a_status_is_written_once_and_says_what_is_wrong() {
     let now = "2026-06-01T00:00:00Z".parse().unwrap();
     let fine = config("a", &json!({ "module": "keda" }));
-    let status = report::next(&fine, &Standing::default(), None, now).unwrap();
+    let status = report::next(&fine, &ConfigCounts::default(), None, now).unwrap();
     assert_eq!(status.conditions.as_ref().unwrap()[0].status, "True");
-    assert_eq!(report::next(&fine, &Standing::default(), Some(&status), now), None);
+    assert_eq!(report::next(&fine, &ConfigCounts::default(), Some(&status), now), None);
     let bad = json!({ "module": "keda", "rules": [{ "expression": "true", "message": "" }, { "expression": "(", "message": "" }] });
-    let status = report::next(&config("a", &bad), &Standing::default(), Some(&status), now).unwrap();
+    let status = report::next(&config("a", &bad), &ConfigCounts::default(), Some(&status), now).unwrap();
     let ready = &status.conditions.as_ref().unwrap()[0];
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "ModuleConfigInvalid"));
     assert!(ready.message.starts_with("spec.rules[1] is no CEL: "), "{}", ready.message);
@@ -171,53 +171,53 @@ fn ruled() -> Config {
 #[test]
 fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
     let now = "2026-06-01T00:00:00Z".parse().unwrap();
-    let mut standings = Standings::default();
-    let told = |standings: &Standings, held: Option<&kyma_api::ModuleConfigStatus>| {
-        let status = report::next(&ruled(), &standings.of("a"), held, now)?;
+    let mut counts = CountsByConfig::default();
+    let told = |counts: &CountsByConfig, held: Option<&kyma_api::ModuleConfigStatus>| {
+        let status = report::next(&ruled(), &counts.of("a"), held, now)?;
         let rules = status.conditions.as_ref().unwrap()[1].clone();
         assert_eq!(rules.type_, "ResourceRules");
         Some((status, (rules.status, rules.reason, rules.message)))
     };
-    let (fine, condition) = told(&standings, None).unwrap();
+    let (fine, condition) = told(&counts, None).unwrap();
     assert_eq!((condition.0.as_str(), condition.1.as_str()), ("True", "Ready"));
     let kyma = |number: usize| KymaKey::new("kcp-system", format!("kyma-{number:02}"));
     let refusals = |reason| RuleRefusals::from([("a".to_owned(), reason)]);
     for number in (0..12).rev() {
         let reason = if number == 1 { Reason::TargetForbidden } else { Reason::ApplyRefused };
-        assert_eq!(standings.record_rule_refusals(&kyma(number), refusals(reason)), ["a"]);
+        assert_eq!(counts.record_rule_refusals(&kyma(number), refusals(reason)), ["a"]);
     }
-    assert!(standings.record_rule_refusals(&kyma(3), refusals(Reason::ApplyRefused)).is_empty(), "no change");
-    let (refused, (status, reason, message)) = told(&standings, Some(&fine)).unwrap();
+    assert!(counts.record_rule_refusals(&kyma(3), refusals(Reason::ApplyRefused)).is_empty(), "no change");
+    let (refused, (status, reason, message)) = told(&counts, Some(&fine)).unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "ApplyRefused"));
     let begin = "targets refuse the rules on modules' objects, 12 in all: kyma-00 (ApplyRefused), kyma-01 (TargetForbidden), ";
     let end = "kyma-09 (ApplyRefused), and 2 more; condition ResourceRules of each Kyma says why";
     assert!(message.starts_with(begin) && message.ends_with(end), "{message}");
-    assert!(told(&standings, Some(&refused)).is_none(), "written once");
-    assert_eq!(report::next(&ruled(), &standings.of("b"), Some(&fine), now), None, "another's refusals");
+    assert!(told(&counts, Some(&refused)).is_none(), "written once");
+    assert_eq!(report::next(&ruled(), &counts.of("b"), Some(&fine), now), None, "another's refusals");
 
-    assert_eq!(standings.record_rule_refusals(&kyma(0), RuleRefusals::new()), ["a"], "in force by now");
+    assert_eq!(counts.record_rule_refusals(&kyma(0), RuleRefusals::new()), ["a"], "in force by now");
     for number in 1..12 {
-        assert_eq!(standings.forget(&kyma(number)).into_iter().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(counts.forget(&kyma(number)).into_iter().collect::<Vec<_>>(), ["a"]);
     }
-    assert_eq!(standings.of("a"), Standing::default());
-    let (again, condition) = told(&standings, Some(&refused)).unwrap();
+    assert_eq!(counts.of("a"), ConfigCounts::default());
+    let (again, condition) = told(&counts, Some(&refused)).unwrap();
     assert_eq!(condition.0, "True");
     let without = config("a", &json!({ "module": "keda" }));
-    let status = report::next(&without, &standings.of("a"), Some(&again), now).unwrap();
+    let status = report::next(&without, &counts.of("a"), Some(&again), now).unwrap();
     assert_eq!(status.conditions.unwrap().len(), 1, "without resourceRules there is nothing to tell");
 }
 
 #[test]
 fn refusals_by_targets_and_by_rules_do_not_replace_each_other() {
-    let mut standings = Standings::default();
+    let mut counts = CountsByConfig::default();
     let kyma = KymaKey::new("kcp-system", "a");
     let fine = governed(&[("strict", json!({ "module": "keda" }))], &json!({ "name": "keda" }));
-    standings.decided(&kyma, std::slice::from_ref(&fine));
+    counts.decided(&kyma, std::slice::from_ref(&fine));
     let refusals = RuleRefusals::from([("strict".to_owned(), Reason::ApplyRefused)]);
-    standings.record_rule_refusals(&kyma, refusals);
-    assert_eq!(standings.decided(&kyma, &[]), ["strict"], "the module was removed");
-    assert_eq!(standings.of("strict").refusing_targets().len(), 1, "the target was not asked since");
-    assert_eq!(standings.of("strict").matching().count, 0);
-    assert_eq!(standings.forget(&kyma).len(), 1);
-    assert_eq!(standings.of("strict"), Standing::default());
+    counts.record_rule_refusals(&kyma, refusals);
+    assert_eq!(counts.decided(&kyma, &[]), ["strict"], "the module was removed");
+    assert_eq!(counts.of("strict").refusing_targets().len(), 1, "the target was not asked since");
+    assert_eq!(counts.of("strict").matching().count, 0);
+    assert_eq!(counts.forget(&kyma).len(), 1);
+    assert_eq!(counts.of("strict"), ConfigCounts::default());
 }

@@ -47,8 +47,8 @@ async fn reconcile(
         return Ok(Wait::Timer(rest));
     }
     // Cloned under the lock that Kymas need, so at most once per pace.
-    let standing = state.standings().of(&name);
-    let Some(status) = next_status(&config, &standing, object.status.as_ref(), Timestamp::now()) else {
+    let counts = state.config_counts().of(&name);
+    let Some(status) = next_status(&config, &counts, object.status.as_ref(), Timestamp::now()) else {
         return Ok(Wait::Event);
     };
     write(state, object, &status).await?;

@@ -7,15 +7,15 @@ use kyma_sdk::KymaKey;
 
 use super::EffectiveEntry;
 
-/// Maximum number of names in a status.
-const NAMES: usize = 20;
+/// Maximum number of Kymas that a count in the status names.
+const MAX_NAMED_KYMAS_IN_STATUS: usize = 20;
 
 /// Reasons why one target refuses resourceRules, by ModuleConfig.
 pub(crate) type RuleRefusals = BTreeMap<String, Reason>;
 
 /// Effect of one ModuleConfig on the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct ConfigCounts {
     /// Kymas with its module that it selects.
     matching: BTreeSet<KymaKey>,
     /// Kymas whose entry it refuses.
@@ -24,7 +24,7 @@ pub(crate) struct Standing {
     refusing_targets: BTreeMap<KymaKey, Reason>,
 }
 
-impl Standing {
+impl ConfigCounts {
     /// Returns the count of Kymas that it applies to, for the status.
     pub(crate) fn matching(&self) -> FleetCount {
         count(&self.matching)
@@ -44,19 +44,19 @@ impl Standing {
 fn count(kymas: &BTreeSet<KymaKey>) -> FleetCount {
     FleetCount {
         count: i64::try_from(kymas.len()).unwrap_or(i64::MAX),
-        names: kymas.iter().take(NAMES).map(|kyma| kyma.name.clone()).collect(),
+        names: kymas.iter().take(MAX_NAMED_KYMAS_IN_STATUS).map(|kyma| kyma.name.clone()).collect(),
     }
 }
 
 /// Counts of every ModuleConfig that applies to a Kyma.
 #[derive(Debug, Default)]
-pub(crate) struct Standings {
-    of: BTreeMap<String, Standing>,
+pub(crate) struct CountsByConfig {
+    of: BTreeMap<String, ConfigCounts>,
     kymas: HashMap<KymaKey, BTreeMap<String, bool>>,
     rule_refusals: HashMap<KymaKey, RuleRefusals>,
 }
 
-impl Standings {
+impl CountsByConfig {
     /// Replaces the ModuleConfigs that apply to a Kyma. Returns those whose counts changed.
     pub(crate) fn decided(&mut self, kyma: &KymaKey, governed: &[EffectiveEntry]) -> Vec<String> {
         let mut refuses = BTreeMap::new();
@@ -73,11 +73,11 @@ impl Standings {
         let before = self.rule_refusals.remove(kyma).unwrap_or_default();
         let changed = changed(&before, &now);
         for name in &changed {
-            self.edit(name, |standing| {
+            self.edit(name, |counts| {
                 if let Some(reason) = now.get(name) {
-                    standing.refusing_targets.insert(kyma.clone(), *reason);
+                    counts.refusing_targets.insert(kyma.clone(), *reason);
                 } else {
-                    standing.refusing_targets.remove(kyma);
+                    counts.refusing_targets.remove(kyma);
                 }
             });
         }
@@ -94,7 +94,7 @@ impl Standings {
     }
 
     /// Returns the counts of one ModuleConfig.
-    pub(crate) fn of(&self, config: &str) -> Standing {
+    pub(crate) fn of(&self, config: &str) -> ConfigCounts {
         self.of.get(config).cloned().unwrap_or_default()
     }
 
@@ -110,9 +110,9 @@ impl Standings {
                     set.remove(kyma);
                 }
             };
-            self.edit(name, |standing| {
-                put(&mut standing.matching, refuses.is_some());
-                put(&mut standing.refused, refuses == Some(true));
+            self.edit(name, |counts| {
+                put(&mut counts.matching, refuses.is_some());
+                put(&mut counts.refused, refuses == Some(true));
             });
         }
         if !now.is_empty() {
@@ -121,10 +121,10 @@ impl Standings {
         changed
     }
 
-    fn edit(&mut self, name: &str, edit: impl FnOnce(&mut Standing)) {
-        let standing = self.of.entry(name.to_owned()).or_default();
-        edit(standing);
-        if *standing == Standing::default() {
+    fn edit(&mut self, name: &str, edit: impl FnOnce(&mut ConfigCounts)) {
+        let counts = self.of.entry(name.to_owned()).or_default();
+        edit(counts);
+        if *counts == ConfigCounts::default() {
             self.of.remove(name);
         }
     }
