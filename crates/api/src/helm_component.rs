@@ -26,7 +26,7 @@ pub use status::{
     InventoryEntry, KeptRelease, ReleaseRevision, Replaced, ResolvedVersion, TakenOver,
 };
 
-/// What is wished for one module on one target.
+/// Desired state of one module on one target.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "component.kyma-project.io",
@@ -65,101 +65,101 @@ pub use status::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct HelmComponentSpec {
-    /// The cluster to install on. Absent only where the hub is its own target.
+    /// Cluster to install on. Absent only if the hub is its own target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetRef>,
-    /// The module that this installs. Absent for a component without a Kyma.
+    /// Module to install. Absent for a component without a Kyma.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<ModuleRef>,
-    /// Where its content comes from.
+    /// Source of the module's content.
     pub source: Source,
     /// Name and namespace of the Helm release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
-    /// The module's own Helm values; they lose to valuesFrom, userValues and overrides.
+    /// The module's own Helm values; valuesFrom, userValues and overrides take precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub values: Option<FreeForm>,
-    /// Further values from ConfigMaps and Secrets of the component's namespace; later entries win.
+    /// Further values from ConfigMaps and Secrets of the component's namespace; later entries take precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub values_from: Option<Vec<ValuesFrom>>,
-    /// The user's values, from the Kyma; they win over values and valuesFrom.
+    /// The user's values, from the Kyma; they take precedence over values and valuesFrom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub user_values: Option<FreeForm>,
-    /// Values decided centrally; they win over all others. status.overridden names the keys that they replaced.
+    /// Central values; they take precedence over all others. status.overridden lists the keys that they replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub overrides: Option<FreeForm>,
-    /// Changes to the module's objects, one after the other: before commonMetadata and all that the operator adds, and
-    /// before images are localised. The default CR is not changed.
+    /// Patches for the module's objects, applied in order, before commonMetadata, the operator's metadata and the
+    /// localisation of images. They do not change the default CR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub patches: Option<Vec<Patch>>,
-    /// Labels and annotations of all of the module's objects, not of Pods that its workloads make, nor of the default CR.
+    /// Labels and annotations of all of the module's objects, except Pods of its workloads and the default CR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub common_metadata: Option<CommonMetadata>,
-    /// The module's default CR, a whole object. Created once; later edits by the user stay.
+    /// The module's default CR, a complete object. Created once; later edits by the user are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::embedded_object")]
     pub resource: Option<FreeForm>,
-    /// CreateAndDelete creates the default CR with the module and deletes it with the module; Ignore leaves it alone.
+    /// CreateAndDelete creates and deletes the default CR with the module; Ignore leaves it to the user.
     #[serde(default)]
     pub resource_policy: ResourcePolicy,
-    /// The workload whose readiness is the module's state. Absent: all workloads of the module count.
+    /// Workload whose readiness determines the module's state. Absent: all workloads of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<Manager>,
-    /// Further kinds whose objects block the removal, beside the CRDs in the module's content.
+    /// Kinds whose objects block the removal, besides those of the CRDs in the module's content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub managed_resources: Option<Vec<GroupKind>>,
-    /// What the module needs: kinds, for which only their objects wait, and modules or components, for which all of it
-    /// waits.
+    /// Dependencies. A missing kind delays only objects of that kind; a module or component that is not ready
+    /// delays the whole component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub depends_on: Option<Vec<Dependency>>,
-    /// What happens with CRDs in the chart's crds directory: CreateReplace keeps them up to date, Create installs
-    /// missing ones only, Skip ignores them.
+    /// Policy for CRDs in the chart's crds directory: CreateReplace keeps them up to date, Create only installs
+    /// missing ones, Skip ignores them.
     #[serde(default)]
     pub crds: CrdPolicy,
-    /// What happens with the chart's hooks: Run runs them at their moment, one after another, and goes on when they have
-    /// succeeded; Skip leaves them out.
+    /// Policy for the chart's hooks: Run runs them in order and continues when they have succeeded; Skip omits
+    /// them.
     #[serde(default)]
     pub hooks: HookPolicy,
-    /// How the objects' health counts.
+    /// Rules for the health of the module's objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// What happens when somebody changes the objects.
+    /// Handling of changes that others make to the module's objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
-    /// Objects that exist already: Never touches none; Unowned takes over those without a living owner of ours,
-    /// whoever wrote them; Always takes them from other owners too.
+    /// Policy for existing objects: Never leaves them alone; Unowned takes over those that no other existing
+    /// component owns; Always takes over all.
     #[serde(default)]
     pub adopt: Adopt,
-    /// Objects that may be deleted and made anew where a field of theirs would change that cannot. What depends on them
-    /// goes with them, but Pods of a StatefulSet stay for the next one. A Namespace, CRD, PersistentVolume or
-    /// PersistentVolumeClaim is only meant where kind says so, and only if this component made it. Absent: none.
+    /// Objects that may be deleted and created again to change an immutable field. Their dependents are deleted
+    /// too, except Pods of a StatefulSet. Namespaces, CRDs, PersistentVolumes and PersistentVolumeClaims match only
+    /// if kind names them and this component created them. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub recreate: Option<Vec<ObjectSelector>>,
-    /// How long each step may take.
+    /// Maximum duration of each step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    /// What happens when other content or other values fail: their hooks, their objects, or their health. Absent: they
-    /// stay and say so.
+    /// Handling of new content or values whose hooks, objects or health fail. Absent: they stay and the failure is
+    /// reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
-    /// ServiceAccount on the target to act as, in the namespace that helm-component is told; its roles bound what the
-    /// module can do. Absent: the default that helm-component is told, or the kubeconfig's user.
+    /// ServiceAccount to impersonate on the target, in the namespace that helm-component is configured with; its
+    /// roles limit the module. Absent: helm-component's default, or the kubeconfig's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// True: nothing is done, not even put right.
+    /// True suspends reconciliation, including drift correction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// What the deletion of this object means for the target. Orphan leaves everything there; Delete removes the
-    /// module. Orphan unless said otherwise: a deletion that nobody ordered removes nothing.
+    /// Effect of this object's deletion on the target: Orphan (the default) leaves everything there, Delete removes
+    /// the module.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }

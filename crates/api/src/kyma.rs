@@ -1,4 +1,4 @@
-//! Kyma: which modules a cluster has.
+//! Kyma: the modules of a cluster.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FreeForm, ResourcePolicy, SecretKeyRef, State, patterns, schemas};
 
-/// What is wished for one cluster.
+/// Desired state of one cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -20,7 +20,7 @@ use crate::{FreeForm, ResourcePolicy, SecretKeyRef, State, patterns, schemas};
     status = "KymaStatus",
     derive = "PartialEq",
     doc = "Kyma lists the modules of one cluster. On the hub it stands for that cluster; on the cluster itself, \
-           as kyma-system/default, it is where users choose modules.",
+           as kyma-system/default, it is where users select modules.",
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(
         name = "Reason",
@@ -39,54 +39,54 @@ use crate::{FreeForm, ResourcePolicy, SecretKeyRef, State, patterns, schemas};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KymaSpec {
-    /// Channel of all modules that do not name their own.
+    /// Channel of all modules without a channel of their own.
     #[schemars(regex(pattern = patterns::CHANNEL), length(min = 3, max = 32))]
     pub channel: String,
-    /// The cluster that this Kyma manages: a Secret with its kubeconfig in the same namespace. Absent: the Secret
-    /// labelled operator.kyma-project.io/kyma-name with this Kyma's name. Only read on the hub.
+    /// Secret in the same namespace with the kubeconfig of the cluster. Absent: the Secret labelled
+    /// operator.kyma-project.io/kyma-name with this Kyma's name. Only read on the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret_ref: Option<SecretKeyRef>,
-    /// Modules that the cluster shall have.
+    /// Desired modules of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub modules: Option<Vec<KymaModule>>,
-    /// Upgrades that need downtime do not wait for a maintenance window. Counts on the hub and on the target alike; the
-    /// condition MaintenanceWindow says where it is set.
+    /// Whether upgrades with downtime skip the maintenance window. Read on the hub and on the target; the condition
+    /// MaintenanceWindow names where it is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_maintenance_windows: Option<bool>,
 }
 
-/// One module that the cluster shall have.
+/// One desired module of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KymaModule {
-    /// Name of the module: that of its ModuleReleaseMeta.
+    /// Name of the module and of its ModuleReleaseMeta.
     pub name: String,
-    /// Channel of this module; instead of the Kyma's. Excludes version.
+    /// Channel of this module, instead of the Kyma's. Excludes version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::CHANNEL), length(min = 3, max = 32))]
     pub channel: Option<String>,
-    /// Exactly this version, whatever the channels say. It must be one that the ModuleReleaseMeta lists under
-    /// versions or, if it has no such list, one that has a ModuleTemplate. Excludes channel.
+    /// Pinned version, independent of channels. The ModuleReleaseMeta must list it under versions or, without such
+    /// a list, a ModuleTemplate must exist. Excludes channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::PINNED_VERSION), length(max = 32))]
     pub version: Option<String>,
     /// Copied to the label operator.kyma-project.io/controller-name of the module's component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
-    /// What happens with the module's default CR. CreateAndDelete creates it with the module and deletes it with
-    /// the module; Ignore leaves it to you, and removing the module leaves everything of it on the cluster.
+    /// Policy for the module's default CR. CreateAndDelete creates and deletes it with the module; with Ignore it
+    /// is yours, and removing the module leaves all its objects on the cluster.
     #[serde(default)]
     pub custom_resource_policy: ResourcePolicy,
-    /// False takes the module out of management: what is installed stays and is yours.
+    /// False stops the management of the module: its objects stay on the cluster and are yours.
     #[serde(default = "yes")]
     pub managed: bool,
-    /// Helm values for a module whose content is a chart, at most 64 KiB. They win over the module's own and lose to the
-    /// central ones. For other content they have no effect, which the module's status says.
+    /// Helm values for a module whose content is a chart, at most 64 KiB. They take precedence over the module's
+    /// own values, central ones over both. The module's status reports if they have no effect on its content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub values: Option<FreeForm>,
-    /// How new versions arrive. Absent: at once.
+    /// Policy for new versions. Absent: they are installed at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Upgrade>,
     /// Has no effect any more; accepted so that old objects stay valid.
@@ -99,7 +99,7 @@ fn yes() -> bool {
 }
 
 impl KymaModule {
-    /// A managed module that follows the Kyma's channel, with nothing else said.
+    /// Returns a managed module that follows the Kyma's channel, without further settings.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -115,7 +115,7 @@ impl KymaModule {
     }
 }
 
-/// How new versions of a module arrive.
+/// Policy for new versions of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
@@ -126,51 +126,52 @@ pub struct Upgrade {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::PINNED_VERSION), length(max = 32))]
     pub approved: Option<String>,
-    /// After so many days of waiting the module is upgraded without approval. They count from the first version that
-    /// waited, see status.modules[].pendingUpgrade. Absent: never.
+    /// Number of days after which an upgrade needs no approval, counted from the first version that waited
+    /// (status.modules[].pendingUpgrade). Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 365))]
     pub deadline_days: Option<i32>,
 }
 
-/// Who decides about an upgrade.
+/// Mode of upgrades.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum UpgradeMode {
-    /// The channel.
+    /// Upgrades follow the channel.
     #[default]
     Automatic,
-    /// A person, until the deadline.
+    /// Upgrades wait for approval, until the deadline.
     Manual,
 }
 
-/// What was found.
+/// Observed state of the Kyma.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KymaStatus {
-    /// The whole in one word: Ready, Processing, Warning, Error, Deleting, Unmanaged, or empty before the first look.
+    /// State in one word: Ready, Processing, Warning, Error, Deleting, Unmanaged, or empty before the first
+    /// reconcile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
     /// Channel in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_channel: Option<String>,
-    /// How many of the entries in `modules` are Ready, as `3/4`. Unmanaged ones count as Ready.
+    /// Number of ready entries in `modules`, as `3/4`. Unmanaged ones count as Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modules_ready: Option<String>,
-    /// Aspects of the whole: Modules, ModuleCatalog, CRDsSync, TargetReachable and others. One owner each.
+    /// Conditions: Modules, ModuleCatalog, CRDsSync, TargetReachable and others, each with one writer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Option<Vec<Condition>>,
-    /// The last step or fault in words.
+    /// Last step or error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
-    /// Every module that is wished or not yet gone, refused ones too.
+    /// All modules that are desired or not yet removed, including refused ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modules: Option<Vec<ModuleStatus>>,
-    /// The cluster as it was known at first contact; on the hub only.
+    /// Identity of the cluster at first contact; on the hub only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetIdentity>,
-    /// The last choice of modules read from the cluster; on the hub only. Where the cluster's Kyma was lost, the new
-    /// one starts from it.
+    /// Modules last read from the cluster's Kyma; on the hub only. If that Kyma is lost, it is created again from
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
     /// Mandatory modules that are on the cluster; on the hub only. They have no entry in modules.
@@ -179,7 +180,7 @@ pub struct KymaStatus {
     pub mandatory_modules: Option<Vec<MandatoryModule>>,
 }
 
-/// A mandatory module on the cluster, and what installs it.
+/// A mandatory module on the cluster, and its component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MandatoryModule {
@@ -191,18 +192,18 @@ pub struct MandatoryModule {
     pub api_version: String,
     /// Kind of its component.
     pub kind: String,
-    /// Its component has been told to go. Absent: it has not.
+    /// Whether the deletion of its component was requested. Absent: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
 }
 
-/// The last step or fault in words.
+/// Last step or error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastOperation {
-    /// What was done or went wrong.
+    /// Description of the step or error.
     pub operation: String,
-    /// When that changed.
+    /// Time of its last change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::date_time")]
     pub last_update_time: Option<Time>,
@@ -226,29 +227,29 @@ pub struct ModuleStatus {
     /// Version that is installed or being installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// State in words; names what to do where a person must act.
+    /// Message about the state, with the necessary action if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// State of the module.
     pub state: State,
-    /// Why it is in that state, in one stable word: Ready, Progressing, DowngradeRefused and others. Each has a page in
+    /// Stable reason of the state in one word: Ready, Progressing, DowngradeRefused and others. Each has a page in
     /// the runbook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Since when state, reason, version and channel are as they are.
+    /// Time of the last change of state, reason, version or channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::date_time")]
     pub last_transition_time: Option<Time>,
-    /// The module is in the initial set, that is in spec.modules of the hub's Kyma. Absent: it is not.
+    /// Whether the module is in spec.modules of the hub's Kyma, the initial set. Absent: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default: bool,
-    /// An upgrade waits for a maintenance window.
+    /// Whether an upgrade waits for a maintenance window.
     #[serde(default)]
     pub maintenance: bool,
-    /// The upgrade that waits for approval (spec.modules[].upgrade).
+    /// Upgrade that waits for approval (spec.modules[].upgrade).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_upgrade: Option<PendingUpgrade>,
-    /// The object on the hub that installs the module: its component.
+    /// Component of the module on the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<TrackedObject>,
     /// The module's default CR on the cluster.
@@ -257,11 +258,12 @@ pub struct ModuleStatus {
     /// The ModuleTemplate in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<TrackedObject>,
-    /// The module's default CR was created, so it is not created again when the module is managed again; on the hub only.
+    /// Whether the default CR was created: it is not created again when the module is managed again. On the hub
+    /// only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default_resource_created: bool,
-    /// Uids of the ModuleConfigs that apply to the module, by name; on the hub only. A ModuleConfig that is missing
-    /// later stays in force until its deletion is certain.
+    /// Uids of the ModuleConfigs that apply to the module, by name; on the hub only. A missing ModuleConfig stays
+    /// in force until its deletion is proven.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub module_configs: BTreeMap<String, String>,
 }
@@ -272,7 +274,7 @@ pub struct ModuleStatus {
 pub struct PendingUpgrade {
     /// Version to be approved.
     pub version: String,
-    /// Since when upgrades of the module have been waiting; upgrade.deadlineDays count from here.
+    /// Start of the wait for approval; upgrade.deadlineDays count from here.
     #[schemars(schema_with = "schemas::date_time")]
     pub since: Time,
 }
@@ -287,7 +289,7 @@ pub struct TrackedObject {
     /// Kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Which one.
+    /// Name, namespace and generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<PartialMeta>,
 }
@@ -302,29 +304,29 @@ pub struct PartialMeta {
     /// Namespace; absent for a cluster-scoped object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Generation last seen.
+    /// Last observed generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
 }
 
-/// Which cluster it is.
+/// Identity of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetIdentity {
-    /// Uid of the cluster's kube-system Namespace at first contact. Another one later means another cluster, and
-    /// nothing is written or deleted there until a person says so.
+    /// Uid of the cluster's kube-system Namespace at first contact. A cluster with another uid is neither changed
+    /// nor cleaned up until a person confirms it.
     pub cluster_uid: String,
-    /// Counts how often this Kyma took the cluster over; the cluster's stamp has the same.
+    /// Number of times that this Kyma adopted the cluster; also in the cluster's stamp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
-    /// Counts the changes that were ordered for the cluster, with a mark drawn at random, such as 12-x3f9; the cluster's
-    /// stamp has the same. Where the stamp is further, this hub is an old copy or was restored from a backup, and
-    /// nothing is written or deleted there until a person says so.
+    /// Number of changes ordered for the cluster, with a random suffix, such as 12-x3f9; also in the cluster's
+    /// stamp. If the stamp is ahead, this hub is an old copy or a restored backup, and nothing is written or
+    /// deleted there until a person confirms it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<String>,
 }
 
-/// A choice of modules as read from the cluster.
+/// Modules as read from the cluster's Kyma.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Selection {

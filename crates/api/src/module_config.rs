@@ -17,8 +17,8 @@ use crate::{FreeForm, ResourcePolicy, Upgrade, patterns, schemas};
     namespaced,
     status = "ModuleConfigStatus",
     derive = "PartialEq",
-    doc = "ModuleConfig is what the owner of the fleet decides about a module for some or all Kymas: values that win \
-           over the users', rules that users' wishes must keep, and wishes that replace theirs.",
+    doc = "ModuleConfig configures a module centrally for some or all Kymas: values that take \
+           precedence over the users', rules for the users' settings, and settings that replace theirs.",
     printcolumn(name = "Module", type_ = "string", json_path = ".spec.module"),
     printcolumn(
         name = "Ready",
@@ -39,54 +39,53 @@ use crate::{FreeForm, ResourcePolicy, Upgrade, patterns, schemas};
     "message": "a version is that of one module: name it",
 }]))]
 pub struct ModuleConfigSpec {
-    /// Name of the module, or * for all modules. What is laid over the component's spec for all modules holds for
-    /// HelmComponents; among equal priorities a ModuleConfig that names the module wins.
+    /// Name of the module, or * for all modules. With *, overrides.component applies to HelmComponents only. Among
+    /// equal priorities a ModuleConfig that names the module takes precedence.
     #[schemars(regex(pattern = patterns::CONFIGURED_MODULE), length(min = 1, max = 64))]
     pub module: String,
-    /// Kymas that it holds for. Absent or empty: all of its namespace.
+    /// Selects Kymas by label. Absent or empty: all Kymas of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::label_selector")]
     pub selector: Option<LabelSelector>,
-    /// Where several hold for one module of a Kyma, the one of higher priority wins, and among equals the one whose
-    /// name sorts first. Rules of all of them have to hold. 0 unless set.
+    /// Precedence among ModuleConfigs for one module of a Kyma: the highest priority wins, then the name that sorts
+    /// first. Rules of all of them apply. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Helm values that win over the user's. Maps are merged key by key, everything else is replaced.
+    /// Helm values that take precedence over the user's. Maps are merged key by key, everything else is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub values: Option<FreeForm>,
-    /// What the entry for the module must keep, as it is in force after overrides; all must hold. While one does not,
-    /// the version that runs stays as it is, nothing is installed anew, and the user reads the rule's message.
+    /// Rules for the user's entry for the module, checked after overrides; all must hold. While one is violated,
+    /// the installed version stays, nothing new is installed, and the user is shown the rule's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub rules: Option<Vec<ConfigRule>>,
-    /// What the module's own objects must keep on the targets, such as its custom resources. Each target gets them as
-    /// ValidatingAdmissionPolicies (Kubernetes 1.30 or newer) while it has the module: who writes an object that
-    /// breaks one is refused, and reads its message.
+    /// Rules for the module's objects on the targets, such as its custom resources. Each target with the module
+    /// gets them as ValidatingAdmissionPolicies (Kubernetes 1.30 or newer), which reject a violating object with
+    /// the rule's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub resource_rules: Option<Vec<ResourceRule>>,
-    /// What replaces the user's wishes and the module's own.
+    /// Settings that replace those of the user and of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrides: Option<ConfigOverrides>,
 }
 
-/// One rule on the entry for the module.
+/// One rule for the entry for the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigRule {
-    /// CEL that is true where the entry is fine. self is the entry in spec.modules as it is in force: name, channel
-    /// (the Kyma's where the entry names none; absent where a version is pinned), version (only where it is pinned),
-    /// managed, customResourcePolicy, upgrade, values. Guard what may be absent with has(). What cannot be judged
-    /// counts as broken.
+    /// CEL that is true for a valid entry. self is the effective entry in spec.modules: name, channel (by default
+    /// the Kyma's; absent for a pinned version), version (only if pinned), managed, customResourcePolicy, upgrade,
+    /// values. Guard optional fields with has(). An expression that cannot be evaluated counts as violated.
     #[schemars(length(min = 1, max = 4096))]
     pub expression: String,
-    /// What the user reads when it does not hold.
+    /// Message for the user if the rule is violated.
     #[schemars(length(min = 1, max = 1024))]
     pub message: String,
 }
 
-/// One rule on objects of a module on targets.
+/// One rule for objects of a module on targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -100,37 +99,35 @@ pub struct ResourceRule {
     /// API group of the objects, for instance operator.kyma-project.io.
     #[schemars(regex(pattern = patterns::CRD_GROUP), length(max = 253))]
     pub group: String,
-    /// Their resource, in plural and lower case, for instance serverlesses.
+    /// Resource of the objects, in plural and lower case, for instance serverlesses.
     #[schemars(regex(pattern = patterns::RESOURCE), length(max = 63))]
     pub resource: String,
-    /// CEL as in a ValidatingAdmissionPolicy, true where the object is fine: object is the object, oldObject what it
-    /// was before an update, request the request. Guard what may be absent with has(). What cannot be judged is
-    /// refused. Objects that were there before are judged when their spec changes; one that is going is never held.
+    /// CEL as in a ValidatingAdmissionPolicy, true for a valid object: object is the object, oldObject its state
+    /// before an update, request the request. Guard optional fields with has(). Requests that cannot be evaluated
+    /// are rejected. Existing objects are checked when their spec changes; objects being deleted are never blocked.
     #[schemars(length(min = 1, max = 4096))]
     pub expression: String,
-    /// What the user reads when it does not hold.
+    /// Message for the user if the rule is violated.
     #[schemars(length(min = 1, max = 1024))]
     pub message: String,
 }
 
-/// What replaces the user's wishes and the module's own.
+/// Settings that replace those of the user and of the module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigOverrides {
-    /// Fields of the user's entry for the module.
+    /// Overrides of the user's entry for the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<ModuleOverride>,
-    /// Merged over what the module says of the component's spec: maps key by key, everything else is replaced. Without
-    /// a content of its own (source.ocm, chart, manifests) source adds to the module's; source.verify replaces the
-    /// module's as a whole. What
-    /// kyma-operator sets itself (target, module, userValues, overrides, dependsOn, resourcePolicy, deletionPolicy)
-    /// stays.
+    /// Merged over the component's spec: maps key by key, everything else is replaced. A source without content
+    /// (ocm, chart, manifests) adds to the module's; source.verify replaces the module's as a whole. Fields that
+    /// kyma-operator sets (target, module, userValues, overrides, dependsOn, resourcePolicy, deletionPolicy) stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub component: Option<FreeForm>,
 }
 
-/// Fields of the user's entry for the module; what is absent stays the user's.
+/// Overrides of the user's entry for the module; absent fields stay as the user set them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModuleOverride {
@@ -142,43 +139,43 @@ pub struct ModuleOverride {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::PINNED_VERSION), length(max = 32))]
     pub version: Option<String>,
-    /// Whether it is managed.
+    /// Whether the module is managed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<bool>,
-    /// What happens with the default CR.
+    /// Policy for the default CR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_resource_policy: Option<ResourcePolicy>,
-    /// How new versions arrive.
+    /// Policy for new versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<Upgrade>,
 }
 
-/// What was found, over the whole fleet: counts, and the first names.
+/// Observed state over all Kymas: counts, and the first names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModuleConfigStatus {
-    /// Aspects of it.
+    /// Conditions of the ModuleConfig.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Option<Vec<Condition>>,
-    /// Generation that this was found for.
+    /// Generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Kymas that have the module and that it holds for.
+    /// Kymas that the ModuleConfig selects and that have the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matching: Option<FleetCount>,
-    /// Those of them whose entry breaks a rule.
+    /// Matching Kymas whose entry violates a rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<FleetCount>,
 }
 
-/// Some of the fleet.
+/// A count of Kymas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetCount {
-    /// How many.
+    /// Number of Kymas.
     pub count: i64,
-    /// The first 20 of them, by name.
+    /// Names of the first 20, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,

@@ -1,4 +1,4 @@
-//! ModuleReleaseMeta: which version of a module each channel has.
+//! ModuleReleaseMeta: the versions of a module by channel.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::CustomResource;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{patterns, schemas};
 
-/// How one module is offered.
+/// Channels, versions and rollout of one module.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -17,8 +17,8 @@ use crate::{patterns, schemas};
     shortname = "mrm",
     namespaced,
     derive = "PartialEq",
-    doc = "ModuleReleaseMeta says how one module is offered: which version each channel has, which versions may be \
-           pinned, or which one every cluster must have. Its name is the module's.",
+    doc = "ModuleReleaseMeta offers one module: the version of each channel, the versions that may be pinned, \
+           or the one that every cluster gets. Its name is the module's.",
     printcolumn(name = "Channels", type_ = "string", json_path = ".spec.channels"),
     printcolumn(name = "Mandatory", type_ = "string", json_path = ".spec.mandatory.version"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -36,11 +36,11 @@ pub struct ModuleReleaseMetaSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::OCM_COMPONENT), length(max = 255))]
     pub ocm_component_name: Option<String>,
-    /// The version of each channel.
+    /// Versions by channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["channel"]))]
     pub channels: Option<Vec<ChannelVersion>>,
-    /// Every cluster gets the module in this version. Excludes channels and versions.
+    /// Makes the module mandatory: every cluster gets it in this version. Excludes channels and versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandatory: Option<Mandatory>,
     /// Versions that users may pin, also without a channel. Absent: every version that has a ModuleTemplate.
@@ -50,13 +50,13 @@ pub struct ModuleReleaseMetaSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"])
     )]
     pub versions: Option<Vec<ReleasedVersion>>,
-    /// How a new version spreads over the clusters. Absent: everywhere at once.
+    /// Rollout of new versions. Absent: all clusters at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
-    /// Deprecated: the label on the ModuleTemplate counts.
+    /// Deprecated: the label on the ModuleTemplate decides.
     #[serde(default)]
     pub beta: bool,
-    /// Deprecated: the label on the ModuleTemplate counts.
+    /// Deprecated: the label on the ModuleTemplate decides.
     #[serde(default)]
     pub internal: bool,
     /// Restricts the module to Kymas of the hub whose labels match. Experimental, as in KLM.
@@ -72,7 +72,7 @@ pub struct ChannelVersion {
     /// Channel.
     #[schemars(regex(pattern = patterns::CHANNEL), length(min = 3, max = 32))]
     pub channel: String,
-    /// Version that it has.
+    /// Version in this channel.
     #[schemars(regex(pattern = patterns::VERSION), length(max = 32))]
     pub version: String,
 }
@@ -93,26 +93,26 @@ pub struct ReleasedVersion {
     /// The version.
     #[schemars(regex(pattern = patterns::PINNED_VERSION), length(max = 32))]
     pub version: String,
-    /// From then on the version is not installed anew; where it runs it stays, with a warning. A date and time, or a date,
-    /// which means its beginning in UTC. Absent: no such date.
+    /// Date from which the version is not newly installed; existing installations stay, with a warning. A date and
+    /// time, or a date, which means 00:00 UTC. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "schemas::moment")]
     #[schemars(schema_with = "schemas::date_or_date_time")]
     pub deprecation_date: Option<Time>,
-    /// What to do instead; shown to the users of the version. Absent: `choose another version`.
+    /// Advice for the users of the version. Absent: `choose another version`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub deprecation_message: Option<String>,
 }
 
-/// How a new version spreads.
+/// Rollout of a new version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
-    /// So many clusters may be upgrading at a time.
+    /// Maximum number of clusters that upgrade at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_unavailable: Option<i32>,
-    /// Stop when so many percent of the upgraded clusters fail.
+    /// Percentage of failed upgraded clusters at which the rollout stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub pause_on_failure_percent: Option<i32>,

@@ -37,10 +37,10 @@ pub struct ModuleTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::TEMPLATE_CHANNEL), length(max = 32))]
     pub channel: Option<String>,
-    /// Deprecated: whether a module is mandatory is said by its ModuleReleaseMeta.
+    /// Deprecated: the ModuleReleaseMeta decides whether a module is mandatory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandatory: Option<bool>,
-    /// The default CR: a whole object that is created once, when the module is installed. Absent: none.
+    /// The default CR: a complete object, created once when the module is installed. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::embedded_object")]
     pub data: Option<FreeForm>,
@@ -54,30 +54,30 @@ pub struct ModuleTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub resources: Option<Vec<Resource>>,
-    /// What catalogues show.
+    /// Information for catalogues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info: Option<ModuleInfo>,
-    /// Kinds that the module serves. While objects of them exist that the module did not make, it is not removed.
+    /// Kinds that the module serves. Objects of these kinds that the module did not create block its removal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub associated_resources: Option<Vec<KindRef>>,
-    /// The workload whose readiness is the module's state. Absent: all workloads of the module count.
+    /// Workload whose readiness determines the module's state. Absent: all workloads of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<Manager>,
-    /// An upgrade to this version waits for a maintenance window; a first installation does not.
+    /// Whether an upgrade to this version waits for a maintenance window; a first installation does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requires_downtime: Option<bool>,
-    /// The module's own reconciler. Absent: HelmComponent.
+    /// The module's own component kind. Absent: HelmComponent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<TemplateComponent>,
-    /// A Helm chart as the module's content, instead of the manifest in its OCM component.
+    /// Helm chart with the module's content, instead of the manifest in its OCM component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart: Option<ChartSource>,
-    /// What the module needs: kinds, for which only their objects wait, and modules or components, for which all of it
-    /// waits.
+    /// Dependencies. A missing kind delays only objects of that kind; a module or component that is not ready
+    /// delays the whole module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub depends_on: Option<Vec<Dependency>>,
-    /// Further kinds whose objects block the module's removal, beside the CRDs in its content and associatedResources.
+    /// Kinds whose objects block the module's removal, besides the CRDs in its content and associatedResources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub managed_resources: Option<Vec<GroupKind>>,
@@ -87,11 +87,11 @@ pub struct ModuleTemplateSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CustomStateCheck {
-    /// Where to look in the module's CR.
+    /// JSON path in the module's CR.
     pub json_path: String,
-    /// What must be found there.
+    /// Required value.
     pub value: String,
-    /// The state that it stood for.
+    /// State for that value.
     pub mapped_state: State,
 }
 
@@ -99,15 +99,15 @@ pub struct CustomStateCheck {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Resource {
-    /// What it is, for instance rawManifest.
+    /// Type of the link, for instance rawManifest.
     pub name: String,
-    /// Where it is: an address.
+    /// Address of the link.
     // An API server also takes an empty list, and one object that cannot be read would end the watch of all.
     #[schemars(schema_with = "schemas::uri")]
     pub link: Value,
 }
 
-/// What catalogues show about a module.
+/// Information about a module for catalogues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModuleInfo {
@@ -127,25 +127,25 @@ pub struct ModuleInfo {
 pub struct Icon {
     /// Name of the icon.
     pub name: String,
-    /// Where it is.
+    /// Address of the icon.
     pub link: String,
 }
 
-/// The module's own reconciler, by the kind that it reconciles.
+/// The module's own component kind, which its reconciler watches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateComponent {
-    /// API group and version of the kind to create on the hub. Its group must be allowed there.
+    /// API group and version of the component. Its group must be allowed on the hub.
     #[schemars(length(min = 3, max = 317))]
     pub api_version: String,
-    /// Kind to create on the hub, in the namespace of the Kyma.
+    /// Kind of the component, which is created in the Kyma's namespace.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// What its spec starts from. The fields of the component contract are set over it.
+    /// Initial spec. Fields of the component contract are set over it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub spec: Option<FreeForm>,
-    /// The kind's CRD, to be installed on the hub, at most 256 KiB. Absent: it is there already.
+    /// CRD of the kind, at most 256 KiB, to install on the hub. Absent: the CRD exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::embedded_object")]
     pub crd: Option<FreeForm>,
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_that_an_api_server_takes_though_it_is_none_can_be_read_and_goes_on_as_it_is() {
+    fn link_of_any_type_that_an_api_server_accepts_is_kept() {
         for link in [json!([]), json!("https://example.com/manifest.yaml")] {
             let template = json!({"descriptor": {}, "resources": [{"name": "rawManifest", "link": link}]});
             let read: ModuleTemplateSpec = from_value(template.clone()).unwrap();

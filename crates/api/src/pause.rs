@@ -1,4 +1,4 @@
-//! Pause: stop the operators, for some or all Kymas.
+//! Pause: stops the operators for some or all Kymas.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schemas;
 
-/// What stands still, for whom, and until when.
+/// Scope, selection and end of the pause.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -25,38 +25,39 @@ use crate::schemas;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PauseSpec {
-    /// All stops every write but the operators' own status; Deletes stops removals; Upgrades stops other versions of
-    /// what is installed.
+    /// Stopped actions: All stops every write except the operators' own status, Deletes stops removals, Upgrades
+    /// stops changes of installed versions.
     #[serde(default)]
     pub scope: PauseScope,
-    /// Labels of the Kymas that it holds for, and of whose modules. Absent or empty: all, and components of no Kyma.
+    /// Selects Kymas and their components by the Kymas' labels. Absent or empty: all, and components without a
+    /// Kyma.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::label_selector")]
     pub selector: Option<LabelSelector>,
-    /// Operators that it holds for, such as helm-component. Absent or empty: all.
+    /// Names of operators to stop, such as helm-component. Absent or empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub operators: Vec<String>,
-    /// Why, for the colleague who finds it.
+    /// Reason of the pause, for other people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
-    /// End: a date and time, or a date, which means its beginning in UTC. Absent: until it is deleted.
+    /// End of the pause: a date and time, or a date, which means 00:00 UTC. Absent: until the Pause is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "schemas::moment")]
     #[schemars(schema_with = "schemas::date_or_date_time")]
     pub until: Option<Time>,
 }
 
-/// What stands still.
+/// Actions that a Pause stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PauseScope {
-    /// Every write but the operators' own status.
+    /// Every write except the operators' own status.
     #[default]
     All,
     /// Removals.
     Deletes,
-    /// Other versions of what is installed.
+    /// Changes of installed versions.
     Upgrades,
 }
 
@@ -71,15 +72,15 @@ impl PauseScope {
     }
 }
 
-/// What was found.
+/// Observed state of the Pause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseStatus {
-    /// Aspects of it.
+    /// Conditions of the Pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Option<Vec<Condition>>,
-    /// Generation that this was found for.
+    /// Generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_read_whatever_end_an_api_server_lets_it_have() {
+    fn pause_with_any_end_that_an_api_server_accepts_is_read() {
         let end = |until: serde_json::Value| {
             let spec = serde_json::json!({"scope": "All", "until": until});
             let spec: PauseSpec = serde_json::from_value(spec).unwrap();

@@ -89,7 +89,7 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
                             "type": "string",
                         },
                         "values": {
-                            "description": "What In and NotIn compare with; empty for the other two.",
+                            "description": "Values for In and NotIn; empty for Exists and DoesNotExist.",
                             "type": "array",
                             "x-kubernetes-list-type": "atomic",
                             "items": { "type": "string" },
@@ -117,28 +117,28 @@ pub(crate) fn conditions_of_one(_: &mut SchemaGenerator) -> Schema {
         "type": "array",
         "x-kubernetes-list-type": "atomic",
         "items": {
-            "description": "One aspect of the object's state.",
+            "description": "One condition of the object.",
             "type": "object",
             "required": ["lastTransitionTime", "message", "reason", "status", "type"],
             "properties": {
                 "lastTransitionTime": {
-                    "description": "When the status last changed.",
+                    "description": "Time of the last change of status.",
                     "type": "string",
                     "format": "date-time",
                 },
                 "message": {
-                    "description": "For people: what it is about and what to do. May be empty.",
+                    "description": "Details for people, with the necessary action. May be empty.",
                     "type": "string",
                     "maxLength": 32768,
                 },
                 "observedGeneration": {
-                    "description": "The generation that this was found for; a lower one than the object's is outdated.",
+                    "description": "Generation that the condition is about; outdated if lower than the object's.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,
                 },
                 "reason": {
-                    "description": "For programs: one stable word for the cause. Each has a page in the runbook.",
+                    "description": "Stable reason in one word. Each has a page in the runbook.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 1024,
@@ -150,7 +150,7 @@ pub(crate) fn conditions_of_one(_: &mut SchemaGenerator) -> Schema {
                     "enum": ["True", "False", "Unknown"],
                 },
                 "type": {
-                    "description": "Which aspect.",
+                    "description": "Type of the condition.",
                     "type": "string",
                     "maxLength": 316,
                     "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",

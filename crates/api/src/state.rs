@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum State {
-    /// Work is under way, or something is awaited.
+    /// Work is in progress, or waits for an event.
     Processing,
     /// Being removed.
     Deleting,
-    /// As wished.
+    /// The observed state is the desired one.
     Ready,
-    /// Stopped by a fault.
+    /// Stopped by an error.
     Error,
     /// Nothing reported yet. Written as the empty string.
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// Works, but a person should look.
+    /// Works, but needs attention.
     Warning,
     /// Taken out of management by the user.
     Unmanaged,

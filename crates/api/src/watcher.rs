@@ -1,4 +1,4 @@
-//! Watcher: which changes on targets are reported, and to whom.
+//! Watcher: routes changes on targets to an operator on the hub.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{State, schemas};
 
-/// Which changes on targets are reported, and to whom.
+/// Changes on targets to report, and their receiver.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -19,25 +19,25 @@ use crate::{State, schemas};
     namespaced,
     status = "WatcherStatus",
     derive = "PartialEq",
-    doc = "Watcher says which changes on the clusters are reported to which operator on the hub. It has no effect in this version: the operators watch the clusters themselves, and only Kyma Lifecycle Manager reads it.",
+    doc = "Watcher routes changes on the clusters to an operator on the hub. It has no effect in this version: the operators watch the clusters themselves, and only Kyma Lifecycle Manager reads it.",
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WatcherSpec {
     /// Service on the hub that receives the events.
     pub service_info: ServiceInfo,
-    /// Operator that the events are for; part of the address that they are posted to. Absent: the label
+    /// Operator that receives the events; part of the address that they are posted to. Absent: the label
     /// operator.kyma-project.io/managed-by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<String>,
-    /// Labels that an object must carry to be reported.
+    /// Labels of the objects to report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels_to_watch: Option<BTreeMap<String, String>>,
     /// Resource to watch on the clusters.
     pub resource_to_watch: ResourceToWatch,
-    /// Part of the object whose changes count: spec or status.
+    /// Part of the object whose changes are reported: spec or status.
     pub field: WatchedField,
-    /// Where the events come in.
+    /// Gateway that receives the events.
     pub gateway: Gateway,
 }
 
@@ -69,10 +69,10 @@ pub struct ResourceToWatch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WatchedField {
-    /// The wish.
+    /// The spec.
     #[default]
     Spec,
-    /// The report.
+    /// The status.
     Status,
 }
 
@@ -85,17 +85,17 @@ pub struct Gateway {
     pub selector: LabelSelector,
 }
 
-/// What was found.
+/// Observed state of the Watcher.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WatcherStatus {
     /// State of the Watcher.
     pub state: State,
-    /// Aspects of it.
+    /// Conditions of the Watcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Option<Vec<Condition>>,
-    /// Generation that this was found for.
+    /// Generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_plain_stays_as_it_is() {
+    fn plain_text_stays_as_it_is() {
         let text = r#"{"a": "b\\\"c\n\u2028 é 😀", "d": [1, -2.5e3, true, null]}"#;
         assert_eq!(yaml_safe(text.as_bytes()), text.as_bytes());
         for cut_off in ["", "\"", "\"\\", "{\"a\u{85}"] {

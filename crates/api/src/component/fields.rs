@@ -6,13 +6,12 @@ use serde::{Deserialize, Serialize};
 /// A JSON object without a schema of this API, such as Helm values or a Kubernetes object. Kept unchanged.
 pub type FreeForm = serde_json::Map<String, serde_json::Value>;
 
-/// The cluster that a component works on.
+/// The target cluster of a component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetRef {
-    /// Secret with the kubeconfig of the target, in the component's own namespace. Absent only where the hub itself
-    /// is the target: in single-cluster mode, or for the Kyma that --local-kyma names. Otherwise its absence is
-    /// an error, not the hub.
+    /// Secret in the component's namespace with the kubeconfig of the target. May only be absent if the hub is the
+    /// target: in single-cluster mode, or for the Kyma that --local-kyma names. Otherwise its absence is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret_ref: Option<SecretKeyRef>,
 }
@@ -50,28 +49,28 @@ pub struct ModuleRef {
     pub channel: Option<String>,
 }
 
-/// What the end of a component means for the target.
+/// Effect of a component's deletion on the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
-    /// Everything on the target stays. The default: a deletion that nobody ordered removes nothing.
+    /// Everything on the target stays. The default, so that an accidental deletion removes nothing.
     #[default]
     Orphan,
     /// The module is removed from the target.
     Delete,
 }
 
-/// What happens with the module's default CR.
+/// Policy for the module's default CR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ResourcePolicy {
-    /// Created with the module if it is not there, deleted with it.
+    /// Created with the module unless it exists, deleted with it.
     #[default]
     CreateAndDelete,
-    /// Left to the user, at both ends.
+    /// Neither created nor deleted.
     Ignore,
 }
 
-/// Something that a component needs. A kind (api) is soft: only the objects of that kind wait. For another component
-/// (module or component) the whole of it waits: the first installation, and later a change of the spec.
+/// A dependency of a component. A missing kind (api) delays only objects of that kind; a module or component that
+/// is not ready delays the first installation and later changes of the spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -92,11 +91,12 @@ pub struct Dependency {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub module: Option<String>,
-    /// A component in the same namespace, of the same Kyma or, like this one, of none, that must be Ready.
+    /// A component in the same namespace that must be Ready, of the same Kyma or, if this one has none, without a
+    /// Kyma.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<ComponentDependency>,
-    /// CEL that says when the component is ready, instead of its condition Ready for its current generation. self is
-    /// the component; its fields metadata, spec and status can be named without it.
+    /// CEL that is true if the component is ready, instead of its condition Ready for its current generation. self
+    /// is the component; metadata, spec and status can be used without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub ready: Option<String>,
@@ -106,7 +106,7 @@ const ONE_DEPENDENCY: &str =
     "(has(self.api) ? 1 : 0) + (has(self.module) ? 1 : 0) + (has(self.component) ? 1 : 0) == 1";
 const READY_OF_COMPONENT: &str = "!has(self.ready) || !has(self.api)";
 
-/// A component in the namespace of the one that needs it.
+/// A component in the namespace of its dependent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentDependency {
@@ -123,7 +123,7 @@ pub struct ComponentDependency {
     pub name: String,
 }
 
-/// A kind in any or one version.
+/// A kind, in one or any version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupKind {
@@ -131,8 +131,8 @@ pub struct GroupKind {
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub group: String,
-    /// API version. Absent: any served version. Blocking objects are looked for in every served version where this one is
-    /// not served.
+    /// API version. Absent: any served version. If it is not served, blocking objects are searched in all served
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub version: Option<String>,
@@ -153,7 +153,7 @@ pub struct KindRef {
     pub kind: String,
 }
 
-/// The workload whose readiness is the module's state.
+/// Workload whose readiness determines the module's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Manager {
@@ -165,7 +165,7 @@ pub struct Manager {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// Namespace of the object; absent for a cluster-scoped one.
+    /// Namespace of the object; absent for a cluster-scoped object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
@@ -183,7 +183,7 @@ pub struct ObjectRef {
     pub namespace: Option<String>,
     /// Name.
     pub name: String,
-    /// Uid of the object that is meant; a later one of the same name is not.
+    /// Uid of the object. A later object of the same name does not match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }

@@ -14,7 +14,7 @@ pub struct InventoryGroup {
     /// API group; absent for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// API version that they were applied in.
+    /// API version in which they were applied.
     pub version: String,
     /// Kind.
     pub kind: String,
@@ -34,17 +34,17 @@ pub struct InventoryItem {
     pub name: String,
     /// Uid. Only the object with this uid is ever deleted.
     pub uid: String,
-    /// Hash of what was applied.
+    /// Hash of the applied object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hash: String,
-    /// Hash of the fields that we owned after the last apply; absent where changes by others are not put right.
+    /// Hash of the fields that the operator owned after the last apply. Absent if drift is not corrected.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fingerprint: String,
-    /// True where the object was there before this component. A Namespace, CRD or PersistentVolumeClaim that was is never
+    /// True if the object existed before this component. Such a Namespace, CRD or PersistentVolumeClaim is never
     /// deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
-    /// True where it did its work and goes by itself, as Jobs with a time to live do.
+    /// True for a Job that succeeded and has ttlSecondsAfterFinished: its deletion is no drift.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub finished: bool,
 }

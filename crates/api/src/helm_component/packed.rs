@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_changed_is_refused_and_says_why() {
+    fn changed_text_is_refused_with_its_reason() {
         let packed = InventoryGroup::pack(&groups(3)).unwrap();
         let gzip = |plain: &[u8]| {
             let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_unpack_to_more_than_any_record_is_not_unpacked() {
+    fn text_that_unpacks_beyond_the_limit_is_refused() {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
         let spaces = vec![b' '; 1 << 20];
         (0..64).for_each(|_| gzip.write_all(&spaces).unwrap());

@@ -1,4 +1,4 @@
-//! How a module is installed, kept and changed.
+//! Policies for installation, health, drift, adoption and rollback.
 
 use std::collections::BTreeMap;
 
@@ -11,41 +11,41 @@ use crate::schemas;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
-    /// Name of the release. Absent: the module's name, or the component's where there is no module.
+    /// Name of the release. Absent: the module's name, or the component's if it has no module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 53))]
     pub name: Option<String>,
-    /// Namespace on the target for objects that name none. Absent: the operator's default, usually kyma-system.
+    /// Namespace on the target for objects without one. Absent: the operator's default, usually kyma-system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// Whether that namespace is created where it is missing. Absent: yes. It is never deleted.
+    /// Whether to create that namespace if it is missing. Absent: yes. It is never deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create_namespace: Option<bool>,
-    /// Namespace on the target of Helm's record of the release, where one is taken over. Absent: that of the release. Flux
-    /// keeps it in the namespace of the HelmRelease.
+    /// Namespace on the target of Helm's record of a release to take over. Absent: the release's. Flux keeps it in
+    /// the HelmRelease's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub storage_namespace: Option<String>,
-    /// Records each change of a chart's release on the target as Helm does, values included, so that helm list, helm
-    /// history and helm get tell of it. Absent: nothing is recorded. With the component the records go.
+    /// Records each release of a chart on the target as Helm does, including values, for helm list, helm history
+    /// and helm get. The records are deleted with the component. Absent: no records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
 }
 
-/// How releases are recorded.
+/// Helm's records of releases.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct History {
-    /// Revisions that are kept. Absent: 10, as by Helm.
+    /// Number of revisions to keep. Absent: 10, as in Helm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub max: Option<i32>,
 }
 
-/// Values from another object of the component's namespace, which is watched. For a module of a Kyma the object needs the
-/// label modules.component.kyma-project.io/<module> with the value true; for a component without a Kyma a Secret needs
-/// component.kyma-project.io/copy-to-targets=true. A Secret is refused where it is or holds the access to a cluster.
+/// Values from another object of the component's namespace, which is watched. For a module of a Kyma the object
+/// needs the label modules.component.kyma-project.io/<module>=true; for a component without a Kyma a Secret needs
+/// component.kyma-project.io/copy-to-targets=true. Secrets with access to a cluster are refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValuesFrom {
@@ -58,8 +58,8 @@ pub struct ValuesFrom {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub key: Option<String>,
-    /// Path in the values at which the content is set, as one string: a.b[0].c, with \\ before a dot that belongs to a
-    /// key. Absent: the content is YAML and merged.
+    /// Path in the values at which the content is set, as one string: a.b[0].c, with \\ before a dot within a key.
+    /// Absent: the content is YAML and is merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub target_path: Option<String>,
@@ -78,36 +78,37 @@ pub enum ValuesFromKind {
     Secret,
 }
 
-/// A change to the module's objects, hooks and objects of plain manifests included.
+/// A patch for the module's objects, including hooks and objects of plain manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Patch {
-    /// Objects that it changes; apiVersion, kind, name and namespace in the patch mean nothing then. Absent: the one that
-    /// the patch itself names. One that names no namespace lies in that of the release.
+    /// Objects to patch; apiVersion, kind, name and namespace in the patch are then ignored. Absent: the object
+    /// that the patch names, by default in the release's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<ObjectSelector>,
-    /// YAML. A map is a strategic merge patch, for custom resources a JSON merge patch; $patch: delete at its top takes
-    /// the object out of the module. A list holds JSON patch operations (RFC 6902), which need a target. An object always
-    /// keeps apiVersion, kind, name and namespace.
+    /// YAML. A map is a strategic merge patch, or a JSON merge patch for custom resources; $patch: delete at its
+    /// top removes the object from the module. A list holds JSON patch operations (RFC 6902) and needs a target.
+    /// apiVersion, kind, name and namespace never change.
     #[schemars(length(min = 1, max = 65536))]
     pub patch: String,
 }
 
-/// Labels and annotations that are put on objects.
+/// Labels and annotations to add to objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommonMetadata {
-    /// Labels; they replace those of the same key. Keys of kyma-project.io are not allowed.
+    /// Labels; they replace labels with the same key. Keys of kyma-project.io are not allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::added_labels")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Annotations; they replace those of the same key. Keys of kyma-project.io and helm.sh/hook are not allowed.
+    /// Annotations; they replace annotations with the same key. Keys of kyma-project.io and helm.sh/hook are not
+    /// allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::added_annotations")]
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
-/// Some of the module's objects. Absent fields match anything, others exactly.
+/// Selects objects of the module. Absent fields match any value, others exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectSelector {
@@ -123,7 +124,7 @@ pub struct ObjectSelector {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub kind: Option<String>,
-    /// Namespace; the empty string are objects without one.
+    /// Namespace; the empty string matches cluster-scoped objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,
@@ -133,58 +134,57 @@ pub struct ObjectSelector {
     pub name: Option<String>,
 }
 
-/// What happens with CRDs in a chart's `crds` directory.
+/// Policy for CRDs in a chart's `crds` directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum CrdPolicy {
     /// Installed and kept up to date.
     #[default]
     CreateReplace,
-    /// Installed where missing, as Helm does, and otherwise left as they are.
+    /// Installed if missing, as Helm does, otherwise left as they are.
     Create,
     /// Ignored.
     Skip,
 }
 
-/// What happens with the chart's hooks, which are objects with the annotation helm.sh/hook. In plain manifests it means
-/// nothing.
+/// Policy for the chart's hooks, objects with the annotation helm.sh/hook. It does not apply to plain manifests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum HookPolicy {
-    /// Run at their moment, one after another.
+    /// Run in order at their event.
     #[default]
     Run,
-    /// Left out.
+    /// Omitted.
     Skip,
 }
 
-/// How the objects' health counts.
+/// Rules for the health of the module's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Health {
-    /// Objects that do not count. What spec.manager names always does.
+    /// Objects to ignore, except the workload in spec.manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub ignore: Option<Vec<ObjectSelector>>,
-    /// When objects of a kind work, one entry for each kind. Objects of these kinds count, and the entry replaces what
-    /// is built in for the kind.
+    /// Health of objects of a kind, one entry per kind. It replaces the built-in rule, and objects of these kinds
+    /// count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub expressions: Option<Vec<HealthExpression>>,
 }
 
-/// When objects of one kind are healthy, in CEL. self is the object, without managedFields; its fields have their own
-/// names too, for instance status.phase. has(status.phase) asks whether there is one. The first that is true decides:
-/// inProgress, failed, current. One that cannot be judged, since the object lacks what it looks at, is not true. Before
-/// all, an object that is being deleted or whose status.observedGeneration is behind its generation is not healthy.
+/// Health of objects of one kind, in CEL. self is the object without managedFields; its fields also have their own
+/// names, such as status.phase; has(status.phase) tests whether one is present. The first expression that is true
+/// decides, in the order inProgress, failed, current; one that cannot be evaluated is not true. An object that is
+/// being deleted or whose status.observedGeneration is outdated is never healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthExpression {
-    /// API group and version. Only the group counts: the rule holds for all versions.
+    /// API group and version. The rule applies to all versions of the group.
     #[schemars(length(min = 1, max = 317))]
     pub api_version: String,
     /// Kind.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// True while the object is on its way. Absent: what is neither failed nor current is.
+    /// True while the object is in progress. Absent: when neither failed nor current is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub in_progress: Option<String>,
@@ -197,30 +197,31 @@ pub struct HealthExpression {
     pub failed: Option<String>,
 }
 
-/// What happens when somebody changes the module's objects.
+/// Handling of changes that others make to the module's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Drift {
-    /// Correct puts changes right, Warn only reports them, Off does not look. Absent: Correct; Warn for what was taken over
-    /// from another system, until the component asks for something else than it found (status.takenOver).
+    /// Correct reverts changes, Warn only reports them, Off ignores them. Absent: Correct, but Warn for objects
+    /// taken over from another system, until the component's spec asks for other content (status.takenOver).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<DriftMode>,
-    /// Fields that others may change. They are set when an object is made; from then on no change of theirs is put right,
-    /// nor made by another version. A field that nobody changed goes when a version has it no more.
+    /// Fields that others may change. They are set when an object is created; after that, changes by others are
+    /// neither reverted nor overwritten by a new version. A field that no one else changed is removed once the
+    /// module lacks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub ignore: Option<Vec<DriftIgnore>>,
 }
 
-/// What happens when somebody changes the module's objects.
+/// Handling of changes that others make to the module's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DriftMode {
-    /// Put right.
+    /// Reverted.
     #[default]
     Correct,
     /// Reported.
     Warn,
-    /// Not looked for.
+    /// Ignored.
     Off,
 }
 
@@ -228,32 +229,32 @@ pub enum DriftMode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftIgnore {
-    /// Objects. Absent: all.
+    /// Objects with these fields. Absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<ObjectSelector>,
-    /// Fields, as JSON pointers (RFC 6901), for instance /spec/replicas; in names ~ is written ~0 and / is written ~1. An
-    /// index counts from 0 in the list as the module has it; a list that only changes as a whole has to be named as a whole.
+    /// Fields as JSON pointers (RFC 6901), for instance /spec/replicas; ~ is written ~0 and / is written ~1. An
+    /// index counts from 0 in the module's list; name an atomic list as a whole.
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub paths: Vec<String>,
 }
 
-/// Objects that exist already.
+/// Policy for objects that exist before the component.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Adopt {
     /// Left alone.
     Never,
-    /// Taken over where no living owner of ours has them, whoever wrote them.
+    /// Taken over if no other existing component owns them.
     #[default]
     Unowned,
     /// Taken over from other owners too.
     Always,
 }
 
-/// How long each step may take, in seconds.
+/// Maximum duration of each step, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// One rendering. Absent: 10. Never longer than the operator lets one pass take.
+    /// One rendering. Absent: 10. Bounded by the operator's reconcile timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 600))]
     pub render_seconds: Option<i32>,
@@ -261,32 +262,32 @@ pub struct Timeouts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub hook_seconds: Option<i32>,
-    /// From applied to healthy, before it counts as failed. Absent: it never does.
+    /// From applied to healthy, before the component counts as failed. Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub health_seconds: Option<i32>,
-    /// From ordered to removed, before it is reported as stuck. Absent: it never is.
+    /// From the request to the end of the removal, before it is reported as stuck. Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub delete_seconds: Option<i32>,
 }
 
-/// What happens when other content or other values fail.
+/// Handling of new content or values that fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollback {
-    /// Never keeps what failed; OnFailure applies again what was Ready last, as it was rendered then. It is kept for that
-    /// in a Secret of the hub. What failed is tried again when it changes, on request, and after long pauses.
+    /// Never leaves the failed release in place; OnFailure applies the last Ready one again, from a Secret of the
+    /// hub. The failed release is retried when it changes, on request, and after long pauses.
     #[serde(default)]
     pub mode: RollbackMode,
 }
 
-/// Whether what failed is taken back.
+/// Whether a failed release is rolled back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RollbackMode {
-    /// It stays.
+    /// The failed release stays.
     #[default]
     Never,
-    /// Back to what was Ready last.
+    /// The last Ready release is applied again.
     OnFailure,
 }

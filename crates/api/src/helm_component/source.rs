@@ -1,11 +1,11 @@
-//! Where a module's content comes from.
+//! Source of a module's content.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{SecretKeyRef, patterns};
 
-/// Where the content comes from: exactly one of ocm, chart, manifests.
+/// Source of the content: exactly one of ocm, chart, manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -22,12 +22,12 @@ pub struct Source {
     /// Plain manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifests: Option<ManifestSource>,
-    /// Secret of type kubernetes.io/dockerconfigjson in the component's namespace, with the credentials for the source.
+    /// Secret of type kubernetes.io/dockerconfigjson in the component's namespace, with credentials for the source.
     /// For a module of a Kyma it needs the label component.kyma-project.io/pull-secret, with the value true or the
-    /// module's name. Absent: for a module of a Kyma the operator's --oci-registry-cred-secret, else no credentials.
+    /// module's name. Absent: the operator's --oci-registry-cred-secret for a module of a Kyma, otherwise none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_secret_ref: Option<SecretRef>,
-    /// Signatures that the content must carry.
+    /// Signatures that the content must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
 }
@@ -51,8 +51,8 @@ pub struct OcmSource {
     /// Version of the component.
     #[schemars(length(min = 1, max = 128))]
     pub version: String,
-    /// Repository that holds it: host with an optional path, for instance registry.example.org/modules. Absent: the
-    /// operator's default.
+    /// Repository of the component: host with an optional path, for instance registry.example.org/modules. Absent:
+    /// the operator's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub repository: Option<String>,
@@ -73,27 +73,27 @@ pub struct OcmSource {
     "message": "'version' or 'digest' must be specified",
 }]))]
 pub struct ChartSource {
-    /// oci:// with registry, path and chart, or https:// with the address of a chart repository (where its
-    /// index.yaml is). Plain http only for hosts that the operator allows.
+    /// oci:// with registry, path and chart, or https:// with the address of a chart repository (the directory of
+    /// its index.yaml). Plain http only for hosts that the operator allows.
     #[schemars(regex(pattern = "^(oci|https?)://[^/].*$"), length(max = 1024))]
     pub url: String,
     /// Name of the chart in an HTTP repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
-    /// Version of the chart: exactly, for oci:// the tag (a + in it is looked up as _), or a range such as >=1.2 <2,
-    /// 1.x, ~1.4, ^2 or 1.2 - 1.4. A range has no prereleases, unless a bound of it has one (>=1.2.0-0). The highest
-    /// version in a range is looked up when the chart is first needed, when this source changes, when somebody asks for
-    /// a reconcile, and every checkEverySeconds; status.resolved says which one it is. Until then it stays.
+    /// Version of the chart: an exact one (for oci:// the tag, with + written as _), or a range such as >=1.2 <2,
+    /// 1.x, ~1.4, ^2 or 1.2 - 1.4, which includes prereleases only if a bound has one (>=1.2.0-0). The highest
+    /// version in a range is looked up on first use, when this source changes, on a requested reconcile, and every
+    /// checkEverySeconds; status.resolved has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub version: Option<String>,
-    /// Digest: of the OCI manifest for oci://, of the archive otherwise. Not together with a range.
+    /// Digest of the OCI manifest for oci://, of the archive otherwise. Not allowed with a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::DIGEST))]
     pub digest: Option<String>,
-    /// How often a newer version is looked for where version is a range, in seconds. Shortened at random by up to a
-    /// tenth. Absent: only when asked for.
+    /// Interval in seconds for looking up newer versions in a range, shortened at random by up to a tenth. Absent:
+    /// only on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 604_800))]
     pub check_every_seconds: Option<i32>,
@@ -115,14 +115,14 @@ pub struct ManifestSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub version: Option<String>,
-    /// Digest: of the OCI manifest for oci://, of the file otherwise.
+    /// Digest of the OCI manifest for oci://, of the file otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::DIGEST))]
     pub digest: Option<String>,
 }
 
-/// Signatures that the content must carry: one by any of the keys, identities or OpenPGP keys. They are verified before anything of
-/// the content is read, and content without one never reaches the target; what is installed stays as it is.
+/// Signatures that the content must have: one by any of the keys, identities or OpenPGP keys. They are verified
+/// before the content is read. Content without one is never applied; the installed content stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -130,33 +130,31 @@ pub struct ManifestSource {
     "message": "'keysSecretRef', 'identities' or 'keyringSecretRef' must be specified",
 }]))]
 pub struct Verify {
-    /// Public keys, in PEM, one after the other: ECDSA on P-256 or P-384, RSA of 2048 bits or more, or Ed25519. For
-    /// what lies in an OCI registry and is signed with cosign. The Secret is in the component's namespace; for a module
-    /// of a Kyma its label modules.component.kyma-project.io/<module>, with the value true, has to name the module.
+    /// Concatenated public keys in PEM: ECDSA on P-256 or P-384, RSA of 2048 bits or more, or Ed25519. For
+    /// artefacts in OCI registries signed with cosign. The Secret is in the component's namespace; for a module of
+    /// a Kyma it needs the label modules.component.kyma-project.io/<module>=true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_secret_ref: Option<SecretKeyRef>,
-    /// Signers without keys: whoever proved to be one of these when they signed, as a certificate and the entry in a
-    /// transparency log show. Needs the operator's --sigstore-trusted-root. For what lies in an OCI registry and is
-    /// signed with cosign.
+    /// Identities of keyless signers, proved by a certificate and the entry in a transparency log. Needs the
+    /// operator's --sigstore-trusted-root. For artefacts in OCI registries signed with cosign.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub identities: Option<Vec<SignerIdentity>>,
-    /// OpenPGP public keys whose owners' provenance of a chart counts, one after the other, binary or armoured. For
-    /// charts that were signed by helm package --sign, in an HTTP repository or an OCI registry. The Secret is in the
-    /// component's namespace; for a module of a Kyma its label modules.component.kyma-project.io/<module>, with the value
-    /// true, has to name the module.
+    /// Concatenated OpenPGP public keys, binary or armoured, for charts signed by helm package --sign, in an HTTP
+    /// repository or an OCI registry. The Secret is in the component's namespace; for a module of a Kyma it needs
+    /// the label modules.component.kyma-project.io/<module>=true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keyring_secret_ref: Option<SecretKeyRef>,
 }
 
-/// Who signed, as their identity provider says.
+/// Identity of a signer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SignerIdentity {
-    /// Issuer of the identity, exactly, for instance https://token.actions.githubusercontent.com.
+    /// Exact issuer of the identity, for instance https://token.actions.githubusercontent.com.
     #[schemars(length(min = 1, max = 1024))]
     pub issuer: String,
-    /// The identity, exactly: an e-mail address, or the address of the workload that signs.
+    /// Exact identity: an e-mail address, or the address of the workload that signs.
     #[schemars(length(min = 1, max = 1024))]
     pub subject: String,
 }

@@ -53,7 +53,7 @@ macro_rules! reasons {
 
 reasons! {
     // No failure.
-    Ready => "Everything is as wished.";
+    Ready => "The observed state is the desired one.";
     Succeeded => "This step is done for the current generation.";
     Progressing => "Work is under way or an object is not ready yet; wait, or look at the objects that the message names.";
     Deleting => "Removal is under way; the message names what it waits for.";
@@ -113,17 +113,17 @@ reasons! {
     Internal: Transient => "A fault of the operator itself; please report it with its log.";
 
     // The user's selection and the catalogue.
-    ModuleReleaseMetaMissing: Blocked => "No ModuleReleaseMeta has the module's name; correct the name or publish the module. What is installed stays.";
-    ModuleTemplateMissing: Blocked => "No ModuleTemplate for the wanted version exists; publish it. What is installed stays.";
-    ModuleTemplateChanged: Blocked => "A ModuleTemplate was deleted and created again with other content than its version was installed with; give it its former content and publish a new version. What runs stays.";
+    ModuleReleaseMetaMissing: Blocked => "No ModuleReleaseMeta has the module's name; correct the name or publish the module. The installed version stays.";
+    ModuleTemplateMissing: Blocked => "No ModuleTemplate for the wanted version exists; publish it. The installed version stays.";
+    ModuleTemplateChanged: Blocked => "A ModuleTemplate was deleted and created again with other content than its version was installed with; give it its former content and publish a new version. The installed version stays.";
     ChannelUnknown: Blocked => "The module isn't offered in this channel; choose a channel that its ModuleReleaseMeta lists.";
     ChannelAndVersion: Invalid => "The module names both a channel and a version; remove one of them.";
     VersionNotListed: Blocked => "The pinned version isn't offered; choose one that the ModuleReleaseMeta lists.";
     SourceMissing: Blocked => "The module says nowhere what to install; give its ModuleReleaseMeta an OCM component, or its ModuleTemplate a chart or component.";
     DowngradeRefused: Blocked => "The wanted version is lower than the installed one, which stays; choose one that is not lower.";
-    MaintenanceWindowUnknown: Blocked => "An upgrade needs a maintenance window, and the policy gives none; correct the policy as the message says. What runs stays.";
+    MaintenanceWindowUnknown: Blocked => "An upgrade needs a maintenance window, and the policy gives none; correct the policy as the message says. The installed version stays.";
     VersionDeprecated: Blocked => "The version is no longer supported: what runs stays, and it is not installed anew; choose the version that the message advises.";
-    VersionUnknown: Blocked => "The running version can't be told, so nothing is applied over it; label the module's manager with its version.";
+    VersionUnknown: Blocked => "The running version can't be determined, so nothing is applied over it; label the module's manager with its version.";
     NotVisible: Blocked => "The module is beta, internal or restricted and this Kyma isn't; what is installed stays as it is.";
     Mandatory: Invalid => "The module is mandatory and installed anyway; remove it from the Kyma's modules.";
     SelectionInvalid: Invalid => "The target's Kyma names something that no module can have; correct the field that the message names.";
@@ -131,7 +131,7 @@ reasons! {
     NotYetSupported: Invalid => "The object uses a field that this version accepts but doesn't act on yet; remove it or wait for the version that does.";
 
     // Secrets of the hub that are copied to targets.
-    CopiedSecretMissing: Invalid => "The hub has no Secret of the name that is to be copied to the target; create it. What the target has stays.";
+    CopiedSecretMissing: Invalid => "The hub has no Secret of the name that is to be copied to the target; create it. The target's copy stays.";
     CopyNotAllowed: Invalid => "A Secret of the hub isn't allowed to be copied to targets; label it as the message says, if that is meant.";
     CopyRefused: Invalid => "A Secret of the hub is never copied to targets: it leads to one of them, or isn't of a type that may be; take another one.";
     InjectionWithoutModule: Invalid => "A Secret of the hub whose data the module wants names no module; label it as the message says, if it is the module's.";
@@ -141,11 +141,11 @@ reasons! {
     ComponentCrdMissing: Blocked => "The component's kind isn't installed on the hub; install its operator's CRD or put it into the ModuleTemplate.";
     ComponentGroupNotAllowed: Blocked => "Components of this API group aren't allowed here; allow the group with kyma-operator's --component-groups.";
     ContractViolated: Blocked => "The component's CRD lacks fields of the component contract; the message names them.";
-    RuleViolated: Blocked => "The entry breaks a rule that the owner of the fleet made for the module; change it as the message says. What runs stays.";
+    RuleViolated: Blocked => "The entry breaks a rule that the owner of the fleet made for the module; change it as the message says. The installed version stays.";
     ModuleConfigInvalid: Invalid => "A ModuleConfig cannot be used, so nothing that it holds for is changed; correct it as the message says.";
     ModuleConfigMissing: Blocked => "A ModuleConfig is gone and nothing shows that its deletion was meant, so it stays in force; create it again under its name, then delete it if it is to go.";
     KindChanged: Invalid => "The new version of the module has another component kind; remove the module and add it again.";
-    NoReconciler: Blocked => "Nobody reconciles the component; check that its operator runs and watches this namespace.";
+    NoReconciler: Blocked => "No operator reconciles the component; check that its operator runs and watches this namespace.";
     CrdConflict: Blocked => "A CRD of this name exists and isn't ours, or is newer; it is left as it is.";
     ComponentFailed: Blocked => "The component reports an error; look at its Ready condition.";
 
@@ -154,18 +154,18 @@ reasons! {
     SourceUnauthorized: Transient => "The registry refuses access; check the pull secret.";
     SourceUnreachable: Transient => "The registry can't be reached or answers with errors; check its address and the network.";
     SourceHostRefused: Transient => "The source, or a redirect from it, leads to an address that isn't allowed; the message says why and what allows it.";
-    DigestMismatch: Transient => "What was pulled doesn't have the expected digest and isn't used; find out who changed it.";
+    DigestMismatch: Transient => "The pulled content doesn't have the expected digest and isn't used; find out who changed it.";
     SourceInvalid: Transient => "The source's answer is not the artefact that the component names, or its address is invalid; correct the artefact or the address.";
-    SignatureMissing: Blocked => "The artefact must be signed and isn't; sign it where it lies. What runs stays.";
-    SignatureInvalid: Invalid => "The artefact is signed, but not by anyone whom the component trusts; sign it again, or correct source.verify. What runs stays.";
+    SignatureMissing: Blocked => "The artefact must be signed and isn't; sign it where it lies. The installed version stays.";
+    SignatureInvalid: Invalid => "The artefact is signed, but not by anyone whom the component trusts; sign it again, or correct source.verify. The installed version stays.";
     VerificationInvalid: Invalid => "Signatures can't be verified: the keys are none or missing, or such content carries no signature; correct source.verify.";
     SourceTooLarge: Transient => "The artefact is larger than allowed; split the module.";
 
     // Rendering.
     RenderFailed: Invalid => "The chart doesn't render; the message has the template's own error.";
     ValuesInvalid: Invalid => "The values are too large, can't be merged, or break the chart's schema; correct the keys that the message names.";
-    PatchInvalid: Invalid => "A patch is none, or doesn't fit an object that it selects; correct the one that the message names. What runs stays.";
-    ValuesMissing: Blocked => "A ConfigMap or Secret that valuesFrom names, or its key, is missing; create it, or set optional. What runs stays.";
+    PatchInvalid: Invalid => "A patch is none, or doesn't fit an object that it selects; correct the one that the message names. The installed version stays.";
+    ValuesMissing: Blocked => "A ConfigMap or Secret that valuesFrom names, or its key, is missing; create it, or set optional. The installed version stays.";
     RenderTimeout: Transient => "Rendering took longer than allowed; simplify the chart.";
     RenderTooLarge: Invalid => "Rendering produced more than allowed; split the module.";
     RendererUnavailable: Transient => "The helm program can't be started; check the operator's image and its resources.";
@@ -175,7 +175,7 @@ reasons! {
     // Applying objects to the target.
     ApplyRefused: Blocked => "The target refuses a request or an object; correct the field that the message names. It is tried again after 5 s to 10 min.";
     ReleaseRecordInvalid: Blocked => "Helm's record of the release that is to be taken over can't be read, and nothing is changed; repair or delete the Secret that the message names.";
-    ApplyConflict: Transient => "Somebody else changed the object meanwhile; it is tried again.";
+    ApplyConflict: Transient => "Another field manager changed the object at the same time; the apply is retried.";
     OwnedByOther: Blocked => "The object belongs to another owner and is left alone; remove it there, or set adopt.";
     DeletionRefused: Blocked => "An object has to be deleted, and a rule that protects data forbids it; the message names object and rule. Delete it by hand if it is not needed.";
     Protected: Invalid => "The module contains an object that no module may touch; remove it from the module.";
@@ -191,14 +191,14 @@ reasons! {
     DependencyLost: Blocked => "A module or component that this one depends on is not ready any more; what is installed stays and is kept up, a change of the spec waits.";
     DependencyCycle: Invalid => "Components depend on each other in a circle, so none can be first; take one of the dependencies out that the message names.";
     PruneGuard: Blocked => "The new version would remove suspiciously much, so nothing is removed; check the module, then confirm.";
-    DriftFlapping: Blocked => "Somebody keeps changing an object back; find the other writer, or set drift.mode to Warn.";
+    DriftFlapping: Blocked => "Another field manager keeps changing an object back; find it, or set drift.mode to Warn.";
     DefaultResourceFailed: Transient => "The module's default CR can't be created yet; the message has the target's own answer.";
     HookFailed: Transient => "A hook of the chart failed or took too long; look at the object that the message names. It is tried again after a pause.";
     DeletionBlocked: Blocked => "Objects of the module's kinds, or components that depend on it, still exist; delete the ones that the message names to let the removal go on.";
     DeletionTimeout: Blocked => "The removal takes longer than it may; look at the finalizers of the objects that the message names.";
     TestFailed: Invalid => "A test of the chart failed; look at the object that the message names, and ask for the tests again. The release stays as it is.";
-    RolledBack: Blocked => "What is wished failed and what was Ready before is installed again; correct what the message names. It is tried again after a long pause, too.";
-    NotKept: Blocked => "Nothing is kept that a rollback could bring back; the message says why. What is installed stays as it is.";
+    RolledBack: Blocked => "The desired release failed and the last Ready one is installed again; correct what the message names. The desired release is retried after a long pause, too.";
+    NotKept: Blocked => "No release is kept for a rollback; the message gives the reason. The installed release stays as it is.";
     Unhealthy: Blocked => "An object on the target reports a failure; the message names it.";
     HealthTimeout: Blocked => "The objects didn't become ready in time; the message names those that aren't.";
 }

@@ -116,7 +116,7 @@ async fn a_dependency_is_a_kind_a_module_or_a_component() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_not_said_gets_the_safe_default() -> Result<()> {
+async fn absent_fields_get_safe_defaults() -> Result<()> {
     let client = clusters::ours().await?;
     clusters::ensure_namespace(&client, "default").await?;
     let secret = json!({"kubeconfigSecretRef": {"name": "access"}});

@@ -195,7 +195,7 @@ async fn a_large_template_can_still_be_labelled(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// What docs/operator tells to create for a team.
+/// The objects that docs/operator creates for a team.
 async fn grant(client: &Client, team: &str, module: &str) -> Result<()> {
     let subjects = json!([{"kind": "ServiceAccount", "name": team, "namespace": "default"}]);
     let own = json!([{

@@ -26,7 +26,7 @@ pub(crate) fn round_trip(object: &Value) -> Result<Value> {
 }
 
 #[test]
-fn what_klm_left_behind_survives_our_types() -> Result<()> {
+fn objects_written_by_klm_survive_the_types() -> Result<()> {
     let Some(inputs) = testbed::inputs("recorded objects through our types")? else {
         return Ok(());
     };
@@ -47,7 +47,7 @@ fn what_klm_left_behind_survives_our_types() -> Result<()> {
 }
 
 #[test]
-fn what_users_wrote_loads_whole_statuses_too() -> Result<()> {
+fn objects_of_users_load_with_their_whole_status() -> Result<()> {
     let Some(inputs) = testbed::inputs("users' files through our types")? else {
         return Ok(());
     };
