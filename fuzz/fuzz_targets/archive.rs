@@ -1,5 +1,5 @@
-//! Archives of manifests: within the limits, no path leads out, gzip changes nothing, and what was unpacked packs to
-//! the same files.
+//! Archives of manifests: limits hold, no path leaves the archive, gzip changes nothing, and unpacked files can be
+//! packed again unchanged.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn check(bytes: &[u8]) {
     let limits = limits(1);
     if let Ok(yaml) = manifests(&Bytes::copy_from_slice(bytes), &limits) {
-        // Between two files there is at most a separator and an end of line.
+        // Two files are at most separated by a separator and an end of line.
         assert!(yaml.len() as u64 <= limits.unpacked + 5 * limits.entries as u64 || yaml == bytes);
     }
     let found = files(bytes, &limits);
@@ -76,7 +76,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes it")
 }
 
-/// Makes the checksums of headers right, which a fuzzer does not guess.
+/// Sets the checksums of headers, which a fuzzer does not guess.
 fn mend(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(header) = bytes.get_mut(at..at + BLOCK) {

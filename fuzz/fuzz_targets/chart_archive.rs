@@ -1,5 +1,5 @@
-//! Charts, packed by whoever: what reaches `helm` holds regular files under plain paths, and no schema of it, also in
-//! a chart within the chart, refers to a file or an address.
+//! Untrusted chart archives: `helm` only receives regular files with plain paths, and no schema, including those of
+//! subcharts, refers to a file or an address.
 #![no_main]
 
 use std::io::{Read as _, Write as _};
@@ -30,7 +30,7 @@ const SEGMENTS: [&str; 14] = [
     "demo\\charts",
     "\0",
 ];
-/// In place of a segment: there is none. So a path may have fewer, and no folder.
+/// Marks an absent segment, so that a path may have fewer segments and no folder.
 const NO_SEGMENT: u8 = 0xff;
 const SCHEMAS: [&[u8]; 10] = [
     br##"{"$ref": "#/definitions/a"}"##,
@@ -71,7 +71,7 @@ fuzz_target!(|entries: Vec<Entry<'_>>| {
     }
 });
 
-/// The chart as `helm` gets it.
+/// Returns the chart as `helm` receives it.
 fn check(archive: &Bytes) {
     let mut archive = tar::Archive::new(GzDecoder::new(archive.as_ref()));
     for entry in archive.entries().expect("a tar archive") {
@@ -140,13 +140,13 @@ fn deep(depth: usize) -> Vec<u8> {
     format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth)).into_bytes()
 }
 
-/// An entry as no packer writes it.
+/// Appends an entry that no packer writes.
 fn put(tar: &mut Vec<u8>, path: &[u8], shape: u8, content: &[u8]) {
     let mut header = if shape & 1 == 0 { tar::Header::new_ustar() } else { tar::Header::new_gnu() };
     let bytes = header.as_mut_bytes();
     let length = path.len().min(100);
     bytes[..length].copy_from_slice(&path[..length]);
-    // Where ustar has a prefix, GNU and star keep something else.
+    // GNU and star store other data in ustar's prefix.
     if shape & 2 != 0 {
         bytes[345..349].copy_from_slice(b"demo");
     }

@@ -1,4 +1,5 @@
-//! `index.yaml` of a chart repository: it sends nobody where settings do not allow, and its text is in no message.
+//! `index.yaml` of a chart repository: it leads only to hosts that the settings allow, and no message contains its
+//! text.
 #![no_main]
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use url::Url;
 const NAME: &str = "demo";
 const VERSION: &str = "1.0.0";
 const HOST: &str = "charts.example";
-/// In addresses and digests of the seeds.
+/// Marker in addresses and digests of the seeds.
 const PLANTED: &str = "Hush4Hush";
 
 fuzz_target!(|bytes: &[u8]| {
@@ -23,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
             let port = url.port().is_none();
             assert!(port && (host == HOST || is_well_known(host)), "{url}");
         }
-        // The host is named, and only the host.
+        // The message names the host and nothing else.
         Err(ArtifactError::RedirectNotAllowed { host, .. }) => {
             assert!(!host.contains(['/', '@', '?', '#']) && !host.contains(char::is_control), "{host:?}");
         }

@@ -1,5 +1,5 @@
-//! An OCM component version: manifest, config and descriptor. What is accepted names blobs by digest alone; what is not
-//! is told in a short line.
+//! An OCM component version (manifest, config, descriptor): an accepted one names blobs by digest, a refused one
+//! gives a short error.
 #![no_main]
 
 use kyma_artifacts::fuzzing::{descriptor, descriptor_layer, layers};
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
     for (_, blob) in resources {
         match blob {
-            // Whoever escapes a digest in YAML does not have it tell another.
+            // An escaped digest in YAML must not name another blob.
             Ok(digest) => {
                 check_digest(digest);
                 assert!(text.contains(&digest.hex()) || text.contains('\\') || text.contains('\n'));

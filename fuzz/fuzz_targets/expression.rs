@@ -1,5 +1,5 @@
-//! A CEL expression of a module's author, and generated ones: whatever it is, it compiles and ends within its steps and
-//! within 2 MiB of memory that the process really allocates.
+//! CEL expressions, arbitrary and generated: each compiles and ends within its limit of steps and within 2 MiB of
+//! memory that the process really allocates.
 #![no_main]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -14,7 +14,7 @@ use serde_json::json;
 const MAX_STEPS: u64 = 400_000;
 const MAX_BYTES: usize = 2 << 20;
 
-/// Counts what this thread has allocated and not freed, and the most of it.
+/// Counts the bytes that this thread has allocated and not freed, and their maximum.
 struct CountingAllocator;
 
 thread_local! {
@@ -23,7 +23,7 @@ thread_local! {
 }
 
 fn count(change: impl Fn(usize) -> usize) {
-    // A thread that ends counts nothing any more.
+    // A thread that ends does not count any more.
     _ = LIVE.try_with(|live| {
         live.set(change(live.get()));
         _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
@@ -95,7 +95,7 @@ const METHODS: &[&str] = &["contains", "startsWith", "endsWith", "matches", "orV
 const FUNCTIONS: &[&str] =
     &["size", "string", "int", "uint", "double", "bytes", "bool", "type", "dyn", "optional.of", "!", "-"];
 
-/// A text that is mostly CEL.
+/// Generates text that is mostly CEL.
 fn expression(source: &mut Unstructured<'_>, depth: usize) -> arbitrary::Result<String> {
     if depth == 0 || source.is_empty() {
         return Ok((*source.choose(LEAVES)?).to_owned());

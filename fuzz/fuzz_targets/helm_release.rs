@@ -1,5 +1,5 @@
-//! Helm's record of a release, from a Secret on a target: what is read is of the release and revision that was asked for
-//! and bounded, and no error says anything of what is in it.
+//! Helm's record of a release, from a Secret on a target: an accepted record is bounded and has the requested
+//! release and revision, and no error contains its content.
 #![no_main]
 
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
 const PLANTED: &str = "Hush4Hush";
-/// Objects of one manifest at most, by the documentation of `Limits`.
+/// Maximum number of objects of one manifest, from the documentation of `Limits`.
 const MOST: usize = 5_000;
 
 fuzz_target!(|bytes: &[u8]| {

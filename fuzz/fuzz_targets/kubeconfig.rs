@@ -1,5 +1,5 @@
-//! A kubeconfig from an access Secret: what is accepted is safe to use and reads the same once written again, and no
-//! message holds a secret of it.
+//! A kubeconfig from an access Secret: an accepted one is safe to use and survives serialization, and no message
+//! contains its secrets.
 #![no_main]
 
 use kyma_targets::fuzzing::{Parts, parts};
@@ -7,7 +7,7 @@ use kyma_targets::{AccessPolicy, Kubeconfig};
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 
-/// A part of secrets, in the seeds and the dictionary.
+/// Marker of secrets in the seeds and the dictionary.
 const PLANTED: &str = "Hush4Hush";
 /// The documented limits.
 const LARGEST: usize = 256 * 1024;

@@ -1,5 +1,5 @@
-//! What the users of a target choose, in a Kyma that nobody may have judged: within the limits, each name once, and a
-//! Kyma born with the choice is read as the same choice.
+//! The selection in a target's unvalidated Kyma: within the limits, with unique names, and unchanged in a Kyma that
+//! is created from it.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ fn check(wish: &Wish) {
     assert!(wish.values.as_ref().is_none_or(|values| limits::fits(values, limits::USER_VALUES_BYTES)));
 }
 
-/// Our words and a judged name: nothing else of the input.
+/// Fixed words and a validated name, nothing else of the input.
 fn is_plain(text: &str) -> bool {
     text.len() <= 200 && text.chars().all(|c| c.is_ascii_alphanumeric() || " .-:`[]();".contains(c))
 }

@@ -1,12 +1,12 @@
-//! Manifests and rendered charts: within the limits, what is read is the same once it is written again, a correction is
-//! needed only once, and no message holds a part of the text.
+//! Manifests and rendered charts: limits hold, parsed objects survive serialization, a second correction changes
+//! nothing, and no message contains a part of the text.
 #![no_main]
 
 use kyma_object_set::{Limits, ObjectSet, normalise};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-/// In values of the seeds.
+/// Marker in values of the seeds.
 const PLANTED: &str = "Hush4Hush";
 
 const LIMITS: Limits = Limits { text_bytes: 4096, objects: 8, nodes: 256, scalar_bytes: 4096 };
@@ -52,7 +52,7 @@ fn written(set: &ObjectSet) -> String {
     documents.map(|document| format!("---\n{document}\n")).collect()
 }
 
-/// Equal but for the last digit of a float, which JSON does not keep.
+/// Returns whether two values are equal except for the last digit of a float, which JSON does not keep.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {

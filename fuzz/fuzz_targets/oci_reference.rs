@@ -1,5 +1,5 @@
-//! References to artifacts, bases of registries and digests: what parses prints as the same, and a URL made of it goes
-//! where it says.
+//! References to artifacts, bases of registries and digests: a parsed one prints as its input, and a URL made of it
+//! has its host and path.
 #![no_main]
 
 use kyma_artifacts::{Digest, OciReference, RegistryBase, Repository};

@@ -1,5 +1,5 @@
-//! The packed record of a component's objects, from a status that anybody may have edited: what is read is bounded and
-//! packs to what is read again, and no error says anything of what is in it.
+//! The packed inventory in an untrusted status: an accepted one is bounded and survives packing, and no error
+//! contains its content.
 #![no_main]
 
 use std::io::Write as _;

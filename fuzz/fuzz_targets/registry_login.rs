@@ -1,5 +1,5 @@
-//! What a registry asks for in `WWW-Authenticate`, and pull secrets: a realm is asked only where settings allow it, a
-//! credential covers only its own host, and no message holds it.
+//! `WWW-Authenticate` of registries, and pull secrets: only realms that the settings allow are called, a credential
+//! covers only its own host, and no message contains it.
 //!
 //! The input is the header, a line with the host asked, and the pull secret.
 #![no_main]
@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use url::Url;
 
-/// In the secrets of the seeds.
+/// Marker in the secrets of the seeds.
 const PLANTED: &str = "Hush4Hush";
 
-/// The keys of a pull secret; whatever else it holds may be no text.
+/// Returns the keys of a pull secret, whose other content may not be text.
 #[derive(Default, Deserialize)]
 struct Secret {
     #[serde(default)]
@@ -61,7 +61,7 @@ fn check_secret(host: &str, secret: &[u8]) {
     }
 }
 
-/// Whether a key of a pull secret can mean a host at all: by its last label, or as a pattern.
+/// Returns whether a key of a pull secret can match a host at all, by its last label or as a pattern.
 fn may_name(key: &str, host: &str) -> bool {
     let is_hub = |text: &str| text.to_ascii_lowercase().contains("docker.io");
     let label =

@@ -1,5 +1,5 @@
-//! What `helm template` says when it fails, with a user's value in each place where Helm repeats one: the value is not
-//! in the error that is shown.
+//! Errors of `helm template` with a user's value wherever Helm repeats one: the reported error does not contain the
+//! value.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -7,15 +7,15 @@ use helm_component::render::fuzzing::reduce;
 use libfuzzer_sys::fuzz_target;
 
 const PLANTED: &str = "Hush4Hush";
-/// The chart that fails. Its text and the names of its files may be shown.
+/// The failing chart. Its text and the names of its files may be shown.
 const FILE: &str = "demo/templates/a.yaml";
 const FILES: [(&str, &str); 2] =
     [("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.0.0\n"), ("templates/a.yaml", TEMPLATE)];
 const TEMPLATE: &str = "{{ tpl .Values.a . }}{{ required \"a is needed\" .Values.b }}{{ .Values.c.d }}\n";
-/// Characters of a summary, by the documentation of `RenderError`, and our words around it.
+/// Maximum number of characters of a summary, from the documentation of `RenderError`, and of the words around it.
 const LONGEST: usize = 700;
 
-/// What failed, as Helm 4 words it. `{}` is where a value stands.
+/// Errors of Helm 4. `{}` stands for a value.
 const FORMS: [&str; 11] = [
     "Error: execution error at (FILE:1:3): {}\n\nUse --debug flag to render out invalid YAML\n",
     "Error: execution error at (FILE:1:3): a is needed {}\n",
@@ -40,7 +40,7 @@ struct Failed<'a> {
 fuzz_target!(|failed: Failed<'_>| {
     let value = format!("{}{PLANTED}{}", failed.before, failed.after);
     let form = FORMS[usize::from(failed.form) % FORMS.len()];
-    // The schema's messages are quoted as Go quotes, line by line.
+    // Messages about the schema are quoted as in Go, line by line.
     let value = if form.contains("schema") { format!("{value:?}").replace('\'', "\\'") } else { value };
     let stderr = form.replace("FILE", FILE).replace("{}", &value);
     let shown = reduce(&stderr, &FILES).to_string();

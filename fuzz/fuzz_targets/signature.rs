@@ -1,7 +1,7 @@
-//! Signatures of artifacts: bundles, what cosign keeps under its tag, and provenance of charts. None is by anybody who
-//! is trusted here, so none may count, and why is told in a short line without content.
+//! Signatures of artifacts: bundles, cosign's tags, and provenance of charts. None is by a trusted signer, so all
+//! are refused, with a short reason without content.
 //!
-//! The first byte chooses the kind. For cosign's the manifest ends at the first line's end, and the payload follows.
+//! The first byte selects the kind. For cosign, the manifest ends with the first line, and the payload follows.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
@@ -12,10 +12,10 @@ use kyma_artifacts::{Signer, Trust, TrustRoot};
 use libfuzzer_sys::fuzz_target;
 
 const MANIFEST: &[u8] = b"{\"schemaVersion\": 2}";
-/// In the seeds.
+/// Marker in the seeds.
 const PLANTED: &str = "Hush4Hush";
 
-/// The log is the one of the seeds; the authority, the key and the keyring are others.
+/// The log is that of the seeds; authority, key and keyring are others.
 static TRUST: LazyLock<Trust> = LazyLock::new(|| {
     let root = TrustRoot::parse(include_bytes!("signature/trusted_root.json")).expect("a constant");
     let signer = Signer {

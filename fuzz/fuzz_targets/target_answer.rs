@@ -1,4 +1,5 @@
-//! An answer of a target's apiserver, and the state of its objects: bounded, and no prose of theirs in a message.
+//! Responses of a target's apiserver, and the state of its objects: messages are bounded and contain no text of
+//! theirs.
 #![no_main]
 
 use jiff::Timestamp;
@@ -10,13 +11,13 @@ use serde_json::Value;
 
 const LIMIT: usize = 2048;
 const TYPES: [&[u8]; 4] = [b"application/json", b"text/html", b"application/x+json; q=1", b"application/"];
-/// Allowed parts of a message: fixed words, and names and paths of the API.
+/// Allowed parts of a message: fixed words, names and paths of the API.
 const MARKS: &str = " ._-/[]()\"=,:;'+";
 const LONGEST: usize = 1000;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&[code, kind], body)) = bytes.split_first_chunk() else { return };
-    // 200, 400, 401, …, and what is in between.
+    // 200, 400, 401, …, and codes in between.
     let code = 100 + u16::from(code) * 2;
     if let Some(read) = answer(code, TYPES[usize::from(kind) % TYPES.len()], body, LIMIT) {
         match read {

@@ -1,5 +1,5 @@
-//! Values in four layers, a JSON list of module's, those from objects of the hub, user's and overrides: the last layer
-//! always wins, and what it took from the user is named.
+//! Values in four layers (a JSON list of the module's, those from objects of the hub, the user's, overrides): the
+//! last layer always wins, and replaced values of the user are listed.
 #![no_main]
 
 use helm_component::values::merge;
@@ -29,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(merged.replaced.is_empty(), agree, "{:?}", merged.replaced);
 });
 
-/// Whether `found` has all of `wanted`, maps key by key.
+/// Returns whether `found` contains all of `wanted`, maps key by key.
 fn holds(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
@@ -39,7 +39,7 @@ fn holds(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Whether no override differs from what the user says.
+/// Returns whether all overrides equal the user's values.
 fn agree(user: &Values, overrides: &Values) -> bool {
     overrides.iter().all(|(key, over)| match (user.get(key), over) {
         (None, _) => true,

@@ -1,4 +1,4 @@
-//! Flags of helm-component beside those that every operator has.
+//! Flags of helm-component besides the common ones.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,18 +17,18 @@ use crate::render::{CachingRenderer, HelmProgram, RenderLimits};
 /// Flags of helm-component.
 #[derive(Debug, Clone, Args)]
 pub struct Flags {
-    /// Where content comes from.
+    /// Sources and rendering of content.
     #[command(flatten)]
     pub content: ContentArgs,
-    /// As whom components act on targets.
+    /// ServiceAccounts that components impersonate on targets.
     #[command(flatten)]
     pub accounts: AccountArgs,
-    /// What it shares with kyma-operator.
+    /// Flags shared with kyma-operator.
     #[command(flatten)]
     pub hub: HubArgs,
 }
 
-/// Flags that kyma-operator has too, with the same values; a process that runs both takes them once.
+/// Flags that kyma-operator also has, with the same values; a process that runs both parses them once.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HubArgs {
     /// Modules only for Kymas that match their kymaSelector
@@ -39,7 +39,8 @@ pub struct HubArgs {
     pub skr_image_pull_secret: String,
 }
 
-/// As whom components act on targets. One process serves one namespace of the hub, so these are the tenant's.
+/// ServiceAccounts that components impersonate on targets. A process serves one namespace of the hub, so they are
+/// per tenant.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AccountArgs {
     /// Default ServiceAccount to impersonate. Empty: the kubeconfig's user
@@ -53,7 +54,7 @@ pub struct AccountArgs {
     pub service_account_namespace: String,
 }
 
-/// Where content comes from, what renders it, and how long it is fought for.
+/// Sources and rendering of content, and limits of drift correction.
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {
     /// The helm program (4.x) that renders charts. Default: helm on PATH
@@ -100,11 +101,11 @@ pub struct ContentArgs {
     /// Size of the artifact cache in MiB
     #[arg(long, env = "ARTIFACT_CACHE_MIB", value_name = "MIB", default_value_t = 1024)]
     pub artifact_cache_mib: u64,
-    /// Repairs of one object in 10 minutes before another writer is let win
+    /// Corrections of one object in 10 minutes before another writer wins
     #[arg(long, env = "DRIFT_REPAIRS", value_name = "COUNT", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub drift_repairs: u32,
-    /// Seconds that an object has to fail before its component is Unhealthy
+    /// Seconds that an object must be failed before its component is Unhealthy
     #[arg(long, env = "UNHEALTHY_AFTER_SECONDS", value_name = "SECONDS", default_value_t = 30)]
     pub unhealthy_after_seconds: u32,
 }

@@ -1,4 +1,4 @@
-//! Flags of kyma-operator beside those that every operator has.
+//! Flags of kyma-operator besides the common ones.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ pub struct KymaArgs {
     /// Image-pull Secret that every target gets. Empty: none
     #[arg(long, env, default_value = "", value_parser = kyma_sdk::object_name)]
     pub skr_image_pull_secret: String,
-    /// What happens to an installed module that its Kyma may no longer have
+    /// Policy for installed modules that their Kyma may no longer have
     #[arg(long, env, value_enum, default_value_t = VisibilityLoss::Freeze)]
     pub visibility_loss: VisibilityLoss,
-    /// How a module with customResourcePolicy Ignore is removed
+    /// Policy for the removal of a module with customResourcePolicy Ignore
     #[arg(long, env, value_enum, default_value_t = IgnorePolicy::Leave)]
     pub ignore_policy: IgnorePolicy,
     /// Time without access Secret until the cluster of a deleted Kyma is gone
@@ -47,7 +47,7 @@ pub struct KymaArgs {
     pub min_maintenance_window_size: SignedDuration,
 }
 
-/// What happens to an installed module that its Kyma may no longer have.
+/// Policy for installed modules that their Kyma may no longer have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum VisibilityLoss {
     /// It stays as it is, with a warning.

@@ -1,17 +1,16 @@
-//! Flags of release-meta-syncer beside those that every operator has.
+//! Flags of release-meta-syncer besides the common ones.
 
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 
-/// Flags beyond those of every operator.
+/// Flags of release-meta-syncer.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Flags {
-    /// Modules that only Kymas matching their kymaSelector may see.
+    /// Modules only for Kymas that match their kymaSelector.
     #[arg(long, env, value_delimiter = ',')]
     pub restricted_default_modules: Vec<String>,
-    /// For how long the access Secret of a Kyma that is being deleted must be missing until its cluster counts as
-    /// gone.
+    /// Time without access Secret until the cluster of a deleted Kyma is gone.
     #[arg(long, env, default_value = "10m", value_parser = duration)]
     pub cluster_gone_after: SignedDuration,
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
-/// Flags that every operator has, under the same names; each can be given as environment variable too, named
-/// like the flag in upper case (`--hub-namespace`, `HUB_NAMESPACE`).
+/// Common flags of all operators. Each can also be set by an environment variable with the flag's name in upper
+/// case (`--hub-namespace`, `HUB_NAMESPACE`).
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Args {
     /// Namespace on the hub with custom resources and access Secrets
@@ -29,7 +29,7 @@ pub struct Args {
     /// Longest time that one reconcile may take
     #[arg(long, env, default_value = "2m")]
     pub reconcile_deadline: String,
-    /// How log lines are written
+    /// Format of log lines
     #[arg(long, env, value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,
     /// Lowest level that is logged, or directives such as info,kube=debug
@@ -38,42 +38,42 @@ pub struct Args {
     /// Address of /livez, /readyz and /metrics. Empty: not served
     #[arg(long, env, default_value = "0.0.0.0:8080")]
     pub admin_address: String,
-    /// Whether targets are other clusters or the hub itself
+    /// Mode: targets are other clusters, or the hub itself
     #[arg(long, env, value_enum, default_value_t = Mode::Fleet)]
     pub mode: Mode,
     /// The one Kyma whose target is the hub, on a hub that also manages itself
     #[arg(long, env)]
     pub local_kyma: Option<String>,
-    /// Targets with deletions in 10 minutes before a person has to confirm more
+    /// Targets with deletions in 10 minutes before a user has to confirm more
     #[arg(long, env, default_value_t = 10)]
     pub brake_targets: u32,
     /// The same as a percentage of all targets; the larger of the two counts
     #[arg(long, env, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub brake_percent: u8,
-    /// What access Secrets may name, and tokens for them.
+    /// Restrictions of access Secrets, and tokens for targets.
     #[command(flatten)]
     pub access: AccessArgs,
 }
 
-/// What access Secrets may name beyond the default, and where tokens for targets come from.
+/// Restrictions of access Secrets, and the source of tokens for targets.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct AccessArgs {
-    /// Let access Secrets name loopback addresses; for tests only
+    /// Allow loopback addresses in access Secrets; for tests only
     #[arg(long, env)]
     pub allow_loopback_targets: bool,
-    /// Let access Secrets name link-local addresses
+    /// Allow link-local addresses in access Secrets
     #[arg(long, env)]
     pub allow_link_local_targets: bool,
-    /// Let access Secrets name a proxy (proxy-url)
+    /// Allow a proxy (proxy-url) in access Secrets
     #[arg(long, env)]
     pub allow_target_proxy: bool,
-    /// Tokens for kubeconfigs that name a program for them.
+    /// Tokens for kubeconfigs with an exec entry.
     #[command(flatten)]
     pub token_exchange: TokenExchangeArgs,
 }
 
-/// Tokens for targets by token exchange (RFC 8693), in place of the program that a kubeconfig names. Nothing of this can
-/// be said in a kubeconfig.
+/// Tokens for targets by token exchange (RFC 8693), instead of the program in a kubeconfig's exec entry. A
+/// kubeconfig cannot change these settings.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct TokenExchangeArgs {
     /// Token endpoint (https) that exchanges tokens for targets. Empty: none
@@ -96,7 +96,7 @@ pub struct TokenExchangeArgs {
     pub token_exchange_command: String,
 }
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One JSON object per line, for machines.
@@ -105,7 +105,7 @@ pub enum LogFormat {
     Text,
 }
 
-/// Whether targets are other clusters or the hub itself.
+/// Mode: targets are other clusters, or the hub itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// Each Kyma has a target of its own, reached through an access Secret.

@@ -1,4 +1,4 @@
-//! The component contract as types: to build kinds from, and to read any kind that keeps it.
+//! The component contract as types, for new kinds and for reading any kind that satisfies it.
 
 use std::collections::BTreeMap;
 
@@ -13,55 +13,55 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ComponentResource, Failure, unreadable_fields};
 
-/// The field of a status that says which request was followed last.
+/// Status field with the last handled request.
 pub(crate) const HANDLED: &str = "lastHandledReconcileAt";
 
-/// What kyma-operator writes into `spec` of every component. Flatten it into your own spec.
+/// Fields that kyma-operator writes into `spec` of every component. Flatten it into your own spec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentSpec {
-    /// The cluster to work on.
+    /// Target cluster.
     #[serde(default)]
     pub target: TargetRef,
-    /// The module to install. Absent for a component that somebody made by hand.
+    /// Module to install. Absent for a component without a Kyma.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<ModuleRef>,
     /// The user's values for the module, from the Kyma.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "free_form")]
     pub user_values: Option<FreeForm>,
-    /// Values that win over the user's, set centrally.
+    /// Central values; they take precedence over the user's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "free_form")]
     pub overrides: Option<FreeForm>,
-    /// What the module needs: kinds, for which only their objects wait, and modules or components, for which all of it
-    /// waits.
+    /// Dependencies. A missing kind delays only objects of that kind; a module or component that is not ready
+    /// delays the whole module.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub depends_on: Vec<Dependency>,
-    /// The module's default CR, from the ModuleTemplate. Creating it is the component's task.
+    /// The module's default CR, from the ModuleTemplate. The component's reconciler creates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "free_form")]
     pub resource: Option<FreeForm>,
-    /// The workload whose readiness is the module's state, from the ModuleTemplate.
+    /// Workload whose readiness determines the module's state, from the ModuleTemplate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<Manager>,
-    /// Kinds whose objects on the target hold up the removal, beside those that the component names itself.
+    /// Kinds whose objects on the target block the removal, besides those of the component itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub managed_resources: Vec<GroupKind>,
-    /// What happens with the module's default CR.
+    /// Policy for the module's default CR.
     #[serde(default)]
     pub resource_policy: ResourcePolicy,
-    /// What the end of this object means for the target: Orphan (the default) leaves everything there.
+    /// Effect of this object's deletion on the target: Orphan (the default) leaves everything there.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
-    /// While true nothing is done on the target.
+    /// True suspends reconciliation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
 }
 
-/// What every component reports in `status`. Flatten it into your own status, or use it as it is.
+/// Fields that every component reports in `status`. Flatten it into your own status, or use it as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentStatus {
@@ -72,14 +72,14 @@ pub struct ComponentStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Generation of the spec that this report is about.
+    /// Generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Version whose objects are on the target.
+    /// Installed version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The annotation `component.kyma-project.io/reconcile-requested-at`, as of the last request that was followed. A
-    /// kind without this field knows no requests.
+    /// Value of the annotation `component.kyma-project.io/reconcile-requested-at` in the last handled request. A
+    /// kind without this field does not support requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
 }
@@ -95,11 +95,11 @@ fn free_form(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 /// A component of any kind, reduced to the contract.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contract {
-    /// The spec's part of the contract.
+    /// Contract fields of the spec.
     pub spec: ComponentSpec,
-    /// The status' part of the contract.
+    /// Contract fields of the status.
     pub status: ComponentStatus,
-    /// The whole status as last reported.
+    /// The complete status as last reported.
     pub whole_status: FreeForm,
 }
 
@@ -112,59 +112,59 @@ struct Parts {
 }
 
 impl Contract {
-    /// Reads the contract's part of `resource`.
+    /// Reads the contract fields of `resource`.
     ///
     /// # Errors
-    /// `ContractViolated`: a field has another type than the contract says.
+    /// `ContractViolated`: a field has another type than in the contract.
     pub fn of<R: ComponentResource>(resource: &R) -> Result<Self, Failure> {
         let violated = |_| Failure::new(Reason::ContractViolated, "the component cannot be written as JSON");
         Self::of_value(&serde_json::to_value(resource).map_err(violated)?)
     }
 
-    /// Reads the contract's part of an object of any kind, given without its metadata or as a whole.
+    /// Reads the contract fields of an object of any kind, with or without its metadata.
     pub(crate) fn of_value(object: &serde_json::Value) -> Result<Self, Failure> {
         let parts = Parts::deserialize(object).map_err(|_| {
             let message = format!("a field of the component is {}", unreadable_fields::<Parts>(object));
             Failure::new(Reason::ContractViolated, message)
         })?;
         let whole_status = parts.status.unwrap_or_default();
-        // What an earlier reconciler reported may be of any form and must not stop this one.
+        // The status of an earlier reconciler may have any form and must not stop this one.
         let status = serde_json::from_value(whole_status.clone().into()).unwrap_or_default();
         Ok(Self { spec: parts.spec, status, whole_status })
     }
 
-    /// What a person asks for by the annotation `component.kyma-project.io/reconcile-requested-at`, unless it was
-    /// followed.
+    /// Returns the request in the annotation `component.kyma-project.io/reconcile-requested-at`, unless it was
+    /// handled.
     pub fn request<'a, R: ComponentResource>(&self, resource: &'a R) -> Option<&'a str> {
         let asked = resource.annotations().get(annotations::RECONCILE_REQUESTED_AT)?;
         (self.status.last_handled_reconcile_at.as_ref() != Some(asked)).then_some(asked)
     }
 
-    /// Whether another version is wanted than the one that is on the target.
+    /// Returns whether the desired version differs from the installed one.
     pub fn is_upgrade(&self) -> bool {
         let wanted = self.spec.module.as_ref().map(|module| module.version.as_str());
         wanted.zip(self.status.version.as_deref()).is_some_and(|(wanted, held)| wanted != held)
     }
 }
 
-/// What the deletion of a component means.
+/// Effect of a component's deletion on its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// The finalizer goes and nothing on the target is touched.
+    /// Only the finalizer is removed; everything on the target stays.
     Orphan,
-    /// The module is removed from the target; kyma-operator ordered it.
+    /// The module is removed from the target, as kyma-operator requested.
     Ordered(DeletionOrder),
-    /// A component that nobody manages: removed unless its namespace or CRD is going too, which has to be asked
-    /// first.
+    /// A component without a Kyma: the module is removed, unless the namespace or CRD is being deleted too, which
+    /// the caller has to check first.
     Standalone,
-    /// `Delete` without a valid order on a managed component: no order, so everything stays.
+    /// `Delete` on a managed component without a valid deletion request: everything stays.
     Unproven,
 }
 
-/// Reads the order from a component that is being deleted. Pure.
+/// Returns the effect of the deletion of a component. Pure.
 ///
-/// Managed is a component with an owner reference to a Kyma or the label `kyma-name`; its order must name the uid
-/// of the Kyma that owns it.
+/// A component is managed if it has an owner reference to a Kyma or the label `kyma-name`; its deletion request
+/// must name the uid of the Kyma that owns it.
 pub fn deletion<R: ComponentResource>(resource: &R, policy: DeletionPolicy) -> Deletion {
     if policy == DeletionPolicy::Orphan {
         return Deletion::Orphan;
@@ -179,7 +179,8 @@ pub fn deletion<R: ComponentResource>(resource: &R, policy: DeletionPolicy) -> D
     }
 }
 
-/// Whether nothing is to be done: the label `skip-reconciliation`, or `spec.suspend`. A deletion goes on.
+/// Returns whether reconciliation is suspended, by the label `skip-reconciliation` or `spec.suspend`. A deletion is
+/// still carried out.
 pub fn is_suspended<R: ComponentResource>(resource: &R, spec: &ComponentSpec) -> bool {
     spec.suspend || is_true(resource.labels(), labels::SKIP_RECONCILIATION)
 }
@@ -188,7 +189,7 @@ fn is_true(map: &BTreeMap<String, String>, key: &str) -> bool {
     map.get(key).is_some_and(|value| value == "true")
 }
 
-/// Whether the contract's finalizer is on `resource`.
+/// Returns whether `resource` has the contract's finalizer.
 pub fn has_finalizer<R: ComponentResource>(resource: &R) -> bool {
     resource.finalizers().iter().any(|one| one == finalizers::COMPONENT)
 }
