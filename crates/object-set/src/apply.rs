@@ -24,6 +24,7 @@ mod as_is;
 mod as_written;
 mod claim;
 mod crd;
+mod desired_state;
 mod gone;
 mod keep;
 mod leftovers;
@@ -36,7 +37,6 @@ mod send;
 mod share;
 mod system;
 mod take_over;
-mod wish;
 
 pub use claim::claim;
 use one::Done;
@@ -150,7 +150,7 @@ struct Run<'a> {
 }
 
 /// An object of the set, ready to be sent, with the mapping of its kind.
-struct Wanted {
+struct DesiredObject {
     object: Object,
     identity: Identity,
     mapping: Option<Mapping>,
@@ -227,19 +227,19 @@ impl Run<'_> {
 
     /// Applies one object by the rules of its kind. Returns its outcome and inventory entry.
     async fn one(&self, object: &Object) -> (Identity, Outcome, Option<Entry>) {
-        let wanted = self.wanted(object);
-        let identity = wanted.identity.clone();
+        let desired = self.desired(object);
+        let identity = desired.identity.clone();
         if self.options.until.is_some_and(|until| Instant::now() >= until) {
             return (identity, Outcome::Waiting(TIME_IS_UP), None);
         }
         let _turn = self.cluster.turns.at(&identity).await;
-        let done = match &wanted.mapping {
+        let done = match &desired.mapping {
             None => Ok((Outcome::Missing(object.gvk()), None)),
-            Some(mapping) if wanted.identity.is_namespace() => self.namespace(&wanted, mapping).await,
-            Some(mapping) if wanted.identity.is_crd() => self.crd(&wanted, mapping).await,
-            Some(mapping) => self.plain_of_any_version(&wanted, mapping).await,
+            Some(mapping) if desired.identity.is_namespace() => self.namespace(&desired, mapping).await,
+            Some(mapping) if desired.identity.is_crd() => self.crd(&desired, mapping).await,
+            Some(mapping) => self.plain_of_any_version(&desired, mapping).await,
         };
-        let done = self.excused(&wanted, done).await;
+        let done = self.excused(&desired, done).await;
         if let Err(Refusal::Call(error)) = &done
             && error.may_be_of_group()
             && !self.own_kinds.iter().any(|kind| kind.group == identity.group)
@@ -262,40 +262,40 @@ impl Run<'_> {
 
     /// In a rehearsal, counts an object as sent if its dry run failed although a real apply may succeed: for example,
     /// if its Namespace or CRD is in the same set.
-    async fn excused(&self, wanted: &Wanted, done: Done) -> Done {
-        let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) else {
+    async fn excused(&self, desired: &DesiredObject, done: Done) -> Done {
+        let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &desired.mapping) else {
             return done;
         };
         let Err(Refusal::Call(error)) = &done else { return done };
         let Some(why) = rehearsal.excuse(error, self.is_new(mapping)) else { return done };
-        Ok(self.untried(rehearsal, wanted, mapping, why).await)
+        Ok(self.untried(rehearsal, desired, mapping, why).await)
     }
 
     async fn untried(
         &self,
         rehearsal: &Rehearsal,
-        wanted: &Wanted,
+        desired: &DesiredObject,
         mapping: &Mapping,
         why: Untried,
     ) -> (Outcome, Option<Entry>) {
-        let api = mapping.api(&self.cluster.client, wanted.identity.namespace.as_deref());
-        let before = api.get_opt(&wanted.identity.name).await.ok().flatten();
+        let api = mapping.api(&self.cluster.client, desired.identity.namespace.as_deref());
+        let before = api.get_opt(&desired.identity.name).await.ok().flatten();
         let created = before.is_none();
         let uid = before.as_ref().and_then(|before| before.metadata.uid.clone()).unwrap_or_default();
-        rehearsal.untried(&wanted.object, before, why);
+        rehearsal.untried(&desired.object, before, why);
         let entry = Entry {
             version: mapping.resource.version.clone(),
             uid,
-            hash: wanted.object.intent_hash(),
+            hash: desired.object.intent_hash(),
             created,
             ..Entry::default()
         };
         (Outcome::Applied { created, revision: None }, Some(entry))
     }
 
-    fn wanted(&self, object: &Object) -> Wanted {
+    fn desired(&self, object: &Object) -> DesiredObject {
         let mapping = self.kinds.get(&object.gvk()).cloned();
-        Wanted { object: object.clone(), identity: object.identity(), mapping }
+        DesiredObject { object: object.clone(), identity: object.identity(), mapping }
     }
 
     /// Waits, for a bounded time, until new CRDs are established; the kinds of those that are not stay

@@ -132,7 +132,7 @@ impl ObjectSet {
         let mut objects = Vec::new();
         for (index, (first_line, part)) in documents(text).into_iter().enumerate() {
             let document = index + 1;
-            let place = Place { document, file: rendered_file(part), items: Vec::new() };
+            let place = Position { document, file: rendered_file(part), items: Vec::new() };
             for value in values(part, &mut budget).map_err(|e| located(e, document, first_line, limits))? {
                 flatten(value, &place, limits, &ListDefaults::default(), &mut objects)?;
             }
@@ -234,8 +234,8 @@ impl ListDefaults {
     }
 }
 
-/// The place of an object in the text.
-struct Place<'a> {
+/// Position of an object in the text.
+struct Position<'a> {
     /// Which document, from 1.
     document: usize,
     /// The file that Helm rendered to this document.
@@ -244,15 +244,15 @@ struct Place<'a> {
     items: Vec<usize>,
 }
 
-impl Place<'_> {
-    /// Returns the place of an item of the list at this place. `index` counts from 0.
+impl Position<'_> {
+    /// Returns the position of an item of the list at this position. `index` counts from 0.
     fn item(&self, index: usize) -> Self {
         let items = self.items.iter().copied().chain([index + 1]).collect();
         Self { items, ..*self }
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for Position<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = self.file {
             write!(f, " ({file})")?;
@@ -285,7 +285,7 @@ fn is_name(text: &str) -> bool {
 
 fn flatten(
     value: Value,
-    place: &Place<'_>,
+    place: &Position<'_>,
     limits: &Limits,
     from: &ListDefaults,
     into: &mut Vec<Object>,

@@ -14,11 +14,11 @@ use crate::order;
 /// Collects the objects that would be sent, and their state afterwards. For [`crate::Cluster::rehearsal`].
 #[derive(Debug, Default)]
 pub struct Rehearsal {
-    held: Mutex<Held>,
+    held: Mutex<RehearsalState>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct RehearsalState {
     objects: BTreeMap<Identity, Rehearsed>,
     namespaces: BTreeSet<String>,
     /// Objects that would get this owner's marks, with the metadata after that.
@@ -182,7 +182,7 @@ impl Rehearsal {
         change(self.held().objects.entry(identity.clone()).or_default());
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, RehearsalState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,7 +10,7 @@ use crate::account::ServiceAccount;
 use crate::apply_body::with_safe_body;
 use crate::error::TargetError;
 use crate::fence::{Fence, is_write};
-use crate::looks::Looks;
+use crate::identity_cache::IdentityCache;
 use crate::transport::{ExpectedCluster, Transport};
 
 /// Operator and replica that call: the first part of the User-Agent.
@@ -90,7 +90,7 @@ impl Caller {
     pub(crate) fn client(
         self,
         transport: &Arc<Transport>,
-        guard: Option<(Arc<Fence>, Looks)>,
+        guard: Option<(Arc<Fence>, IdentityCache)>,
     ) -> kube::Client {
         let transport = Arc::clone(transport);
         let (caller, guard) = (Arc::new(self), guard.map(Arc::new));

@@ -11,7 +11,7 @@ use http::Method;
 
 use crate::error::TargetError;
 use crate::identity::{Claim, Found, Mismatch, Recorded, Verdict, compare};
-use crate::looks::Looks;
+use crate::identity_cache::IdentityCache;
 
 /// Maximum age of the identity and stamp that allow a write, as read from the target.
 const RECENT: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ impl Fence {
     /// record.
     ///
     /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
-    pub(crate) async fn judge(&self, looks: &Looks, found: &Found) -> Result<Verdict, TargetError> {
+    pub(crate) async fn judge(&self, looks: &IdentityCache, found: &Found) -> Result<Verdict, TargetError> {
         let judged = compare(&self.claim, &self.known(looks), found);
         let (Verdict::StampMismatch(Mismatch::LaterState), Some(ledger)) = (&judged, &self.ledger) else {
             return Ok(judged);
@@ -62,7 +62,7 @@ impl Fence {
     /// the uid of the cluster, the only one to which the write may go.
     ///
     /// Errors: [`TargetError::Refused`]; the target or the hub does not answer.
-    pub(crate) async fn admit(&self, looks: &Looks) -> Result<String, TargetError> {
+    pub(crate) async fn admit(&self, looks: &IdentityCache) -> Result<String, TargetError> {
         let found = looks.within(RECENT).await?;
         match self.judge(looks, &found).await? {
             Verdict::Match { .. } | Verdict::FirstContact { .. } => Ok(found.target_uid),
@@ -72,7 +72,7 @@ impl Fence {
 
     /// Returns the record with the turn that was last read from the hub, if the epoch is the same: each epoch has its
     /// own turns.
-    fn known(&self, looks: &Looks) -> Recorded {
+    fn known(&self, looks: &IdentityCache) -> Recorded {
         let seen = looks.hub_record().filter(|seen| seen.epoch == self.recorded.epoch);
         Recorded { turn: seen.and_then(|seen| seen.turn), ..self.recorded.clone() }
     }

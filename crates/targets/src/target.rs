@@ -10,7 +10,7 @@ use crate::error::TargetError;
 use crate::fence::Fence;
 use crate::grant::Grant;
 use crate::identity::{Found, Recorded, Stamp, Verdict};
-use crate::looks::{HubEpoch, Looks};
+use crate::identity_cache::{HubEpoch, IdentityCache};
 use crate::secret_key::SecretKey;
 use crate::transport::{Health, Transport};
 
@@ -22,7 +22,7 @@ pub struct Target {
     agent: Agent,
     fence: Option<Arc<Fence>>,
     client: kube::Client,
-    looks: Looks,
+    looks: IdentityCache,
     grant: Option<Grant>,
 }
 
@@ -40,7 +40,7 @@ impl Target {
         hub_epoch: HubEpoch,
     ) -> Self {
         let client = Caller::operator(&agent).client(&transport, None);
-        let looks = Looks::new(Arc::clone(&transport), client.clone(), hub_epoch);
+        let looks = IdentityCache::new(Arc::clone(&transport), client.clone(), hub_epoch);
         Self { transport, place, agent, fence: None, client, looks, grant: None }
     }
 
@@ -76,7 +76,7 @@ impl Target {
         fenced
     }
 
-    fn guard(&self) -> Option<(Arc<Fence>, Looks)> {
+    fn guard(&self) -> Option<(Arc<Fence>, IdentityCache)> {
         self.fence.clone().map(|fence| (fence, self.looks.clone()))
     }
 

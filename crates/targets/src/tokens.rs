@@ -17,7 +17,7 @@ mod exchange;
 mod held;
 
 pub use exchange::{ExchangeSettings, ExchangeSettingsError, TokenExchange};
-pub(crate) use held::Held;
+pub(crate) use held::TokenCache;
 
 /// A source of tokens for targets.
 pub trait TokenProvider: Send + Sync + 'static {

@@ -34,7 +34,7 @@ use tokio::time::{Instant, timeout_at};
 use self::{
     facts::{Facts, ReadComponent as _},
     lease::{KlmState, LeaseObserver},
-    read::Look,
+    read::KymaSnapshot,
     report::Report,
 };
 use crate::{
@@ -141,7 +141,7 @@ impl Klm {
         Err(Stopped::Left(vec!["it does not come to an end: run the command again".to_owned()]))
     }
 
-    async fn klm_state(&self, look: &Look) -> Result<KlmState, Error> {
+    async fn klm_state(&self, look: &KymaSnapshot) -> Result<KlmState, Error> {
         let namespace = look.facts.kyma.namespace().unwrap_or_default();
         let state = self.lease.state(&look.start.hub, &namespace).await?;
         let confirmed = state == KlmState::Unknown && self.is_stopped;
@@ -168,7 +168,7 @@ impl Klm {
     }
 
     /// Runs the next step of a hand-over. Returns true if there is none.
-    async fn step(&self, look: &Look, deadline: Instant) -> Result<bool, Stopped> {
+    async fn step(&self, look: &KymaSnapshot, deadline: Instant) -> Result<bool, Stopped> {
         use plan::Step;
         let facts = &look.facts;
         forbid(plan::obstacles(facts))?;
@@ -206,7 +206,7 @@ impl Klm {
     }
 
     /// Runs the next step of giving a Kyma back. Returns true if there is none.
-    async fn step_back(&self, look: &Look, deadline: Instant) -> Result<bool, Stopped> {
+    async fn step_back(&self, look: &KymaSnapshot, deadline: Instant) -> Result<bool, Stopped> {
         use back::Step;
         forbid(back::obstacles(&look.facts))?;
         if self.dry_run {
@@ -270,12 +270,12 @@ fn told(facts: &Facts, step: &impl Display) {
     output::remark(&format!("{}: {step}", facts.kyma.name_any()));
 }
 
-fn kymas(look: &Look) -> Api<Kyma> {
+fn kymas(look: &KymaSnapshot) -> Api<Kyma> {
     Api::namespaced(look.start.hub.clone(), &look.facts.kyma.namespace().unwrap_or_default())
 }
 
 async fn await_component(
-    look: &Look,
+    look: &KymaSnapshot,
     module: &str,
     what: &str,
     deadline: Instant,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     config::{self, Chart as ConfiguredChart, Crd, ModuleConfig},
     images::images,
-    sources::{self, Place},
+    sources::{self, Location},
     template::{self, Parts},
 };
 use crate::{
@@ -191,7 +191,7 @@ impl Publisher<'_> {
     async fn manifest(
         &self,
         plan: &Plan,
-        place: &Place,
+        place: &Location,
         default_cr: Option<Bytes>,
         parts: Parts<'_>,
     ) -> Result<(ModuleTemplate, Vec<PushedArtifact>), Error> {

@@ -10,14 +10,14 @@ use crate::error::Error;
 
 /// A file or an https address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// A file.
     File(PathBuf),
     /// An address.
     Address(Url),
 }
 
-impl Place {
+impl Location {
     /// Parses a flag or field; files are relative to `directory`.
     pub(crate) fn parse(text: &str, directory: &Path) -> Self {
         match Url::parse(text) {

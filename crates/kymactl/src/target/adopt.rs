@@ -71,14 +71,14 @@ impl Adopt {
 /// Adopts one cluster. Returns the result as text, also if there is nothing to adopt.
 async fn one(start: Start, meant: Option<&str>) -> Result<String, Error> {
     let refused = match Refused::find(start).await? {
-        Found::Refused(refused) => refused,
-        Found::OnRecord { uid, .. } if meant.is_some_and(|meant| meant != uid) => {
+        CheckResult::Refused(refused) => refused,
+        CheckResult::OnRecord { uid, .. } if meant.is_some_and(|meant| meant != uid) => {
             return Err(Error::input("--cluster-uid", format!("the access Secret leads to cluster {uid}")));
         }
-        Found::OnRecord { late: 0, .. } => {
+        CheckResult::OnRecord { late: 0, .. } => {
             return Ok("nothing to adopt: the cluster is not refused".to_owned());
         }
-        Found::OnRecord { late, .. } => {
+        CheckResult::OnRecord { late, .. } => {
             return Ok(format!("the cluster is the Kyma's; {late} components follow"));
         }
     };
@@ -190,7 +190,7 @@ fn bar(clusters: usize) -> ProgressBar {
 }
 
 async fn among_all(start: Start, write: bool) -> Result<Became, Error> {
-    let Found::Refused(refused) = Refused::find(start).await? else { return Ok(Became::Fine) };
+    let CheckResult::Refused(refused) = Refused::find(start).await? else { return Ok(Became::Fine) };
     if refused.verdict != Verdict::StampMismatch(Mismatch::LaterState) {
         return Err(refusal(&refused.verdict).into());
     }
@@ -210,7 +210,7 @@ struct Refused {
 }
 
 /// Result of the check.
-enum Found {
+enum CheckResult {
     Refused(Box<Refused>),
     /// The cluster is not refused, but an interrupted adoption may have left components to update.
     OnRecord {
@@ -220,7 +220,7 @@ enum Found {
 }
 
 impl Refused {
-    async fn find(start: Start) -> Result<Found, Error> {
+    async fn find(start: Start) -> Result<CheckResult, Error> {
         let target = start.target(&start.secret().await?).await?;
         let found = target.identify().await.map_err(kyma_sdk::Failure::from)?;
         // The turn is recorded on the hub before the target, so the Kyma read earlier may be outdated.
@@ -232,10 +232,12 @@ impl Refused {
                 if recorded.epoch > 1 {
                     tell(&start, &recorded).await?;
                 }
-                Ok(Found::OnRecord { uid: uid_of(&found)?.to_owned(), late })
+                Ok(CheckResult::OnRecord { uid: uid_of(&found)?.to_owned(), late })
             }
-            Verdict::FirstContact { .. } => Ok(Found::OnRecord { uid: uid_of(&found)?.to_owned(), late: 0 }),
-            verdict => Ok(Found::Refused(Box::new(Self { start, target, found, verdict }))),
+            Verdict::FirstContact { .. } => {
+                Ok(CheckResult::OnRecord { uid: uid_of(&found)?.to_owned(), late: 0 })
+            }
+            verdict => Ok(CheckResult::Refused(Box::new(Self { start, target, found, verdict }))),
         }
     }
 

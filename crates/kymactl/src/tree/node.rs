@@ -73,7 +73,7 @@ pub(super) struct View<'a> {
 }
 
 /// Result of reading an object.
-pub(super) enum Found {
+pub(super) enum ReadResult {
     /// It exists.
     Live(Box<DynamicObject>),
     /// It does not exist.
@@ -84,13 +84,19 @@ pub(super) enum Found {
 
 impl View<'_> {
     /// Returns the node of a component's object; `entry` is the record of its last apply.
-    pub(super) fn node(&self, identity: &Identity, role: Role, entry: Option<&Entry>, found: &Found) -> Node {
+    pub(super) fn node(
+        &self,
+        identity: &Identity,
+        role: Role,
+        entry: Option<&Entry>,
+        found: &ReadResult,
+    ) -> Node {
         let (health, live) = match found {
-            Found::Live(live) => (self.assess(live), Some(&**live)),
-            Found::Nothing => (None, None),
-            Found::Unknown(why) => (Some(Health::new(HealthStatus::Unknown, why.clone())), None),
+            ReadResult::Live(live) => (self.assess(live), Some(&**live)),
+            ReadResult::Nothing => (None, None),
+            ReadResult::Unknown(why) => (Some(Health::new(HealthStatus::Unknown, why.clone())), None),
         };
-        let known = !matches!(found, Found::Unknown(_));
+        let known = !matches!(found, ReadResult::Unknown(_));
         let entry = entry.filter(|entry| known && entry.was_sent() && !identity.is_namespace());
         let observed = live.map(|live| Observed::from_metadata(&live.metadata, self.manager, OWNER_LABEL));
         let drift = entry.and_then(|entry| word(drift::compare(entry, observed.as_ref(), self.owner)));
@@ -192,20 +198,20 @@ mod tests {
     fn an_object_tells_its_health_and_what_others_did_to_it() {
         let identity = Identity::new("apps", "Deployment", Some("n"), "d");
         let entry = Entry { uid: "u".to_owned(), fingerprint: "f".to_owned(), ..Entry::default() };
-        let told = |found: Found| {
+        let told = |found: ReadResult| {
             let node = VIEW.node(&identity, Role::Object, Some(&entry), &found);
             (node.health, node.drift)
         };
         let live = |uid: &str, status: Value| {
-            Found::Live(Box::new(object(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            ReadResult::Live(Box::new(object(json!({"apiVersion": "apps/v1", "kind": "Deployment",
                 "metadata": {"name": "d", "uid": uid}, "spec": {"replicas": 1}, "status": status}))))
         };
         assert_eq!(told(live("u", json!({}))), ("InProgress", Some("changed")));
         let failed = json!({"conditions": [
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]});
         assert_eq!(told(live("v", failed)), ("Failed", Some("recreated")));
-        assert_eq!(told(Found::Nothing), (NOT_FOUND, Some("deleted")));
-        assert_eq!(told(Found::Unknown("forbidden".to_owned())), ("Unknown", None));
+        assert_eq!(told(ReadResult::Nothing), (NOT_FOUND, Some("deleted")));
+        assert_eq!(told(ReadResult::Unknown("forbidden".to_owned())), ("Unknown", None));
     }
 
     #[test]
@@ -213,7 +219,8 @@ mod tests {
         let identity = Identity::new("apps", "Deployment", Some("n"), "d");
         let deployment = object(json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "d", "uid": "d"}}));
-        let mut nodes = vec![VIEW.node(&identity, Role::Object, None, &Found::Live(Box::new(deployment)))];
+        let mut nodes =
+            vec![VIEW.node(&identity, Role::Object, None, &ReadResult::Live(Box::new(deployment)))];
         let all = [
             owned("Pod", "p2", "new", &json!({})),
             owned("Pod", "p1", "new", &json!({})),
@@ -231,7 +238,7 @@ mod tests {
     fn objects_that_own_each_other_are_not_followed_for_ever() {
         let identity = Identity::new("", "Pod", Some("n"), "a");
         let (_, a) = owned("Pod", "a", "b", &json!({}));
-        let mut nodes = vec![VIEW.node(&identity, Role::Object, None, &Found::Live(Box::new(a)))];
+        let mut nodes = vec![VIEW.node(&identity, Role::Object, None, &ReadResult::Live(Box::new(a)))];
         VIEW.grow(&mut nodes, &[owned("Pod", "a", "b", &json!({})), owned("Pod", "b", "a", &json!({}))]);
         let mut depth = 0;
         let mut level = &nodes[0];

@@ -13,7 +13,7 @@ use kyma_api::{ErrorClass, HelmComponent, names};
 use kyma_object_set::{Cluster, Entry, GroupKind, Gvk, Identity, Kinds};
 use kyma_sdk::{Component as _, Failure};
 
-use super::node::{Found, Node, Role, View};
+use super::node::{Node, ReadResult, Role, View};
 use crate::{error::Error, output};
 
 /// Maximum number of concurrent calls to the target.
@@ -88,10 +88,10 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    async fn found(&self, identity: &Identity, version: &str) -> Result<Found, Failure> {
+    async fn found(&self, identity: &Identity, version: &str) -> Result<ReadResult, Failure> {
         let Some(mapping) = self.kinds.any(&Gvk::new(&identity.group, version, &identity.kind)) else {
             let unknown = self.kinds.is_unknown(&identity.group);
-            return Ok(Found::Unknown(if unknown {
+            return Ok(ReadResult::Unknown(if unknown {
                 format!("the API group {} does not answer", identity.group)
             } else {
                 "its kind is not served".to_owned()
@@ -99,12 +99,12 @@ impl Target<'_> {
         };
         let api = mapping.api(self.client, identity.namespace.as_deref());
         match api.get_opt(&identity.name).await {
-            Ok(Some(live)) => Ok(Found::Live(Box::new(live))),
-            Ok(None) => Ok(Found::Nothing),
+            Ok(Some(live)) => Ok(ReadResult::Live(Box::new(live))),
+            Ok(None) => Ok(ReadResult::Nothing),
             Err(error) => {
                 let failure = Failure::target(&format!("read {identity}"), &error);
                 let is_of_target = failure.class == ErrorClass::Unreachable;
-                if is_of_target { Err(failure) } else { Ok(Found::Unknown(failure.message)) }
+                if is_of_target { Err(failure) } else { Ok(ReadResult::Unknown(failure.message)) }
             }
         }
     }

@@ -7,8 +7,8 @@ use kube::api::PatchParams;
 use serde_json::Value;
 
 use super::Run;
+use super::desired_state::TRIES;
 use super::take_over::move_fields;
-use super::wish::TRIES;
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::normalise::keyed_lists::{ListAsWritten, Step};

@@ -11,11 +11,11 @@ use kube::api::{DynamicObject, ListParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::Value;
 
-use super::one::{Done, Place, check_size, revision};
+use super::desired_state::DesiredState;
+use super::one::{Done, LiveState, check_size, revision};
 use super::send::Aim;
 use super::share::Share;
-use super::wish::Wish;
-use super::{Outcome, Refusal, Run, Wanted, owner};
+use super::{DesiredObject, Outcome, Refusal, Run, owner};
 use crate::cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, sharers};
 use crate::discovery::{Mapping, crd_mappings};
 use crate::error::{Action, CallError};
@@ -66,29 +66,29 @@ impl Live {
 }
 
 impl Run<'_> {
-    pub(super) async fn crd(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
+    pub(super) async fn crd(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
         let ownership = self.options.ownership;
-        let mut object = wanted.object.clone();
+        let mut object = desired.object.clone();
         object.set_label(OWNER_LABEL, &ownership.owner);
         // A CRD that is only created has another hash, so that it is sent once updates are enabled.
-        let once = self.options.made_once.contains(&wanted.identity).then(|| object.intent_hash());
+        let once = self.options.made_once.contains(&desired.identity).then(|| object.intent_hash());
         object.set_annotation(SET_VERSION, &ownership.version);
-        let mut wish = Wish::of(object.clone(), self.options.yielded);
-        let hash = once.clone().unwrap_or_else(|| wish.hash.clone());
-        check_size(&object, &wanted.identity)?;
-        self.guard(&wanted.identity)?;
-        let place = self.look(&wanted.identity, mapping).await?;
-        let recorded = self.recorded.get(&wanted.identity);
+        let mut state = DesiredState::of(object.clone(), self.options.yielded);
+        let hash = once.clone().unwrap_or_else(|| state.hash.clone());
+        check_size(&object, &desired.identity)?;
+        self.guard(&desired.identity)?;
+        let place = self.look(&desired.identity, mapping).await?;
+        let recorded = self.recorded.get(&desired.identity);
         match place {
-            Place::Deleting => return Ok((Outcome::Waiting("the old CRD is being deleted"), None)),
-            Place::Ours(_) | Place::Changed(_) if once.is_some() => {
+            LiveState::Deleting => return Ok((Outcome::Waiting("the old CRD is being deleted"), None)),
+            LiveState::Ours(_) | LiveState::Changed(_) if once.is_some() => {
                 let as_it_is = |entry: &Entry| Entry { hash, fingerprint: String::new(), ..entry.clone() };
                 return Ok((Outcome::Unchanged, recorded.map(as_it_is)));
             }
-            Place::Found(metadata) if once.is_some() => {
-                return self.share_only(wanted, mapping, &metadata, hash).await;
+            LiveState::Found(metadata) if once.is_some() => {
+                return self.share_only(desired, mapping, &metadata, hash).await;
             }
-            Place::Ours(seen) => {
+            LiveState::Ours(seen) => {
                 // Without a fingerprint another owner wrote it; this owner writes it once the label names this owner.
                 let inherited = recorded.is_some_and(|entry| entry.fingerprint.is_empty())
                     && seen.owner.as_deref() == Some(ownership.owner.as_str());
@@ -96,63 +96,75 @@ impl Run<'_> {
                     return Ok((Outcome::Unchanged, None));
                 }
             }
-            Place::Changed(_) | Place::Found(_) => {}
-            Place::Empty | Place::Unseen => {
-                wish.set_annotation(CREATED_BY, &ownership.owner);
-                let brought = self.bring(&wish, wanted, mapping, Aim::New, false).await?;
-                let (outcome, entry) = self.done(mapping, brought, hash, true, true);
+            LiveState::Changed(_) | LiveState::Found(_) => {}
+            LiveState::Empty | LiveState::Unseen => {
+                state.set_annotation(CREATED_BY, &ownership.owner);
+                let sent = self.bring(&state, desired, mapping, Aim::New, false).await?;
+                let (outcome, entry) = self.done(mapping, sent, hash, true, true);
                 let entry = entry.map(|entry| if once.is_some() { entry.unwatched() } else { entry });
                 return Ok((outcome, entry));
             }
         }
-        self.crd_over(wanted, mapping, object, hash).await
+        self.crd_over(desired, mapping, object, hash).await
     }
 
     /// Applies a CRD over an existing one.
-    async fn crd_over(&self, wanted: &Wanted, mapping: &Mapping, object: Object, hash: String) -> Done {
+    async fn crd_over(
+        &self,
+        desired: &DesiredObject,
+        mapping: &Mapping,
+        object: Object,
+        hash: String,
+    ) -> Done {
         let ownership = self.options.ownership;
         let api = mapping.api(&self.cluster.client, None);
         let live = api
-            .get(&wanted.identity.name)
+            .get(&desired.identity.name)
             .await
-            .map_err(|error| CallError::new(Action::Get, Some(&wanted.identity), error))?;
+            .map_err(|error| CallError::new(Action::Get, Some(&desired.identity), error))?;
         let served = served_as(&live);
         let live = Live::of(live);
         let step = decide(object, &live, ownership, self.options.owner_is_live);
         let metadata = live.metadata;
         let uid = metadata.uid.clone().unwrap_or_default();
-        let was_ours = self.recorded.get(&wanted.identity).is_some_and(Entry::was_sent);
+        let was_ours = self.recorded.get(&desired.identity).is_some_and(Entry::was_sent);
         let Step::Send { object, shares, lost } = step else {
-            return self.share_only(wanted, mapping, &metadata, hash).await;
+            return self.share_only(desired, mapping, &metadata, hash).await;
         };
         if shares.is_empty() && !was_ours {
-            self.may_adopt(&wanted.identity, &metadata, None)?;
+            self.may_adopt(&desired.identity, &metadata, None)?;
         }
         if !lost.is_empty() && self.has_objects(served.as_ref()).await? {
-            return Err(Refusal::VersionInUse { object: wanted.identity.clone(), versions: lost });
+            return Err(Refusal::VersionInUse { object: desired.identity.clone(), versions: lost });
         }
         for owner in &shares {
             let manager = share_manager(owner, &metadata, ownership);
-            self.share(&wanted.identity, mapping, &uid, owner, &manager, Share::default()).await?;
+            self.share(&desired.identity, mapping, &uid, owner, &manager, Share::default()).await?;
         }
         if !was_ours {
-            self.take_over(wanted, mapping, &metadata).await?;
+            self.take_over(desired, mapping, &metadata).await?;
         }
         let created = object.annotation(CREATED_BY).is_some();
-        let mut wish = Wish::of(*object, self.options.yielded);
-        self.let_go(&mut wish, wanted, mapping, None).await?;
-        match self.bring(&wish, wanted, mapping, Aim::At(&uid), !was_ours).await {
-            Ok(brought) => Ok(self.done(mapping, brought, hash, created, false)),
-            Err(error) => self.replace(wanted, error).await,
+        let mut state = DesiredState::of(*object, self.options.yielded);
+        self.let_go(&mut state, desired, mapping, None).await?;
+        match self.bring(&state, desired, mapping, Aim::At(&uid), !was_ours).await {
+            Ok(sent) => Ok(self.done(mapping, sent, hash, created, false)),
+            Err(error) => self.replace(desired, error).await,
         }
     }
 
     /// Leaves a CRD unchanged except for this owner's share.
-    async fn share_only(&self, wanted: &Wanted, mapping: &Mapping, live: &ObjectMeta, hash: String) -> Done {
+    async fn share_only(
+        &self,
+        desired: &DesiredObject,
+        mapping: &Mapping,
+        live: &ObjectMeta,
+        hash: String,
+    ) -> Done {
         let Ownership { owner, .. } = self.options.ownership;
         let uid = live.uid.clone().unwrap_or_default();
         let manager = self.options.ownership.share_manager(owner);
-        let shared = self.share(&wanted.identity, mapping, &uid, owner, &manager, Share::default()).await?;
+        let shared = self.share(&desired.identity, mapping, &uid, owner, &manager, Share::default()).await?;
         let created = live.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY));
         let version = mapping.resource.version.clone();
         let entry = Entry { version, uid, hash, created, ..Entry::default() };

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
+use super::desired_state::{TRIES, take_over_error};
 use super::one::Done;
-use super::wish::{TRIES, take_over_error};
-use super::{Refusal, Run, Wanted};
+use super::{DesiredObject, Refusal, Run};
 use crate::cluster::Cluster;
 use crate::discovery::{Kinds, Mapping};
 use crate::error::{Action, CallError, Failure};
@@ -18,16 +18,16 @@ use crate::object::Gvk;
 impl Run<'_> {
     /// Applies an object of any kind except Namespaces and CRDs, also if its fields were written in removed API
     /// versions.
-    pub(super) async fn plain_of_any_version(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
-        let mut done = self.plain(wanted, mapping).await;
+    pub(super) async fn plain_of_any_version(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
+        let mut done = self.plain(desired, mapping).await;
         // Another manager may write to the object meanwhile.
         for _ in 0..TRIES {
             let Err(Refusal::Call(error)) = &done else { break };
             let Failure::VersionGone(gone) = &error.failure else { break };
-            if !self.move_on(wanted, mapping, gone).await? {
+            if !self.move_on(desired, mapping, gone).await? {
                 break;
             }
-            done = self.plain(wanted, mapping).await;
+            done = self.plain(desired, mapping).await;
         }
         done
     }
@@ -35,11 +35,16 @@ impl Run<'_> {
     /// Changes the API version of all `managedFields` entries of a removed version to the version that is sent, so
     /// that the next apply removes fields that the set lacks and keeps those of other managers. Returns whether a
     /// retry makes sense.
-    async fn move_on(&self, wanted: &Wanted, mapping: &Mapping, gone: &str) -> Result<bool, CallError> {
+    async fn move_on(
+        &self,
+        desired: &DesiredObject,
+        mapping: &Mapping,
+        gone: &str,
+    ) -> Result<bool, CallError> {
         if self.cluster.rehearsal.is_some() {
             return Ok(false);
         }
-        let Some(found) = self.cluster.metadata(mapping, &wanted.identity).await? else { return Ok(true) };
+        let Some(found) = self.cluster.metadata(mapping, &desired.identity).await? else { return Ok(true) };
         let kinds = self.kinds_without(mapping, gone).await?;
         let to = mapping.resource.api_version.as_str();
         // All entries at once: with one of a removed version left, the API server would drop all managers.
@@ -47,12 +52,12 @@ impl Run<'_> {
             version != to && (version == gone || kinds.get(&in_version(mapping, version)).is_none())
         };
         let Some(patch) = managed_fields::moved_on(&found.metadata, &is_gone, to) else { return Ok(false) };
-        let api = mapping.api(&self.cluster.client, wanted.identity.namespace.as_deref());
+        let api = mapping.api(&self.cluster.client, desired.identity.namespace.as_deref());
         let manager = self.options.ownership.manager.clone();
         let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
         let moved =
-            api.patch_metadata(&wanted.identity.name, &params, &Patch::<Value>::Json(patch)).await.map(drop);
-        match moved.map_err(|error| CallError::new(Action::Patch, Some(&wanted.identity), error)) {
+            api.patch_metadata(&desired.identity.name, &params, &Patch::<Value>::Json(patch)).await.map(drop);
+        match moved.map_err(|error| CallError::new(Action::Patch, Some(&desired.identity), error)) {
             Ok(()) => Ok(true),
             Err(error) => match take_over_error(error) {
                 error if error.failure == Failure::Conflict => Ok(true),

@@ -4,9 +4,9 @@
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Map, Value};
 
-use super::one::{Done, Place, revision};
+use super::one::{Done, LiveState, revision};
 use super::share::Share;
-use super::{Outcome, Refusal, Run, Wanted};
+use super::{DesiredObject, Outcome, Refusal, Run};
 use crate::cluster::{CREATED_BY, OWNER_LABEL, SHARED};
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
@@ -15,19 +15,19 @@ use crate::object::Object;
 use crate::protect::{Guard, is_of_kubernetes};
 
 impl Run<'_> {
-    pub(super) async fn namespace(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
-        let hash = wanted.object.intent_hash();
-        let recorded = self.recorded.get(&wanted.identity);
-        let place = self.look(&wanted.identity, mapping).await?;
-        if self.options.protection.guard(&wanted.identity) == Some(Guard::Always) {
+    pub(super) async fn namespace(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
+        let hash = desired.object.intent_hash();
+        let recorded = self.recorded.get(&desired.identity);
+        let place = self.look(&desired.identity, mapping).await?;
+        if self.options.protection.guard(&desired.identity) == Some(Guard::Always) {
             // A set may require that a protected Namespace exists, and change nothing in it.
             return match place {
-                Place::Empty | Place::Unseen if is_of_kubernetes(&wanted.identity.name) => {
-                    Err(Refusal::Protected { object: wanted.identity.clone() })
+                LiveState::Empty | LiveState::Unseen if is_of_kubernetes(&desired.identity.name) => {
+                    Err(Refusal::Protected { object: desired.identity.clone() })
                 }
                 // The operator's own namespace: created without labels, and owned by no component.
-                Place::Empty | Place::Unseen => {
-                    self.create_namespace(&wanted.object, mapping, None).await?;
+                LiveState::Empty | LiveState::Unseen => {
+                    self.create_namespace(&desired.object, mapping, None).await?;
                     Ok((Outcome::Unchanged, None))
                 }
                 _ => Ok((Outcome::Unchanged, None)),
@@ -35,19 +35,19 @@ impl Run<'_> {
         }
         let creator = self.options.ownership.owner.as_str();
         let (uid, created, is_new) = match place {
-            Place::Deleting => return Ok((Outcome::Waiting("the namespace is being deleted"), None)),
-            Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
+            LiveState::Deleting => return Ok((Outcome::Waiting("the namespace is being deleted"), None)),
+            LiveState::Ours(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
                 return Ok((Outcome::Unchanged, None));
             }
-            Place::Ours(seen) | Place::Changed(seen) => {
+            LiveState::Ours(seen) | LiveState::Changed(seen) => {
                 (seen.uid, recorded.is_some_and(|entry| entry.created), false)
             }
-            Place::Found(found) => {
+            LiveState::Found(found) => {
                 let created = found.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY));
                 (found.uid.unwrap_or_default(), created, false)
             }
-            Place::Empty | Place::Unseen => {
-                match self.create_namespace(&wanted.object, mapping, Some(creator)).await? {
+            LiveState::Empty | LiveState::Unseen => {
+                match self.create_namespace(&desired.object, mapping, Some(creator)).await? {
                     Some(uid) => (uid, true, true),
                     None => return Ok((Outcome::Waiting("the namespace appeared meanwhile"), None)),
                 }
@@ -56,16 +56,16 @@ impl Run<'_> {
         let owner = &self.options.ownership.owner;
         if let Some(rehearsal) = self.cluster.rehearsal.as_ref().filter(|_| is_new) {
             // The rehearsal did not create the Namespace, so its labels cannot be tried.
-            rehearsal.created(&wanted.identity, Value::Object(wanted.object.body().clone()));
+            rehearsal.created(&desired.identity, Value::Object(desired.object.body().clone()));
             let entry =
                 Entry { version: mapping.resource.version.clone(), uid, hash, created, ..Entry::default() };
             return Ok((Outcome::Applied { created: true, revision: None }, Some(entry)));
         }
-        let mut share = share_of(&wanted.object);
+        let mut share = share_of(&desired.object);
         // The same for all owners, so that one watch of everything owned sees Namespaces too.
         share.labels.insert(OWNER_LABEL.to_owned(), SHARED.into());
         let manager = self.options.ownership.share_manager(owner);
-        let metadata = self.share(&wanted.identity, mapping, &uid, owner, &manager, share).await?;
+        let metadata = self.share(&desired.identity, mapping, &uid, owner, &manager, share).await?;
         let entry = self.entry(mapping, &metadata, hash, created);
         Ok((Outcome::Applied { created: is_new, revision: revision(&metadata) }, Some(entry)))
     }

@@ -3,10 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::desired_state::{DesiredState, SentObject};
 use super::send::Aim;
 use super::system::is_tracked_by_label;
-use super::wish::{Brought, Wish};
-use super::{Adopt, Foreign, Outcome, Refusal, Run, System, Wanted, keep, owner};
+use super::{Adopt, DesiredObject, Foreign, Outcome, Refusal, Run, System, keep, owner};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
 use crate::drift::{self, Drift, Observed};
@@ -24,7 +24,7 @@ const MAX_OBJECT: usize = 3 << 20;
 pub(super) type Done = Result<(Outcome, Option<Entry>), Refusal>;
 
 /// Live state at the identity of a desired object.
-pub(super) enum Place {
+pub(super) enum LiveState {
     /// Owned and unchanged: nothing to send if the desired state is also unchanged.
     Ours(Observed),
     /// Owned, but changed by another manager.
@@ -41,25 +41,25 @@ pub(super) enum Place {
 
 impl Run<'_> {
     /// Applies any object except Namespaces and CRDs.
-    pub(super) async fn plain(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
-        let mut object = wanted.object.clone();
+    pub(super) async fn plain(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
+        let mut object = desired.object.clone();
         object.set_label(OWNER_LABEL, &self.options.ownership.owner);
-        check_size(&object, &wanted.identity)?;
-        let guard = self.guard(&wanted.identity)?;
-        let (mut place, mut looks) = if self.is_unlikely(&wanted.identity) {
-            (Place::Unseen, 2)
+        check_size(&object, &desired.identity)?;
+        let guard = self.guard(&desired.identity)?;
+        let (mut place, mut looks) = if self.is_unlikely(&desired.identity) {
+            (LiveState::Unseen, 2)
         } else {
-            (self.look(&wanted.identity, mapping).await?, 1)
+            (self.look(&desired.identity, mapping).await?, 1)
         };
         loop {
-            let unseen = matches!(place, Place::Unseen);
-            match self.put(object.clone(), wanted, mapping, guard, place).await {
+            let unseen = matches!(place, LiveState::Unseen);
+            match self.put(object.clone(), desired, mapping, guard, place).await {
                 // The observed state is outdated, so the ownership is checked again.
                 Err(Refusal::Call(error))
                     if looks > 0 && (is_race(&error) || unseen && is_of_version(&error)) =>
                 {
                     looks -= 1;
-                    place = self.ask(&wanted.identity, mapping).await?;
+                    place = self.ask(&desired.identity, mapping).await?;
                 }
                 done => return done,
             }
@@ -75,73 +75,75 @@ impl Run<'_> {
     async fn put(
         &self,
         object: Object,
-        wanted: &Wanted,
+        desired: &DesiredObject,
         mapping: &Mapping,
         guard: Option<Guard>,
-        place: Place,
+        place: LiveState,
     ) -> Done {
-        let mut wish = Wish::of(object, self.options.yielded);
-        let recorded = self.recorded.get(&wanted.identity);
-        if let (Place::Changed(_), Some(recorded)) = (&place, recorded)
+        let mut state = DesiredState::of(object, self.options.yielded);
+        let recorded = self.recorded.get(&desired.identity);
+        if let (LiveState::Changed(_), Some(recorded)) = (&place, recorded)
             && self.options.repair
             && !recorded.hash.is_empty()
-            && recorded.hash != wish.hash
+            && recorded.hash != state.hash
         {
-            wish.object = self.keep_values(wish.object, &wanted.identity, mapping).await?;
-            wish.hash.clone_from(&recorded.hash);
+            state.object = self.keep_values(state.object, &desired.identity, mapping).await?;
+            state.hash.clone_from(&recorded.hash);
         }
         // Objects that only their creator may delete carry a creator annotation, since a process that crashes after
         // the apply records nothing.
-        let is_marked = holds_data(&wanted.identity) || guard == Some(Guard::UnlessCreated);
+        let is_marked = holds_data(&desired.identity) || guard == Some(Guard::UnlessCreated);
         let ownership = self.options.ownership;
         let stays = self.stays(&place, recorded);
-        let is_adopted = matches!(place, Place::Found(_));
-        let is_tracked = matches!(&place, Place::Found(found) if is_tracked_by_label(found));
-        let unseen = matches!(place, Place::Unseen);
+        let is_adopted = matches!(place, LiveState::Found(_));
+        let is_tracked = matches!(&place, LiveState::Found(found) if is_tracked_by_label(found));
+        let unseen = matches!(place, LiveState::Unseen);
         let (uid, created) = match place {
-            Place::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
-            Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == wish.hash) => {
+            LiveState::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
+            LiveState::Ours(_) if recorded.is_some_and(|entry| entry.hash == state.hash) => {
                 return Ok((Outcome::Unchanged, None));
             }
-            Place::Ours(seen) | Place::Changed(seen) => {
-                self.let_go(&mut wish, wanted, mapping, Some(&seen)).await?;
+            LiveState::Ours(seen) | LiveState::Changed(seen) => {
+                self.let_go(&mut state, desired, mapping, Some(&seen)).await?;
                 (Some(seen.uid), recorded.is_some_and(|entry| entry.created))
             }
-            Place::Empty | Place::Unseen => (None, true),
-            Place::Found(metadata) => {
-                self.may_adopt(&wanted.identity, &metadata, guard)?;
+            LiveState::Empty | LiveState::Unseen => (None, true),
+            LiveState::Found(metadata) => {
+                self.may_adopt(&desired.identity, &metadata, guard)?;
                 if let Some(system) = self.foreign(&metadata) {
                     return Ok((Outcome::Foreign(system), None));
                 }
-                self.take_over(wanted, mapping, &metadata).await?;
-                self.let_go(&mut wish, wanted, mapping, None).await?;
-                if recorded.is_some_and(|entry| !entry.was_sent()) && self.was_handed_over(wanted, &metadata)
+                self.take_over(desired, mapping, &metadata).await?;
+                self.let_go(&mut state, desired, mapping, None).await?;
+                if recorded.is_some_and(|entry| !entry.was_sent()) && self.was_handed_over(desired, &metadata)
                 {
-                    keep::annotations(&mut wish.object, &metadata);
+                    keep::annotations(&mut state.object, &metadata);
                 }
                 (metadata.uid.clone(), is_marked && owner::is_creator(&metadata, ownership))
             }
         };
         if is_marked && created {
-            wish.set_annotation(CREATED_BY, &ownership.owner);
+            state.set_annotation(CREATED_BY, &ownership.owner);
         }
-        if stays && let Some(as_is) = self.as_is(&wish.object, &wanted.identity, mapping, is_tracked).await? {
-            return self.send_as_is(&as_is, &wanted.identity, mapping, uid.as_deref(), created).await;
+        if stays
+            && let Some(as_is) = self.as_is(&state.object, &desired.identity, mapping, is_tracked).await?
+        {
+            return self.send_as_is(&as_is, &desired.identity, mapping, uid.as_deref(), created).await;
         }
         let aim = if unseen { Aim::OnlyNew } else { Aim::of(uid.as_deref()) };
-        match self.bring(&wish, wanted, mapping, aim, is_adopted).await {
-            Ok(brought) => Ok(self.done(mapping, brought, wish.hash, created, uid.is_none())),
-            Err(error) if uid.is_some() => self.replace(wanted, error).await,
+        match self.bring(&state, desired, mapping, aim, is_adopted).await {
+            Ok(sent) => Ok(self.done(mapping, sent, state.hash, created, uid.is_none())),
+            Err(error) if uid.is_some() => self.replace(desired, error).await,
             Err(error) => Err(error.into()),
         }
     }
 
     /// Reports whether an adopted object keeps its content. One that was sent with its desired content is handled
     /// like any owned object.
-    fn stays(&self, place: &Place, recorded: Option<&Entry>) -> bool {
+    fn stays(&self, place: &LiveState, recorded: Option<&Entry>) -> bool {
         let is_theirs = match place {
-            Place::Empty | Place::Unseen => false,
-            Place::Found(_) => true,
+            LiveState::Empty | LiveState::Unseen => false,
+            LiveState::Found(_) => true,
             _ => recorded.is_none_or(|entry| entry.hash.is_empty()),
         };
         is_theirs && self.options.foreign == Foreign::AsIs
@@ -151,12 +153,12 @@ impl Run<'_> {
     pub(super) fn done(
         &self,
         mapping: &Mapping,
-        brought: Brought,
+        sent: SentObject,
         hash: String,
         created: bool,
         is_new: bool,
     ) -> (Outcome, Option<Entry>) {
-        let Brought { metadata, unsettled } = brought;
+        let SentObject { metadata, unsettled } = sent;
         // Without the desired hash, the next run sends an unsettled object again.
         let hash = if unsettled.is_some() { String::new() } else { hash };
         let entry = self.entry(mapping, &metadata, hash, created);
@@ -168,10 +170,10 @@ impl Run<'_> {
     }
 
     /// Reports whether it is a Deployment that one of the named managers applied.
-    fn was_handed_over(&self, wanted: &Wanted, metadata: &ObjectMeta) -> bool {
+    fn was_handed_over(&self, desired: &DesiredObject, metadata: &ObjectMeta) -> bool {
         let mut managers =
             metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
-        wanted.identity.is("apps", "Deployment")
+        desired.identity.is("apps", "Deployment")
             && managers.any(|name| self.options.take_over.contains(&name))
     }
 
@@ -215,15 +217,15 @@ impl Run<'_> {
     }
 
     /// Returns the live state: from the watch if that is proof, otherwise from the target.
-    pub(super) async fn look(&self, identity: &Identity, mapping: &Mapping) -> Result<Place, CallError> {
+    pub(super) async fn look(&self, identity: &Identity, mapping: &Mapping) -> Result<LiveState, CallError> {
         // An object that was only recorded still carries the marks of its previous system.
         let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
         let us = self.options.ownership.owner.as_str();
         if let (Some(recorded), Some(seen)) = (recorded, self.observed.get(identity)) {
             match drift::compare(recorded, Some(&seen), us) {
-                Drift::Unchanged => return Ok(Place::Ours(seen)),
-                Drift::Changed => return Ok(Place::Changed(seen)),
-                Drift::Deleting => return Ok(Place::Deleting),
+                Drift::Unchanged => return Ok(LiveState::Ours(seen)),
+                Drift::Changed => return Ok(LiveState::Changed(seen)),
+                Drift::Deleting => return Ok(LiveState::Deleting),
                 Drift::Gone | Drift::Recreated | Drift::Taken => {}
             }
         }
@@ -231,19 +233,21 @@ impl Run<'_> {
     }
 
     /// Reads the live state from the target.
-    async fn ask(&self, identity: &Identity, mapping: &Mapping) -> Result<Place, CallError> {
+    async fn ask(&self, identity: &Identity, mapping: &Mapping) -> Result<LiveState, CallError> {
         let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
         let us = self.options.ownership.owner.as_str();
-        let Some(found) = self.cluster.metadata(mapping, identity).await? else { return Ok(Place::Empty) };
+        let Some(found) = self.cluster.metadata(mapping, identity).await? else {
+            return Ok(LiveState::Empty);
+        };
         if found.metadata.deletion_timestamp.is_some() {
-            return Ok(Place::Deleting);
+            return Ok(LiveState::Deleting);
         }
-        let Some(recorded) = recorded else { return Ok(Place::Found(Box::new(found.metadata))) };
+        let Some(recorded) = recorded else { return Ok(LiveState::Found(Box::new(found.metadata))) };
         let seen = Observed::from_metadata(&found.metadata, &self.options.ownership.manager, OWNER_LABEL);
         Ok(match drift::compare(recorded, Some(&seen), us) {
-            Drift::Unchanged => Place::Ours(seen),
-            Drift::Changed => Place::Changed(seen),
-            _ => Place::Found(Box::new(found.metadata)),
+            Drift::Unchanged => LiveState::Ours(seen),
+            Drift::Changed => LiveState::Changed(seen),
+            _ => LiveState::Found(Box::new(found.metadata)),
         })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::one::Done;
-use super::{Outcome, Run, Wanted};
+use super::{DesiredObject, Outcome, Run};
 use crate::error::{CallError, Failure};
 use crate::inventory::Entry;
 use crate::object::{Identity, Object};
@@ -15,21 +15,21 @@ use crate::select::selects;
 impl Run<'_> {
     /// Deletes an object whose immutable field would change, so that it can be created again. Returns any other
     /// error, and this one if the user did not allow it.
-    pub(super) async fn replace(&self, wanted: &Wanted, error: CallError) -> Done {
-        let recorded = self.recorded.get(&wanted.identity).filter(|entry| entry.was_sent());
-        let Some(entry) = recorded.filter(|entry| self.may_replace(&wanted.object, entry)) else {
+    pub(super) async fn replace(&self, desired: &DesiredObject, error: CallError) -> Done {
+        let recorded = self.recorded.get(&desired.identity).filter(|entry| entry.was_sent());
+        let Some(entry) = recorded.filter(|entry| self.may_replace(&desired.object, entry)) else {
             return Err(error.into());
         };
         if !matches!(error.failure, Failure::Immutable(_)) {
             return Err(error.into());
         }
-        if let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) {
-            return Ok(self.untried(rehearsal, wanted, mapping, Untried::Anew).await);
+        if let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &desired.mapping) {
+            return Ok(self.untried(rehearsal, desired, mapping, Untried::Anew).await);
         }
         let kinds = Arc::clone(&self.kinds);
         let (ownership, protection) = (self.options.ownership, self.options.protection);
         let inventory = self.recorded;
-        match make_way(self.cluster, kinds, inventory, ownership, protection, &wanted.identity).await? {
+        match make_way(self.cluster, kinds, inventory, ownership, protection, &desired.identity).await? {
             Way::Free => {
                 // Keeps the uid, since the object may exist until its deletion ends, and counts it as not sent.
                 let entry = Entry { hash: String::new(), fingerprint: String::new(), ..entry.clone() };

@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_hours(24);
 const LARGEST: usize = 16 * 1024;
 
 /// A provider and its token for one server.
-pub(crate) struct Held {
+pub(crate) struct TokenCache {
     provider: Arc<dyn TokenProvider>,
     server: Url,
     state: Mutex<State>,
@@ -34,18 +34,18 @@ pub(crate) struct Held {
 
 #[derive(Default)]
 struct State {
-    token: Option<Kept>,
+    token: Option<CachedToken>,
     /// Time until which no further request is sent to the issuer, and its last error.
     failed: Option<(Instant, TokenError)>,
 }
 
-struct Kept {
+struct CachedToken {
     header: HeaderValue,
     renewed_at: Instant,
     ends_at: Instant,
 }
 
-impl Held {
+impl TokenCache {
     pub(crate) fn new(provider: Arc<dyn TokenProvider>, server: Url) -> Self {
         Self { provider, server, state: Mutex::default(), in_doubt: AtomicBool::new(false) }
     }
@@ -63,7 +63,7 @@ impl Held {
         }
         let issued = timeout(ISSUE, self.provider.issue(&self.server)).await;
         let issued = issued.unwrap_or(Err(TokenError::Unreachable("no answer in time")));
-        match issued.and_then(|issued| Kept::of(&issued, now)) {
+        match issued.and_then(|issued| CachedToken::of(&issued, now)) {
             Ok(kept) => {
                 let header = kept.header.clone();
                 *state = State { token: Some(kept), failed: None };
@@ -99,7 +99,7 @@ impl Held {
     }
 }
 
-impl Kept {
+impl CachedToken {
     fn of(issued: &IssuedToken, now: Instant) -> Result<Self, TokenError> {
         let token = issued.token.expose_secret();
         let sendable = token.len() <= LARGEST && token.bytes().all(|byte| byte.is_ascii_graphic());
@@ -152,8 +152,8 @@ mod tests {
     }
 
     impl Issuer {
-        fn held(&self) -> Held {
-            Held::new(Arc::new(self.clone()), "https://api.example.org".parse().unwrap())
+        fn held(&self) -> TokenCache {
+            TokenCache::new(Arc::new(self.clone()), "https://api.example.org".parse().unwrap())
         }
 
         fn asked(&self) -> u32 {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    async fn shown(held: &Held) -> Result<String, TokenError> {
+    async fn shown(held: &TokenCache) -> Result<String, TokenError> {
         held.authorization().await.map(|header| header.to_str().unwrap().replace("Bearer ", ""))
     }
 
@@ -227,9 +227,9 @@ mod tests {
     async fn what_is_no_token_is_never_sent_and_a_token_is_never_printed() {
         let token = |text: &str| IssuedToken { token: text.into(), valid_for: Duration::from_mins(1) };
         for bad in ["", "two words", "line\nbreak", "ümlaut", &"x".repeat(LARGEST + 1)] {
-            assert!(Kept::of(&token(bad), Instant::now()).is_err(), "{bad}");
+            assert!(CachedToken::of(&token(bad), Instant::now()).is_err(), "{bad}");
         }
-        let kept = Kept::of(&token("hunter2"), Instant::now()).unwrap();
+        let kept = CachedToken::of(&token("hunter2"), Instant::now()).unwrap();
         assert!(kept.header.is_sensitive());
         assert!(!format!("{:?} {:?}", kept.header, token("hunter2")).contains("hunter2"));
     }

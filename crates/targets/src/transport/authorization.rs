@@ -7,13 +7,13 @@ use http::header::HeaderValue;
 use kube::client::Body;
 
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
-use crate::tokens::{Held, TokenProviders};
+use crate::tokens::{TokenCache, TokenProviders};
 
 /// Credentials besides a client certificate.
 pub(super) enum Authorization {
     None,
     Token(HeaderValue),
-    Provided(Box<Held>),
+    Provided(Box<TokenCache>),
 }
 
 impl Authorization {
@@ -22,7 +22,7 @@ impl Authorization {
             let field = "users[].user.exec";
             let why = "no token provider is registered under its command";
             let provider = providers.get(name).ok_or(KubeconfigError::Refused { field, why })?;
-            let held = Held::new(Arc::clone(provider), kubeconfig.server.clone());
+            let held = TokenCache::new(Arc::clone(provider), kubeconfig.server.clone());
             return Ok(Self::Provided(Box::new(held)));
         }
         let Some(token) = &kubeconfig.token else { return Ok(Self::None) };

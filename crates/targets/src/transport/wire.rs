@@ -18,7 +18,7 @@ use crate::access::AccessPolicy;
 use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, from_chain};
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
-use crate::tokens::Held;
+use crate::tokens::TokenCache;
 
 /// Destination of calls.
 pub(super) enum Wire {
@@ -87,7 +87,7 @@ impl Wire {
     }
 
     /// Returns the source of this target's tokens, if its kubeconfig names a token provider.
-    pub(super) fn tokens(&self) -> Option<&Held> {
+    pub(super) fn tokens(&self) -> Option<&TokenCache> {
         match self {
             Self::Remote(remote) => match &remote.authorization {
                 Authorization::Provided(held) => Some(held),

@@ -76,7 +76,7 @@ impl Events {
 }
 
 /// An event that is held back.
-struct Held {
+struct DelayedEvent {
     due: Instant,
     uid: Value,
     line: Bytes,
@@ -84,7 +84,7 @@ struct Held {
     overtaken: bool,
 }
 
-impl Held {
+impl DelayedEvent {
     fn new(line: &Bytes, uid: &Value, after: Duration, overtaken: bool) -> Self {
         Self { due: Instant::now() + after, uid: uid.clone(), line: line.clone(), overtaken }
     }
@@ -96,7 +96,7 @@ async fn tell(
     mut judge: impl FnMut(&Value) -> Fate,
     told: mpsc::Sender<Bytes>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
-    let mut held = VecDeque::<Held>::new();
+    let mut held = VecDeque::<DelayedEvent>::new();
     loop {
         let due = held.front().map_or_else(Instant::now, |first| first.due);
         let line = tokio::select! {
@@ -120,8 +120,8 @@ async fn tell(
         }
         match fate {
             Some(Fate::Lost) => return Ok(()),
-            Some(Fate::Late(time)) => held.push_back(Held::new(&line, uid, time, false)),
-            Some(Fate::Overtaken) => held.push_back(Held::new(&line, uid, OVERTAKEN, true)),
+            Some(Fate::Late(time)) => held.push_back(DelayedEvent::new(&line, uid, time, false)),
+            Some(Fate::Overtaken) => held.push_back(DelayedEvent::new(&line, uid, OVERTAKEN, true)),
             Some(Fate::Doubled) => {
                 told.send(line.clone()).await?;
                 told.send(line).await?;
@@ -138,16 +138,17 @@ async fn tell(
 /// Sends the events that were overtaken.
 async fn let_go(
     told: &mpsc::Sender<Bytes>,
-    held: &mut VecDeque<Held>,
+    held: &mut VecDeque<DelayedEvent>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
-    let (free, late): (VecDeque<Held>, VecDeque<Held>) = held.drain(..).partition(|other| other.overtaken);
+    let (free, late): (VecDeque<DelayedEvent>, VecDeque<DelayedEvent>) =
+        held.drain(..).partition(|other| other.overtaken);
     *held = late;
     send_all(told, free).await
 }
 
 async fn send_all(
     told: &mpsc::Sender<Bytes>,
-    held: impl IntoIterator<Item = Held>,
+    held: impl IntoIterator<Item = DelayedEvent>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
     for one in held {
         told.send(one.line).await?;

@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::convert::{self, Converted};
-use super::facts::{Facts, Kind, Known, Ref};
+use super::facts::{Facts, Kind, ReducedObject, Ref};
 use super::finding::{Finding, Weight};
 
 /// Finds components, and copies for namespace `hub`, that would share a name. Equal component names are refused, and
@@ -74,7 +74,9 @@ fn used(release: &Value, facts: &Facts, hub: &str) -> BTreeSet<Ref> {
 /// Reports whether all of them are known and have the same content.
 fn are_equal(same: &BTreeSet<&Ref>, facts: &Facts) -> bool {
     let mut known = same.iter().map(|one| match facts.get(*one) {
-        Some(Some(known @ Known::Data { contents, .. })) if contents.values().all(Option::is_some) => {
+        Some(Some(known @ ReducedObject::Data { contents, .. }))
+            if contents.values().all(Option::is_some) =>
+        {
             Some(known)
         }
         _ => None,
@@ -94,9 +96,10 @@ mod tests {
         let mut facts = Facts::new();
         let repository = json!({"kind": "HelmRepository", "spec": {"url": "oci://registry.example.org"}});
         let place = Ref::new(Kind::HelmRepository, "sources", "r");
-        facts.insert(place, Some(Known::of(Kind::HelmRepository, repository)));
+        facts.insert(place, Some(ReducedObject::of(Kind::HelmRepository, repository)));
         for (namespace, data) in secrets {
-            let known = data.is_object().then(|| Known::of(Kind::Secret, json!({"stringData": data})));
+            let known =
+                data.is_object().then(|| ReducedObject::of(Kind::Secret, json!({"stringData": data})));
             facts.insert(Ref::new(Kind::Secret, namespace, "words"), known);
         }
         let source = json!({"kind": "HelmRepository", "name": "r", "namespace": "sources"});

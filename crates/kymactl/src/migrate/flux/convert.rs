@@ -11,7 +11,7 @@ use kyma_object_set::{Patches, Yielded};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::facts::{Facts, Kind, Known, Ref, is_set, list, text};
+use super::facts::{Facts, Kind, ReducedObject, Ref, is_set, list, text};
 use super::failures;
 use super::fields;
 use super::finding::{Finding, Weight};
@@ -199,7 +199,7 @@ fn target(
     findings.extend(Finding::copy(PLACE, &secret, hub));
     let key = match (text(spec, "/kubeConfig/secretRef/key"), facts.get(&secret)) {
         (Some(key), _) => key.to_owned(),
-        (None, Some(Some(Known::Data { contents, .. }))) => {
+        (None, Some(Some(ReducedObject::Data { contents, .. }))) => {
             let key = if contents.contains_key("value") { "value" } else { "value.yaml" };
             key.to_owned()
         }

@@ -86,14 +86,15 @@ mod tests {
 
     use super::super::convert::convert;
     use super::*;
-    use crate::migrate::flux::facts::{Facts, Kind, Known, Ref};
+    use crate::migrate::flux::facts::{Facts, Kind, ReducedObject, Ref};
 
     /// Returns converted releases of namespace `apps` with these dependencies.
     fn connected(releases: &[(&str, Value)]) -> Vec<Converted> {
         let source =
             json!({"kind": "HelmRepository", "spec": {"type": "oci", "url": "oci://registry.example.org"}});
         let repository = Ref::new(Kind::HelmRepository, "apps", "r");
-        let facts = Facts::from([(repository.clone(), Some(Known::of(Kind::HelmRepository, source)))]);
+        let facts =
+            Facts::from([(repository.clone(), Some(ReducedObject::of(Kind::HelmRepository, source)))]);
         let chart = json!({"spec": {"chart": "a", "version": "1.0.0", "sourceRef": {"kind": "HelmRepository", "name": "r"}}});
         let release = |(name, on): &(&str, Value)| json!({"metadata": {"name": name, "namespace": "apps"}, "spec": {"chart": chart, "dependsOn": on}});
         let releases: Vec<Value> = releases.iter().map(release).collect();

@@ -25,11 +25,11 @@ pub(super) struct Ref {
 }
 
 /// Objects that were read; `None` means that the object does not exist.
-pub(super) type Facts = BTreeMap<Ref, Option<Known>>;
+pub(super) type Facts = BTreeMap<Ref, Option<ReducedObject>>;
 
 /// A reduced object.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Known {
+pub(super) enum ReducedObject {
     /// A source of Flux.
     Source(Value),
     /// A ConfigMap or Secret without its values.
@@ -76,7 +76,7 @@ impl Ref {
     }
 }
 
-impl Known {
+impl ReducedObject {
     /// Reduces an object.
     pub(super) fn of(kind: Kind, object: Value) -> Self {
         if !kind.is_data() {

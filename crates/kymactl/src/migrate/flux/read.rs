@@ -15,7 +15,7 @@ use kube::{
 use serde_json::Value;
 
 use super::convert;
-use super::facts::{Facts, Kind, Known, Ref, text};
+use super::facts::{Facts, Kind, ReducedObject, Ref, text};
 use crate::error::Error;
 
 const RELEASES: &str = "helm.toolkit.fluxcd.io";
@@ -46,7 +46,7 @@ pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, F
                     let Some(kind) = Kind::parse(kind).filter(is_meant) else { continue };
                     let name = text(&document, "/metadata/name").unwrap_or_default();
                     let namespace = text(&document, "/metadata/namespace").unwrap_or(namespace);
-                    facts.insert(Ref::new(kind, namespace, name), Some(Known::of(kind, document)));
+                    facts.insert(Ref::new(kind, namespace, name), Some(ReducedObject::of(kind, document)));
                 }
                 None => {}
             }
@@ -160,7 +160,7 @@ impl Flux {
     }
 
     /// Reads an object. Returns `None` if the caller may not read it, and `Some(None)` if it does not exist.
-    async fn read(&self, one: &Ref) -> Result<Option<Option<Known>>, Error> {
+    async fn read(&self, one: &Ref) -> Result<Option<Option<ReducedObject>>, Error> {
         let read = if one.kind == Kind::Secret {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &one.namespace);
             api.get_opt(&one.name).await.map(|found| found.map(serde_json::to_value))
@@ -178,7 +178,7 @@ impl Flux {
         match read {
             Ok(found) => {
                 let found = found.transpose().map_err(std::io::Error::other)?;
-                Ok(Some(found.map(|object| Known::of(one.kind, object))))
+                Ok(Some(found.map(|object| ReducedObject::of(one.kind, object))))
             }
             Err(kube::Error::Api(status)) if status.code == 403 && one.kind.is_data() => Ok(None),
             Err(error) => Err(error.into()),

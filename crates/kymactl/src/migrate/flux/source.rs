@@ -5,7 +5,7 @@ use kyma_api::{ChartSource, SecretRef, Source};
 use kyma_artifacts::VersionRange;
 use serde_json::Value;
 
-use super::facts::{Facts, Kind, Known, Ref, is_set, text};
+use super::facts::{Facts, Kind, ReducedObject, Ref, is_set, text};
 use super::fields::{self, Field};
 use super::finding::{Finding, Weight};
 use super::installed::{Installed, installed, without_digest, without_generation};
@@ -56,7 +56,7 @@ impl Charted<'_> {
 
     fn source(&self, named: &Ref) -> Option<&Value> {
         match self.facts.get(named)? {
-            Some(Known::Source(object)) => Some(object),
+            Some(ReducedObject::Source(object)) => Some(object),
             _ => None,
         }
     }
@@ -297,7 +297,7 @@ impl Charted<'_> {
             let place = format!("{}: spec.secretRef", named.says());
             let host = chart.url.split('/').nth(2).unwrap_or_default();
             match self.facts.get(&secret) {
-                Some(Some(Known::Data { type_, .. })) if type_ == DOCKER_CONFIG => {
+                Some(Some(ReducedObject::Data { type_, .. })) if type_ == DOCKER_CONFIG => {
                     findings.extend(Finding::copy(&place, &secret, hub));
                     SecretRef { name: secret.name }
                 }

@@ -6,7 +6,7 @@ use kyma_api::{ChartSource, CrdPolicy, HelmComponent, HookPolicy};
 use serde_json::{Value, json};
 
 use super::convert::{Converted, MIGRATED, convert};
-use super::facts::{Facts, Kind, Known, Ref};
+use super::facts::{Facts, Kind, ReducedObject, Ref};
 use super::finding::Weight;
 use super::{depends, read, report};
 
@@ -192,7 +192,7 @@ fn metadata_of_all_objects_that_flux_would_not_put_right_suspends_the_component(
 /// Returns the chart of a release with this source, and the findings about the source.
 fn chart_of(kind: Kind, source: &Value, spec: &Value) -> (ChartSource, Vec<(String, Weight)>) {
     let place = Ref::new(kind, "apps", "s");
-    let facts = Facts::from([(place, Some(Known::of(kind, json!({"spec": source}))))]);
+    let facts = Facts::from([(place, Some(ReducedObject::of(kind, json!({"spec": source}))))]);
     let installed = json!({"version": 3, "chartVersion": "1.2.0+1234567890ab", "ociDigest": digest('a')});
     let release = json!({"metadata": {"name": "a", "namespace": "apps"}, "spec": spec, "status": {"history": [installed]}});
     let found = convert(&release, &facts, "apps");
@@ -223,7 +223,7 @@ fn a_release_that_flux_itself_applies_is_told_until_it_is_suspended() {
 fn keys_of_a_chart_lie_beside_its_repository() {
     let repository = Ref::new(Kind::HelmRepository, "sources", "r");
     let source = json!({"spec": {"url": "oci://registry.example.org"}});
-    let facts = Facts::from([(repository, Some(Known::of(Kind::HelmRepository, source)))]);
+    let facts = Facts::from([(repository, Some(ReducedObject::of(Kind::HelmRepository, source)))]);
     let reference = json!({"kind": "HelmRepository", "name": "r", "namespace": "sources"});
     let verify = json!({"secretRef": {"name": "signers"}});
     let chart = json!({"chart": "a", "version": "1.0.0", "sourceRef": reference, "verify": verify});

@@ -5,7 +5,7 @@ use kyma_api::{ValuesFrom, ValuesFromKind, labels};
 use serde_json::Value;
 
 use super::content::Content;
-use super::facts::{Facts, Kind, Known, Ref, is_set, list, text};
+use super::facts::{Facts, Kind, ReducedObject, Ref, is_set, list, text};
 use super::finding::{Finding, Weight};
 
 /// Default key, also in Flux.
@@ -33,7 +33,7 @@ struct Entry<'a> {
 
 /// State of one value.
 #[derive(Clone, Copy)]
-enum Seen<'a> {
+enum ValueState<'a> {
     /// Not in the files, or without read permission.
     Unknown,
     Missing,
@@ -101,15 +101,15 @@ impl<'a> Referring<'a> {
 }
 
 impl Entry<'_> {
-    fn seen<'b>(&self, of: &Ref, facts: &'b Facts) -> Seen<'b> {
+    fn seen<'b>(&self, of: &Ref, facts: &'b Facts) -> ValueState<'b> {
         match facts.get(of) {
-            Some(None) => Seen::Missing,
-            Some(Some(Known::Data { contents, .. })) => match contents.get(self.key) {
-                None => Seen::Missing,
-                Some(Some(content)) => Seen::There(content),
-                Some(None) => Seen::Unknown,
+            Some(None) => ValueState::Missing,
+            Some(Some(ReducedObject::Data { contents, .. })) => match contents.get(self.key) {
+                None => ValueState::Missing,
+                Some(Some(content)) => ValueState::There(content),
+                Some(None) => ValueState::Unknown,
             },
-            None | Some(Some(Known::Source(_))) => Seen::Unknown,
+            None | Some(Some(ReducedObject::Source(_))) => ValueState::Unknown,
         }
     }
 
@@ -125,9 +125,9 @@ impl Entry<'_> {
             Some(Finding::new(&self.place, weight, to_copy))
         };
         match (self.seen(original, facts), self.seen(copy, facts)) {
-            (Seen::There(original), Seen::There(copy)) if original == copy => None,
-            (Seen::Missing, Seen::Missing) if self.is_optional => None,
-            (_, Seen::There(_)) => told(Weight::Changes, ": what is there is not known to be the same"),
+            (ValueState::There(original), ValueState::There(copy)) if original == copy => None,
+            (ValueState::Missing, ValueState::Missing) if self.is_optional => None,
+            (_, ValueState::There(_)) => told(Weight::Changes, ": what is there is not known to be the same"),
             _ if self.is_optional => {
                 told(Weight::Changes, " first: it is optional, and without it the values would be others")
             }
@@ -142,13 +142,13 @@ impl Entry<'_> {
             return None;
         }
         let says = match self.seen(&self.original, facts) {
-            Seen::There(content) if content.is_text => return None,
-            Seen::Missing if self.is_optional => return None,
-            Seen::There(_) => {
+            ValueState::There(content) if content.is_text => return None,
+            ValueState::Missing if self.is_optional => return None,
+            ValueState::There(_) => {
                 "Flux makes something else of this text, such as a number, true or a list; it is a string here: write \
                  the value into `values`"
             }
-            Seen::Missing | Seen::Unknown => {
+            ValueState::Missing | ValueState::Unknown => {
                 "the content cannot be seen, and is a string here; Flux makes numbers, true and lists of what looks so: \
                  check it"
             }
@@ -174,7 +174,7 @@ mod tests {
     fn known(objects: &[(&str, Value)]) -> Facts {
         let one = |(namespace, data): &(&str, Value)| {
             let object = json!({"kind": "ConfigMap", "data": data});
-            let known = data.is_object().then(|| Known::of(Kind::ConfigMap, object));
+            let known = data.is_object().then(|| ReducedObject::of(Kind::ConfigMap, object));
             (Ref::new(Kind::ConfigMap, namespace, "c"), known)
         };
         objects.iter().map(one).collect()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kyma_api::{SecretKeyRef, SignerIdentity, Verify};
 use serde_json::Value;
 
-use super::facts::{Facts, Kind, Known, Ref, list, text};
+use super::facts::{Facts, Kind, ReducedObject, Ref, list, text};
 use super::finding::{Finding, Weight};
 use super::patches;
 
@@ -72,7 +72,7 @@ impl Asked<'_> {
         let place = format!("{}.secretRef", self.place);
         findings.extend(Finding::copy(&place, &secret, hub));
         let contents = match facts.get(&secret) {
-            Some(Some(Known::Data { contents, .. })) => Some(contents),
+            Some(Some(ReducedObject::Data { contents, .. })) => Some(contents),
             _ => None,
         };
         let keys = contents.into_iter().flat_map(BTreeMap::keys);
@@ -113,7 +113,10 @@ mod tests {
         let verify = json!({"provider": "cosign", "secretRef": {"name": "keys"}});
         let secret = |data: Value| {
             let object = json!({"kind": "Secret", "data": data});
-            Facts::from([(Ref::new(Kind::Secret, "apps", "keys"), Some(Known::of(Kind::Secret, object)))])
+            Facts::from([(
+                Ref::new(Kind::Secret, "apps", "keys"),
+                Some(ReducedObject::of(Kind::Secret, object)),
+            )])
         };
         let one = converted(&verify, &secret(json!({"cosign.pub": "", "other": ""})));
         let key = |key: &str| {

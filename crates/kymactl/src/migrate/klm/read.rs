@@ -20,7 +20,7 @@ use crate::{error::Error, target::way::Start};
 const PARALLEL: usize = 8;
 
 /// The state of a Kyma, with the connection to its target if there is one.
-pub(super) struct Look {
+pub(super) struct KymaSnapshot {
     pub(super) facts: Facts,
     pub(super) start: Start,
     pub(super) target: Option<Reached>,
@@ -34,7 +34,7 @@ pub(super) struct Reached {
 }
 
 /// Reads the whole state.
-pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, Error> {
+pub(super) async fn look(start: Start, target_namespace: &str) -> Result<KymaSnapshot, Error> {
     let start = start.read_again().await?;
     let kyma = &start.kyma;
     let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
@@ -67,7 +67,7 @@ pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, E
             None
         }
     };
-    Ok(Look { facts, start, target })
+    Ok(KymaSnapshot { facts, start, target })
 }
 
 fn said(failure: &Failure) -> String {

@@ -24,12 +24,12 @@ use super::{
     MANAGER, back,
     facts::{Manifest, Module},
     note::KymaNote,
-    read::{Look, Reached},
+    read::{KymaSnapshot, Reached},
     write::json_patch,
 };
 use crate::error::Error;
 
-impl Look {
+impl KymaSnapshot {
     /// Gives the objects of a module back to KLM: its labels, then the ownership of all fields. No spec is changed.
     pub(super) async fn give_back(&self, name: &str) -> Result<(), Error> {
         let (Some(reached), Some(module)) = (&self.target, self.facts.modules.get(name)) else {
@@ -71,7 +71,7 @@ impl Look {
     }
 }
 
-impl Look {
+impl KymaSnapshot {
     /// Deletes the stamp: no operator owns the target, and a later hand-over starts anew.
     pub(super) async fn remove_stamp(&self) -> Result<(), Error> {
         let Some(reached) = &self.target else { return Ok(()) };

@@ -18,11 +18,11 @@ use super::{
     MANAGER, back, component,
     facts::{Manifest, hand_over, is_noted, is_skipped},
     note::{self, KymaNote, ManifestNote},
-    read::Look,
+    read::KymaSnapshot,
 };
 use crate::error::Error;
 
-impl Look {
+impl KymaSnapshot {
     fn namespace(&self) -> String {
         self.facts.kyma.namespace().unwrap_or_default()
     }

@@ -8,7 +8,7 @@ use kyma_artifacts::{ComponentVersion, Image};
 use kyma_object_set::{Limits, ObjectSet};
 use serde_json::{Value, json};
 
-use super::{ConfiguredChart as Chart, Crd, ModuleConfig, Place, Push, sources};
+use super::{ConfiguredChart as Chart, Crd, Location, ModuleConfig, Push, sources};
 use crate::error::Error;
 
 /// Default prefix of component names.
@@ -22,7 +22,7 @@ pub(super) struct Plan {
     pub(super) module: String,
     pub(super) version: String,
     pub(super) content: Content,
-    pub(super) default_cr: Option<Place>,
+    pub(super) default_cr: Option<Location>,
     /// The config with flags applied.
     pub(super) config: ModuleConfig,
     directory: PathBuf,
@@ -31,7 +31,7 @@ pub(super) struct Plan {
 /// Content that installs the module.
 pub(super) enum Content {
     /// Plain manifests.
-    Manifest(Place),
+    Manifest(Location),
     /// A chart to push.
     Chart(PathBuf),
     /// A published chart.
@@ -56,8 +56,8 @@ impl Plan {
             config.namespace.clone_from(&push.hub.namespace);
         }
         let place = |flag: Option<&String>, field: Option<&String>| match (flag, field) {
-            (Some(flag), _) => Some(Place::parse(flag, Path::new(""))),
-            (None, Some(field)) => Some(Place::parse(field, &directory)),
+            (Some(flag), _) => Some(Location::parse(flag, Path::new(""))),
+            (None, Some(field)) => Some(Location::parse(field, &directory)),
             (None, None) => None,
         };
         let default_cr = place(push.default_cr.as_ref(), config.default_cr.as_ref());
@@ -120,7 +120,7 @@ impl Plan {
 fn content(
     push: &Push,
     config: &ModuleConfig,
-    manifest: Option<Place>,
+    manifest: Option<Location>,
     directory: &Path,
 ) -> Result<Content, Error> {
     if let Some(chart) = &push.chart {

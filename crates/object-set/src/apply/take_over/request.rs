@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
-use super::super::wish::{TRIES, take_over_error};
-use super::super::{Refusal, Run, Wanted};
+use super::super::desired_state::{TRIES, take_over_error};
+use super::super::{DesiredObject, Refusal, Run};
 use super::patch;
 use crate::cluster::OWNER_LABEL;
 use crate::discovery::Mapping;
@@ -16,7 +16,7 @@ impl Run<'_> {
     /// any.
     pub(in super::super) async fn take_over(
         &self,
-        Wanted { identity, object, .. }: &Wanted,
+        DesiredObject { identity, object, .. }: &DesiredObject,
         mapping: &Mapping,
         metadata: &ObjectMeta,
     ) -> Result<Option<ObjectMeta>, Refusal> {

@@ -17,11 +17,11 @@ use crate::transport::{ExpectedCluster, Transport};
 
 /// Cache of the identity of one target. Cheap to clone; clones share the cache.
 #[derive(Clone)]
-pub(crate) struct Looks {
+pub(crate) struct IdentityCache {
     transport: Arc<Transport>,
     /// For reads and writes of the stamp, which need no fence: the resourceVersion guards the stamp.
     client: kube::Client,
-    last: Arc<Mutex<Option<Look>>>,
+    last: Arc<Mutex<Option<CachedIdentity>>>,
     /// The record that was last read from the hub, and the epoch of `hub_epoch` at that time.
     hub: Arc<SyncMutex<Option<(u64, Recorded)>>>,
     hub_epoch: HubEpoch,
@@ -44,13 +44,13 @@ impl HubEpoch {
 }
 
 /// Identity and stamp as read from the target, with time and connection of the read.
-struct Look {
+struct CachedIdentity {
     connection: u64,
     at: Instant,
     found: Found,
 }
 
-impl Looks {
+impl IdentityCache {
     /// Returns an empty cache.
     pub(crate) fn new(transport: Arc<Transport>, client: kube::Client, hub_epoch: HubEpoch) -> Self {
         Self { transport, client, last: Arc::default(), hub: Arc::default(), hub_epoch }
@@ -62,14 +62,14 @@ impl Looks {
         let mut last = self.last.lock().await;
         let connection = self.transport.connection();
         // A read that began after this call counts whatever its age, so waiting callers share one read.
-        let is_recent = |look: &Look| look.at >= asked || look.at.elapsed() < age;
-        let counts = |look: &&Look| look.connection == connection && is_recent(look);
+        let is_recent = |look: &CachedIdentity| look.at >= asked || look.at.elapsed() < age;
+        let counts = |look: &&CachedIdentity| look.connection == connection && is_recent(look);
         if let Some(look) = last.as_ref().filter(counts) {
             return Ok(look.found.clone());
         }
         let (at, found) = (Instant::now(), self.look().await?);
         self.transport.identified(&found.target_uid);
-        *last = Some(Look { connection, at, found: found.clone() });
+        *last = Some(CachedIdentity { connection, at, found: found.clone() });
         Ok(found)
     }
 

@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::send::Aim;
-use super::{Refusal, Run, Wanted};
+use super::{DesiredObject, Refusal, Run};
 use crate::cluster::Ownership;
 use crate::discovery::Mapping;
 use crate::drift::{Observed, applied_entry};
@@ -18,7 +18,7 @@ use crate::yielded::{Field, Yielded, leave_out, leave_out_paths, split};
 pub(super) const TRIES: usize = 5;
 
 /// Desired state of one object.
-pub(super) struct Wish<'a> {
+pub(super) struct DesiredState<'a> {
     /// The form for an existing object.
     pub(super) object: Object,
     /// Hash that the inventory records.
@@ -30,13 +30,13 @@ pub(super) struct Wish<'a> {
 }
 
 /// Result of sending the desired state.
-pub(super) struct Brought {
+pub(super) struct SentObject {
     pub(super) metadata: ObjectMeta,
     /// Why it lacks the desired state, although it was sent.
     pub(super) unsettled: Option<Refusal>,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> DesiredState<'a> {
     pub(super) fn of(object: Object, yielded: &'a Yielded) -> Self {
         let fields = yielded.of(&object);
         let whole = (!fields.is_empty()).then(|| object.clone());
@@ -73,25 +73,25 @@ impl Run<'_> {
     /// object.
     pub(super) async fn let_go(
         &self,
-        wish: &mut Wish<'_>,
-        wanted: &Wanted,
+        state: &mut DesiredState<'_>,
+        desired: &DesiredObject,
         mapping: &Mapping,
         seen: Option<&Observed>,
     ) -> Result<(), Refusal> {
         let scaled = seen.is_some_and(|seen| seen.unscaled.is_some());
-        if wish.fields.is_empty() && !wish.has_replicas() && !scaled {
+        if state.fields.is_empty() && !state.has_replicas() && !scaled {
             return Ok(());
         }
         // Reads the live object, since the watch may not show a scaling yet. If the object is gone, the apply shows
         // that.
-        let Some(found) = self.cluster.metadata(mapping, &wanted.identity).await? else { return Ok(()) };
-        let (metadata, _) = self.settle(wish, wanted, mapping, found.metadata).await?;
+        let Some(found) = self.cluster.metadata(mapping, &desired.identity).await? else { return Ok(()) };
+        let (metadata, _) = self.settle(state, desired, mapping, found.metadata).await?;
         let manager = &self.options.ownership.manager;
         if let Some(taken) = field_set::scaled(&metadata, manager)
-            && !self.options.yielded.retakes(&wanted.identity)
+            && !self.options.yielded.retakes(&desired.identity)
         {
             let taken = field_set::leaves(&taken);
-            leave_out_paths(&mut wish.object, taken.iter().map(Vec::as_slice).collect());
+            leave_out_paths(&mut state.object, taken.iter().map(Vec::as_slice).collect());
         }
         Ok(())
     }
@@ -99,17 +99,17 @@ impl Run<'_> {
     /// Sends an object and then settles the ownership of its fields. An adopted object may have had no manager.
     pub(super) async fn bring(
         &self,
-        wish: &Wish<'_>,
-        wanted: &Wanted,
+        state: &DesiredState<'_>,
+        desired: &DesiredObject,
         mapping: &Mapping,
         aim: Aim<'_>,
         is_adopted: bool,
-    ) -> Result<Brought, CallError> {
-        let object = if matches!(aim, Aim::At(_)) { &wish.object } else { wish.whole() };
-        let metadata = self.send(object, &wanted.identity, mapping, aim).await?;
-        match self.tidy(wish, wanted, mapping, metadata.clone(), is_adopted).await {
-            Ok(metadata) => Ok(Brought { metadata, unsettled: None }),
-            Err(refusal) => Ok(Brought { metadata, unsettled: Some(refusal) }),
+    ) -> Result<SentObject, CallError> {
+        let object = if matches!(aim, Aim::At(_)) { &state.object } else { state.whole() };
+        let metadata = self.send(object, &desired.identity, mapping, aim).await?;
+        match self.tidy(state, desired, mapping, metadata.clone(), is_adopted).await {
+            Ok(metadata) => Ok(SentObject { metadata, unsettled: None }),
+            Err(refusal) => Ok(SentObject { metadata, unsettled: Some(refusal) }),
         }
     }
 
@@ -117,57 +117,57 @@ impl Run<'_> {
     /// apply.
     async fn tidy(
         &self,
-        wish: &Wish<'_>,
-        wanted: &Wanted,
+        state: &DesiredState<'_>,
+        desired: &DesiredObject,
         mapping: &Mapping,
         metadata: ObjectMeta,
         is_adopted: bool,
     ) -> Result<ObjectMeta, Refusal> {
         // The first apply to an object without managedFields makes an entry for all of its fields.
-        let behind = if is_adopted { self.take_over(wanted, mapping, &metadata).await? } else { None };
+        let behind = if is_adopted { self.take_over(desired, mapping, &metadata).await? } else { None };
         let taken = behind.is_some();
-        let (metadata, returned) = self.settle(wish, wanted, mapping, behind.unwrap_or(metadata)).await?;
+        let (metadata, returned) = self.settle(state, desired, mapping, behind.unwrap_or(metadata)).await?;
         if !(taken || returned) {
             return Ok(metadata);
         }
         let aim = Aim::of(metadata.uid.as_deref());
-        Ok(self.send(&wish.object, &wanted.identity, mapping, aim).await?)
+        Ok(self.send(&state.object, &desired.identity, mapping, aim).await?)
     }
 
     /// Moves the ownership of yielded fields to the manager of yielded fields, and that of fields that are no longer
     /// yielded back. Returns whether any moved back.
     pub(super) async fn settle(
         &self,
-        wish: &Wish<'_>,
-        wanted: &Wanted,
+        state: &DesiredState<'_>,
+        desired: &DesiredObject,
         mapping: &Mapping,
         mut metadata: ObjectMeta,
     ) -> Result<(ObjectMeta, bool), Refusal> {
         let Ownership { manager, .. } = self.options.ownership;
         let keeper = self.options.ownership.yielded_manager();
-        if wish.fields.is_empty() && applied_entry(&metadata, &keeper).is_none() {
+        if state.fields.is_empty() && applied_entry(&metadata, &keeper).is_none() {
             return Ok((metadata, false));
         }
-        let whole = Value::Object(wish.whole().body().clone());
-        let api = mapping.api(&self.cluster.client, wanted.identity.namespace.as_deref());
+        let whole = Value::Object(state.whole().body().clone());
+        let api = mapping.api(&self.cluster.client, desired.identity.namespace.as_deref());
         let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
         let mut tries = 0;
         loop {
-            let split = split(&metadata, &whole, &wish.fields, manager, &keeper).map_err(|part| {
-                Refusal::PartOfWhole { object: wanted.identity.clone(), part: Box::new(part) }
+            let split = split(&metadata, &whole, &state.fields, manager, &keeper).map_err(|part| {
+                Refusal::PartOfWhole { object: desired.identity.clone(), part: Box::new(part) }
             })?;
             let Some(split) = split else { return Ok((metadata, false)) };
             let moved =
-                api.patch_metadata(&wanted.identity.name, &params, &Patch::<Value>::Json(split.patch)).await;
+                api.patch_metadata(&desired.identity.name, &params, &Patch::<Value>::Json(split.patch)).await;
             let error = match moved {
                 Ok(moved) => return Ok((moved.metadata, split.returns)),
-                Err(error) => take_over_error(CallError::new(Action::Patch, Some(&wanted.identity), error)),
+                Err(error) => take_over_error(CallError::new(Action::Patch, Some(&desired.identity), error)),
             };
             tries += 1;
             if error.failure != Failure::Conflict || tries == TRIES {
                 return Err(error.into());
             }
-            let Some(found) = self.cluster.metadata(mapping, &wanted.identity).await? else {
+            let Some(found) = self.cluster.metadata(mapping, &desired.identity).await? else {
                 return Err(error.into());
             };
             metadata = found.metadata;
