@@ -1,6 +1,6 @@
 //! Known vulnerabilities of dependencies: `cargo deny check advisories`, without the network.
 //!
-//! The database lies in the tool cache, never in the repository: `cargo deny fetch db` fills it where there is a network.
+//! The database is in the tool cache, never in the repository; `cargo deny fetch db` downloads it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use toml::{Table, Value};
 
 use crate::{pins, workspace};
 
-/// What came of the check.
+/// Result of the check.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// No advisory is open.
     Clean,
-    /// The check could not be made, for this reason.
+    /// The check was not possible, for this reason.
     NotChecked(String),
 }
 
 /// Checks the workspace's dependencies.
 ///
 /// # Errors
-/// An advisory is open, or an exception in deny.toml has no date and reason.
+/// If an advisory is open, or an exception in deny.toml has no date and reason.
 pub(crate) fn check() -> Result<Outcome> {
     let root = workspace::root();
     let text = fs::read_to_string(root.join("deny.toml")).context("cannot read deny.toml")?;
@@ -47,7 +47,7 @@ pub(crate) fn check() -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Directory of advisory databases: `$ADVISORY_DBS`, else `advisory-dbs` in the tool cache.
+/// Returns the directory of advisory databases: `$ADVISORY_DBS`, or else `advisory-dbs` in the tool cache.
 fn databases(root: &Path) -> Result<PathBuf> {
     let given = std::env::var_os("ADVISORY_DBS").filter(|value| !value.is_empty()).map(PathBuf::from);
     let cached = || pins::directory(root).context("cannot name the cache directory");
@@ -68,7 +68,7 @@ fn holds_database(databases: &Path) -> bool {
     entries.into_iter().any(|entry| entry.path().join("crates").is_dir())
 }
 
-/// Why the check cannot be made.
+/// Returns the reason why the check is not possible.
 fn missing(has_cargo_deny: bool, has_database: bool, databases: &Path) -> Option<String> {
     if !has_cargo_deny {
         return Some("cargo-deny is missing: cargo install cargo-deny --locked".to_owned());
@@ -77,7 +77,7 @@ fn missing(has_cargo_deny: bool, has_database: bool, databases: &Path) -> Option
         .then(|| format!("no advisory database in {}: fill it with cargo deny fetch db", databases.display()))
 }
 
-/// The policy with the directory of databases in it.
+/// Returns the policy with the directory of databases.
 fn with_databases(policy: &str, databases: &Path) -> Result<String> {
     const TABLE: &str = "[advisories]\n";
     ensure!(policy.contains(TABLE), "deny.toml has no table [advisories]");
@@ -85,10 +85,10 @@ fn with_databases(policy: &str, databases: &Path) -> Result<String> {
     Ok(policy.replacen(TABLE, &format!("{TABLE}db-path = \"{place}\"\n"), 1))
 }
 
-/// Exceptions of the policy without a date (`2026-11-26: …`) and a reason.
+/// Returns the policy's exceptions without a date (`2026-11-26: …`) and a reason.
 ///
 /// # Errors
-/// The policy is no TOML.
+/// If the policy is not TOML.
 pub(crate) fn exceptions(policy: &str) -> Result<Vec<String>> {
     let policy: Table = policy.parse().context("deny.toml is no TOML")?;
     let ignored = policy.get("advisories").and_then(|table| table.get("ignore")).and_then(Value::as_array);
@@ -118,10 +118,10 @@ fn is_dated(reason: &str) -> bool {
         && !why.trim().is_empty()
 }
 
-/// Fails where the check is demanded and could not be made.
+/// Fails if the check is required and was not possible.
 ///
 /// # Errors
-/// It was not made.
+/// If the check was required and not possible.
 pub(crate) fn demand(outcome: &Outcome) -> Result<()> {
     match outcome {
         Outcome::Clean => Ok(()),

@@ -1,9 +1,8 @@
-//! The commands that the documentation shows, run as a reader would run them.
+//! Runs the commands of the documentation, as readers would.
 //!
-//! A code block counts when the line above it is `<!-- run -->`. All blocks of a file run in one
-//! shell, in order, with a landscape of their own and `DIR/env` read in. What they leave in the
-//! background ends with the shell. A file with the line `<!-- run on empty clusters -->` gets
-//! clusters with nothing of ours and no operators.
+//! A code block is run if the line above it is `<!-- run -->`. All blocks of a file run in order in one shell, with
+//! their own landscape and the variables of `DIR/env`. Background processes end with the shell. A file with the
+//! line `<!-- run on empty clusters -->` gets clusters without CRDs and operators of this project.
 
 use std::fs;
 use std::io::Write;
@@ -19,7 +18,7 @@ const MARK: &str = "<!-- run -->";
 
 const ON_EMPTY: &str = "<!-- run on empty clusters -->";
 
-/// Directories and files in which commands are looked for.
+/// Directories and files to search for commands.
 const PLACES: [&str; 6] = [
     "README.md",
     "CONTRIBUTING.md",
@@ -44,7 +43,7 @@ struct Block {
     text: String,
 }
 
-/// Runs every marked code block; fails with file and line of the first one that does.
+/// Runs every marked code block; fails with file and line of the first failing one.
 pub(crate) fn run() -> Result<()> {
     let files = files_with_blocks()?;
     ensure!(!files.is_empty(), "no document has a block marked {MARK}");
@@ -53,7 +52,7 @@ pub(crate) fn run() -> Result<()> {
     for script in files {
         let state = workspace::root().join("target").join("docs-state");
         let place = state.display().to_string();
-        // Whatever happens to this process, nothing is left running.
+        // Ends all children with this process.
         let own = std::process::id().to_string();
         let mut wanted = vec!["--state-dir", &place, "--with-process", &own];
         wanted.extend(script.on_empty.then_some("--empty"));
@@ -65,7 +64,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Readers have it, so the documentation uses it; says what to install if not.
+/// Fails with an installation hint if kubectl, which the documentation uses, is missing.
 pub(crate) fn ensure_kubectl() -> Result<()> {
     let asked = Command::new("kubectl").args(["version", "--client"]).stdout(Stdio::null()).status();
     match asked {
@@ -107,7 +106,7 @@ fn blocks(text: &str) -> Vec<Block> {
         .collect()
 }
 
-/// One shell for the file; it says which block it is in, so that a failure can be placed.
+/// Runs the file in one shell, which prints the current block to locate failures.
 fn run_file(script: &Script, state: &Path) -> Result<()> {
     let at = state.join("block");
     let mut text = format!("set -euo pipefail\nset -a; . '{}/env'; set +a\n", state.display());

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: every parser of foreign bytes, fed by libFuzzer.
+//! `cargo xtask fuzz`: runs libFuzzer on every parser of foreign bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
@@ -19,15 +19,15 @@ use crate::workspace;
 
 /// Directory of the fuzz targets' workspace.
 pub(crate) const DIRECTORY: &str = "fuzz";
-/// How often a running target says where it is.
+/// Interval of the progress reports of a running target.
 const EVERY: Duration = Duration::from_secs(15);
-/// Lines told again of a target that failed: the panic, and how to repeat it.
+/// Maximum number of output lines repeated for a failed target: the panic, and how to reproduce it.
 const DEPTH: usize = 40;
-/// One input may take this long, in seconds, and this much memory, in MiB.
+/// Limits for one input: time in seconds, memory in MiB.
 const INPUT: &str = "-timeout=20";
 const MEMORY: &str = "-rss_limit_mb=1024";
 
-/// What a person asks of the fuzz command.
+/// Arguments of the fuzz command.
 #[derive(Args)]
 pub(crate) struct Request {
     /// Seconds for each target
@@ -37,7 +37,7 @@ pub(crate) struct Request {
     pub(crate) targets: Vec<String>,
 }
 
-/// Builds the targets, runs as many side by side as there are cores, and fails if one of them found something.
+/// Builds the targets, runs as many in parallel as there are cores, and fails if one of them found a failure.
 pub(crate) fn run(request: &Request) -> Result<()> {
     let targets = chosen(targets(workspace::root())?, &request.targets)?;
     ensure_tools()?;
@@ -67,7 +67,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// The targets of a checkout: the files in `fuzz/fuzz_targets`.
+/// Returns the targets of a checkout: the files in `fuzz/fuzz_targets`.
 pub(crate) fn targets(root: &Path) -> Result<Vec<String>> {
     let place = root.join(DIRECTORY).join("fuzz_targets");
     let files = fs::read_dir(&place).with_context(|| format!("cannot read {}", place.display()))?;
@@ -87,7 +87,7 @@ fn chosen(all: Vec<String>, wanted: &[String]) -> Result<Vec<String>> {
     Ok(if wanted.is_empty() { all } else { wanted.to_vec() })
 }
 
-/// Says what to install where something is missing.
+/// Fails with the name of a missing tool to install.
 pub(crate) fn ensure_tools() -> Result<()> {
     let answers = |arguments: &[&str]| {
         let asked =
@@ -108,7 +108,7 @@ fn cargo_fuzz(command: &str) -> Command {
     let mut cargo = Command::new("rustup");
     cargo.current_dir(workspace::root()).args(["run", "nightly", "cargo", "fuzz", command]);
     cargo.args(["--codegen-units=16", "--target-dir"]).arg(place());
-    // What `cargo xtask` set for this program has other crates' build scripts run again.
+    // Variables that `cargo xtask` sets for this program would rerun build scripts of other crates.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_package(&name.to_string_lossy())) {
         cargo.env_remove(name);
     }
@@ -119,7 +119,7 @@ fn is_of_package(variable: &str) -> bool {
     variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
-/// Beside the builds of the main workspace, so that what cleans those cleans these.
+/// In the main workspace's target directory, so that cleaning it also cleans these builds.
 fn place() -> PathBuf {
     workspace::target().join(DIRECTORY)
 }
@@ -128,7 +128,7 @@ fn next(waiting: &Mutex<VecDeque<String>>) -> Option<String> {
     waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front()
 }
 
-/// Runs one target. What it finds new goes to a corpus of its own, which the next run starts from.
+/// Runs one target. New inputs go to a separate corpus, from which the next run starts.
 fn fuzz(target: &str, seconds: u64) -> Result<()> {
     let found = place().join("corpus").join(target);
     fs::create_dir_all(&found)?;
@@ -153,12 +153,12 @@ fn fuzz(target: &str, seconds: u64) -> Result<()> {
     bail!("failed\n  {}", told.tail.iter().map(String::as_str).collect::<Vec<_>>().join("\n  "))
 }
 
-/// What libFuzzer says.
+/// Output of libFuzzer.
 struct Told {
     target: String,
     tail: VecDeque<String>,
     statistics: BTreeMap<String, String>,
-    /// The last line of the kind `#524288 pulse  cov: 1234 ft: …`.
+    /// The last line of the form `#524288 pulse  cov: 1234 ft: …`.
     state: String,
     last: Instant,
 }

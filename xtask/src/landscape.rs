@@ -1,4 +1,4 @@
-//! Chores that are programs of the workspace: built, then handed the terminal.
+//! Tasks that build a program of the workspace and replace this process by it.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -20,12 +20,12 @@ const PACKAGES: [&str; 7] = [
     "testbed-exec",
 ];
 
-/// Sets up what is missing, builds the landscape's binaries, and becomes `program`; returns only on failure.
+/// Installs missing programs, builds the landscape's binaries, and executes `program`; returns only on failure.
 pub(crate) fn run(program: &str, command: Option<&str>, arguments: &[String]) -> Result<()> {
     run_built(Profile::Dev, program, command, arguments)
 }
 
-/// As [`run`], of this profile.
+/// Does the same as [`run`] with this profile.
 pub(crate) fn run_built(
     profile: Profile,
     program: &str,
@@ -36,7 +36,7 @@ pub(crate) fn run_built(
     become_program(profile, program, command, arguments)
 }
 
-/// Its command `up` or `down` as a child, of what was built.
+/// Runs the built landscape's command `up` or `down` as a child process.
 pub(crate) fn call(command: &str, arguments: &[&str]) -> Result<()> {
     let status = program(Profile::Dev, "landscape")
         .arg(command)
@@ -47,7 +47,7 @@ pub(crate) fn call(command: &str, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Sets up what is missing and builds the landscape's binaries.
+/// Installs missing programs and builds the landscape's binaries.
 pub(crate) fn build(profile: Profile) -> Result<()> {
     setup::run(false)?;
     let progress = Progress::begin("build the operators");
@@ -60,7 +60,7 @@ pub(crate) fn build(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// Stops a landscape with the program that started it: a tree that does not build must not keep it alive.
+/// Stops a landscape with the program that started it, so that a failing build does not keep it running.
 pub(crate) fn down(arguments: &[String]) -> Result<()> {
     if workspace::bin("landscape").is_file() {
         return become_program(Profile::Dev, "landscape", Some("down"), arguments);

@@ -1,4 +1,4 @@
-//! `cargo xtask`: the chores of this workspace.
+//! `cargo xtask`: the development tasks of this workspace.
 
 mod advisories;
 mod codegen;
@@ -28,14 +28,14 @@ struct CommandLine {
     chore: Chore,
 }
 
-/// Passed on to a program of the workspace.
+/// Arguments for a program of the workspace.
 #[derive(Args)]
 struct Arguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
-/// A measurement, and what of.
+/// A benchmark and its build profile.
 #[derive(Args)]
 struct Measured {
     /// Of optimised builds, as they are deployed

@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: the programs that the test bed runs.
+//! `cargo xtask setup`: installs the programs of the test bed.
 
 mod build;
 mod download;
@@ -18,8 +18,8 @@ use crate::workspace;
 use download::Downloads;
 use progress::{Progress, say};
 
-/// Gets what is missing: from `$KUBEBUILDER_ASSETS`, the cache, PATH (same version only), official downloads, or
-/// else builds it. Says nothing where nothing is missing, unless `talk`.
+/// Installs missing programs from `$KUBEBUILDER_ASSETS`, the cache, PATH (same version only) or official downloads,
+/// or builds them. Prints nothing if none is missing, unless `talk`.
 pub(crate) fn run(talk: bool) -> Result<()> {
     let tools = Pins::read(workspace::root())?.tools();
     let bin = pins::directory(workspace::root()).context("cannot name the cache directory")?;
@@ -34,7 +34,7 @@ pub(crate) fn run(talk: bool) -> Result<()> {
     Ok(())
 }
 
-/// What `$KUBEBUILDER_ASSETS` holds is taken as it is: who sets it wants another version.
+/// Programs in `$KUBEBUILDER_ASSETS` are used in any version, as the user requested.
 fn is_there(tool: &Tool, bin: &Path) -> bool {
     let assets = env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty());
     assets.is_some_and(|assets| Path::new(&assets).join(&tool.name).is_file())
@@ -42,7 +42,7 @@ fn is_there(tool: &Tool, bin: &Path) -> bool {
 }
 
 fn get_all(missing: &[&Tool], bin: &Path) -> Result<()> {
-    // Two setups at once would build everything twice.
+    // Two concurrent setups would build everything twice.
     let lock = File::create(bin.join(".lock"))?;
     lock.lock()?;
     let scratch = bin.with_file_name("scratch");
@@ -67,7 +67,7 @@ fn get(tool: &Tool, bin: &Path, scratch: &Path, downloads: &mut Downloads) -> Re
     let Tool { name, version, .. } = tool;
     let place = bin.join(name);
     if let Some(found) = on_path(tool) {
-        // A link that leads nowhere any more counts as missing and is in the way.
+        // A dangling link counts as missing and has to be removed.
         if place.is_symlink() {
             fs::remove_file(&place)?;
         }
@@ -88,11 +88,11 @@ fn get(tool: &Tool, bin: &Path, scratch: &Path, downloads: &mut Downloads) -> Re
     let progress = Progress::begin(format!("{name} {version}: build"));
     build::build(tool, scratch, &bin.with_file_name(format!("{name}.log")), &progress)?;
     progress.end("done");
-    // The file appears whole or not at all.
+    // The file appears atomically.
     fs::rename(&program, &place).context("cannot move the program to the cache")
 }
 
-/// The program on PATH, if it is of the pinned version.
+/// Returns the program on PATH if it has the pinned version.
 fn on_path(tool: &Tool) -> Option<PathBuf> {
     if tool.version_arguments.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that has to hold, in the order in which a mistake costs least.
+//! `cargo xtask test`: runs all checks and tests, the fastest first.
 
 mod concurrency;
 mod repeat;
@@ -19,7 +19,7 @@ use crate::advisories::{self, Outcome};
 use crate::setup::progress::say;
 use crate::{codegen, docs, fuzz, setup, tidy, workspace};
 
-/// What a person asks of the test command.
+/// Arguments of the test command.
 #[derive(Args)]
 #[command(group(ArgGroup::new("what").args(["filters", "concurrency"])))]
 pub(crate) struct Request {
@@ -37,7 +37,7 @@ pub(crate) struct Request {
     /// Run nothing but the tests in which several write at once, 300 rounds of each or as many as --repeat says
     #[arg(long, conflicts_with_all = ["full", "package"])]
     concurrency: bool,
-    /// Only those of this package; may be given several times
+    /// Run only tests of this package; may be given several times
     #[arg(long, short, value_name = "NAME", requires = "repeat")]
     package: Vec<String>,
     /// Parts of the names of tests
@@ -45,7 +45,7 @@ pub(crate) struct Request {
     filters: Vec<String>,
 }
 
-/// Tests that ran.
+/// Counts of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     passed: u64,
@@ -53,12 +53,12 @@ struct Count {
     ignored: u64,
 }
 
-/// A step that ran.
+/// A completed step.
 struct Done {
     name: &'static str,
     time: Duration,
     ok: bool,
-    /// Why what it is for was not done.
+    /// Reason why the step was skipped.
     note: Option<String>,
 }
 
@@ -67,19 +67,19 @@ struct Run {
     done: Vec<Done>,
     count: Count,
     panics: Panics,
-    /// Note of the step that runs.
+    /// Note of the running step.
     note: Option<String>,
 }
 
-/// Why tests failed, by a panic or by the error that they return, to be told once more at the end: what they logged in between may be long.
+/// Messages of failed tests (panics and returned errors), which are repeated at the end since the log may be long.
 #[derive(Debug, Default)]
 struct Panics {
     lines: Vec<String>,
-    /// Lines of the message being read that are still to be kept.
+    /// Remaining number of lines of the current message to keep.
     wanted: usize,
 }
 
-/// Runs all steps, stops at the first that fails; ends with a table and the number of tests.
+/// Runs all steps, stops at the first failure, and prints a table and the number of tests.
 pub(crate) fn run(request: Request) -> Result<()> {
     let mut run =
         Run { request, done: Vec::new(), count: Count::default(), panics: Panics::default(), note: None };
@@ -182,13 +182,13 @@ impl Run {
         Ok(())
     }
 
-    /// Takes in a line that a test binary printed.
+    /// Parses a line of a test binary's output.
     fn take(&mut self, line: &str) {
         self.count.add(line);
         self.panics.read(line);
     }
 
-    /// Operators at rest ask for nothing; unlike the bench itself, this fails where they do.
+    /// Fails if idle operators send requests; the bench itself only reports them.
     fn rest(&mut self) -> Result<()> {
         let report = workspace::bin("bench").with_extension("idle.json");
         let path = report.display().to_string();
@@ -214,7 +214,7 @@ impl Run {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(workspace::root()).args(arguments);
-        // What cargo tells this program of itself: ring, and all that is built over it, is built anew where it differs.
+        // Cargo's own variables are removed: ring, and all its dependents, would be rebuilt if they differ.
         let told = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         for name in told.filter(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_"))
         {
@@ -246,7 +246,7 @@ impl Run {
 }
 
 impl Count {
-    /// Takes in a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; …`.
+    /// Parses a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; …`.
     fn add(&mut self, line: &str) {
         let Some((_, numbers)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
         else {
@@ -268,7 +268,7 @@ impl Count {
 }
 
 impl Panics {
-    /// Lines of one panic's or error's message that are kept.
+    /// Maximum number of lines kept of one panic or error.
     const DEPTH: usize = 24;
 
     fn read(&mut self, line: &str) {
@@ -285,7 +285,7 @@ impl Panics {
     }
 }
 
-/// The third-party modules and charts that tests read are there, or are to be left out.
+/// Fails if the third-party modules and charts that tests read are missing and not excluded.
 fn inputs(left_out: bool) -> Result<()> {
     let beside = workspace::root().join("../shared/inputs");
     let inputs = env::var_os("TEST_INPUTS").map_or(beside, PathBuf::from);

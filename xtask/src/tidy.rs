@@ -1,4 +1,4 @@
-//! Rules of the house that no compiler checks.
+//! Rules of this repository that no compiler checks.
 
 mod clients;
 mod deletes;
@@ -41,7 +41,7 @@ pub(crate) fn run() -> Result<()> {
     bail!("{} finding(s):\n  {}", findings.len(), findings.join("\n  "));
 }
 
-/// Files that Git tracks or would track, relative to the root.
+/// Returns the files that Git tracks or would track, relative to the root.
 fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .current_dir(root)

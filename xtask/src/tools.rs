@@ -1,4 +1,4 @@
-//! The programs that the test bed runs: `xtask/tools.toml`, and how each is recognised and obtained.
+//! The programs of the test bed, pinned in `xtask/tools.toml`, and how each is identified and obtained.
 
 use std::fs;
 use std::path::Path;
@@ -34,13 +34,13 @@ struct Pin {
 /// One program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tool {
-    /// Name of its file.
+    /// File name.
     pub(crate) name: String,
     /// Version without `v`.
     pub(crate) version: String,
     /// Arguments that print the version; empty for a program that cannot.
     pub(crate) version_arguments: &'static [&'static str],
-    /// Official builds, where they come with a checksum.
+    /// Official builds, if they are published with a checksum.
     pub(crate) download: Option<Download>,
     /// How to build it.
     pub(crate) build: Build,
@@ -51,9 +51,9 @@ pub(crate) struct Tool {
 pub(crate) struct Download {
     /// The file.
     pub(crate) url: String,
-    /// A file with its SHA-256: alone, or in a line with the name of the file.
+    /// A file with the SHA-256, alone or in a line with the name of the file.
     pub(crate) checksum_url: String,
-    /// The program's path in the archive; `None` where the file is the program.
+    /// The program's path in the archive; `None` if the file is the program.
     pub(crate) member: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl Pins {
         wants("etcd", etcd, &format!("require go.etcd.io/etcd/server/v3 v{}", self.etcd.version))
     }
 
-    /// All programs, the slowest to build first.
+    /// Returns all programs, the slowest to build first.
     pub(crate) fn tools(&self) -> Vec<Tool> {
         let mut tools: Vec<_> =
             self.kube.programs.iter().map(|name| kube(name, &self.kube.version)).collect();
@@ -119,14 +119,15 @@ impl Pins {
 }
 
 impl Tool {
-    /// Whether what the program printed says this version. One that prints less than three numbers is another.
+    /// Returns whether the program's output contains this version. Output with fewer than three numbers does not
+    /// match.
     pub(crate) fn says_version(&self, printed: &str) -> bool {
         let words = printed.split(|letter: char| letter.is_whitespace() || letter == '+' || letter == '"');
         words.map(|word| word.trim_start_matches('v')).any(|word| word == self.version)
     }
 }
 
-/// As the names of official builds say it.
+/// Returns the architecture as in the names of official builds.
 fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }

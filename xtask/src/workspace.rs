@@ -1,4 +1,4 @@
-//! Where things are in this checkout.
+//! Paths and packages of this checkout.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// A package as `cargo metadata` tells of it.
+/// A package in the output of `cargo metadata`.
 #[derive(Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -19,7 +19,7 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     /// `dev` or `build`; absent for a normal one.
     pub(crate) kind: Option<String>,
-    /// Where it is, if it is one of ours.
+    /// Path, for a package of this workspace.
     pub(crate) path: Option<String>,
 }
 
@@ -31,29 +31,29 @@ pub(crate) struct Target {
     pub(crate) kind: Vec<String>,
 }
 
-/// The root of the checkout.
+/// Returns the root of the checkout.
 pub(crate) fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest)
 }
 
-/// Where `cargo build` leaves what it builds.
+/// Returns cargo's target directory.
 pub(crate) fn target() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     root().join(target)
 }
 
-/// How it is compiled.
+/// Build profile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// Compiles fast.
+    /// Short compile time.
     Dev,
-    /// Runs fast.
+    /// Optimised.
     Release,
 }
 
 impl Profile {
-    /// What makes cargo compile so.
+    /// Returns cargo's arguments for this profile.
     pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &[],
@@ -61,7 +61,7 @@ impl Profile {
         }
     }
 
-    /// A binary of the workspace as `cargo build` with this profile leaves it.
+    /// Returns the path of a workspace binary built with this profile.
     pub(crate) fn bin(self, name: &str) -> PathBuf {
         let directory = match self {
             Self::Dev => "debug",
@@ -71,12 +71,12 @@ impl Profile {
     }
 }
 
-/// A binary of the workspace as `cargo build` leaves it.
+/// Returns the path of a workspace binary.
 pub(crate) fn bin(name: &str) -> PathBuf {
     Profile::Dev.bin(name)
 }
 
-/// The packages of the workspace at `root`.
+/// Returns the packages of the workspace at `root`.
 pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
     #[derive(Deserialize)]
     struct Metadata {

@@ -1,4 +1,4 @@
-//! Building with Go.
+//! Builds with Go.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -11,10 +11,10 @@ use super::progress::Progress;
 use crate::tools::{Build, Tool};
 use crate::workspace;
 
-/// Builds the program into `scratch` and returns nothing but success: it lies at `scratch/<name>`.
+/// Builds the program at `scratch/<name>`.
 pub(crate) fn build(tool: &Tool, scratch: &Path, log: &Path, progress: &Progress) -> Result<()> {
     let mut go = Command::new("go");
-    // Static, reproducible, and with the versions that go.sum or the checksum database vouch for.
+    // Static, reproducible, with the versions verified by go.sum or the checksum database.
     go.env("CGO_ENABLED", "0").env("GOWORK", "off").env_remove("GOFLAGS");
     match &tool.build {
         Build::Wrapper { wrapper, package, link } => {
@@ -39,7 +39,7 @@ pub(crate) fn build(tool: &Tool, scratch: &Path, log: &Path, progress: &Progress
     run(go, log, progress).with_context(|| format!("cannot build {} {}", tool.name, tool.version))
 }
 
-/// Whether there is a Go to build with; says which to install if not.
+/// Fails with an installation hint if Go is missing.
 pub(crate) fn ensure_go() -> Result<()> {
     match Command::new("go").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
@@ -47,7 +47,7 @@ pub(crate) fn ensure_go() -> Result<()> {
     }
 }
 
-/// Shows the last line while it runs, and the last lines if it fails.
+/// Shows the last line of output during the run, and the last lines after a failure.
 fn run(mut command: Command, log: &Path, progress: &Progress) -> Result<()> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let mut file = File::create(log)?;

@@ -1,4 +1,4 @@
-//! Official builds, checked against their published checksums.
+//! Downloads of official builds, verified by their published checksums.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,14 +11,15 @@ use sha2::{Digest, Sha256};
 
 use crate::tools::Download;
 
-/// Fetches files, and gives up on a host at its first silence: without network every further try costs seconds.
+/// Downloads files. After the first timeout of a host it is not tried again, which saves time without network.
 #[derive(Default)]
 pub(crate) struct Downloads {
     unreachable: BTreeSet<String>,
 }
 
 impl Downloads {
-    /// Puts the program at `program`; works in `scratch`. `Ok(false)`: the host cannot be reached, or breaks off.
+    /// Downloads the program to `program`, using the directory `scratch`. Returns `Ok(false)` if the host is
+    /// unreachable or breaks the connection.
     pub(crate) fn fetch(&mut self, download: &Download, scratch: &Path, program: &Path) -> Result<bool> {
         let host = host(&download.url).to_owned();
         if self.unreachable.contains(&host) {
@@ -52,7 +53,7 @@ fn host(url: &str) -> &str {
     url.split('/').nth(2).unwrap_or_default()
 }
 
-/// The SHA-256 of `name`: a file with nothing else, or lines `SUM  NAME` as sha256sum writes them.
+/// Returns the SHA-256 of `name`, from a file with only the sum, or with lines `SUM  NAME` of sha256sum.
 fn checksum(text: &str, name: &str) -> Option<String> {
     let is_sum = |word: &str| word.len() == 64 && word.chars().all(|letter| letter.is_ascii_hexdigit());
     text.lines().find_map(|line| {
@@ -63,7 +64,7 @@ fn checksum(text: &str, name: &str) -> Option<String> {
     })
 }
 
-/// `false`: not there, or no network, or no curl.
+/// Returns `false` without the file, the network or curl.
 fn curl(url: &str, file: &Path, seconds: u32) -> Result<bool> {
     let seconds = seconds.to_string();
     let started = Command::new("curl")
@@ -112,7 +113,7 @@ mod tests {
         assert_eq!(checksum("<html>not found</html>", "it"), None);
     }
 
-    /// A directory in place of a server: curl reads `file://` as well.
+    /// A directory instead of a server, since curl also reads `file://`.
     fn served(content: &str, sum: &str) -> (std::path::PathBuf, Download) {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

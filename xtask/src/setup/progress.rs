@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A step that is under way.
+/// A running step.
 pub(crate) struct Progress {
     name: String,
     start: Instant,
@@ -13,7 +13,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Says that `name` begins.
+    /// Reports the start of `name`.
     pub(crate) fn begin(name: impl Into<String>) -> Self {
         let name = name.into();
         let bar = std::io::stderr().is_terminal().then(|| spinner(&name));
@@ -23,14 +23,14 @@ impl Progress {
         Self { name, start: Instant::now(), bar }
     }
 
-    /// What it is at now; only on a terminal.
+    /// Shows the current detail; only on a terminal.
     pub(crate) fn note(&self, note: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(note.chars().take(80).collect::<String>());
         }
     }
 
-    /// Says how it ended.
+    /// Reports the result.
     pub(crate) fn end(self, outcome: &str) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -49,7 +49,7 @@ fn spinner(name: &str) -> ProgressBar {
     bar
 }
 
-/// A line for the person at the terminal.
+/// Prints a line to the terminal.
 #[expect(clippy::print_stderr, reason = "a command for people; standard output belongs to what it runs")]
 pub(crate) fn say(line: &str) {
     eprintln!("{line}");

@@ -1,7 +1,7 @@
-//! `cargo xtask test --concurrency`: what KLM's acceptance tests demand where several write at once, again and again.
+//! `cargo xtask test --concurrency`: repeats KLM's acceptance tests with concurrent writers.
 //!
-//! Clusters are started once for all rounds; in each round every story has its own Kyma or component. All stories are
-//! told at the same time.
+//! Clusters are started once for all rounds; in each round every test has its own Kyma or component. All tests run
+//! concurrently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,14 +22,14 @@ use crate::workspace;
 /// Default number of rounds.
 const ROUNDS: u32 = 300;
 
-/// The tests, each with its file. KLM's rows in which one writer meets another's work under way:
+/// The tests with their files: KLM's rows in which one writer interferes with another.
 const TESTS: &[(&str, &str)] = &[
-    // The user chooses otherwise while a removal is under way, and a release comes meanwhile.
+    // The user changes the selection during a removal, and a release follows.
     (
         "crates/kyma-operator/tests/real/choices.rs",
         "e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_by_another_choice",
     ),
-    // A module is orphaned and adopted again before its removal ended.
+    // A module is orphaned and adopted again before its removal has ended.
     (
         "crates/kyma-operator/tests/real/choices.rs",
         "e16_a_module_is_let_go_of_taken_back_and_disabled_while_nobody_manages_it",
@@ -39,65 +39,65 @@ const TESTS: &[(&str, &str)] = &[
         "crates/kyma-operator/tests/real/choices.rs",
         "i29_i34_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection",
     ),
-    // The garbage collector deletes too, others hold on, and the target stops in between.
+    // The garbage collector deletes too, other finalizers remain, and the target stops in between.
     (
         "crates/kyma-operator/tests/real/faults.rs",
         "e02_e08_a_deleted_kyma_waits_for_a_blocked_module_until_its_access_is_gone_long_enough",
     ),
-    // Credentials change under a session.
+    // Credentials change during a session.
     (
         "crates/kyma-operator/tests/real/access.rs",
         "e41_credentials_and_authority_that_are_rotated_in_place_are_used_at_once",
     ),
-    // One Kyma changes and ends while another one is worked on.
+    // One Kyma changes and is deleted during the reconcile of another.
     (
         "crates/kyma-operator/tests/real/itself.rs",
         "i02_i03_in_single_cluster_mode_one_kyma_changes_and_ends_and_the_others_stay",
     ),
-    // Hub and target are edited while the operator writes both; somebody edits the component.
+    // Users edit hub, target and component while the operator writes.
     (
         "crates/kyma-operator/tests/real/lifecycle.rs",
         "e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_a_kyma_lives_from_birth_to_its_end",
     ),
-    // Something is deleted by hand while its removal is under way.
+    // Users delete objects by hand during their removal.
     (
         "crates/helm-component/tests/clusters/removal.rs",
         "e10_removal_waits_for_the_users_objects_and_then_takes_everything",
     ),
-    // A version comes while the removal is under way.
+    // A version is released during the removal.
     (
         "crates/helm-component/tests/clusters/blocking.rs",
         "e13_while_a_removal_is_blocked_the_next_version_with_a_new_version_of_its_kinds_is_taken_over",
     ),
-    // Somebody deletes what two components keep, one of which is to be left alone.
+    // A user deletes objects of two components, one of which must be left alone.
     (
         "crates/helm-component/tests/clusters/drift.rs",
         "e17_a_component_with_the_skip_label_is_left_alone_until_the_label_goes",
     ),
-    // All operators and the garbage collector at one end.
+    // All operators and the garbage collector act on the same deletion.
     (
         "e2e/tests/one_kyma/main.rs",
         "e02_a_kyma_deleted_with_foreground_propagation_waits_for_its_users_objects_and_takes_everything",
     ),
 ];
 
-/// What became of each test.
+/// Results of each test.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// How long each round took that ended well, in seconds.
+    /// Durations of successful rounds, in seconds.
     rounds: BTreeMap<String, Vec<f64>>,
     failed: BTreeSet<String>,
     count: Count,
 }
 
-/// Where the lines of all test binaries go.
+/// Receiver of the output of all test binaries.
 struct Record {
     log: File,
     outcome: Outcome,
 }
 
 impl Run {
-    /// Runs the list, so many rounds of each. All that it prints is in one file.
+    /// Runs all tests for this number of rounds. All output goes to one file.
     pub(super) fn concurrency(&mut self) -> Result<()> {
         let times = self.request.repeat.map_or(ROUNDS, std::num::NonZeroU32::get);
         let path = workspace::target().join("concurrency.log");
@@ -131,7 +131,7 @@ impl Run {
         Ok(())
     }
 
-    /// Runs those of one binary, all at the same time. A test that fails is no error here.
+    /// Runs the tests of one binary concurrently. A failed test is no error here.
     fn binary(&self, binary: &str, names: &[String], times: u32, record: &Mutex<Record>) -> Result<()> {
         let arguments = arguments(binary, names);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -156,7 +156,7 @@ impl Run {
 }
 
 impl Outcome {
-    /// Takes in a line such as `round 3 of 300 of drift::e17_left_alone: 2.5 s`, which may stand behind another text.
+    /// Parses a line such as `round 3 of 300 of drift::e17_left_alone: 2.5 s`, which may follow other text.
     fn read(&mut self, line: &str) -> Result<()> {
         self.count.add(line);
         let round = Regex::new(r"round \d+ of \d+ of (\S+): ([\d.]+) s$")?;
@@ -174,7 +174,8 @@ impl Outcome {
             && self.rounds.values().all(|rounds| rounds.len() == times as usize)
     }
 
-    /// A line for each test: rounds that went well, whether one failed, and how long the middle and the slowest took.
+    /// Returns a line for each test: number of successful rounds, whether one failed, and the median and maximum
+    /// duration.
     fn summary(&self, times: u32) -> Vec<String> {
         let tests: BTreeSet<&String> = self.rounds.keys().chain(&self.failed).collect();
         let line = |test: &String| {
@@ -192,7 +193,7 @@ impl Outcome {
     }
 }
 
-/// The names of the tests in each test binary.
+/// Returns the names of the tests by test binary.
 fn by_binary(tests: &[(&str, &str)]) -> Result<BTreeMap<String, Vec<String>>> {
     let mut binaries = BTreeMap::<_, Vec<_>>::new();
     for (file, test) in tests {
@@ -208,7 +209,7 @@ fn arguments(binary: &str, names: &[String]) -> Vec<String> {
     start.into_iter().map(str::to_owned).chain([threads]).chain(names.iter().cloned()).collect()
 }
 
-/// The test binary that the file `<package>/tests/<binary>/<module>.rs` is in, and the name that the test has there.
+/// Returns the test binary of the file `<package>/tests/<binary>/<module>.rs`, and the test's name in it.
 fn of_file(file: &Path, test: &str) -> Result<(String, String)> {
     let mut parts = file.iter().rev().filter_map(|part| part.to_str());
     let (module, binary) = parts.next().zip(parts.next()).context("a file of a test binary")?;

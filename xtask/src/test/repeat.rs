@@ -1,4 +1,4 @@
-//! `cargo xtask test --repeat N FILTER…`: the same tests again and again, to find those that fail only now and then.
+//! `cargo xtask test --repeat N FILTER…`: repeats tests to find rare failures.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::setup::progress::say;
 use crate::workspace;
 
 impl Run {
-    /// Runs the tests that the request names as often as it says. All that they print is in one file.
+    /// Runs the requested tests the requested number of times. All output goes to one file.
     pub(super) fn repeat(&mut self, times: u32) -> Result<()> {
         let path = workspace::target().join("repeat.log");
         let mut log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -38,7 +38,7 @@ impl Run {
         }
     }
 
-    /// Runs them once and notes which failed.
+    /// Runs the tests once and records the failures.
     fn round(&mut self, log: &mut File, failures: &mut BTreeMap<String, u32>) -> Result<Count> {
         let mut command = self.command(&self.arguments());
         let mut child = command
@@ -58,7 +58,7 @@ impl Run {
             }
         }
         let status = child.wait()?;
-        // What does not build, or dies without a result, is no test that failed.
+        // A failed build, or a crash without a result, is not a failed test.
         ensure!(status.success() || failed > 0, "`cargo {}` failed", self.arguments().join(" "));
         self.count.passed += count.passed;
         self.count.failed += count.failed;
@@ -77,7 +77,7 @@ impl Run {
     }
 }
 
-/// The test that a line such as `test e10_removal_waits ... FAILED` is about.
+/// Returns the test in a line such as `test e10_removal_waits ... FAILED`.
 pub(super) fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }

@@ -1,5 +1,5 @@
-//! Room on the disk, asked for before the first step: API servers on a full disk answer with timeouts, and tests that
-//! fail over them do not name the cause.
+//! Checks free disk space before the first step: API servers on a full disk respond with timeouts, and the tests
+//! that fail do not name the cause.
 
 use std::env;
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use crate::workspace;
 
 const GIB: u64 = 1 << 30;
 
-/// What compiling everything for the tests leaves behind, without what is kept for incremental compiling.
+/// Size of all builds for the tests, without incremental data.
 const BUILD: u64 = 10 * GIB;
-/// What control planes, caches and logs of all tests hold at the same time.
+/// Size of control planes, caches and logs of all tests that run at the same time.
 const TESTS: u64 = 4 * GIB;
 
-/// A directory and what will be written there.
-struct Place {
+/// A directory and the space that it needs.
+struct DiskSpace {
     directory: PathBuf,
-    /// Directories of one file system share its room.
+    /// Device id: directories of one file system share its space.
     file_system: u64,
     /// Bytes.
     free: u64,
@@ -27,15 +27,15 @@ struct Place {
     needed: u64,
 }
 
-/// Fails where compiling or testing would fill the disk.
+/// Fails if compiling or testing would fill the disk.
 pub(super) fn check() -> Result<()> {
     let target = workspace::target();
     let build = if target.join("debug/deps").is_dir() { 0 } else { BUILD };
     let place = if target.is_dir() { target } else { workspace::root().to_owned() };
-    enough(&[Place::look(place, build)?, Place::look(env::temp_dir(), TESTS)?])
+    enough(&[DiskSpace::look(place, build)?, DiskSpace::look(env::temp_dir(), TESTS)?])
 }
 
-impl Place {
+impl DiskSpace {
     fn look(directory: PathBuf, needed: u64) -> Result<Self> {
         let found = statvfs(&directory)
             .with_context(|| format!("cannot tell the room of {}", directory.display()))?;
@@ -44,7 +44,7 @@ impl Place {
     }
 }
 
-fn enough(places: &[Place]) -> Result<()> {
+fn enough(places: &[DiskSpace]) -> Result<()> {
     for place in places {
         let shared = places.iter().filter(|other| other.file_system == place.file_system);
         let needed: u64 = shared.map(|other| other.needed).sum();
@@ -69,8 +69,8 @@ fn in_gib(bytes: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn place(directory: &str, file_system: u64, free: u64, needed: u64) -> Place {
-        Place { directory: directory.into(), file_system, free: free * GIB, needed: needed * GIB }
+    fn place(directory: &str, file_system: u64, free: u64, needed: u64) -> DiskSpace {
+        DiskSpace { directory: directory.into(), file_system, free: free * GIB, needed: needed * GIB }
     }
 
     #[test]

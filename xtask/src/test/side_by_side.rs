@@ -1,4 +1,4 @@
-//! The tests on control planes. A binary waits for its control planes more than it computes, so several run at a time.
+//! Tests on control planes. A test binary mostly waits for its control planes, so several run in parallel.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -13,10 +13,10 @@ use super::Run;
 use crate::setup::progress::say;
 use crate::workspace;
 
-/// Binaries that run at the same time.
+/// Number of parallel test binaries.
 const LANES: usize = 2;
 
-/// One binary that ran.
+/// A finished test binary.
 struct Ended {
     binary: String,
     seconds: f64,
@@ -29,8 +29,8 @@ struct Printed {
 }
 
 impl Run {
-    /// Builds them all and runs each. What a binary prints is shown in one piece when it is over; one that fails stops
-    /// none of the others.
+    /// Builds and runs all binaries. The output of each is printed as a whole at its end; a failure does not stop
+    /// the others.
     pub(super) fn on_control_planes(&mut self) -> Result<()> {
         self.cargo(&["test", "--workspace", "--test", "*", "--no-run", "--quiet"])?;
         let commands: Vec<_> = binaries()?.into_iter().map(|binary| self.of_binary(binary)).collect();
@@ -89,7 +89,7 @@ fn printed(mut command: Command) -> io::Result<Printed> {
     Ok(Printed { text: String::from_utf8_lossy(&bytes).into_owned(), passed })
 }
 
-/// The names of the workspace's test binaries; two packages may have one of the same name, which run together.
+/// Returns the names of the workspace's test binaries. Binaries of the same name in two packages run together.
 fn binaries() -> Result<BTreeSet<String>> {
     let packages = workspace::packages(workspace::root())?;
     let targets = packages.into_iter().flat_map(|package| package.targets);
