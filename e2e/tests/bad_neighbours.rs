@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use e2e::neighbourhood::{Held, Neighbourhood};
 use testbed::until_or_why;
 
-/// One target with each fault.
+/// Number of targets with each fault.
 const BAD: usize = 5;
 const GOOD: usize = 6;
 /// Number of rounds with faults.

@@ -22,7 +22,7 @@ const PAUSE: &str = "brake-kyma-operator";
 const HELM_MODULES: usize = 2;
 const DEADLINE: Duration = Duration::from_mins(3);
 
-/// With `TEST_FULL=1` twelve targets and the limits that operators have by default.
+/// With `TEST_FULL=1` twelve targets and the default limits of the operators.
 struct Size {
     targets: usize,
     limit: usize,
@@ -129,7 +129,7 @@ async fn mean_it(hub: &Client) -> Result<BTreeMap<String, Option<String>>> {
             let (name, uid) = (pause.name_any(), pause.uid());
             match asked.insert(name.clone(), uid.clone()) {
                 None => drop(pauses.delete(&name, &DeleteParams::default()).await?),
-                // Its status changed meanwhile.
+                // Its status changed at the same time.
                 Some(same) if same == uid => {}
                 Some(_) => bail!("{name} holds what a person said is meant"),
             }

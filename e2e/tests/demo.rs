@@ -1,4 +1,4 @@
-//! The demo as a person starts it: what it tells, and what it leaves.
+//! The demo as a user starts it: its output and its remains.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -50,10 +50,10 @@ fn last_lines(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// Command lines of the machine's processes that name this path.
+/// Returns the command lines of all processes that contain this path.
 fn processes_with(path: &str) -> Result<Vec<String>> {
     let entries = std::fs::read_dir("/proc")?.flatten();
-    // A process that ends meanwhile has no command line any more.
+    // A process that ends during the search has no command line.
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
     Ok(lines.filter(|line| line.contains(path)).collect())

@@ -1,5 +1,5 @@
-//! The main job with the operators as they are deployed: from a Kyma on the hub to modules on two targets, through
-//! upgrade, drift, removal, restarts and a death in the middle.
+//! The main job with deployed operators: from a Kyma on the hub to modules on two targets, with upgrade, drift,
+//! removal, restarts and a crash.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ async fn story() -> Result<()> {
     landscape.stop().await
 }
 
-/// Each operator dies and comes back, and has nothing to write anywhere.
+/// Each operator is killed and restarted, and writes nothing.
 async fn restarts_write_nothing(landscape: &mut Landscape) -> Result<()> {
     landscape.until_at_rest().await?;
     let marks = landscape.marks()?;
@@ -70,7 +70,8 @@ async fn restarts_write_nothing(landscape: &mut Landscape) -> Result<()> {
     Ok(())
 }
 
-/// Without release-meta-syncer, and with the other operators killed while they install, the target gets what it had.
+/// Without release-meta-syncer, and with the other operators killed during the installation, the target gets the
+/// same objects.
 async fn a_killed_installation_ends_in_the_same_state(
     landscape: &mut Landscape,
     first: &Snapshot,
@@ -108,8 +109,8 @@ where
     testbed::until(what, DEADLINE, some).await
 }
 
-/// The difference without what no two installations share: identities, times, addresses, and names that tell when
-/// and for which Kyma something was made.
+/// Returns the difference without values that differ between installations: identities, times, addresses, and names
+/// that depend on the time or the Kyma.
 fn essential(difference: Difference) -> Option<Difference> {
     match difference {
         Difference::Added(ref key) | Difference::Removed(ref key) => {
@@ -130,14 +131,14 @@ fn is_incidental(path: &str) -> bool {
         "/spec/clusterIP",
         "/metadata/labels/component.kyma-project.io~1owner",
         "/metadata/annotations/deployment.kubernetes.io~1revision",
-        // The stamp names the Kyma, and operators that have been there.
+        // The stamp names the Kyma, and the operators that contacted the target.
         "/data/kymaUid",
         "/data/version.",
     ];
     parts.iter().any(|part| path.starts_with(part))
 }
 
-/// A Kyma that release-meta-syncer never touched goes without it.
+/// A Kyma without release-meta-syncer's finalizer is deleted without it.
 async fn gone_without_syncer(landscape: &Landscape) -> Result<()> {
     let kymas = Fleet::new(landscape)?.kymas();
     let uid = kymas.get(KYMAS[1]).await?.metadata.uid.context("a stored Kyma has a uid")?;

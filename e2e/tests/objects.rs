@@ -1,5 +1,5 @@
-//! Objects of all our kinds, made up from their schemas, at and beyond what these say: none makes an operator panic or
-//! stops its queue, and each ends with a condition or the API's own refusal.
+//! Generated objects of all kinds of this project, within and beyond their schemas: no operator panics or stops its
+//! queue, and each object gets a condition or is refused by the API server.
 
 #![allow(clippy::print_stdout, reason = "what became of them, for whoever asks with --nocapture")]
 
@@ -7,10 +7,10 @@ use anyhow::{Context, Result, ensure};
 use e2e::landscape::{Landscape, Options};
 use e2e::objects::{Crowd, Kind, LEAST_STORED, kinds};
 
-/// The same objects in each run; `cargo xtask bench objects` takes others.
+/// Seed of the objects, the same in each run; `cargo xtask bench objects` uses others.
 const SEED: u64 = 20_260_101;
 
-/// How many of each kind, in this order: a Pause that is forgotten would hold up all that follows.
+/// Number of objects of each kind, in this order. A Pause that is left over would block all later objects.
 const COUNTS: [(&str, usize); 7] = [
     ("Watcher", 100),
     ("ModuleConfig", 100),

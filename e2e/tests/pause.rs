@@ -48,7 +48,7 @@ struct World {
 }
 
 impl World {
-    /// Two Kymas, Ready; one of them bears a label.
+    /// Creates two Kymas, one of them with a label, and waits until they are Ready.
     async fn build(landscape: &Landscape) -> Result<Self> {
         let fleet = Fleet::new(landscape)?;
         fleet.publish().await?;
@@ -81,7 +81,7 @@ impl World {
         Ok(())
     }
 
-    /// One module is disabled by both users; only the Kyma that the Pause selects keeps it.
+    /// Both users disable one module; only the Kyma that the Pause selects keeps it.
     async fn removals_wait_where_the_selector_says(&self, landscape: &Landscape) -> Result<()> {
         let marks = landscape.marks()?;
         let selector = json!({"matchLabels": {"region": "eu"}});
@@ -103,7 +103,8 @@ impl World {
         self.until_modules(EAST, &["harbour", "greeting"]).await
     }
 
-    /// A pause of everything, then all that would bring work; returns where the audit logs stood once it was obeyed.
+    /// Creates a Pause of everything, then all kinds of work; returns the positions in the audit logs once the
+    /// Pause is obeyed.
     async fn everything_waits(&self, landscape: &Landscape) -> Result<Vec<AuditMark>> {
         landscape.until_at_rest().await?;
         let paused = Instant::now();
@@ -180,7 +181,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits until the lantern of a Kyma is as wanted.
+    /// Waits until the lantern of a Kyma is in this state.
     async fn module(&self, name: &str, wanted: impl Fn(&ModuleStatus) -> bool) -> Result<ModuleStatus> {
         until_or_why(&format!("{LANTERN} of {name}"), DEADLINE, || async {
             let status = self.kymas().get(name).await?.status.unwrap_or_default();
@@ -214,7 +215,7 @@ impl World {
     }
 }
 
-/// The user of a target chooses exactly these modules.
+/// The user of a target selects exactly these modules.
 async fn choose(landscape: &Landscape, kyma: &str, modules: &[&str]) -> Result<()> {
     let position = usize::from(kyma == WEST);
     let target = landscape.targets()[position].client()?;
@@ -231,7 +232,7 @@ async fn choose(landscape: &Landscape, kyma: &str, modules: &[&str]) -> Result<(
     Ok(())
 }
 
-/// No operator wrote anything anywhere but status and events.
+/// No operator wrote anything except status and events.
 fn nothing_was_written(landscape: &Landscape, marks: &[AuditMark]) -> Result<()> {
     for (cluster, mark) in landscape.clusters().into_iter().zip(marks) {
         let events = cluster.audit()?.since(*mark)?;

@@ -1,4 +1,4 @@
-//! Control planes as a test uses them.
+//! Control planes as tests use them.
 
 use std::time::Duration;
 
@@ -306,7 +306,7 @@ async fn registries_serve_plain_http_and_ask_for_a_password_where_told() -> Resu
     Ok(())
 }
 
-/// HTTP status of `/v2/`, asked for with these further headers.
+/// Returns the HTTP status of `/v2/` for a request with these additional headers.
 async fn status(address: &str, headers: &str) -> Result<u16> {
     let mut stream = tokio::net::TcpStream::connect(address).await?;
     let request = format!("GET /v2/ HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n");

@@ -1,4 +1,4 @@
-//! Nothing is left behind, however the user of a bed ends.
+//! No process or directory remains, however the user of a bed ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use testbed::{Bed, until};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Set for the process that this test starts in order to kill it: where to write that the bed is up.
+/// Environment variable of the process that this test kills: the file in which it reports that its bed is running.
 const VICTIM: &str = "TESTBED_VICTIM_REPORT";
 
-/// Ends the victim when the test fails before it kills it.
+/// Kills the victim if the test fails before.
 struct Victim(Child);
 
 impl Drop for Victim {
@@ -102,7 +102,7 @@ async fn a_failed_start_shows_the_end_of_the_log() -> Result<()> {
     Ok(())
 }
 
-/// Set for the process that this test starts in order to see what its panic shows.
+/// Environment variable of the process whose panic output this test checks.
 const PANICKING: &str = "TESTBED_PANICKING";
 
 #[tokio::test]
@@ -142,7 +142,7 @@ fn wrapper() -> Result<PathBuf> {
     Ok(directory.join("testbed-exec"))
 }
 
-/// Process ids and names of the children of `parent`.
+/// Returns process ids and names of the children of `parent`.
 fn children(parent: u32) -> Result<BTreeSet<(u32, String)>> {
     let mut children = BTreeSet::new();
     for entry in fs::read_dir("/proc")?.flatten() {

@@ -1,4 +1,4 @@
-//! Faults by script, alone and in front of a real cluster.
+//! Scripted faults, without and in front of a real cluster.
 
 use std::error::Error as _;
 use std::io;
@@ -180,7 +180,7 @@ async fn load_balancers_answer_in_html_and_redirects_point_elsewhere() -> Result
     Ok(())
 }
 
-/// Passes writes on and keeps the answer back.
+/// Forwards writes and withholds the responses.
 struct Swallows;
 
 impl Between for Swallows {

@@ -15,7 +15,7 @@ const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_written_to_a_cluster_that_is_not_proven_to_be_the_target() {
-    // Boxed: the compiler's proof that a story so deep may move between threads has a limit.
+    // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
     tokio::spawn(story().boxed()).await.unwrap().unwrap();
 }
 
@@ -30,7 +30,7 @@ async fn story() -> Result<()> {
     world.end().await
 }
 
-/// Two kubeconfigs are swapped between two Kymas, and the catalogue moves on meanwhile.
+/// The kubeconfigs of two Kymas are swapped during a release.
 async fn swapped(world: &World) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.grant("west", &world.through_the_door()?).await?;
@@ -56,7 +56,7 @@ async fn swapped(world: &World) -> Result<()> {
     world.landscape.until_at_rest().await
 }
 
-/// A second Kyma leads to a target that another one has.
+/// A second Kyma's kubeconfig leads to another Kyma's target.
 async fn shared(world: &World) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.create("squatter", &world.straight().await?).await?;
@@ -68,7 +68,7 @@ async fn shared(world: &World) -> Result<()> {
     world.has("west", "1.1.0").await
 }
 
-/// A kubeconfig leads to the hub, with every right there.
+/// A kubeconfig leads to the hub, with all rights there.
 async fn looped(world: &World) -> Result<()> {
     let kubeconfig = world.way_to_the_hub().await?;
     let marks = world.landscape.marks()?;
@@ -82,7 +82,7 @@ async fn looped(world: &World) -> Result<()> {
     world.nothing_was_written(&[0], &marks)
 }
 
-/// Behind the address that the unchanged Secret names is another cluster, from one moment to the next.
+/// The address in the unchanged Secret suddenly leads to another cluster.
 async fn recreated(world: &World) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.switch_to(3).await?;
@@ -102,7 +102,7 @@ async fn recreated(world: &World) -> Result<()> {
     world.nothing_was_written(&[1], &marks)?;
     world.landscape.until_at_rest().await?;
 
-    // The old one is back: it is the wrong one by now, and is taken back.
+    // The old cluster is back. It is the wrong one by now, and is adopted again.
     let marks = world.landscape.marks()?;
     world.switch_to(1).await?;
     world.assign("1.3.0").await?;
@@ -116,7 +116,7 @@ async fn recreated(world: &World) -> Result<()> {
     world.landscape.until_at_rest().await
 }
 
-/// A copy of the hub from before an adoption and two upgrades comes up beside it, with operators of its own.
+/// A copy of the hub from before an adoption and two upgrades starts beside it, with its own operators.
 async fn old_copy(world: &mut World) -> Result<()> {
     let live = world.landscape.hub().clone();
     let marks = world.landscape.marks()?;
@@ -139,7 +139,7 @@ async fn old_copy(world: &mut World) -> Result<()> {
     world.landscape.check()?;
     copy.check()?;
 
-    // The live one is gone for good: the copy takes over, and goes on from what runs.
+    // The live hub is gone: the copy takes over, and continues with the installed version.
     for operator in OPERATORS {
         world.landscape.kill(operator)?;
     }

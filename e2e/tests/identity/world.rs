@@ -1,4 +1,4 @@
-//! Two Kymas: one straight to its target, one through a door that can lead to another cluster.
+//! Two Kymas: one directly connected to its target, one through a forwarder that can lead to another cluster.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -25,15 +25,15 @@ const VERSIONS: [&str; 5] = ["1.0.0", "1.1.0", "1.2.0", "1.3.0", "1.4.0"];
 
 pub(crate) struct World {
     pub(crate) landscape: Landscape,
-    /// The hub that is looked at and written to.
+    /// The current hub, which tests read and write.
     at: Cluster,
     hub: Client,
-    /// Where the door is, whatever is behind it.
+    /// Address of the forwarder.
     address: SocketAddr,
     door: Mutex<Option<Door>>,
 }
 
-/// What `kymactl target` said.
+/// Output of `kymactl target`.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -41,7 +41,8 @@ pub(crate) struct Said {
 }
 
 impl World {
-    /// Kyma `east` on the first target, through the door; Kyma `west` on the second; the third is nobody's.
+    /// Creates Kyma `east` on the first target, through the forwarder, and Kyma `west` on the second; the third
+    /// target has none.
     pub(crate) async fn build() -> Result<Self> {
         let landscape =
             Landscape::start(Options { targets: 3, audit: true, snapshots: true, ..Options::default() })
@@ -73,25 +74,25 @@ impl World {
         self.landscape.stop().await
     }
 
-    /// From now on this hub is the one that is looked at and written to.
+    /// Makes this hub the current one.
     pub(crate) fn look_at(&mut self, hub: &Cluster) -> Result<()> {
         self.hub = hub.client()?;
         self.at = hub.clone();
         Ok(())
     }
 
-    /// 0 is the hub.
+    /// Returns the cluster with this number; 0 is the hub.
     fn cluster(&self, number: usize) -> &Cluster {
         self.landscape.clusters()[number]
     }
 
-    /// The cluster's own identity.
+    /// Returns the cluster's identity.
     pub(crate) async fn uid(&self, number: usize) -> Result<String> {
         let namespaces: Api<Namespace> = Api::all(self.cluster(number).client()?);
         namespaces.get("kube-system").await?.uid().context("a stored Namespace has a uid")
     }
 
-    /// Lets the door lead to this cluster from now on, and cuts what goes through it.
+    /// Redirects the forwarder to this cluster and closes its connections.
     pub(crate) async fn switch_to(&self, number: usize) -> Result<()> {
         let upstream = self.cluster(number).url().trim_start_matches("https://").to_owned();
         let next = Door::before(&upstream, self.address);
@@ -103,19 +104,20 @@ impl World {
         Ok(())
     }
 
-    /// A kubeconfig for whatever is behind the door: with a certificate that all clusters here take for the same user.
+    /// Returns a kubeconfig for the cluster behind the forwarder, with a certificate that all clusters here accept
+    /// for the same user.
     pub(crate) fn through_the_door(&self) -> Result<String> {
         let way = self.cluster(1).certificate_user(ACCESS_USER, None, Validity::Long)?;
         let ca = way.ca.clone();
         Ok(way.at(format!("https://{}", self.address), ca).kubeconfig())
     }
 
-    /// A kubeconfig for the second target.
+    /// Returns a kubeconfig for the second target.
     pub(crate) async fn straight(&self) -> Result<String> {
         Ok(self.landscape.access(self.cluster(2)).await?.kubeconfig())
     }
 
-    /// A kubeconfig for the hub, with every right.
+    /// Returns a kubeconfig for the hub with all rights.
     pub(crate) async fn way_to_the_hub(&self) -> Result<String> {
         let way = self.landscape.access(self.cluster(0)).await?;
         let (namespace, name) = way.user.rsplit_once(':').context("a ServiceAccount")?;
@@ -129,7 +131,7 @@ impl World {
         Ok(way.kubeconfig())
     }
 
-    /// Puts this kubeconfig into the Kyma's access Secret.
+    /// Writes this kubeconfig to the Kyma's access Secret.
     pub(crate) async fn grant(&self, kyma: &str, kubeconfig: &str) -> Result<()> {
         let name = format!("kubeconfig-{kyma}");
         let secret = json!({
@@ -141,7 +143,7 @@ impl World {
         Ok(())
     }
 
-    /// A Kyma with the module, and its access Secret.
+    /// Creates a Kyma with the module, and its access Secret.
     pub(crate) async fn create(&self, kyma: &str, kubeconfig: &str) -> Result<()> {
         self.grant(kyma, kubeconfig).await?;
         let object: Kyma = serde_json::from_value(json!({
@@ -152,7 +154,7 @@ impl World {
         Ok(())
     }
 
-    /// Deletes a Kyma, until it is gone.
+    /// Deletes a Kyma and waits until it is gone.
     pub(crate) async fn delete(&self, kyma: &str) -> Result<()> {
         self.kymas().delete(kyma, &DeleteParams::default()).await?;
         until_or_why(&format!("{kyma} is gone"), DEADLINE, || async {
@@ -162,12 +164,12 @@ impl World {
         .await
     }
 
-    /// The version of the module that all Kymas have.
+    /// Publishes this version of the module for all Kymas.
     pub(crate) async fn assign(&self, version: &str) -> Result<()> {
         catalogue::assign(self.hub.clone(), MODULE, version).await
     }
 
-    /// Waits until the Kyma says so, and its component and catalogue too if there are any.
+    /// Waits until the Kyma reports this reason, and so do its component and catalogue if they exist.
     pub(crate) async fn is_refused(&self, kyma: &str, reason: Reason) -> Result<()> {
         until_or_why(&format!("{kyma} says {reason}"), DEADLINE, || async {
             let found = serde_json::to_value(self.kymas().get(kyma).await?)?;
@@ -211,7 +213,7 @@ impl World {
         .await
     }
 
-    /// Waits until the operators of both hubs ask for nothing any more.
+    /// Waits until the operators of both hubs send no more requests.
     pub(crate) async fn rests_with(&self, copy: &Cluster) -> Result<()> {
         let clusters: Vec<&Cluster> = self.landscape.clusters().into_iter().chain([copy]).collect();
         until_quiet(&clusters, REST, DEADLINE, asks).await
@@ -238,7 +240,7 @@ impl World {
         for &number in clusters {
             let events = self.cluster(number).audit()?.since(marks[number])?;
             let writes = events.iter().filter(|event| event.user == ACCESS_USER && event.is_write());
-            // `kymactl target` asks what it may do.
+            // `kymactl target` checks its permissions.
             let writes = writes.filter(|event| event.resource != "selfsubjectaccessreviews");
             let writes: Vec<String> =
                 writes.map(|event| format!("{} {} {}", event.user_agent, event.verb, event.uri)).collect();
@@ -247,7 +249,7 @@ impl World {
         Ok(())
     }
 
-    /// `kymactl target`.
+    /// Runs `kymactl target`.
     pub(crate) async fn kymactl(&self, words: &[&str]) -> Result<Said> {
         let mut command = self.landscape.kymactl_at(&self.at);
         command.arg("target").args(words).args([

@@ -1,4 +1,4 @@
-//! The clusters of these tests, and calls to them that show what kube's typed calls hide: warnings.
+//! The clusters of these tests, and calls that return warnings, which kube's typed calls hide.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::inputs;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
 
-/// A cluster with our CRDs.
+/// Returns a cluster with the CRDs of this project.
 pub(crate) async fn ours() -> Result<Client> {
     static READY: OnceCell<()> = OnceCell::const_new();
     let client = BED.cluster("ours", |cluster| cluster).await?.client()?;
@@ -21,7 +21,7 @@ pub(crate) async fn ours() -> Result<Client> {
     Ok(client)
 }
 
-/// A cluster with KLM's own CRDs; `None` where the inputs may be and are missing.
+/// Returns a cluster with KLM's CRDs; `None` without the inputs, if they may be missing.
 pub(crate) async fn klm(what: &str) -> Result<Option<Client>> {
     static READY: OnceCell<()> = OnceCell::const_new();
     let Some(crds) = klm_crds(what)? else {
@@ -70,7 +70,7 @@ pub(crate) async fn install(client: &Client, crds: Vec<Value>) -> Result<()> {
     Ok(())
 }
 
-/// An answer of the apiserver.
+/// A response of the apiserver.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -79,7 +79,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Itself, or an error for a status that is none of success.
+    /// Returns the response, or an error if its status is not 2xx.
     pub(crate) fn ok(self) -> Result<Self> {
         ensure!(self.is_ok(), "{}: {}", self.code, self.body["message"]);
         Ok(self)
@@ -98,7 +98,7 @@ pub(crate) async fn call(client: &Client, method: Method, path: &str, body: Opti
     send(client, method, path, content_type, body).await
 }
 
-/// Server-side apply, with unknown fields answered by warnings.
+/// Applies an object; unknown fields give warnings.
 pub(crate) async fn apply(client: &Client, path: &str, body: &Value) -> Result<Reply> {
     let path = format!("{path}?fieldManager=test&force=true&fieldValidation=Warn");
     send(client, Method::PATCH, &path, "application/apply-patch+yaml", Some(body)).await
@@ -126,7 +126,7 @@ async fn send(
     Ok(Reply { code, warnings, body })
 }
 
-/// Path of an object of one of our kinds; `None` for other kinds.
+/// Returns the path of an object of a kind of this project; `None` for other kinds.
 pub(crate) fn collection(object: &Value) -> Option<String> {
     let plural = match object["kind"].as_str()? {
         "Kyma" => "kymas",

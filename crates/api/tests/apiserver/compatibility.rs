@@ -1,4 +1,4 @@
-//! The same objects on KLM's CRDs and on ours: what one keeps, the other keeps.
+//! The same objects on KLM's CRDs and on those of this project are stored alike.
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
@@ -20,7 +20,7 @@ async fn users_files_mean_the_same_as_on_klms_crds() -> Result<()> {
     let ours = clusters::ours().await?;
     let (compared, refused) = compare(&klm, &ours, "users", inputs::klm_yaml(&inputs)?).await?;
     ensure!(compared > 30, "only {compared} objects");
-    // Its default CR is an empty object, which has neither apiVersion nor kind.
+    // Its default CR is an empty object, without apiVersion and kind.
     assert_eq!(refused, ["inputs/mt-docs-example-module.yaml[0]"]);
     Ok(())
 }
@@ -38,7 +38,7 @@ async fn recorded_objects_mean_the_same_as_on_klms_crds() -> Result<()> {
     Ok(())
 }
 
-/// Compares all documents of our kinds; returns how many, and which both clusters refused.
+/// Compares all documents of the project's kinds; returns their number, and those that both clusters refused.
 async fn compare(
     klm: &Client,
     ours: &Client,
@@ -50,7 +50,7 @@ async fn compare(
     }
     let (mut compared, mut refused) = (0, vec![]);
     for Document { origin, mut object } in documents {
-        // Both tests run at once on the same clusters, and many objects share a name.
+        // Both tests run concurrently on the same clusters, and many objects share a name.
         object["metadata"]["namespace"] = json!(namespace);
         let Some(path) = collection(&object) else { continue };
         let there = stored(klm, &path, &object).await.with_context(|| origin.clone())?;
@@ -67,7 +67,7 @@ async fn compare(
     Ok((compared, refused))
 }
 
-/// What comes back when the object is created, when its status is set, when it is applied. Leaves nothing.
+/// Returns the responses to creation, status update and apply of the object, and deletes it.
 async fn stored(client: &Client, collection: &str, object: &Value) -> Result<Vec<Reply>> {
     let mut wish = object.clone();
     let status = wish.as_object_mut().and_then(|object| object.remove("status"));
@@ -93,7 +93,7 @@ async fn stored(client: &Client, collection: &str, object: &Value) -> Result<Vec
     Ok(replies)
 }
 
-/// Removes what differs from one cluster to the next, or can't be written.
+/// Removes fields that differ between clusters or cannot be written.
 fn volatile(metadata: &mut Map<String, Value>) {
     for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"] {
         metadata.remove(field);
@@ -103,7 +103,7 @@ fn volatile(metadata: &mut Map<String, Value>) {
     }
 }
 
-/// Accepted or not, with which warnings, and the object as stored.
+/// Returns whether the object was accepted, the warnings, and the stored object.
 fn outline(replies: &[Reply]) -> Vec<(u16, Vec<String>, Value)> {
     let outline = |reply: &Reply| {
         let mut body = if reply.is_ok() { reply.body.clone() } else { Value::Null };

@@ -1,4 +1,4 @@
-//! The CRDs themselves.
+//! Properties of the CRDs.
 
 use anyhow::Result;
 use http::Method;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::clusters::{self, BED, call, our_crds};
 
-/// Every schema in a CRD with its path, from the root down.
+/// Returns every schema in a CRD with its path, from the root down.
 fn schemas(crd: &Value) -> Vec<(String, &Value)> {
     fn walk<'a>(path: String, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -32,7 +32,7 @@ fn schemas(crd: &Value) -> Vec<(String, &Value)> {
 fn kubectl_explain_has_words_for_every_field() {
     for crd in our_crds() {
         for (path, schema) in schemas(&crd) {
-            // The items of a list of plain words are said by the list.
+            // Items of a list of strings are described by the list.
             if path.ends_with("[]") || path.ends_with("{}") {
                 continue;
             }
@@ -51,7 +51,7 @@ fn schemas_keep_to_what_every_supported_kubernetes_knows() {
             for word in ["oneOf", "allOf", "not", "title"] {
                 assert!(schema.get(word).is_none(), "{path} has {word}");
             }
-            // A structural schema may choose among formats, but among nothing that prunes or defaults.
+            // A structural schema may have alternatives for formats, but not for pruning or defaults.
             for choice in schema["anyOf"].as_array().into_iter().flatten() {
                 let words: Vec<&String> =
                     choice.as_object().into_iter().flatten().map(|(word, _)| word).collect();
@@ -166,7 +166,7 @@ async fn a_template_applied_under_klms_crds_is_applied_again_under_ours() -> Res
 
     clusters::install(&client, our_crds()).await?;
 
-    // The fields were tracked one by one and are now one: nothing of the former object may linger.
+    // The fields were tracked one by one and are atomic now: no part of the former object may remain.
     let stored = clusters::apply(&client, &path, &template("second")).await?.ok()?.body;
     assert_eq!(stored["spec"], template("second")["spec"]);
     let fields = &stored["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];

@@ -1,4 +1,4 @@
-//! Objects by other authors, read from outside the repository.
+//! Third-party objects, read from outside the repository.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ pub(crate) struct Document {
     pub(crate) object: Value,
 }
 
-/// All documents of a YAML file, lists taken apart.
+/// Returns all documents of a YAML file; lists are split into their items.
 pub(crate) fn documents(path: &Path) -> Result<Vec<Document>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let parsed: Vec<Value> =
@@ -38,7 +38,7 @@ pub(crate) fn documents(path: &Path) -> Result<Vec<Document>> {
         .collect())
 }
 
-/// The YAML files of a directory, sorted.
+/// Returns the YAML files of a directory, sorted.
 pub(crate) fn yaml_files(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = vec![];
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
@@ -51,7 +51,7 @@ pub(crate) fn yaml_files(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What KLM's users wrote, except what the index of the inputs says can't be applied.
+/// Returns objects of KLM's users, except those that the index of the inputs excludes from an apply.
 pub(crate) fn klm_yaml(inputs: &Path) -> Result<Vec<Document>> {
     const NOT_APPLICABLE: [&str; 3] = [
         "kyma-v1beta1-sample.yaml",
@@ -67,7 +67,7 @@ pub(crate) fn klm_yaml(inputs: &Path) -> Result<Vec<Document>> {
     Ok(found)
 }
 
-/// Objects of this API's kinds that a real KLM left on hub and target.
+/// Returns objects of this API's kinds from recordings of a real KLM on hub and target.
 pub(crate) fn recorded(inputs: &Path) -> Result<Vec<Document>> {
     let mut found = vec![];
     for situation in fs::read_dir(inputs.join("klm-recorded"))? {
@@ -76,7 +76,7 @@ pub(crate) fn recorded(inputs: &Path) -> Result<Vec<Document>> {
             for kind in ["kymas", "moduletemplates", "modulereleasemetas", "watchers"] {
                 let file = situation.join(cluster).join(format!("{kind}.yaml"));
                 if file.is_file() {
-                    // Where the CRD was gone already, the recording says "none".
+                    // Without the CRD, the recording contains "none".
                     found.extend(documents(&file)?.into_iter().filter(|one| one.object.is_object()));
                 }
             }

@@ -1,4 +1,4 @@
-//! Our CRDs and admission policies on real apiservers, beside KLM's own CRDs.
+//! The CRDs and admission policies of this project on real apiservers, beside KLM's CRDs.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "all of this is test code")]
 

@@ -1,4 +1,4 @@
-//! The admission policies in `deploy/policies`, also on objects that were stored before they came.
+//! The admission policies in `deploy/policies`, including their effect on objects that existed before.
 
 use std::cell::Cell;
 use std::{
@@ -68,13 +68,13 @@ async fn apply_file(client: &Client, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Applies the shipped policies and waits until the apiserver acts on them.
+/// Applies the shipped policies and waits until the apiserver enforces them.
 async fn install_policies(client: &Client) -> Result<()> {
     for file in inputs::yaml_files(&deployed("policies"))? {
         apply_file(client, &file).await?;
     }
     create(client, &of_version("probe")).await?.ok()?;
-    // Each try asks for another version, so that one that got through does not make the next a change of nothing.
+    // Each attempt requests another version, so that it is a change even after an earlier attempt was accepted.
     let tries = Cell::new(0);
     until("the policies are in force", Duration::from_mins(1), || async {
         tries.set(tries.get() + 1);
@@ -89,7 +89,8 @@ async fn install_policies(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A hub with KLM's CRDs (or ours where those are missing), then objects, then our CRDs and the policies.
+/// Returns a hub with KLM's CRDs (or this project's without the inputs), then objects, then this project's CRDs and
+/// policies.
 #[tokio::test]
 async fn a_templates_spec_never_changes_and_its_name_is_said() -> Result<()> {
     let client = BED.cluster("policies", |cluster| cluster).await?.client()?;
@@ -264,7 +265,7 @@ async fn a_module_team_edits_its_own_modules_and_no_others() -> Result<()> {
     assert_eq!(gone.code, 403, "{gone:?}");
     let finalizer = json!({"metadata": {"finalizers": ["example.org/f"]}});
     call(&team, Method::PATCH, &format!("{releases}/nats"), Some(&finalizer)).await?.ok()?;
-    // Neither takes over a template of another team nor gives one away, where specs may change.
+    // Neither team takes over another team's template or gives one away, even where specs may change.
     let foreign =
         template("nats-1.0.0", &json!({"moduleName": "nats", "version": "1.0.0", "descriptor": {}}));
     create(&admin, &foreign).await?.ok()?;

@@ -30,7 +30,7 @@ pub(crate) fn object(api_version: &str, kind: &str, spec: &Value) -> Value {
     })
 }
 
-/// Whether the apiserver would store the object; anything but a 2xx or a 422 is an error.
+/// Returns whether the apiserver would store the object; a status other than 2xx and 422 is an error.
 pub(crate) async fn accepts(client: &Client, object: &Value) -> Result<bool> {
     let path = format!("{}?dryRun=All", collection(object).unwrap_or_default());
     let reply = call(client, Method::POST, &path, Some(object)).await?;
@@ -38,7 +38,7 @@ pub(crate) async fn accepts(client: &Client, object: &Value) -> Result<bool> {
     Ok(reply.is_ok())
 }
 
-/// Checks a table on our CRDs, and on KLM's where they are at hand.
+/// Checks a table on the CRDs of this project, and on KLM's if the inputs exist.
 async fn check_like_klm(what: &str, table: Vec<(Value, bool)>) -> Result<()> {
     let klm = clusters::klm(what).await?;
     let ours = clusters::ours().await?;

@@ -1,4 +1,4 @@
-//! Stored objects through our Rust types and back.
+//! Stored objects survive the Rust types.
 
 use anyhow::{Context, Result, ensure};
 use kyma_api::{HelmComponent, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, Pause, Watcher};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::inputs;
 
-/// The object as its Rust type holds it.
+/// Returns the object after deserialization and serialization.
 pub(crate) fn round_trip(object: &Value) -> Result<Value> {
     fn through<K: Serialize + DeserializeOwned>(object: &Value) -> Result<Value> {
         let typed: K = serde_json::from_value(object.clone())?;
@@ -69,7 +69,7 @@ fn objects_of_users_load_with_their_whole_status() -> Result<()> {
     Ok(())
 }
 
-/// A file lacks what the apiserver would have set by default.
+/// Sets the defaults of the apiserver, which files lack.
 fn add_defaults(file: &mut Value, typed: &Value) {
     for (list, fields) in [
         ("/spec/modules", &["managed", "customResourcePolicy"][..]),
