@@ -53,7 +53,7 @@ async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allow
         &json!({ "apiVersion": "widgets.example.com/v1", "kind": "Widget" }),
         &landscape.namespace,
     )?;
-    let one = until("the widget", SOON, || async {
+    let one = until("the widget is created", SOON, || async {
         Ok(api.list(&ListParams::default()).await.ok().and_then(|list| list.items.into_iter().next()))
     })
     .await?;
@@ -79,7 +79,7 @@ async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allow
 
     // Deleting the Kyma requests the removal; deleting a component by hand does not.
     landscape.kymas()?.delete("local", &DeleteParams::default()).await?;
-    let ordered = until("the removal is ordered", SOON, || async {
+    let ordered = until("the removal is requested", SOON, || async {
         Ok(api.get_opt(&one.name_any()).await?.filter(|widget| widget.metadata.deletion_timestamp.is_some()))
     })
     .await?;
@@ -110,7 +110,7 @@ async fn a_crd_of_others_that_is_not_established_is_left_alone() -> Result<()> {
         .replace("plural: widgets", "plural: gadgets")
         .replace("kind: Widget,", "kind: Gadget,");
     landscape.apply(&gadgets).await?;
-    until("the first is established", SOON, || async {
+    until("the first CRD is established", SOON, || async {
         let crd: Api<CustomResourceDefinition> = Api::all(landscape.hub.client()?);
         let crd = crd.get("gadgets.clash.example.com").await?;
         let mut conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -119,7 +119,7 @@ async fn a_crd_of_others_that_is_not_established_is_left_alone() -> Result<()> {
     .await?;
     landscape.apply(&widgets).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(landscape.hub.client()?);
-    let before = until("the names are not accepted", SOON, || async {
+    let before = until("the names of the second CRD are refused", SOON, || async {
         let crd = crds.get("widgets.clash.example.com").await?;
         let mut conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let refused = conditions.any(|one| one.type_ == "NamesAccepted" && one.status == "False");
@@ -174,7 +174,7 @@ async fn a_pause_that_ends_after_the_last_known_date_says_that_it_holds() -> Res
     });
     let pauses = dynamic(landscape.hub.client()?, &object, &landscape.namespace)?;
     pauses.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    until("the Pause says that it holds", SOON, || async {
+    until("the Pause reports that it is in force", SOON, || async {
         let pause = pauses.get("endless").await?;
         Ok((pause.data["status"]["conditions"][0]["reason"] == "Paused").then_some(()))
     })

@@ -69,7 +69,7 @@ async fn i75_to_i80_a_kyma_with_the_skip_label_is_left_alone_and_can_be_deleted(
     for module in ["keda", "nats"] {
         landscape.module(module, &[("regular", "1.1.0")]).await?;
     }
-    landscape.until_component("the other one follows", "nats", |it| version(it) == "1.1.0").await?;
+    landscape.until_component("the other module is upgraded", "nats", |it| version(it) == "1.1.0").await?;
     landscape.report_ready("nats").await?;
     landscape
         .until_kyma("and tells it", "other", |kyma| modules(kyma) == ["nats Ready 1.1.0 regular"])

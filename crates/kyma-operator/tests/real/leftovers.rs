@@ -28,7 +28,7 @@ pub(crate) async fn clear(target: &Cluster) -> Result<()> {
         remote(target)?.patch("default", &PatchParams::default(), &released).await?;
     }
     crds.delete(KYMAS, &DeleteParams::default()).await?;
-    until("the CRD of the last round is gone", SOON, || async {
+    until("the CRD of the previous round is gone", SOON, || async {
         Ok(crds.get_opt(KYMAS).await?.is_none().then_some(()))
     })
     .await

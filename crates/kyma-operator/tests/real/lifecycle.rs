@@ -168,7 +168,7 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
     landscape.let_component_go(&ordered.name_any()).await?;
     landscape.until_kyma_is_gone("sample").await?;
     let crds: Api<CustomResourceDefinition> = Api::all(target.client()?);
-    testbed::until("our CRD is gone from the target, and with it its Kyma", SOON, || async {
+    testbed::until("the operator's CRD and the Kyma are gone from the target", SOON, || async {
         Ok(crds.get_opt("kymas.operator.kyma-project.io").await?.is_none().then_some(()))
     })
     .await

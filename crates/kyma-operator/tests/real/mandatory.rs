@@ -35,7 +35,9 @@ async fn e19_e20_i110_to_i116_a_mandatory_module_comes_upgrades_and_goes_with_it
     .await?;
 
     landscape.mandatory_module("warden", "1.1.0").await?;
-    landscape.until_component("it is upgraded", "warden", |component| version(component) == "1.1.0").await?;
+    landscape
+        .until_component("the module is upgraded", "warden", |component| version(component) == "1.1.0")
+        .await?;
     let all = landscape.components()?.list(&ListParams::default()).await?;
     assert_eq!(all.items.len(), 1, "the Kyma with the label skip-reconciliation gets none: {:?}", all.items);
     is_withdrawn(&landscape).await?;
@@ -60,7 +62,7 @@ async fn left_alone(landscape: &Landscape, name: &str) -> Result<()> {
 /// The release meta is deleted: the module is removed first, then the release meta.
 async fn is_withdrawn(landscape: &Landscape) -> Result<()> {
     let releases = releases(landscape)?;
-    until("the release meta is held", SOON, || async {
+    until("the release meta has a finalizer", SOON, || async {
         Ok(releases.get("warden").await.map(|release| is_held(&release).then_some(()))?)
     })
     .await?;
@@ -80,7 +82,7 @@ async fn is_withdrawn(landscape: &Landscape) -> Result<()> {
         .await?;
     assert!(is_held(&releases.get("warden").await?), "the release meta waits for the component");
     landscape.let_component_go(&ordered.name_any()).await?;
-    until("the release meta goes", SOON, || async {
+    until("the release meta is gone", SOON, || async {
         Ok(releases.get_opt("warden").await?.is_none().then_some(()))
     })
     .await?;
@@ -126,8 +128,10 @@ async fn a_mandatory_module_whose_release_meta_vanished_or_changed_stays() -> Re
     let bare = json!({ "metadata": { "finalizers": null } });
     releases.patch("vanished", &PatchParams::default(), &Patch::Merge(&bare)).await?;
     releases.delete("vanished", &DeleteParams::default()).await?;
-    until("one is gone", SOON, || async { Ok(releases.get_opt("vanished").await?.is_none().then_some(())) })
-        .await?;
+    until("the release meta without finalizer is gone", SOON, || async {
+        Ok(releases.get_opt("vanished").await?.is_none().then_some(()))
+    })
+    .await?;
     landscape.run().await?;
     let by_channel =
         json!({ "spec": { "mandatory": null, "channels": [{ "channel": "regular", "version": "1.0.0" }] } });
@@ -145,7 +149,7 @@ async fn a_mandatory_module_whose_release_meta_vanished_or_changed_stays() -> Re
             })
             .await?;
     }
-    until("what is no longer mandatory is no longer held", SOON, || async {
+    until("the changed release meta has no finalizer", SOON, || async {
         Ok(releases.get("changed").await.map(|release| (!is_held(&release)).then_some(()))?)
     })
     .await
@@ -158,14 +162,14 @@ async fn a_crd_that_goes_withdraws_no_mandatory_module() -> Result<()> {
     landscape.kyma("sample", "[]").await?;
     let component = landscape.until_component("it comes unasked", "warden", |_| true).await?;
     let releases = releases(&landscape)?;
-    until("the release meta is held", SOON, || async {
+    until("the release meta has a finalizer", SOON, || async {
         Ok(releases.get("warden").await.map(|release| is_held(&release).then_some(()))?)
     })
     .await?;
     let crds: Api<CustomResourceDefinition> = Api::all(landscape.hub.client()?);
     let crd = kyma_api::crds::module_release_meta().name_any();
     crds.delete(&crd, &DeleteParams::default()).await?;
-    until("the release meta is let go, and the CRD with it", SOON, || async {
+    until("the release meta and the CRD are gone", SOON, || async {
         Ok(crds.get_opt(&crd).await?.is_none().then_some(()))
     })
     .await?;

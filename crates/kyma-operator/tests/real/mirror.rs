@@ -30,7 +30,8 @@ async fn components_are_shown_as_manifests_that_nobody_can_change() -> Result<()
 
     install_crd(&landscape, &inputs).await?;
     let keda = name("sample", "keda");
-    let shown = until_shown(&landscape, "it is made once there is the kind", &keda, "Ready").await?;
+    let shown =
+        until_shown(&landscape, "the Manifest is created once its kind exists", &keda, "Ready").await?;
     assert_eq!(shown.labels()[labels::SKIP_RECONCILIATION], "true");
     assert_eq!(shown.data["spec"]["version"], "1.0.0");
     let component = landscape.until_component("its component", "keda", |_| true).await?;
@@ -48,7 +49,7 @@ async fn components_are_shown_as_manifests_that_nobody_can_change() -> Result<()
     landscape.choose("sample", json!([{ "name": "nats" }])).await?;
     landscape.let_component_go(&component.name_any()).await?;
     let manifests = manifests(&landscape)?;
-    until("it goes with its component", SOON, || async {
+    until("the Manifest is deleted with its component", SOON, || async {
         Ok(manifests.get_opt(&keda).await?.is_none().then_some(()))
     })
     .await
@@ -90,13 +91,13 @@ async fn edits_are_undone(landscape: &Landscape, name: &str) -> Result<()> {
         json!({"metadata": {"labels": {labels::SKIP_RECONCILIATION: null}}, "spec": {"version": "9.9.9"}});
     api.patch(name, &by_hand, &Patch::Merge(&skipped)).await?;
     api.patch_status(name, &by_hand, &Patch::Merge(&json!({"status": {"state": "Error"}}))).await?;
-    until("edits are undone", SOON, || async {
+    until("edits are reverted", SOON, || async {
         let now = api.get(name).await?;
         Ok((now.data == before.data && now.labels() == before.labels()).then_some(()))
     })
     .await?;
     api.delete(name, &DeleteParams::default()).await?;
-    let again = until_shown(landscape, "it is made anew", name, "Ready").await?;
+    let again = until_shown(landscape, "the Manifest is created again", name, "Ready").await?;
     assert_ne!(again.uid(), before.uid());
     Ok(())
 }
@@ -165,7 +166,7 @@ async fn klms_own_are_left_alone(landscape: &Landscape, kyma: String) -> Result<
     let over =
         json!({"metadata": {"finalizers": null, "labels": {labels::HAND_OVER: labels::HAND_OVER_DONE}}});
     api.patch(&held, &PatchParams::default(), &Patch::Merge(&over)).await?;
-    let shown = until_shown(landscape, "what was handed over is told of", &held, "Ready").await?;
+    let shown = until_shown(landscape, "the handed-over Manifest has a status", &held, "Ready").await?;
     assert_eq!(
         (shown.uid(), &shown.data["spec"]),
         (before.uid(), &before.data["spec"]),
@@ -193,7 +194,7 @@ async fn an_upgrade_shows(landscape: &Landscape, name: &str) -> Result<()> {
         .await?;
     landscape.report_ready("keda").await?;
     let api = manifests(landscape)?;
-    until("the Manifest says so", SOON, || async {
+    until("the Manifest reports the state", SOON, || async {
         let shown = api.get(name).await?;
         let is = shown.data["spec"]["version"] == "1.1.0" && shown.labels()[labels::CHANNEL] == "fast";
         Ok(is.then_some(()))
@@ -246,9 +247,9 @@ async fn a_restart_writes_only_what_differs(landscape: &mut Landscape) -> Result
     let by_hand = PatchParams::default();
     landscape.components()?.patch_status(&component.name_any(), &by_hand, &Patch::Merge(&status)).await?;
     landscape.run().await?;
-    until_shown(landscape, "what changed is shown", &name("sample", "nats"), "Warning").await?;
+    until_shown(landscape, "the changed component is shown", &name("sample", "nats"), "Warning").await?;
     // Requests are logged after the answer, so the log may lag behind their effect.
-    let written = until("the log tells of what is shown", SOON, || async {
+    let written = until("the audit log contains the write", SOON, || async {
         let events = audit.since(mark)?.into_iter();
         let writes = events
             .filter(|event| event.user == landscape.user() && event.resource.starts_with(klm::MANIFESTS))

@@ -168,8 +168,10 @@ async fn the_config_names_a_kyma_whose_target_refuses_it(
     landscape.until_config("the ModuleConfig names the Kyma", "dim", names_the_kyma).await?;
     landscape.config("tall", &rules("!has(object.spec.height) || object.spec.height >= 1")).await?;
     landscape.until_config("no target refuses the other one", "tall", no_target_refuses).await?;
-    until("both have their policies", SOON, || async { Ok((ground.count().await? == (2, 2)).then_some(())) })
-        .await?;
+    until("both ModuleConfigs have their policies", SOON, || async {
+        Ok((ground.count().await? == (2, 2)).then_some(()))
+    })
+    .await?;
     landscape.until_config("the first one is still refused", "dim", names_the_kyma).await?;
     landscape.configs()?.delete("tall", &DeleteParams::default()).await?;
     until(
@@ -199,14 +201,14 @@ async fn what_was_edited_is_put_right(ground: &Ground) -> Result<()> {
     let binding = ground.bindings.list(&ours).await?.items.pop().context("the binding")?;
     let name = binding.name_any();
     ground.bindings.delete(&name, &DeleteParams::default()).await?;
-    until("the binding is made anew", SOON, || async {
+    until("the binding is created again", SOON, || async {
         let again = ground.bindings.get_opt(&name).await?;
         Ok(again.filter(|again| again.uid() != binding.uid()).map(drop))
     })
     .await?;
     let harmless = json!({"spec": {"validations": [{"expression": "true"}]}});
     ground.policies.patch(&name, &PatchParams::default(), &Patch::Merge(harmless)).await?;
-    until("the policy is put right", SOON, || async {
+    until("the policy is corrected", SOON, || async {
         let policy = ground.policies.get(&name).await?;
         let validations = policy.spec.and_then(|spec| spec.validations).unwrap_or_default();
         Ok(validations.iter().any(|one| one.expression == "object.spec.watts <= 10").then_some(()))

@@ -169,7 +169,7 @@ impl Way {
     pub(crate) async fn is_clean(&self) -> Result<()> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.target.client()?);
         ensure!(self.stamps()?.get_opt(STAMP_NAME).await?.is_none(), "the stamp is left");
-        until("our CRD is gone", SOON, || async {
+        until("the operator's CRD is gone", SOON, || async {
             Ok(crds.get_opt("kymas.operator.kyma-project.io").await?.is_none().then_some(()))
         })
         .await

@@ -105,7 +105,7 @@ async fn e28_i05_an_upgrade_that_needs_downtime_waits_for_the_window_that_the_ky
     let target = installed(&landscape, "windows").await?;
     release_with_downtime(&landscape).await?;
 
-    let message = until_told(&landscape, "it waits", "AwaitingMaintenanceWindow").await?;
+    let message = until_told(&landscape, "the upgrade waits", "AwaitingMaintenanceWindow").await?;
     assert!(message.starts_with("keda: version 1.1.0 waits for the maintenance window from "), "{message}");
     let waiting = landscape.until_kyma("the module says so", "sample", waits).await?;
     assert!(is_ready(&waiting), "what runs is fine");
@@ -142,12 +142,13 @@ async fn a_policy_is_read_again_and_its_window_opens_by_the_clock() -> Result<()
     let landscape = Landscape::start(&[&policy.flag()]).await?;
     installed(&landscape, "policy").await?;
     release_with_downtime(&landscape).await?;
-    until_told(&landscape, "it waits", "AwaitingMaintenanceWindow").await?;
+    until_told(&landscape, "the upgrade waits", "AwaitingMaintenanceWindow").await?;
     let metrics = landscape.metrics()?;
     assert!(metrics.contains("lifecycle_mgr_maintenance_window_config_read_success 1"), "{metrics}");
 
     policy.write("{\"rules\": [{\"match\": {\"region\": \"(\"}}]}")?;
-    let message = until_told(&landscape, "a broken policy is told", "MaintenanceWindowUnknown").await?;
+    let message =
+        until_told(&landscape, "the invalid policy is reported", "MaintenanceWindowUnknown").await?;
     assert!(message.contains("rules[0].match.region is no regular expression"), "{message}");
     let kept = landscape.components()?.list(&kube::api::ListParams::default()).await?;
     let kept =
@@ -164,13 +165,13 @@ async fn windows_are_skipped_by_the_user_or_by_the_hub_and_the_status_says_by_wh
     let landscape = Landscape::start(&[&policy.flag()]).await?;
     let target = installed(&landscape, "skipped").await?;
     release_with_downtime(&landscape).await?;
-    until_told(&landscape, "it waits", "AwaitingMaintenanceWindow").await?;
+    until_told(&landscape, "the upgrade waits", "AwaitingMaintenanceWindow").await?;
 
     let skip = json!({ "spec": { "skipMaintenanceWindows": true } });
     let user = remote(&target)?.patch("default", &PatchParams::default(), &Patch::Merge(&skip)).await?;
     assert_eq!(user.name_any(), "default");
     until_upgraded(&landscape).await?;
-    let message = until_told(&landscape, "the user said so", "MaintenanceWindowSkipped").await?;
+    let message = until_told(&landscape, "the user skips the window", "MaintenanceWindowSkipped").await?;
     assert!(message.ends_with("by the cluster's user"), "{message}");
     landscape.kymas()?.patch("sample", &PatchParams::default(), &Patch::Merge(&skip)).await?;
     landscape
