@@ -46,6 +46,7 @@ mod copied_secret;
 mod hub;
 mod rehearsal;
 mod runtime;
+mod served;
 mod watches;
 
 // Parts of every operator's process.
@@ -110,6 +111,7 @@ pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};
 pub use rbac::{Guard, Rule};
 pub use reconciler::{Change, Reconciler};
 pub use runtime::{Operator, Process, Runtime};
+pub use served::{is_crd_absent, none_if_unserved};
 pub use settings::{Settings, SettingsError};
 pub use status::{Report, next_status};
 pub use telemetry::{TelemetryError, init_telemetry};

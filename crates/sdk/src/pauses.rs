@@ -3,6 +3,7 @@
 mod halt;
 mod kyma_labels;
 mod kymas;
+mod read;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +13,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::api::ListParams;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use kyma_api::Pause;
 use tokio::sync::watch;
 
 pub use halt::{Halt, is_in_force};
 use halt::{PauseSnapshot, Whose};
+pub use read::read_halt;
 use record::{PauseRecord, StoredRecord};
 
 use crate::{
@@ -209,28 +210,6 @@ impl Pauses {
             before != (snapshot.pauses.len(), snapshot.missing.clone())
         });
     }
-}
-
-/// Reads the Pauses of an object from the hub, for a command of a user. Selectors of Pauses count as matching.
-///
-/// # Errors
-/// The hub does not answer or forbids to list Pauses. A hub without the kind has none.
-pub async fn read_halt<K: Resource<DynamicType = ()>>(
-    hub: &Client,
-    namespace: &str,
-    command: &str,
-    object: &K,
-) -> kube::Result<Halt> {
-    let api: Api<Pause> = Api::namespaced(hub.clone(), namespace);
-    let pauses = match api.list(&ListParams::default()).await {
-        Ok(listed) => listed.items,
-        // The reason of the answer for a kind that is not served is not NotFound.
-        Err(kube::Error::Api(status)) if status.code == 404 => vec![],
-        Err(error) => return Err(error),
-    };
-    let pauses = pauses.into_iter().map(|pause| (pause.name_any(), Arc::new(pause))).collect();
-    let snapshot = PauseSnapshot { pauses, ..PauseSnapshot::default() };
-    Ok(snapshot.halt(command, Whose::of(object), Timestamp::now()))
 }
 
 /// Sleeps until a time on the wall clock, or without end for `None`.
