@@ -101,7 +101,10 @@ async fn clean(state: &State, kyma: &Kyma, target: &Target, halt: &Halt) -> Resu
     let mut left = vec![];
     for kind in Kind::BOTH {
         let Some(crd) = catalogue_crd(target, kind).await? else { continue };
-        left.extend(remove_copies(state, target, kind, &owner, &gate).await?);
+        // A CRD that was never established has no objects.
+        if is_established(&crd) {
+            left.extend(remove_copies(state, target, kind, &owner, &gate).await?);
+        }
         if left.is_empty() {
             remove_crd(target, kind, &crd, &owner, &gate).await?;
         }
@@ -122,6 +125,17 @@ async fn catalogue_crd(target: &Target, kind: Kind) -> Result<Option<DynamicObje
     let live =
         crds.get_opt(&name).await.map_err(|error| Failure::target(&format!("read CRD {name}"), &error))?;
     Ok(live.filter(|crd| crd.metadata.deletion_timestamp.is_none()))
+}
+
+fn is_established(crd: &DynamicObject) -> bool {
+    let mut conditions = crd.data["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+}
+
+/// Returns the failure for a 404 to the list of a kind whose CRD is established. It does not prove that no copy exists.
+fn not_served(kind: Kind) -> Failure {
+    let problem = format!("the target has the CRD of {}, but does not serve that kind", kind.word());
+    Failure::new(Reason::TargetAnswerInvalid, problem)
 }
 
 fn crd_resource() -> ApiResource {
@@ -146,12 +160,14 @@ async fn remove_copies(
 ) -> Result<Vec<Key>, Failure> {
     let namespace = &state.runtime.settings.target_namespace;
     let reduced = |object: &DynamicObject| (object.name_any(), observe::reduce(object, owner, None));
-    for (name, held) in observe::list(target, namespace, kind, reduced).await?.unwrap_or_default() {
+    let found = observe::list(target, namespace, kind, reduced).await?;
+    for (name, held) in found.ok_or_else(|| not_served(kind))? {
         if held.whose == Whose::Ours {
             write::delete(gate, target, namespace, &Key { kind, name }, &held.uid).await?;
         }
     }
-    let left = observe::list(target, namespace, kind, reduced).await?.unwrap_or_default().into_iter();
+    let left = observe::list(target, namespace, kind, reduced).await?;
+    let left = left.ok_or_else(|| not_served(kind))?.into_iter();
     let ours = left.filter(|(_, held)| matches!(held.whose, Whose::Ours | Whose::Going));
     Ok(ours.map(|(name, _)| Key { kind, name }).collect())
 }

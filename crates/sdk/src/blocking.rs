@@ -11,7 +11,7 @@ use kube::{
 };
 use kyma_api::GroupKind;
 
-use crate::{Blocking, Failure};
+use crate::{Blocking, Failure, none_if_unserved};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
@@ -120,7 +120,6 @@ pub(crate) async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<A
         let group = match discovery::group(target, name).await {
             Ok(group) => group,
             Err(kube::Error::Discovery(DiscoveryError::MissingApiGroup(_))) => continue,
-            Err(error) if gone(&error) => continue,
             Err(error) => return Err(Failure::target(&format!("look up API group {name}"), &error)),
         };
         let mut found = vec![];
@@ -159,11 +158,10 @@ async fn list(
     let api: Api<DynamicObject> = Api::all_with(target.clone(), resource);
     let mut params = ListParams::default().limit(PAGE);
     while found.len() < COUNTED {
-        let page = match api.list_metadata(&params).await {
-            // Discovery lags behind the removal of a CRD, and with the CRD its objects went.
-            Err(error) if gone(&error) => return Ok(()),
-            page => page.map_err(|error| Failure::target(&format!("list {}", resource.kind), &error))?,
-        };
+        let page = none_if_unserved(api.list_metadata(&params).await, target, resource).await;
+        let page = page.map_err(|error| Failure::target(&format!("list {}", resource.kind), &error))?;
+        // Discovery lags behind the removal of a CRD, and with the CRD its objects went.
+        let Some(page) = page else { return Ok(()) };
         for object in &page.items {
             let uid = object.uid().unwrap_or_default();
             if !own.contains(uid.as_str()) {
@@ -176,11 +174,6 @@ async fn list(
         }
     }
     Ok(())
-}
-
-/// Reports whether the target answered that it does not serve the resource.
-fn gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 fn blocker(resource: &ApiResource, object: &PartialObjectMeta<DynamicObject>) -> Blocker {

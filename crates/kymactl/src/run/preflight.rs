@@ -2,9 +2,12 @@
 //! hub.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, ListParams},
+};
 use kyma_api::{Kyma, labels, names::label_selector};
-use kyma_sdk::{hub_uid, recorded_of};
+use kyma_sdk::{hub_uid, none_if_unserved, recorded_of};
 
 use crate::error::Error;
 
@@ -23,12 +26,9 @@ struct NamespaceContents {
 pub(super) async fn check(client: &Client, kyma: &Kyma, allow_other_kymas: bool) -> Result<(), Error> {
     let namespace = kyma.namespace().unwrap_or_default();
     let kymas: Api<Kyma> = Api::namespaced(client.clone(), &namespace);
-    let kymas = match kymas.list(&ListParams::default()).await {
-        Ok(listed) => listed.items,
-        // The CRD does not exist yet.
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Err(error.into()),
-    };
+    let listed = kymas.list(&ListParams::default()).await;
+    let listed = none_if_unserved(listed, client, &ApiResource::erase::<Kyma>(&())).await?;
+    let kymas = listed.map(|listed| listed.items).unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let labelled = ListParams::default().labels(&label_selector(labels::KYMA_NAME, &kyma.name_any()));
     let secrets = secrets.list_metadata(&labelled).await?.iter().map(ResourceExt::name_any).collect();
@@ -76,6 +76,7 @@ fn judge(kyma: &Kyma, present: &NamespaceContents, allow_other_kymas: bool) -> R
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use testbed::{Answer, Matching, Scripted};
 
     use super::*;
 
@@ -99,6 +100,16 @@ mod tests {
 
     fn present(kymas: Vec<Kyma>) -> NamespaceContents {
         NamespaceContents { kymas, secrets: vec![], cluster_uid: "here".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn a_404_of_a_proxy_is_not_a_cluster_without_kymas() {
+        let cluster = Scripted::start().await.unwrap();
+        cluster.always(Matching::any(), Answer::html(404, "page not found"));
+        let checked = check(&cluster.access().client().unwrap(), &plain("one"), false).await;
+        assert!(matches!(checked, Err(Error::Cluster(_))), "{checked:?}");
+        let crds = Matching::path("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/");
+        assert_eq!(cluster.count(&crds), 1);
     }
 
     #[test]

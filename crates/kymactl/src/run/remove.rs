@@ -10,7 +10,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd,
 };
 use kube::{
-    Api, Client, Config, CustomResourceExt, Resource, ResourceExt as _,
+    Api, Client, Config, Resource, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
     runtime::{
         WatchStreamExt as _,
@@ -20,7 +20,9 @@ use kube::{
 };
 use kyma_api::{DeleteProof, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, crds as own_crds};
 use kyma_object_set::remove::{CrdContents, hold_creation, release_creation};
-use kyma_sdk::{DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, Settings, read_halt};
+use kyma_sdk::{
+    DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, Settings, is_crd_absent, read_halt,
+};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -118,7 +120,7 @@ impl Removal {
     /// # Errors
     /// If it exists and `run --once` did not create it.
     async fn find_kyma(&self) -> Result<Option<Kyma>, Error> {
-        if !has_crd::<Kyma>(&self.client).await? {
+        if is_crd_absent(&self.client, &ApiResource::erase::<Kyma>(&())).await? {
             return Ok(None);
         }
         let live = self.kymas().get_opt(&self.kyma.name_any()).await?;
@@ -313,25 +315,20 @@ impl Removal {
 /// Lists a kind in all namespaces. A kind without CRD has no objects.
 async fn list<K>(client: &Client) -> Result<Vec<ObjectMeta>, Error>
 where
-    K: Resource<DynamicType = ()> + CustomResourceExt + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    if !has_crd::<K>(client).await? {
+    // A 404 for the kind itself would not prove that.
+    if is_crd_absent(client, &ApiResource::erase::<K>(&())).await? {
         return Ok(Vec::new());
     }
     let listed = Api::<K>::all(client.clone()).list_metadata(&ListParams::default()).await?;
     Ok(listed.items.into_iter().map(|item| item.metadata).collect())
 }
 
-/// Returns whether the CRD of a kind exists. A 404 for the kind itself would not prove that.
-async fn has_crd<K: CustomResourceExt>(client: &Client) -> Result<bool, Error> {
-    let definitions: Api<Crd> = Api::all(client.clone());
-    Ok(definitions.get_metadata_opt(K::crd_name()).await?.is_some())
-}
-
 /// Lists the objects of a kind that `run --once` created.
 async fn marked<K>(client: &Client) -> Result<Vec<(ApiResource, ObjectMeta)>, Error>
 where
-    K: Resource<DynamicType = ()> + CustomResourceExt + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let resource = ApiResource::erase::<K>(&());
     let listed = list::<K>(client).await?.into_iter().filter(is_marked);

@@ -96,14 +96,18 @@ async fn no_answer_is_not_an_answer() -> Result<()> {
     assert_eq!(forbidden.reason, Reason::TargetForbidden);
     let server = Scripted::in_front_of(&cluster).await?;
     let lists = ["v1", "v1beta1"].map(|version| format!("/apis/{GROUP}/{version}/samples"));
+    let refusals =
+        [Answer::failure(503, "ServiceUnavailable", "not now"), Answer::html(404, "page of a proxy")];
     for paths in [vec!["/apis".to_owned()], vec![format!("/apis/{GROUP}/v1beta1")], lists.to_vec()] {
-        server.clear();
-        for path in &paths {
-            server.always(Matching::path(path), Answer::failure(503, "ServiceUnavailable", "not now"));
+        for refusal in &refusals {
+            server.clear();
+            for path in &paths {
+                server.always(Matching::path(path), refusal.clone());
+            }
+            let client = target(&paths[0], server.access())?.client();
+            let failed = find_blockers(&client, &blocking("Sample", &[])).await;
+            assert!(failed.is_err(), "{paths:?}, {refusal:?}: {failed:?}");
         }
-        let client = target(&paths[0], server.access())?.client();
-        let failed = find_blockers(&client, &blocking("Sample", &[])).await;
-        assert!(failed.is_err(), "{paths:?}: {failed:?}");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use kube::{
 };
 use kyma_api::{HelmComponent, Kyma, ModuleTemplate, OPERATOR_GROUP, klm, labels, names};
 use kyma_object_set::{CallError, Discovery, Gvk, Identity, Kinds};
-use kyma_sdk::{Failure, targets::Target};
+use kyma_sdk::{Failure, none_if_unserved, targets::Target};
 
 use super::facts::{Facts, Manifest, Module, ReadManifest as _};
 use super::lease::KlmState;
@@ -75,21 +75,19 @@ fn said(failure: &Failure) -> String {
 }
 
 /// Adds the Kyma's Manifests to `modules`. Returns an obstacle for each one without a module label or with that of
-/// another Manifest, and name and uid of copies of components. A hub without the kind has none.
+/// another Manifest, and name and uid of copies of components. A hub without the CRD has none.
 async fn manifests(
     hub: &Client,
     namespace: &str,
     kyma: &str,
     modules: &mut BTreeMap<String, Module>,
 ) -> Result<(Vec<String>, Vec<(String, String)>), Error> {
-    let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &klm::manifest_resource());
+    let kind = klm::manifest_resource();
+    let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &kind);
     let labelled = ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, kyma));
     let (mut strays, mut mirrors) = (Vec::new(), Vec::new());
-    let listed = match api.list(&labelled).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok((strays, mirrors)),
-        listed => listed?,
-    };
-    for object in listed.items {
+    let listed = none_if_unserved(api.list(&labelled).await, hub, &kind).await?;
+    for object in listed.into_iter().flat_map(|listed| listed.items) {
         let name = object.name_any();
         if klm::is_mirror(&object.metadata) {
             mirrors.push((name, object.uid().unwrap_or_default()));

@@ -5,6 +5,7 @@ use kube::{
     api::{DynamicObject, ListParams, ObjectMeta},
     discovery::{ApiGroup, Discovery, Scope, verbs},
 };
+use kyma_sdk::none_if_unserved;
 
 /// Operators of a run, whose records are deleted together with their Namespace.
 const OPERATORS: [&str; 2] = ["kyma-operator", "helm-component"];
@@ -22,13 +23,11 @@ pub(super) async fn find_foreign(client: &Client, namespace: &str) -> kube::Resu
             continue;
         }
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        let listed = match api.list_metadata(&ListParams::default()).await {
-            Ok(listed) => listed.items,
-            // The kind was removed meanwhile.
-            Err(kube::Error::Api(status)) if status.is_not_found() => continue,
-            Err(error) => return Err(error),
-        };
-        let foreign = listed.iter().find(|item| is_foreign(&resource.group, &resource.kind, &item.metadata));
+        let listed = api.list_metadata(&ListParams::default()).await;
+        // `None` if the kind was removed meanwhile.
+        let Some(listed) = none_if_unserved(listed, client, &resource).await? else { continue };
+        let foreign =
+            listed.items.iter().find(|item| is_foreign(&resource.group, &resource.kind, &item.metadata));
         if let Some(object) = foreign {
             let name = object.metadata.name.as_deref().unwrap_or_default();
             return Ok(Some(format!("{} {name}", resource.kind)));
