@@ -64,7 +64,7 @@ async fn stored(cluster: &Cluster) -> Result<Vec<Output>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     let mut all = Vec::new();
     for (resource, capabilities) in
-        discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources)
+        discovery.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability)
     {
         if !capabilities.supports_operation(verbs::LIST) || resource.kind == "ComponentStatus" {
             continue;

@@ -171,10 +171,10 @@ fn collect(path: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Returns every kind in the server's preferred version.
+/// Returns every kind once, in its most stable version, which a group need not prefer for its other kinds.
 async fn kinds(client: &Client) -> Result<Vec<(ApiResource, ApiCapabilities)>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
-    let all = discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
+    let all = discovery.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability);
     Ok(all
         .filter(|(resource, capabilities)| {
             let restless = RESTLESS.contains(&(resource.group.as_str(), resource.kind.as_str()));
@@ -228,6 +228,7 @@ pub async fn objects(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use testbed::{Answer, Matching, Scripted};
 
     use super::*;
 
@@ -238,6 +239,36 @@ mod tests {
         assert_eq!(paths(&one, &other), ["/a/b~1c", "/a/d/1", "/e", "/f"]);
         assert_eq!(paths(&json!({"a": [1]}), &json!({"a": [1, 2]})), ["/a"]);
         assert!(paths(&one, &one).is_empty());
+    }
+
+    #[tokio::test]
+    async fn kinds_of_a_version_that_their_group_does_not_prefer_are_found_once() {
+        let resource = |version: &str, plural: &str, kind: &str| {
+            json!({
+                "resource": plural, "scope": "Namespaced", "verbs": ["list"],
+                "responseKind": {"group": "lamps.example.com", "version": version, "kind": kind},
+            })
+        };
+        let lantern = |version| resource(version, "lanterns", "Lantern");
+        let candle = resource("v1beta1", "candles", "Candle");
+        let groups = json!([{"metadata": {"name": "lamps.example.com"}, "versions": [
+            {"version": "v1", "freshness": "Current", "resources": [lantern("v1")]},
+            {"version": "v1beta1", "freshness": "Current", "resources": [lantern("v1beta1"), candle]},
+        ]}]);
+        let list = |groups: &Value| {
+            Answer::json(&json!({
+                "apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "items": groups,
+            }))
+        };
+        let server = Scripted::start().await.unwrap();
+        server.always(Matching::path("/apis"), list(&groups));
+        server.always(Matching::path("/api"), list(&json!([])));
+        let found = kinds(&server.access().client().unwrap()).await.unwrap();
+        let mut found: Vec<_> =
+            found.into_iter().map(|(resource, _)| (resource.kind, resource.version)).collect();
+        found.sort_unstable();
+        let expected = [("Candle", "v1beta1"), ("Lantern", "v1")];
+        assert_eq!(found, expected.map(|(kind, version)| (kind.to_owned(), version.to_owned())));
     }
 
     #[test]

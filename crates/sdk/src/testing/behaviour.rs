@@ -236,7 +236,7 @@ impl<C: Component> Trial<'_, C> {
         let discovery = Discovery::new(self.place.target_admin.clone()).run_aggregated().await?;
         let mut objects = Objects::new();
         for (resource, capabilities) in
-            discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources)
+            discovery.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability)
         {
             if !capabilities.supports_operation(verbs::LIST) {
                 continue;
