@@ -43,6 +43,14 @@ pub enum TargetError {
     /// The TLS handshake failed.
     #[error("TLS to the target failed: {0}")]
     Tls(TlsFault),
+    /// One of the failures of a connection, with the address in the kubeconfig.
+    #[error("{cause} (server {address})")]
+    Connection {
+        /// Host and port, without the rest of the URL.
+        address: String,
+        /// The failure.
+        cause: Box<TargetError>,
+    },
     /// No complete answer within the deadline.
     #[error("the target gave no complete answer within {} s", .0.as_secs_f32())]
     Deadline(Duration),
@@ -164,6 +172,16 @@ impl TargetError {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
 
+    /// Adds the server's address to a failure to connect, to verify the server or to get an answer in time.
+    pub(crate) fn with_address(self, address: &str) -> Self {
+        match self {
+            Self::NameNotFound | Self::Connect(_) | Self::Tls(_) | Self::Deadline(_) => {
+                Self::Connection { address: address.to_owned(), cause: Box::new(self) }
+            }
+            other => other,
+        }
+    }
+
     /// Returns the stable reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
@@ -171,7 +189,7 @@ impl TargetError {
             Self::AddressRefused(AddressRefusal::Hub) => Reason::TargetIsHub,
             Self::AddressRefused(_) => Reason::AccessRefused,
             Self::NameNotFound | Self::Connect(_) | Self::NotApiServer(_) => Reason::TargetUnreachable,
-            Self::Suspended { cause, .. } => cause.reason(),
+            Self::Connection { cause, .. } | Self::Suspended { cause, .. } => cause.reason(),
             Self::Tls(_) => Reason::TargetUntrusted,
             Self::Deadline(_) => Reason::TargetTimeout,
             Self::Throttled(_) => Reason::TargetThrottled,

@@ -187,8 +187,17 @@ impl Transport {
     fn not_suspended(&self) -> Result<(), TargetError> {
         let Err(probe_at) = lock(&self.breaker).admit() else { return Ok(()) };
         let retry_in = probe_at.saturating_duration_since(Instant::now());
-        let cause = lock(&self.cause).clone().unwrap_or(TargetError::Connect("no answer"));
+        let cause =
+            lock(&self.cause).clone().unwrap_or_else(|| self.with_address(TargetError::Connect("no answer")));
         Err(TargetError::Suspended { retry_in, cause: Box::new(cause) })
+    }
+
+    /// Adds the server's address to a failure of the connection.
+    fn with_address(&self, error: TargetError) -> TargetError {
+        match self.wire.address() {
+            Some(address) => error.with_address(&address),
+            None => error,
+        }
     }
 
     async fn watch(
@@ -275,7 +284,7 @@ impl Transport {
         self: &Arc<Self>,
         answer: Result<Response<B>, TargetError>,
     ) -> Result<Response<B>, TargetError> {
-        let answer = answer.and_then(|answer| self.paced(answer));
+        let answer = answer.and_then(|answer| self.paced(answer)).map_err(|error| self.with_address(error));
         let Some((outcome, cause)) = judged(&answer) else { return answer };
         match outcome {
             Outcome::Unreachable => self.servers.lost(),

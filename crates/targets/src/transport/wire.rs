@@ -86,6 +86,13 @@ impl Wire {
         Ok(answer)
     }
 
+    /// Returns host and port of the server; `None` for the local cluster.
+    pub(super) fn address(&self) -> Option<String> {
+        let Self::Remote(remote) = self else { return None };
+        let port = remote.base.port_u16().unwrap_or(443);
+        remote.base.host().map(|host| format!("{host}:{port}"))
+    }
+
     /// Returns the source of this target's tokens, if its kubeconfig names a token provider.
     pub(super) fn tokens(&self) -> Option<&TokenCache> {
         match self {

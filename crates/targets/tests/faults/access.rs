@@ -40,7 +40,9 @@ async fn a_certificate_of_another_authority_is_refused() -> Result<()> {
     let (server, other) = (Scripted::start().await?, Scripted::start().await?);
     let access = server.access().at(&server.access().url, &other.access().ca);
     let error = fails(&target(&targets(loopback()), &access)?).await?;
-    assert_eq!(error, TargetError::Tls(TlsFault::UnknownAuthority));
+    let address = access.url.trim_start_matches("https://").to_owned();
+    let cause = Box::new(TargetError::Tls(TlsFault::UnknownAuthority));
+    assert_eq!(error, TargetError::Connection { address, cause });
     assert!(server.seen().is_empty(), "a request was sent to an untrusted server");
     Ok(())
 }
@@ -55,7 +57,10 @@ async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
         // RFC 6761 reserves this name, so it never exists.
         (at("https://nobody.invalid:6443"), TargetError::NameNotFound),
     ];
-    for (access, expected) in rows {
+    for (access, cause) in rows {
+        let address = access.url.trim_start_matches("https://").to_owned();
+        let message = format!("{cause} (server {address})");
+        let expected = TargetError::Connection { address, cause: Box::new(cause) };
         // The system's resolver may need long to report that the name does not exist.
         let limits = Limits { connect: PATIENCE, call: PATIENCE, ..limits() };
         let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
@@ -63,9 +68,11 @@ async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
         for _ in 0..3 {
             let error = fails(&target).await?;
             assert_eq!((&error, error.reason()), (&expected, Reason::TargetUnreachable));
+            assert_eq!(error.to_string(), message);
         }
         let held = fails(&target).await?;
         assert!(matches!(held, TargetError::Suspended { .. }), "{held:?}");
+        assert!(held.to_string().starts_with(&format!("{message};")), "{held}");
     }
     Ok(())
 }
