@@ -182,7 +182,11 @@ async fn govern(state: &State, observed: &Observed) -> Result<Entries, Failure> 
         wishes: govern_all(&configs, &labels, &selection),
         leaving: resolve::govern_leaving(&configs, &labels, &installed),
     };
-    let mut entries = if has_rules { evaluate_apart(RULES_DEADLINE, evaluate).await? } else { evaluate() };
+    let mut entries = if has_rules {
+        evaluate_apart(&observed.key.to_string(), RULES_DEADLINE, evaluate).await?
+    } else {
+        evaluate()
+    };
     keep_under_missing(&mut entries.wishes, &observed.missing_configs);
     Ok(entries)
 }

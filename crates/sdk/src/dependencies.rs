@@ -166,7 +166,8 @@ impl<R: ComponentResource> Dependencies<R> {
             let Some(object) = found else { continue };
             let object = serde_json::to_value(object).unwrap_or_default();
             let expressions = BTreeSet::from([expression.clone()]);
-            let judged = evaluate_apart(JUDGING_DEADLINE, move || view::judge(expressions, &object)).await?;
+            let judge = move || view::judge(expressions, &object);
+            let judged = evaluate_apart(&node.to_string(), JUDGING_DEADLINE, judge).await?;
             lock(&self.inner.graph).judged(node, judged);
             any = true;
         }
@@ -202,11 +203,12 @@ impl<R: ComponentResource> Dependencies<R> {
         if lock(&self.inner.judging).insert(node.clone(), Some(unjudged)).is_some() {
             return;
         }
-        let (dependencies, node) = (self.clone(), node.clone());
+        let (dependencies, node, group) = (self.clone(), node.clone(), node.to_string());
         tokio::spawn(async move {
             while let Some(PendingJudgement { uid, expressions, object }) = dependencies.next_unjudged(&node)
             {
-                let Ok(judged) = run_apart(move || view::judge(expressions, &object)).await else { continue };
+                let judge = move || view::judge(expressions, &object);
+                let Ok(judged) = run_apart(&group, judge).await else { continue };
                 let _turn = lock(&dependencies.inner.turn);
                 let affected = lock(&dependencies.inner.graph).rejudged(&node, &uid, judged);
                 dependencies.wake(affected);

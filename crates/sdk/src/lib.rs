@@ -84,7 +84,7 @@ pub use deletion_cause::{is_deleted_alone, namespace_and_crds_since};
 pub use deletion_request::{DELETION_CONFIRMATION_TIMEOUT, DeletionRequest, may_be_garbage};
 pub use diagnosis::{Diagnoses, Diagnosis, TargetDiagnosis};
 pub use driver::{ComponentProgram, component_table, drive, run_component};
-pub use evaluation::{contain_panic, evaluate_apart};
+pub use evaluation::{contain_panic, evaluate_apart, target_group};
 pub use events::Events;
 pub use expression::{EvaluationCost, Expression, ExpressionError, Judgement};
 pub use failure::Failure;

@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt};
 use kyma_object_set::health::{self, HealthStatus};
 use kyma_object_set::{Action, CallError, Entry, GroupKind, Identity};
-use kyma_sdk::{Failure, evaluate_apart};
+use kyma_sdk::{Failure, evaluate_apart, target_group};
 use serde_json::Value;
 
 use super::{Pass, failure};
@@ -66,7 +66,9 @@ impl Pass<'_> {
         };
         let Ok(rules) = self.rules.clone() else { return Ok(()) };
         let (sights, target) = (self.shared.sights.clone(), self.context.target.clone());
-        evaluate_apart(JUDGING_DEADLINE, move || sights.judge(&target, &rules, &identity, &object)).await
+        let group = target_group(target.key());
+        let judge = move || sights.judge(&target, &rules, &identity, &object);
+        evaluate_apart(&group, JUDGING_DEADLINE, judge).await
     }
 
     async fn whole(&self, identity: &Identity) -> Result<Option<DynamicObject>, CallError> {

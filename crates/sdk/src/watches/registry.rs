@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Interest, Listener, Sighting, WatchTimes, pulse::Pulse, stream::Source};
-use crate::evaluation::{contain_panic, run_apart};
+use crate::evaluation::{contain_panic, run_apart, target_group};
 use crate::{Failure, Metrics, Process};
 
 /// Maximum number of streams on one target. Further subscriptions are refused, and [`Watches::is_healthy`] returns
@@ -297,7 +297,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
             return self.tell_here(key, &sighting);
         }
         let (watches, of) = (self.clone(), key.clone());
-        if let Err(failure) = run_apart(move || watches.tell_here(&of, &sighting)).await {
+        let group = target_group(key.target.as_ref());
+        if let Err(failure) = run_apart(&group, move || watches.tell_here(&of, &sighting)).await {
             tracing::error!(%failure, kind = key.interest.kind, "watch on target");
         }
     }
