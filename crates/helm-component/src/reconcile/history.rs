@@ -83,7 +83,7 @@ impl Pass<'_> {
         let number = if let Some(number) = written.and_then(Record::number) {
             number
         } else {
-            let number = next_revision(&records);
+            let Some(number) = next_revision(&records) else { return Ok(Some(without_successor(content))) };
             let first = self.first_deployed(&secrets, records.last()).await?;
             let (inputs, description) = (inputs.clone(), self.describe(standing, number));
             let encoded = away(move || {
@@ -198,9 +198,10 @@ impl Pass<'_> {
     }
 }
 
-/// Returns the revision after the newest of the records.
-fn next_revision(records: &[Record]) -> i64 {
-    records.iter().filter_map(Record::number).max().unwrap_or_default().saturating_add(1)
+/// Returns the revision after the newest of the records; `None` if the newest is the highest valid one.
+fn next_revision(records: &[Record]) -> Option<i64> {
+    let newest = records.iter().filter_map(Record::number).max().unwrap_or_default();
+    newest.checked_add(1).filter(|next| *next <= MAX_REVISION)
 }
 
 /// Returns the oldest records beyond those that are kept. One of the kept records is the newest, which `others`
@@ -303,6 +304,15 @@ fn record(one: PartialObjectMeta<Secret>) -> Option<Record> {
 fn too_large(content: String, bytes: usize) -> HelmHistory {
     let failure =
         format!("Helm's record would be {bytes} bytes large, more than a Secret may be, and is not written");
+    HelmHistory { content, failure: Some(failure), ..HelmHistory::default() }
+}
+
+/// Returns the state to store for a release whose newest record has the highest valid revision. The release itself is
+/// installed, and the next one is tried again.
+fn without_successor(content: String) -> HelmHistory {
+    let failure = format!(
+        "Helm's record is not written: the newest record has revision {MAX_REVISION}, the highest; delete its Secret"
+    );
     HelmHistory { content, failure: Some(failure), ..HelmHistory::default() }
 }
 

@@ -76,10 +76,21 @@ fn a_revision_label_of_i64_max_breaks_no_history() {
     let max = i64::MAX.to_string();
     let versions = ["1", "2", &*max];
     let records: Vec<Record> = versions.iter().filter_map(|version| record_of(version, None)).collect();
-    assert_eq!(next_revision(&records), 3);
+    assert_eq!(next_revision(&records), Some(3));
     let listed = versions.iter().map(|version| partial(&secret(version, None))).collect();
     assert_eq!(deployed_in(listed), Releases::from([(RELEASE.to_owned(), 2)]));
-    assert_eq!(next_revision(&[]), 1);
+    assert_eq!(next_revision(&[]), Some(1));
+}
+
+#[test]
+fn highest_revision_has_no_successor_and_a_reason() {
+    let records = |newest: &str| vec![record_of("1", None).unwrap(), record_of(newest, None).unwrap()];
+    assert_eq!(next_revision(&records("2147483645")), Some(MAX_REVISION));
+    assert_eq!(next_revision(&records("2147483646")), None);
+    let history = without_successor("digest".to_owned());
+    assert_eq!((history.content.as_str(), history.revision), ("digest", None));
+    assert!(!history.has_failed(), "it is not written again for the same release");
+    assert!(history.failure.unwrap().contains("has revision 2147483646"));
 }
 
 #[tokio::test]
@@ -89,7 +100,7 @@ async fn all_of_1001_records_are_listed() {
     let mut numbers: Vec<i64> = records.iter().filter_map(Record::number).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (1..=1_001).collect::<Vec<i64>>());
-    assert_eq!(next_revision(&records), 1_002);
+    assert_eq!(next_revision(&records), Some(1_002));
     assert_eq!(deployed(&secrets, RELEASE).await.unwrap(), Some(1_001));
 }
 
