@@ -45,6 +45,12 @@ fn mark_name(operator: &str) -> String {
     format!("brake-{operator}-mark")
 }
 
+/// Returns the names of the `ConfigMaps` that an operator keeps in the hub namespace: those of its brake, and of the
+/// Pauses in force.
+pub fn record_names(operator: &str) -> [String; 3] {
+    [brake_name(operator), mark_name(operator), crate::pauses::record_name(operator)]
+}
+
 /// Returns the operator whose brake created a Pause of this name and content.
 pub(crate) fn braked_operator<'a>(name: &'a str, spec: &PauseSpec) -> Option<&'a str> {
     let operator = name.strip_prefix("brake-")?;

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 pub use halt::{Halt, is_in_force};
 use halt::{PauseSnapshot, Whose};
 pub use read::read_halt;
+pub(crate) use record::record_name;
 use record::{PauseRecord, StoredRecord};
 
 use crate::{

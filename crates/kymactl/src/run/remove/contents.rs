@@ -5,7 +5,7 @@ use kube::{
     api::{DynamicObject, ListParams, ObjectMeta},
     discovery::{ApiGroup, Discovery, Scope, verbs},
 };
-use kyma_sdk::none_if_unserved;
+use kyma_sdk::{none_if_unserved, record_names};
 
 /// Operators of a run, whose records are deleted together with their Namespace.
 const OPERATORS: [&str; 2] = ["kyma-operator", "helm-component"];
@@ -51,10 +51,7 @@ fn is_foreign(group: &str, kind: &str, meta: &ObjectMeta) -> bool {
 
 /// Reports whether a ConfigMap is a record of Pauses or of the brake.
 fn is_record(name: &str) -> bool {
-    OPERATORS.iter().any(|operator| {
-        let (pauses, brake) = (format!("pauses-{operator}"), format!("brake-{operator}"));
-        name == pauses || name == brake || name.strip_prefix(&brake) == Some("-mark")
-    })
+    OPERATORS.iter().any(|operator| record_names(operator).iter().any(|record| record == name))
 }
 
 #[cfg(test)]
