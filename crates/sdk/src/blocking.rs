@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, ListParams, PartialObjectMeta},
-    core::DynamicObject,
-    discovery,
+    core::{DynamicObject, GroupVersionKind},
+    discovery::{self, ApiCapabilities, ApiGroup},
     error::DiscoveryError,
 };
 use kyma_api::GroupKind;
@@ -117,11 +117,7 @@ pub(crate) async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<A
     }
     let mut resources = vec![];
     for (name, kinds) in groups {
-        let group = match discovery::group(target, name).await {
-            Ok(group) => group,
-            Err(kube::Error::Discovery(DiscoveryError::MissingApiGroup(_))) => continue,
-            Err(error) => return Err(Failure::target(&format!("look up API group {name}"), &error)),
-        };
+        let Some(group) = api_group(target, name).await? else { continue };
         let mut found = vec![];
         for version in group.versions() {
             let all = group.versioned_resources(version).into_iter().map(|(resource, _)| resource);
@@ -130,6 +126,32 @@ pub(crate) async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<A
         resources.extend(looked_at(&kinds, &found));
     }
     Ok(resources)
+}
+
+/// Returns a kind with its scope as the target serves it: in the named version, or in another one if that is not
+/// served. `None`: the target does not serve the kind.
+///
+/// # Errors
+/// The target does not answer for the API group.
+pub(crate) async fn served_kind(
+    target: &Client,
+    named: &GroupVersionKind,
+) -> Result<Option<(ApiResource, ApiCapabilities)>, Failure> {
+    let Some(group) = api_group(target, &named.group).await? else { return Ok(None) };
+    let in_version = |version: &str| {
+        let all = group.versioned_resources(version);
+        all.into_iter().find(|(resource, _)| resource.kind == named.kind)
+    };
+    Ok(in_version(&named.version).or_else(|| group.versions().find_map(in_version)))
+}
+
+/// Returns an API group of the target with its kinds; `None` if the target does not serve it.
+async fn api_group(target: &Client, name: &str) -> Result<Option<ApiGroup>, Failure> {
+    match discovery::group(target, name).await {
+        Ok(group) => Ok(Some(group)),
+        Err(kube::Error::Discovery(DiscoveryError::MissingApiGroup(_))) => Ok(None),
+        Err(error) => Err(Failure::target(&format!("look up API group {name}"), &error)),
+    }
 }
 
 /// Versions that entries name for a kind; `None` if an entry names no version, so that all served versions count.

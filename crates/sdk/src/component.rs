@@ -34,7 +34,8 @@ pub trait Component: Send + Sync + 'static {
     const VERSION: &'static str;
 
     /// RBAC rules for both steps on targets. Kinds that they read or write through [`Context`] need `get`, `list` and
-    /// `watch` besides; kinds that [`blocking`](Self::blocking) names need `list` and `watch`.
+    /// `watch` besides; kinds that [`blocking`](Self::blocking) names need `list` and `watch`. The kind of the default CR needs
+    /// `get`, `list`, `watch`, `create`, `patch` and `delete`.
     const TARGET_RULES: &'static [Rule];
 
     /// RBAC rules for both steps on the hub, in the hub namespace, besides the rules of the driver. Default: none.
@@ -42,6 +43,10 @@ pub trait Component: Send + Sync + 'static {
 
     /// Reasons of its own, made with [`Reason::own`]; `reasons` prints them beside the common ones. Default: none.
     const REASONS: &'static [Reason] = &[];
+
+    /// Whether both steps create and delete the module's default CR (`spec.resource`) and report it in
+    /// `status.resource`. Default: false, the driver does.
+    const HANDLES_DEFAULT_RESOURCE: bool = false;
 
     /// Brings the target to the state that the resource requests. Called again until nothing is left to do; must then
     /// write nothing.

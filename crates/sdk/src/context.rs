@@ -318,7 +318,7 @@ impl<R: ComponentResource> Context<R> {
         wanted.annotations_mut().insert(annotations::CREATED_BY.to_owned(), self.owner.clone());
     }
 
-    fn is_protected(&self, kind: &ApiResource, namespace: Option<&str>, name: &str) -> bool {
+    pub(crate) fn is_protected(&self, kind: &ApiResource, namespace: Option<&str>, name: &str) -> bool {
         is_protected(kind, namespace, name, &self.settings.target_namespace)
     }
 
@@ -333,7 +333,7 @@ impl<R: ComponentResource> Context<R> {
         read.map_err(|error| Failure::target(&format!("read {} {name}", kind.kind), &error))
     }
 
-    fn api(&self, kind: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    pub(crate) fn api(&self, kind: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace {
             Some(namespace) => Api::namespaced_with(self.target.client(), namespace, kind),
             None => Api::all_with(self.target.client(), kind),

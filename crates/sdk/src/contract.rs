@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kyma_api::{
-    DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, Reason, ResourcePolicy, State,
-    TargetRef, annotations, component::DeletionOrder, finalizers, kyma_owner, labels,
+    CreatedResource, DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, Reason,
+    ResourcePolicy, State, TargetRef, annotations, component::DeletionOrder, finalizers, kyma_owner, labels,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,8 @@ use crate::{ComponentResource, Failure, unreadable_fields};
 
 /// Status field with the last handled request.
 pub(crate) const HANDLED: &str = "lastHandledReconcileAt";
+/// Status field that records the default CR.
+pub(crate) const RESOURCE: &str = "resource";
 
 /// Fields that kyma-operator writes into `spec` of every component. Flatten it into your own spec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +41,7 @@ pub struct ComponentSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub depends_on: Vec<Dependency>,
-    /// The module's default CR, from the ModuleTemplate. The component's reconciler creates it.
+    /// The module's default CR, from the ModuleTemplate. It is created once, and belongs to the user from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "free_form")]
     pub resource: Option<FreeForm>,
@@ -82,6 +84,9 @@ pub struct ComponentStatus {
     /// kind without this field does not support requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
+    /// The default CR, once it was created or found. It is not created again. A kind without this field gets none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<CreatedResource>,
 }
 
 fn free_form(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -129,7 +134,9 @@ impl Contract {
         })?;
         let whole_status = parts.status.unwrap_or_default();
         // The status of an earlier reconciler may have any form and must not stop this one.
-        let status = serde_json::from_value(whole_status.clone().into()).unwrap_or_default();
+        let mut readable = whole_status.clone();
+        readable.retain(|field, value| field != RESOURCE || CreatedResource::deserialize(&*value).is_ok());
+        let status = serde_json::from_value(readable.into()).unwrap_or_default();
         Ok(Self { spec: parts.spec, status, whole_status })
     }
 
@@ -252,6 +259,15 @@ mod tests {
         assert_eq!(failure.reason, Reason::ContractViolated);
         assert!(failure.message.contains("spec.module, spec.target"), "{failure}");
         assert!(!failure.message.contains("hunter2"), "{failure}");
+    }
+
+    #[test]
+    fn an_unreadable_default_resource_hides_no_other_field() {
+        let status = json!({"version": "1.0.0", "resource": "of another form"});
+        let contract = Contract::of_value(&json!({"spec": {}, "status": status})).unwrap();
+        assert_eq!(contract.status.version.as_deref(), Some("1.0.0"));
+        assert_eq!(contract.status.resource, None);
+        assert_eq!(contract.whole_status["resource"], "of another form");
     }
 
     #[test]

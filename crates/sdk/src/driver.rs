@@ -1,6 +1,7 @@
 //! The driver of components: the steps of a reconcile around install and remove, in order.
 
 mod account;
+mod default_resource;
 mod depends;
 mod end;
 mod ended;
@@ -44,6 +45,8 @@ struct Driver<C: Component> {
     ended: Ended<C::Resource>,
     /// Whether the kind's status has the field [`HANDLED`].
     tells_requests: bool,
+    /// Whether the driver creates the default CR: the kind's status can record it, and the component does not.
+    brings_default_resource: bool,
 }
 
 /// Result of a part of a reconcile: the status to report, and when to reconcile again.
@@ -105,7 +108,7 @@ impl<C: Component> Driver<C> {
                 let mut kinds = None;
                 let progress = self.in_time(async {
                     kinds = self.look_up_kinds(&context).await;
-                    self.component.install(&context).await
+                    self.installed(&context).await
                 });
                 let progress = progress.await;
                 self.keep_watching(&context, progress.is_ok());
@@ -114,6 +117,12 @@ impl<C: Component> Driver<C> {
                 Outcome::of_install(dependence.told(progress))
             }
         }
+    }
+
+    /// Runs the component's step, then creates the default CR, whose kind the step may install.
+    async fn installed(&self, context: &Context<C::Resource>) -> Result<Progress, Failure> {
+        let progress = self.component.install(context).await?;
+        Ok(self.with_default_resource(context, progress).await)
     }
 
     /// Runs a step within nine tenths of the deadline, so that the rest suffices for the status.

@@ -11,6 +11,7 @@ mod blocking;
 mod component;
 mod context;
 mod contract;
+mod default_resource;
 mod dependencies;
 mod driver;
 mod expression;
@@ -79,6 +80,7 @@ pub use contract::{
 };
 pub use copied_secret::{CopyError, holds_no_access, may_be_copied};
 pub use crd_check::{CrdError, await_crds, missing};
+pub use default_resource::{had_default_resource, is_created_for};
 pub use delete_gate::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest};
 pub use deletion_cause::{is_deleted_alone, namespace_and_crds_since};
 pub use deletion_request::{DELETION_CONFIRMATION_TIMEOUT, DeletionRequest, may_be_garbage};

@@ -15,7 +15,7 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{ErrorClass, Reason, State, condition, finalizers};
 use serde::de::DeserializeOwned;
 
-use super::{Driver, Outcome, account, nothing_blocks, reachable, step};
+use super::{Driver, Outcome, account, default_resource::LiveResource, nothing_blocks, reachable, step};
 use crate::{
     Blocking, Component, Context, Contract, DeletionRequest, Failure, Interest, Pass, Progress, Removal,
     Report, Wait, add_finalizer,
@@ -95,7 +95,9 @@ impl<C: Component> Driver<C> {
         resource: &Arc<C::Resource>,
         context: &Context<C::Resource>,
     ) -> Result<Removal, Failure> {
-        let blocking = self.blocking(resource, &context.contract);
+        let mut blocking = self.blocking(resource, &context.contract);
+        let default = self.created_default_resource(context).await?;
+        blocking.own.extend(default.iter().filter_map(|default| default.live.uid.clone()));
         if !nothing_blocks(&blocking) {
             let blockers = find_blockers(&context.target.client(), &blocking).await?;
             if blockers.count > 0 {
@@ -105,9 +107,23 @@ impl<C: Component> Driver<C> {
             }
         }
         context.may_delete().await?;
-        let removal = self.in_time(self.component.remove(context)).await;
+        let removal = self.in_time(self.removed(context, default)).await;
         self.keep_watching(context, removal.is_ok());
         removal
+    }
+
+    /// Deletes the default CR, and runs the component's step once it is gone: the step may remove its controller.
+    async fn removed(
+        &self,
+        context: &Context<C::Resource>,
+        default: Option<LiveResource>,
+    ) -> Result<Removal, Failure> {
+        if let Some(default) = default
+            && !default.delete(context).await?
+        {
+            return Ok(Removal::waiting(format!("waiting for the end of {}", default.describe())));
+        }
+        self.component.remove(context).await
     }
 
     /// Returns the kinds that block the removal: the component's own, and those of the ModuleTemplate. A

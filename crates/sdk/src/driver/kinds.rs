@@ -32,22 +32,22 @@ impl<C: Component> Driver<C> {
         let kinds: Vec<GroupKind> =
             context.contract.spec.depends_on.iter().filter_map(|one| one.api.clone()).collect();
         if kinds.is_empty() {
-            let held = self.reported_kinds(context)?;
+            let held = self.reported(context, DEPENDENCIES_READY)?;
             let is_reported = held.status == "Unknown" || held.reason == Reason::DependencyMissing.as_str();
             return is_reported.then(|| Lookup { step: judge(&kinds, Ok(vec![])), again: LOOKUP_INTERVAL });
         }
         context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
         let step = judge(&kinds, served(&context.target.client(), &kinds).await);
-        let again = lookup_interval(self.reported_kinds(context).as_ref(), Timestamp::now());
+        let again = lookup_interval(self.reported(context, DEPENDENCIES_READY).as_ref(), Timestamp::now());
         Some(Lookup { step, again })
     }
 
-    /// Returns the condition `DependenciesReady` of the current status.
-    fn reported_kinds(&self, context: &Context<C::Resource>) -> Option<Condition> {
+    /// Returns a condition of the current status.
+    pub(super) fn reported(&self, context: &Context<C::Resource>, type_: &str) -> Option<Condition> {
         let mut status = self.status.current(&context.resource).unwrap_or_default();
         let conditions = status.remove("conditions").unwrap_or_default();
         let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
-        condition::get(&conditions, DEPENDENCIES_READY).cloned()
+        condition::get(&conditions, type_).cloned()
     }
 }
 
@@ -59,7 +59,8 @@ pub(super) struct Lookup {
     again: Duration,
 }
 
-fn lookup_interval(reported: Option<&Condition>, now: Timestamp) -> Duration {
+/// Returns the time until the next lookup of a kind whose absence this condition reports.
+pub(super) fn lookup_interval(reported: Option<&Condition>, now: Timestamp) -> Duration {
     let Some(reported) = reported.filter(|one| one.status != "True") else { return LOOKUP_INTERVAL };
     let age = Duration::try_from(now.duration_since(reported.last_transition_time.0)).unwrap_or_default();
     if age < EARLY { LOOKUP_INTERVAL } else { LATE_LOOKUP_INTERVAL }

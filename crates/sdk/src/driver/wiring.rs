@@ -14,8 +14,12 @@ use kyma_targets::SecretKey;
 use super::{Driver, Ended};
 use crate::{
     AccessChange, Change, Component, Contract, Index, Interest, NoFlags, Operator, Program, Reconciler,
-    RunError, Runtime, Sighting, Trigger, Watches, contract::HANDLED, dependencies::Dependencies,
-    program::run_program, rbac::Table, status::StatusWriter,
+    RunError, Runtime, Sighting, Trigger, Watches,
+    contract::{HANDLED, RESOURCE},
+    dependencies::Dependencies,
+    program::run_program,
+    rbac::Table,
+    status::StatusWriter,
 };
 
 /// Runs the whole `main` of a component.
@@ -68,8 +72,18 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     wake_on_access(&runtime, &by_secret, &trigger, &watches);
     let dependencies = Dependencies::new(runtime.clone(), trigger.clone());
     let ended = Ended::default();
-    let tells_requests = tells(&C::Resource::crd(), HANDLED);
-    let driver = Driver { component, runtime, trigger, watches, status, dependencies, ended, tells_requests };
+    let crd = C::Resource::crd();
+    let driver = Driver {
+        component,
+        runtime,
+        trigger,
+        watches,
+        status,
+        dependencies,
+        ended,
+        tells_requests: tells(&crd, HANDLED),
+        brings_default_resource: !C::HANDLES_DEFAULT_RESOURCE && tells(&crd, RESOURCE),
+    };
     let driver = Arc::new(driver);
     let watching = Arc::clone(&driver);
     let store = reconciler.store();

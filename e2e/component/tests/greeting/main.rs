@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod binary;
+mod default_resource;
 mod depends;
 mod sloppy;
 mod stage;
