@@ -194,10 +194,8 @@ fn parse(resource: Option<&FreeForm>) -> Result<(GroupVersionKind, DynamicObject
     let has_name = object.metadata.name.as_ref().is_some_and(|name| !name.is_empty());
     let named = object.types.as_ref().and_then(|types| GroupVersionKind::try_from(types).ok());
     let named = named.filter(|named| !named.kind.is_empty() && has_name);
-    match named {
-        Some(named) => Ok((named, object)),
-        None => Err(invalid("apiVersion, kind or metadata.name is missing")),
-    }
+    let missing = || invalid("apiVersion, kind or metadata.name is missing");
+    Ok((named.ok_or_else(missing)?, object))
 }
 
 /// Completes the default custom resource with its namespace and the owner label; `None` if the target does not serve

@@ -92,7 +92,6 @@ async fn a_default_resource_is_removed_with_its_component_unless_a_user_created_
     stage.create("mine", with_default("end-mine", "CreateAndDelete")).await?;
     let record = until_recorded(&stage, "mine", "present", |record| record.absent.is_none()).await?;
     assert_eq!(record.uid, None);
-    // The default custom resource does not block the removal although its kind does.
     let mut spec = with_default("end-created", "CreateAndDelete");
     spec["resource"]["metadata"]["finalizers"] = json!(["example.org/hold"]);
     stage.create("created", spec).await?;
