@@ -1,10 +1,12 @@
 //! The module's default custom resource: created once, and the user's from then on.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DynamicObject, ObjectMeta};
-use kyma_api::{CreatedResource, FreeForm, Reason, annotations, labels};
+use kyma_api::{CreatedResource, FreeForm, Reason, labels};
 use kyma_object_set::{CallError, Guard, Identity, Mapping, Object, Refusal};
-use kyma_sdk::{DeleteOutcome, DeleteRequest, Failure, create_new, is_conflict, unreadable_fields};
+use kyma_sdk::{
+    DeleteOutcome, DeleteRequest, Failure, create_new, had_default_resource, is_conflict, is_created_for,
+    unreadable_fields,
+};
 
 use super::{LAG, Pass, failure, protection};
 use crate::observe::gvk_of;
@@ -92,9 +94,7 @@ impl Pass<'_> {
 
     /// Reports whether it was created for an earlier component of the module: if it is gone, the user deleted it.
     pub(super) fn was_created_before(&self) -> bool {
-        let annotations = self.context.resource.metadata.annotations.as_ref();
-        let created = annotations.and_then(|all| all.get(annotations::DEFAULT_RESOURCE_CREATED));
-        created.is_some_and(|value| value == "true")
+        had_default_resource(&self.context.resource.metadata)
     }
 
     /// Returns the default custom resource that an earlier object of this component created, if any.
@@ -108,7 +108,7 @@ impl Pass<'_> {
     /// Returns the uid of a resource that an earlier object of this component created, as the hub may have lost its
     /// status. Any other resource was created by the user and belongs to the user.
     fn born_here(&self, live: ObjectMeta) -> Option<String> {
-        let is_ours = is_born_of(&live, &self.ownership.owner, &self.ownership.creator());
+        let is_ours = is_created_for(&live, &self.ownership.owner, &self.ownership.creator());
         live.uid.filter(|_| is_ours)
     }
 
@@ -190,39 +190,5 @@ pub(super) fn created(mapping: &Mapping, identity: Identity, uid: Option<String>
         name: identity.name,
         uid,
         absent: None,
-    }
-}
-
-/// Reports whether the operator created the object for this component. Any user can copy a label; only the creator of
-/// an object has its `managedFields` entry.
-fn is_born_of(live: &ObjectMeta, owner: &str, creator: &str) -> bool {
-    let labelled = live.labels.as_ref().and_then(|all| all.get(labels::OWNER)).is_some_and(|it| it == owner);
-    let created = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(creator);
-    labelled && live.managed_fields.iter().flatten().any(created)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn live(owner: &str, manager: &str, operation: &str) -> ObjectMeta {
-        serde_json::from_value(json!({
-            "uid": "u", "labels": {labels::OWNER: owner},
-            "managedFields": [{"manager": "kubectl", "operation": "Update"}, {"manager": manager, "operation": operation}],
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn only_what_carries_our_label_and_was_created_by_us_is_born_of_us() {
-        let is_ours = |live: &ObjectMeta| is_born_of(live, "us", "helm-component-create");
-        for operation in ["Apply", "Update"] {
-            assert!(is_ours(&live("us", "helm-component-create", operation)));
-        }
-        assert!(!is_ours(&live("others", "helm-component-create", "Update")));
-        assert!(!is_ours(&live("us", "helm-component", "Apply")), "a copied label, applied by a module");
-        assert!(!is_ours(&ObjectMeta::default()));
     }
 }
