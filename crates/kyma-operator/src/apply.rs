@@ -120,6 +120,7 @@ async fn install(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
     let wanted = component_crd::install(&Offer { module, version, kind, crd }, live.as_ref());
     let wanted = wanted.map_err(|problem| Failure::new(problem.reason, problem.message))?;
     let Some(mut wanted) = wanted else { return Ok(()) };
+    component_crd::mark_created(&mut wanted, live.as_ref(), state.runtime.settings.marks_created_crds);
     let applied = match live {
         None => create_new(&api, FIELD_MANAGER, &wanted).await,
         Some(live) => {

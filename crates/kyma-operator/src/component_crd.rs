@@ -167,5 +167,25 @@ fn marked(offer: &Offer<'_>, versions: Vec<CustomResourceDefinitionVersion>) -> 
     crd
 }
 
+/// Adds the mark of `kymactl run --once` to a CRD before it is applied: to a new one if `marks_created` is set. An
+/// existing mark stays, an apply without it would remove it.
+pub(crate) fn mark_created(
+    wanted: &mut CustomResourceDefinition,
+    live: Option<&CustomResourceDefinition>,
+    marks_created: bool,
+) {
+    let mark = |live: &CustomResourceDefinition| {
+        live.metadata.annotations.as_ref().and_then(|all| all.get(annotations::CREATED_BY_RUN)).cloned()
+    };
+    let value = match live {
+        Some(live) => mark(live),
+        None => marks_created.then(|| "true".to_owned()),
+    };
+    if let Some(value) = value {
+        let all = wanted.metadata.annotations.get_or_insert_default();
+        all.insert(annotations::CREATED_BY_RUN.to_owned(), value);
+    }
+}
+
 #[cfg(test)]
 mod tests;

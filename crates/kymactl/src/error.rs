@@ -122,6 +122,16 @@ pub(crate) enum Error {
         /// The cause.
         problem: String,
     },
+    /// The program of a component exited before the command was done.
+    #[error("component program {program} exited early ({status}); its log ends with:\n{lines}")]
+    ComponentEnded {
+        /// Name of the program's operator.
+        program: String,
+        /// The exit status.
+        status: String,
+        /// The last lines of its log.
+        lines: String,
+    },
     /// A signal came first.
     #[error("stopped before everything was done: run the same command again")]
     Stopped,
@@ -144,6 +154,12 @@ impl Error {
     /// Returns the error for a HelmComponent that does not exist.
     pub(crate) fn no_component(name: &str, namespace: &str) -> Self {
         Self::input(name, format!("there is no such HelmComponent in namespace {namespace}"))
+    }
+
+    /// Returns the error for a component program that exited before the command was done.
+    pub(crate) fn component_ended(program: &str, status: String, log: &[String]) -> Self {
+        let lines = if log.is_empty() { "(it is empty)".to_owned() } else { log.join("\n") };
+        Self::ComponentEnded { program: program.to_owned(), status, lines }
     }
 
     /// Returns the error after a timeout; `open` names what is not Ready.
@@ -180,6 +196,7 @@ impl Error {
             | Self::NewerCrd { .. }
             | Self::Start(_)
             | Self::Operator { .. }
+            | Self::ComponentEnded { .. }
             | Self::Target(_)
             | Self::Left { .. }
             | Self::NotMoved { .. }

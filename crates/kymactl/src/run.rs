@@ -1,13 +1,14 @@
 //! `kymactl run`: all reconcilers in one process, without end or until a cluster is as requested.
 
+mod component;
 mod crds;
+mod input;
 mod mandatory;
 mod mark;
 mod once;
 mod operators;
 mod preflight;
 mod remove;
-mod wish;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -21,6 +22,8 @@ use crate::duration::duration;
 use crate::error::Error;
 use crate::hub::GlobalFlags;
 
+use component::{ComponentProgram, ProgramKubeconfig};
+use input::RunInput;
 use operators::Operators;
 
 /// The default of `--log-level`, and what it means with `--once` and `--remove`.
@@ -56,6 +59,9 @@ struct Task {
     /// ModuleTemplates, ModuleReleaseMetas and ModuleConfigs: files or directories
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "kyma")]
     catalogue: Vec<PathBuf>,
+    /// Operator for a module's own component kind: a path, or a name in $PATH
+    #[arg(long = "component", value_name = "PROGRAM", requires = "kyma")]
+    components: Vec<PathBuf>,
     /// Longest time to wait, as 30s or 10m; exit code 3 after it
     #[arg(long, default_value = "10m", value_parser = duration, requires = "kyma")]
     timeout: Duration,
@@ -67,14 +73,30 @@ struct Task {
 impl Task {
     /// Reads the files. Returns `None` without `--kyma`: all operators then run until a signal. A removal needs no
     /// catalogue.
-    fn wish(&self, namespace: &str) -> Result<Option<wish::Wish>, Error> {
+    fn input(&self, namespace: &str) -> Result<Option<RunInput>, Error> {
         let Some(kyma) = &self.kyma else { return Ok(None) };
         if !self.once && !self.remove {
             return Err(Error::input("--kyma", "it needs --once or --remove"));
         }
         let catalogue: &[PathBuf] = if self.remove { &[] } else { &self.catalogue };
-        wish::Wish::read(kyma, catalogue, namespace).map(Some)
+        RunInput::read(kyma, catalogue, namespace).map(Some)
     }
+}
+
+/// A run for one Kyma.
+struct KymaRun {
+    input: RunInput,
+    /// Operators of component kinds that kymactl does not reconcile itself.
+    programs: Vec<ComponentProgram>,
+    program_kubeconfig: ProgramKubeconfig,
+    /// Longest time until the modules are Ready, or removed.
+    timeout: Duration,
+    /// Whether other Kymas may exist in the namespace.
+    allow_other_kymas: bool,
+    flags: Flags,
+    settings: Settings,
+    config: Config,
+    process: Process,
 }
 
 /// Flags of the single operators.
@@ -94,9 +116,10 @@ impl Run {
         if let Some(namespace) = &global.namespace {
             settings.hub_namespace.clone_from(namespace);
         }
-        let wish = self.task.wish(&settings.hub_namespace)?;
-        if let Some(wish) = &wish {
-            settings.only_kyma = Some(wish.kyma.name_any());
+        let input = self.task.input(&settings.hub_namespace)?;
+        if let Some(input) = &input {
+            settings.only_kyma = Some(input.kyma.name_any());
+            settings.marks_created_crds = true;
             settings.mode = Mode::SingleCluster;
             settings.local_kyma = None;
             settings.admin_address = None;
@@ -110,18 +133,28 @@ impl Run {
         let config = bounded(global.config().await?);
         let process = Process::new()?;
         process.stop_on_signal()?;
-        match wish {
-            None => all(self.flags, self.install_crds, settings, config, process).await,
-            Some(wish) => {
-                let Task { timeout, allow_other_kymas, remove, .. } = self.task;
-                let limits = once::Limits { timeout, allow_other_kymas };
-                if remove {
-                    Box::pin(remove::run(wish.kyma, self.flags, limits, settings, config, process)).await
-                } else {
-                    once::run(wish, self.flags, limits, settings, config, process).await
-                }
-            }
-        }
+        let mut flags = self.flags;
+        let Some(input) = input else {
+            return all(flags, self.install_crds, settings, config, process).await;
+        };
+        let Task { timeout, allow_other_kymas, remove, components, .. } = self.task;
+        let programs = ComponentProgram::read_all(&components).await?;
+        // To name a program is to allow its kinds.
+        let crds = programs.iter().flat_map(ComponentProgram::crds);
+        flags.kymas.component_groups.extend(crds.map(|crd| crd.spec.group.clone()));
+        let program_kubeconfig = ProgramKubeconfig::select(global)?;
+        let run = KymaRun {
+            input,
+            programs,
+            program_kubeconfig,
+            timeout,
+            allow_other_kymas,
+            flags,
+            settings,
+            config,
+            process,
+        };
+        if remove { Box::pin(remove::run(run)).await } else { Box::pin(once::run(run)).await }
     }
 }
 

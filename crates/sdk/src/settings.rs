@@ -42,6 +42,9 @@ pub struct Settings {
     /// Name of the one Kyma that the process works on, with its components; `None`: all. Set by programs, not by a
     /// flag.
     pub only_kyma: Option<String>,
+    /// Whether component CRDs that the process creates are marked with
+    /// [`CREATED_BY_RUN`](kyma_api::annotations::CREATED_BY_RUN). Set by programs, not by a flag.
+    pub marks_created_crds: bool,
     /// Number of targets with deletions after which a user has to confirm more.
     pub brake: BrakeLimit,
     /// Rights of access Secrets. The hub's own addresses are added when the hub is connected.
@@ -114,6 +117,7 @@ impl Settings {
             mode: Mode::Fleet,
             local_kyma: None,
             only_kyma: None,
+            marks_created_crds: false,
             brake: BrakeLimit::default(),
             access: AccessPolicy::default(),
         }
@@ -141,6 +145,7 @@ impl Settings {
             mode: args.mode,
             local_kyma: args.local_kyma.filter(|name| !name.is_empty()),
             only_kyma: None,
+            marks_created_crds: false,
             brake: BrakeLimit { targets: args.brake_targets, percent: args.brake_percent },
             access: args.access.policy()?,
         })

@@ -104,3 +104,21 @@ fn groups_must_be_allowed_and_some_never_are() {
         assert!(!is_allowed(api_version, "Widget"), "{api_version}");
     }
 }
+
+#[test]
+fn the_mark_of_run_once_is_set_at_creation_only_and_stays() {
+    let plain = installed("own", "1.0.0", &crd(&[("v1", true, true)], "red"));
+    let marked = |live: Option<&CustomResourceDefinition>, marks_created: bool| {
+        let mut wanted = plain.clone();
+        mark_created(&mut wanted, live, marks_created);
+        wanted
+    };
+    let mark = |crd: &CustomResourceDefinition| {
+        crd.metadata.annotations.as_ref().and_then(|all| all.get(annotations::CREATED_BY_RUN)).cloned()
+    };
+    assert_eq!(marked(None, false), plain);
+    let created = marked(None, true);
+    assert_eq!(mark(&created).as_deref(), Some("true"));
+    assert_eq!(marked(Some(&plain), true), plain, "it existed before the run");
+    assert_eq!(marked(Some(&created), false), created, "an operator that stays keeps the mark");
+}

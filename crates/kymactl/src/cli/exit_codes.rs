@@ -58,7 +58,7 @@ const COMMANDS: &[Row] = &[
     Row { not_ready: Some("NotReady"), failed: &["TestFailed"], ..row("test", INPUT) },
     Row {
         not_ready: Some("NotReady"),
-        failed: &["CrdsLate", "NewerCrd", "Operator", "Stopped", "Target"],
+        failed: &["ComponentEnded", "CrdsLate", "NewerCrd", "Operator", "Stopped", "Target"],
         ..row("run", Some("Read"))
     },
     row("completion", None),
@@ -90,6 +90,7 @@ fn errors() -> Vec<(Error, u8)> {
         (Error::ReleasesLeft { names: text() }, 1),
         (Error::Start(StartError::System(io::Error::other("a"))), 1),
         (Error::Operator { name: "a", problem: text() }, 1),
+        (Error::component_ended("a", text(), &[]), 1),
         (Error::Stopped, 1),
         (Error::Artifact(ArtifactError::NotFound { what: text() }), 1),
         (Error::Output(io::Error::other("a")), 1),

@@ -165,4 +165,7 @@ fn run_takes_either_once_or_remove_and_a_file_with_the_kyma() {
     assert!(!parses(&["--remove"]) && !parses(&["--once"]));
     assert!(!parses(&["--once", "--remove", "--kyma", "a.yaml"]));
     assert!(!parses(&["--timeout", "1m"]) && !parses(&["--allow-other-kymas"]));
+    assert!(parses(&["--once", "--kyma", "a.yaml", "--component", "b", "--component", "./c"]));
+    assert!(parses(&["--remove", "--kyma", "a.yaml", "--component", "b"]));
+    assert!(!parses(&["--component", "b"]) && !parses(&["--once", "--kyma", "a.yaml", "--component"]));
 }

@@ -8,23 +8,23 @@ use kube::{
 };
 use kyma_api::{State, labels, names};
 
-use super::wish::{MandatoryModule, Wish};
+use super::input::{MandatoryModule, RunInput};
 use crate::error::Error;
 
 /// Returns a stream of changes of the components of mandatory modules.
 pub(super) fn changes(
     client: &Client,
-    wish: &Wish,
+    input: &RunInput,
 ) -> impl Stream<Item = Result<(), watcher::Error>> + Send + use<> {
-    let label = names::label_selector(labels::KYMA_NAME, &wish.kyma.name_any());
+    let label = names::label_selector(labels::KYMA_NAME, &input.kyma.name_any());
     let mut kinds: Vec<ApiResource> = Vec::new();
-    for module in wish.mandatory() {
+    for module in input.mandatory() {
         let kind = ApiResource::from_gvk(&module.kind);
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
     }
-    let namespace = wish.kyma.namespace().unwrap_or_default();
+    let namespace = input.kyma.namespace().unwrap_or_default();
     select_all(kinds.into_iter().map(|kind| {
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind);
         let config = watcher::Config::default().labels(&label);
@@ -33,10 +33,10 @@ pub(super) fn changes(
 }
 
 /// Returns the modules that are not Ready in the requested version, as text.
-pub(super) async fn unready(client: &Client, wish: &Wish) -> Result<Vec<String>, Error> {
-    let (namespace, kyma) = (wish.kyma.namespace().unwrap_or_default(), wish.kyma.name_any());
+pub(super) async fn unready(client: &Client, input: &RunInput) -> Result<Vec<String>, Error> {
+    let (namespace, kyma) = (input.kyma.namespace().unwrap_or_default(), input.kyma.name_any());
     let mut open = Vec::new();
-    for module in wish.mandatory() {
+    for module in input.mandatory() {
         let kind = ApiResource::from_gvk(&module.kind);
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind);
         let component = api.get_opt(&names::component_name(&kyma, &module.name)).await?;

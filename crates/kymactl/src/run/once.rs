@@ -6,16 +6,15 @@ use std::{collections::BTreeMap, time::Duration};
 use futures::{StreamExt as _, TryStreamExt as _, stream::select};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Api, Client, Config, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     api::{Patch, PatchParams},
     runtime::{WatchStreamExt as _, watcher},
 };
 use kyma_api::{Kyma, annotations::CREATED_BY_RUN};
-use kyma_sdk::{Process, Settings};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Flags, Operators, crds, mandatory, mark::MARKED, preflight, wish::Wish};
+use super::{KymaRun, Operators, component, crds, input::RunInput, mandatory, mark::MARKED, preflight};
 use crate::{
     error::Error,
     hub::MANAGER,
@@ -23,33 +22,31 @@ use crate::{
     status::{Row, rows, table, unsettled},
 };
 
-/// Limits of a run.
-pub(super) struct Limits {
-    /// Longest time until the modules are Ready, or removed.
-    pub(super) timeout: Duration,
-    /// Whether other Kymas may exist in the namespace.
-    pub(super) allow_other_kymas: bool,
-}
-
 /// Installs the Kyma and its catalogue, and waits until all modules are Ready.
-pub(super) async fn run(
-    wish: Wish,
-    flags: Flags,
-    limits: Limits,
-    settings: Settings,
-    config: Config,
-    process: Process,
-) -> Result<(), Error> {
+pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
+    let KymaRun {
+        input,
+        programs,
+        program_kubeconfig,
+        timeout,
+        allow_other_kymas,
+        flags,
+        settings,
+        config,
+        process,
+    } = run;
     let client = kyma_sdk::targets::client_from(config.clone())?;
-    preflight::check(&client, &wish.kyma, limits.allow_other_kymas).await?;
+    preflight::check(&client, &input.kyma, allow_other_kymas).await?;
     crds::install(&client, true).await?;
+    crds::install_of_programs(&client, &programs, &input).await?;
     for namespace in [&settings.hub_namespace, &settings.target_namespace] {
         ensure_namespace(&client, namespace).await?;
     }
-    wish.apply(&client).await?;
+    input.apply(&client).await?;
     let mut operators = Operators::installers(flags, &settings, &config, &process);
+    operators.start_programs(programs, &component::arguments(&settings, &program_kubeconfig));
     let waited = tokio::select! {
-        ready = await_ready(&client, &wish, limits.timeout) => ready,
+        ready = await_ready(&client, &input, timeout) => ready,
         ended = operators.ended() => ended.and(Err(Error::Stopped)),
     };
     operators.stop().await;
@@ -68,13 +65,13 @@ async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
 }
 
 /// Follows the Kyma and reports changes until all modules are Ready in the requested versions.
-async fn await_ready(client: &Client, wish: &Wish, timeout: Duration) -> Result<(), Error> {
+async fn await_ready(client: &Client, input: &RunInput, timeout: Duration) -> Result<(), Error> {
     let deadline = Instant::now() + timeout;
-    let api: Api<Kyma> = Api::namespaced(client.clone(), &wish.kyma.namespace().unwrap_or_default());
-    let config = watcher::Config::default().fields(&format!("metadata.name={}", wish.kyma.name_any()));
+    let api: Api<Kyma> = Api::namespaced(client.clone(), &input.kyma.namespace().unwrap_or_default());
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", input.kyma.name_any()));
     let kymas = watcher(api, config).default_backoff().applied_objects().map_ok(Some);
-    let mut events = select(kymas, mandatory::changes(client, wish).map_ok(|()| None)).boxed();
-    let versions = wish.versions();
+    let mut events = select(kymas, mandatory::changes(client, input).map_ok(|()| None)).boxed();
+    let versions = input.versions();
     let mut latest = None;
     let mut shown: Vec<Row> = Vec::new();
     let mut open = Vec::new();
@@ -88,7 +85,7 @@ async fn await_ready(client: &Client, wish: &Wish, timeout: Duration) -> Result<
             output::remark(&row.line());
         }
         open = missing(kyma, &now, &versions);
-        open.extend(mandatory::unready(client, wish).await?);
+        open.extend(mandatory::unready(client, input).await?);
         if open.is_empty() {
             return output::result(&table::render(&now, false, false));
         }

@@ -1,15 +1,15 @@
 //! The operators of one process.
 
-use std::time::Duration;
+use std::{ffi::OsString, time::Duration};
 
 use helm_component::{HelmComponentProgram, HubArgs};
 use kube::Config;
 use kyma_operator::KymaOperator;
-use kyma_sdk::{Process, Program, Settings, StartError, serve};
+use kyma_sdk::{Process, Program, Settings, serve};
 use release_meta_syncer::ReleaseMetaSyncer;
 use tokio::{task::JoinSet, time::timeout};
 
-use super::Flags;
+use super::{Flags, component::ComponentProgram};
 use crate::error::Error;
 
 /// Grace period for operators to stop.
@@ -18,7 +18,8 @@ const STOP: Duration = Duration::from_secs(20);
 /// Running operators.
 pub(super) struct Operators {
     process: Process,
-    tasks: JoinSet<(&'static str, Result<(), StartError>)>,
+    /// Each returns an error if its operator ends before the shutdown.
+    tasks: JoinSet<Result<(), Error>>,
 }
 
 impl Operators {
@@ -48,19 +49,28 @@ impl Operators {
 
     fn add<P: Program>(&mut self, program: P, flags: P::Flags, settings: &Settings, config: &Config) {
         let (settings, config, process) = (settings.clone(), config.clone(), self.process.clone());
-        self.tasks
-            .spawn(async move { (P::OPERATOR.name, serve(program, flags, settings, config, process).await) });
+        let failed = |problem: String| Error::Operator { name: P::OPERATOR.name, problem };
+        self.tasks.spawn(async move {
+            let shutdown = process.shutdown.clone();
+            match serve(program, flags, settings, config, process).await {
+                Ok(()) if shutdown.is_cancelled() => Ok(()),
+                Ok(()) => Err(failed("it ended by itself".to_owned())),
+                Err(error) => Err(failed(error.to_string())),
+            }
+        });
+    }
+
+    /// Starts the programs of components as child processes.
+    pub(super) fn start_programs(&mut self, programs: Vec<ComponentProgram>, arguments: &[OsString]) {
+        for program in programs {
+            self.tasks.spawn(program.run(arguments.to_vec(), self.process.clone()));
+        }
     }
 
     /// Waits until the first operator ends, by a signal or an error.
     pub(super) async fn ended(&mut self) -> Result<(), Error> {
-        let stopping = self.process.shutdown.clone();
         match self.tasks.join_next().await {
-            Some(Ok((_, Ok(())))) if stopping.is_cancelled() => Ok(()),
-            Some(Ok((name, Err(error)))) => Err(Error::Operator { name, problem: error.to_string() }),
-            Some(Ok((name, Ok(())))) => {
-                Err(Error::Operator { name, problem: "it ended by itself".to_owned() })
-            }
+            Some(Ok(ended)) => ended,
             Some(Err(error)) => Err(Error::Operator { name: "an operator", problem: error.to_string() }),
             None => Ok(()),
         }

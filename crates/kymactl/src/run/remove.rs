@@ -1,6 +1,7 @@
 //! `kymactl run --remove`: removes the Kyma of the file, and every object that `run --once` created on the cluster.
 
 mod contents;
+mod own_kinds;
 
 use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 
@@ -10,7 +11,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd,
 };
 use kube::{
-    Api, Client, Config, Resource, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams, ObjectMeta},
     runtime::{
         WatchStreamExt as _,
@@ -18,15 +19,14 @@ use kube::{
         watcher::watch_object,
     },
 };
-use kyma_api::{DeleteProof, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, crds as own_crds};
+use kyma_api::{DeleteProof, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate};
 use kyma_object_set::remove::{CrdContents, hold_creation, release_creation};
-use kyma_sdk::{
-    DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, Settings, is_crd_absent, read_halt,
-};
+use kyma_operator::FIELD_MANAGER;
+use kyma_sdk::{DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, is_crd_absent, read_halt};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Flags, Operators, crds, mark::is_marked, once::Limits, preflight};
+use super::{KymaRun, Operators, component, component::ComponentProgram, crds, mark::is_marked, preflight};
 use crate::{
     error::Error,
     hub::MANAGER,
@@ -41,26 +41,23 @@ const CONTENTS_DELAY: Duration = Duration::from_secs(1);
 
 /// Removes the Kyma with its modules, then what `run --once` created: catalogue, CRDs and Namespaces. They stay while
 /// another Kyma exists.
-pub(super) async fn run(
-    kyma: Kyma,
-    flags: Flags,
-    limits: Limits,
-    settings: Settings,
-    config: Config,
-    process: Process,
-) -> Result<(), Error> {
-    let client = kyma_sdk::targets::client_from(config.clone())?;
-    preflight::check(&client, &kyma, limits.allow_other_kymas).await?;
+pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
+    let KymaRun { input, programs, program_kubeconfig, timeout, allow_other_kymas, .. } = run;
+    let (flags, settings, process) = (run.flags, run.settings, run.process);
+    let client = kyma_sdk::targets::client_from(run.config.clone())?;
+    preflight::check(&client, &input.kyma, allow_other_kymas).await?;
     let mut removal = Removal {
         client,
-        kyma,
+        kyma: input.kyma,
         hub_namespace: settings.hub_namespace.clone(),
-        timeout: limits.timeout,
-        deadline: Instant::now() + limits.timeout,
+        programs: programs.iter().map(|program| program.name().to_owned()).collect(),
+        timeout,
+        deadline: Instant::now() + timeout,
     };
     let live = removal.find_kyma().await?;
     if let Some(live) = &live {
         removal.kyma.clone_from(live);
+        own_kinds::check(&removal.client, live, &programs).await?;
     }
     let others = removal.other_kymas().await?;
     let catalogue = if others.is_empty() { removal.catalogue().await? } else { Vec::new() };
@@ -68,7 +65,9 @@ pub(super) async fn run(
         // Operators of this version need CRDs of this version to remove their finalizers.
         crds::install(&removal.client, true).await?;
         // With their own Process: stopping them must not count as a signal in the steps that follow.
-        let mut operators = Operators::installers(flags, &settings, &config, &Process::new()?);
+        let mut operators = Operators::installers(flags, &settings, &run.config, &Process::new()?);
+        let programs = removal.startable(programs).await?;
+        operators.start_programs(programs, &component::arguments(&settings, &program_kubeconfig));
         let removed = tokio::select! {
             removed = Box::pin(removal.remove_modules(live, catalogue)) => removed,
             ended = operators.ended() => ended.and(Err(Error::Stopped)),
@@ -102,6 +101,8 @@ struct Removal {
     /// The live Kyma, or the Kyma of the file if none is live. Pauses select by its labels.
     kyma: Kyma,
     hub_namespace: String,
+    /// Names of the operators of `--component`.
+    programs: Vec<String>,
     timeout: Duration,
     deadline: Instant,
 }
@@ -113,6 +114,21 @@ impl Removal {
 
     fn kymas(&self) -> Api<Kyma> {
         Api::namespaced(self.client.clone(), &self.kyma.namespace().unwrap_or_default())
+    }
+
+    /// Returns the programs whose CRDs all exist. Another one would wait for its CRD, and has nothing to remove.
+    async fn startable(&self, programs: Vec<ComponentProgram>) -> Result<Vec<ComponentProgram>, Error> {
+        let definitions: Api<Crd> = Api::all(self.client.clone());
+        let mut startable = Vec::new();
+        'programs: for program in programs {
+            for crd in program.crds() {
+                if definitions.get_metadata_opt(&crd.name_any()).await?.is_none() {
+                    continue 'programs;
+                }
+            }
+            startable.push(program);
+        }
+        Ok(startable)
     }
 
     /// Returns the live Kyma.
@@ -197,7 +213,9 @@ impl Removal {
     /// Deletes CRDs and Namespaces that `run --once` created. Returns what stays, with the reason.
     async fn remove_installation(&self, namespaces: &BTreeSet<&String>) -> Result<Vec<String>, Error> {
         let mut stays = Vec::new();
-        for crd in own_crds::all() {
+        let definitions: Api<Crd> = Api::all(self.client.clone());
+        let listed = definitions.list_metadata(&ListParams::default()).await?;
+        for crd in listed.iter().filter(|crd| is_marked(&crd.metadata)) {
             stays.extend(self.remove_crd(&crd.name_any()).await?);
         }
         for namespace in namespaces {
@@ -240,7 +258,7 @@ impl Removal {
         loop {
             let live = api.get_metadata_opt(name).await?.map(|live| live.metadata);
             let Some(live) = live.filter(is_marked) else { return Ok(None) };
-            let reason = match contents::find_foreign(&self.client, name).await {
+            let reason = match contents::find_foreign(&self.client, name, &self.programs).await {
                 // A created object does not change its Namespace, so no precondition covers it. Two reads keep the
                 // gap before the DELETE short.
                 Ok(None) if !was_empty => {
@@ -298,7 +316,8 @@ impl Removal {
         live: &ObjectMeta,
         proof: DeleteProof,
     ) -> Result<DeleteOutcome, Error> {
-        let managers = [MANAGER];
+        // kyma-operator creates the CRDs that modules bring.
+        let managers = [MANAGER, FIELD_MANAGER];
         let request = DeleteRequest::new(resource, live, &managers).proven(proof);
         match self.gate().await?.carry_out(&self.client, &request).await {
             Ok(outcome) => Ok(outcome),

@@ -67,8 +67,18 @@ impl Files {
 
     /// Runs `kymactl run --once`, which must succeed, and returns its output.
     pub(crate) async fn once(&self) -> String {
+        self.once_with(&[]).await
+    }
+
+    /// Does the same as [`Self::once`], with more flags.
+    pub(crate) async fn once_with(&self, flags: &[&str]) -> String {
         let mut command = self.kymactl(&["run", "--once", "--timeout", "5m"]);
-        command.arg("--kyma").arg(self.path("kyma.yaml")).arg("--catalogue").arg(self.path("catalogue"));
+        command
+            .args(flags)
+            .arg("--kyma")
+            .arg(self.path("kyma.yaml"))
+            .arg("--catalogue")
+            .arg(self.path("catalogue"));
         let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()

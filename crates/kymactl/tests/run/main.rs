@@ -18,6 +18,7 @@ use serde_json::json;
 use testbed::{Cluster, SharedBed};
 use tokio::process::{Child, Command};
 
+mod components;
 mod files;
 mod modules;
 mod remove;

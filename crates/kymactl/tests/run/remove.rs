@@ -44,20 +44,10 @@ async fn remove_leaves_the_same_objects_as_before_once() {
     }
     // A second run changes nothing and must keep the mark of the first one.
     files.once().await;
-    succeeded(&remove(&files).await, "everything that run --once created");
-    let (client, expected) = (&client, &before);
-    testbed::until_or_why("the cluster has the same objects as before", PATIENCE, || async move {
-        // The garbage collector and the removal of the apiserver's own APIServices take a moment.
-        Ok(match objects(client).await {
-            Ok(after) if after == *expected => Ok(()),
-            Ok(after) => Err(format!("{:#?}", after.symmetric_difference(expected).collect::<Vec<_>>())),
-            Err(error) => Err(error.to_string()),
-        })
-    })
-    .await
-    .unwrap();
+    succeeded(&remove(&files, &[]).await, "everything that run --once created");
+    until_same_objects(&client, &before).await;
     // Nothing is left to remove, which is not a failure.
-    succeeded(&remove(&files).await, "everything that run --once created");
+    succeeded(&remove(&files, &[]).await, "everything that run --once created");
 }
 
 #[tokio::test]
@@ -86,7 +76,7 @@ async fn remove_keeps_what_was_there_before_and_what_users_created() {
     let map = ConfigMap { metadata: named("mine"), ..ConfigMap::default() };
     maps.create(&PostParams::default(), &map).await.unwrap();
 
-    let removed = remove(&files).await;
+    let removed = remove(&files, &[]).await;
     let told = String::from_utf8_lossy(&removed.stderr).into_owned();
     assert!(removed.status.success(), "{told}");
     assert!(told.contains("Namespace kyma-system stays: it contains ConfigMap mine"), "{told}");
@@ -108,20 +98,40 @@ async fn refuses_a_kyma_that_no_run_created(files: &Files, kymas: &Api<Kyma>) {
     let kyma: Value = serde_json::from_slice(&fs::read(files.path("kyma.yaml")).unwrap()).unwrap();
     let kyma: Kyma = serde_json::from_value(kyma).unwrap();
     kymas.patch("one", &PatchParams::apply("user"), &Patch::Apply(&kyma)).await.unwrap();
-    let refused = remove(files).await;
+    let refused = remove(files, &[]).await;
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{told}");
     assert!(told.contains("run --once did not create it"), "{told}");
     assert_eq!(kymas.get("one").await.unwrap().metadata.deletion_timestamp, None);
 }
 
-async fn remove(files: &Files) -> Output {
+/// Runs `kymactl run --remove` with these additional flags.
+pub(crate) async fn remove(files: &Files, flags: &[&str]) -> Output {
     let mut command = files.kymactl(&["run", "--remove", "--timeout", "5m"]);
-    command.arg("--kyma").arg(files.path("kyma.yaml")).arg("--catalogue").arg(files.path("catalogue"));
+    command
+        .args(flags)
+        .arg("--kyma")
+        .arg(files.path("kyma.yaml"))
+        .arg("--catalogue")
+        .arg(files.path("catalogue"));
     tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap()
 }
 
-fn succeeded(output: &Output, said: &str) {
+/// Waits until the cluster has exactly the `expected` objects.
+pub(crate) async fn until_same_objects(client: &Client, expected: &BTreeSet<String>) {
+    testbed::until_or_why("the cluster has the same objects as before", PATIENCE, || async move {
+        // The garbage collector and the removal of the apiserver's own APIServices take a moment.
+        Ok(match objects(client).await {
+            Ok(after) if after == *expected => Ok(()),
+            Ok(after) => Err(format!("{:#?}", after.symmetric_difference(expected).collect::<Vec<_>>())),
+            Err(error) => Err(error.to_string()),
+        })
+    })
+    .await
+    .unwrap();
+}
+
+pub(crate) fn succeeded(output: &Output, said: &str) {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{told}");
     let result = String::from_utf8_lossy(&output.stdout);
@@ -129,7 +139,7 @@ fn succeeded(output: &Output, said: &str) {
 }
 
 /// Returns every object of the cluster as `Kind namespace/name group uid`, except the control plane's own.
-async fn objects(client: &Client) -> kube::Result<BTreeSet<String>> {
+pub(crate) async fn objects(client: &Client) -> kube::Result<BTreeSet<String>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     let mut found = BTreeSet::new();
     for (resource, capabilities) in discovery.groups().flat_map(ApiGroup::resources_by_stability) {

@@ -21,7 +21,7 @@ use crate::{error::Error, hub::MANAGER, module::read};
 
 /// The objects read from files.
 #[derive(Debug)]
-pub(super) struct Wish {
+pub(super) struct RunInput {
     pub(super) kyma: Kyma,
     templates: Vec<ModuleTemplate>,
     releases: Vec<ModuleReleaseMeta>,
@@ -37,15 +37,15 @@ pub(super) struct MandatoryModule {
     pub(super) kind: GroupVersionKind,
 }
 
-impl Wish {
+impl RunInput {
     /// Reads the files. Objects without a namespace get `namespace`.
     pub(super) fn read(kyma: &Path, catalogue: &[PathBuf], namespace: &str) -> Result<Self, Error> {
         let file = kyma;
-        let mut wished = objects(file)?.into_iter();
-        let (Some(kyma), None) = (wished.next(), wished.next()) else {
+        let mut kymas = objects(file)?.into_iter();
+        let (Some(kyma), None) = (kymas.next(), kymas.next()) else {
             return Err(Error::input(file.display().to_string(), "expected exactly one Kyma"));
         };
-        let mut wish = Self {
+        let mut input = Self {
             kyma: typed(file, "Kyma", kyma, namespace)?,
             templates: Vec::new(),
             releases: Vec::new(),
@@ -55,13 +55,13 @@ impl Wish {
             for object in objects(&file)? {
                 match object["kind"].as_str() {
                     Some("ModuleTemplate") => {
-                        wish.templates.push(typed(&file, "ModuleTemplate", object, namespace)?);
+                        input.templates.push(typed(&file, "ModuleTemplate", object, namespace)?);
                     }
                     Some("ModuleReleaseMeta") => {
-                        wish.releases.push(typed(&file, "ModuleReleaseMeta", object, namespace)?);
+                        input.releases.push(typed(&file, "ModuleReleaseMeta", object, namespace)?);
                     }
                     Some("ModuleConfig") => {
-                        wish.configs.push(typed(&file, "ModuleConfig", object, namespace)?);
+                        input.configs.push(typed(&file, "ModuleConfig", object, namespace)?);
                     }
                     other => {
                         let problem = format!(
@@ -73,7 +73,7 @@ impl Wish {
                 }
             }
         }
-        Ok(wish)
+        Ok(input)
     }
 
     /// Applies everything to the cluster, the catalogue before the Kyma.
@@ -115,6 +115,15 @@ impl Wish {
             Some(MandatoryModule { name, version, kind })
         };
         self.releases.iter().filter_map(module).collect()
+    }
+
+    /// Reports whether a module brings the CRD of its component kind, which kyma-operator then installs.
+    pub(super) fn brings_crd(&self, group: &str, kind: &str) -> bool {
+        let components = self.templates.iter().filter_map(|template| template.spec.component.as_ref());
+        let is_of_group = |version: &str| version.split_once('/').is_some_and(|(of, _)| of == group);
+        components
+            .filter(|component| component.crd.is_some())
+            .any(|component| component.kind == kind && is_of_group(&component.api_version))
     }
 
     /// Returns the expected version of each module, as far as the files define it.
@@ -285,7 +294,7 @@ metadata: {name: serverless, namespace: elsewhere}
 spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
 ";
 
-    fn wish(kyma: &str, releases: &str) -> Result<Wish, Error> {
+    fn input(kyma: &str, releases: &str) -> Result<RunInput, Error> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("kyma.yaml");
         let catalogue = directory.path().join("catalogue");
@@ -293,19 +302,19 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
         std::fs::write(&file, kyma).unwrap();
         std::fs::write(catalogue.join("a.yaml"), releases).unwrap();
         std::fs::write(catalogue.join("notes.txt"), "not YAML: [").unwrap();
-        Wish::read(&file, &[catalogue], "kcp-system")
+        RunInput::read(&file, &[catalogue], "kcp-system")
     }
 
     #[test]
     fn versions_come_from_pins_and_channels() {
-        let wish = wish(KYMA, RELEASES).unwrap();
+        let input = input(KYMA, RELEASES).unwrap();
         let expected = [("istio", "1.30.0"), ("keda", "1.0.0"), ("serverless", "3.0.0")];
         assert_eq!(
-            wish.versions(),
+            input.versions(),
             expected.map(|(name, version)| (name.to_owned(), version.to_owned())).into()
         );
-        assert_eq!(wish.kyma.namespace().as_deref(), Some("kcp-system"));
-        let namespaces: Vec<_> = wish.releases.iter().filter_map(kube::ResourceExt::namespace).collect();
+        assert_eq!(input.kyma.namespace().as_deref(), Some("kcp-system"));
+        let namespaces: Vec<_> = input.releases.iter().filter_map(kube::ResourceExt::namespace).collect();
         assert_eq!(namespaces, ["kcp-system", "elsewhere"]);
     }
 
@@ -331,10 +340,10 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
             release("istio", &whole),
             release("nats", "")
         );
-        let wish = wish(&kyma, &lists).unwrap();
-        let names: Vec<_> = wish.releases.iter().map(kube::ResourceExt::name_any).collect();
+        let input = input(&kyma, &lists).unwrap();
+        let names: Vec<_> = input.releases.iter().map(kube::ResourceExt::name_any).collect();
         assert_eq!(names, ["keda", "istio", "nats"]);
-        let metas = wish.releases.iter().map(|release| &release.metadata).chain([&wish.kyma.metadata]);
+        let metas = input.releases.iter().map(|release| &release.metadata).chain([&input.kyma.metadata]);
         for meta in metas {
             let left = serde_json::to_value(meta).unwrap();
             let mut fields: Vec<_> = left.as_object().unwrap().keys().map(String::as_str).collect();
@@ -342,7 +351,7 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
             assert_eq!(fields, ["annotations", "name", "namespace"], "{left}");
             assert_eq!(left["annotations"], serde_json::json!({"a": "b"}));
         }
-        assert_eq!(wish.kyma.status, None);
+        assert_eq!(input.kyma.status, None);
     }
 
     #[test]
@@ -356,7 +365,7 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
                  spec: {{descriptor: {{}}, moduleName: {name}, version: 1.0.0{component}}}\n"
             )
         };
-        let own = ", component: {apiVersion: demo.example.org/v1, kind: Greeting, spec: {}}";
+        let own = ", component: {apiVersion: demo.example.org/v1, kind: Greeting, spec: {}, crd: {}}";
         let beta = "operator.kyma-project.io/beta: 'true'";
         let config = "---\napiVersion: operator.kyma-project.io/v1alpha1\nkind: ModuleConfig\nmetadata: {name: keda}\n\
                       spec: {module: keda}\n";
@@ -366,23 +375,27 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
             module("early", beta, ""),
             config.to_owned(),
         ];
-        let wish = wish(KYMA, &files.concat()).unwrap();
+        let input = input(KYMA, &files.concat()).unwrap();
         let found: Vec<_> =
-            wish.mandatory().into_iter().map(|one| (one.name, one.version, one.kind.kind)).collect();
+            input.mandatory().into_iter().map(|one| (one.name, one.version, one.kind.kind)).collect();
         let row = |name: &str, kind: &str| (name.to_owned(), "1.0.0".to_owned(), kind.to_owned());
         assert_eq!(found, [row("agent", "HelmComponent"), row("greeter", "Greeting")]);
-        assert_eq!(wish.configs.len(), 1);
+        assert_eq!(input.configs.len(), 1);
+        assert!(input.brings_crd("demo.example.org", "Greeting"));
+        assert!(
+            !input.brings_crd("example.org", "Greeting") && !input.brings_crd("demo.example.org", "Other")
+        );
     }
 
     #[test]
     fn what_is_no_kyma_and_no_catalogue_is_refused() {
-        assert!(wish(RELEASES, RELEASES).unwrap_err().to_string().contains("exactly one Kyma"));
+        assert!(input(RELEASES, RELEASES).unwrap_err().to_string().contains("exactly one Kyma"));
         assert!(
-            wish("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "")
+            input("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "")
                 .unwrap_err()
                 .to_string()
                 .contains("Kyma")
         );
-        assert!(wish(KYMA, KYMA).unwrap_err().to_string().contains("no part of a catalogue"));
+        assert!(input(KYMA, KYMA).unwrap_err().to_string().contains("no part of a catalogue"));
     }
 }

@@ -1,0 +1,157 @@
+//! Operators of other teams, built with the sdk, for components of their own kinds: `--component`.
+
+mod child;
+mod kubeconfig;
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd;
+use kyma_api::{COMPONENT_GROUP, OPERATOR_GROUP, labels, names::label_selector};
+use kyma_sdk::Settings;
+use serde_json::Value;
+use tokio::{process::Command, time::timeout};
+
+use crate::{
+    error::Error,
+    output::{one_line, remark},
+};
+
+pub(super) use kubeconfig::ProgramKubeconfig;
+
+/// Longest time for a program to print its CRDs or its version.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The program of an operator that reconciles components of its own kinds.
+#[derive(Clone, Debug)]
+pub(super) struct ComponentProgram {
+    /// Path, or a name that is searched in `PATH`.
+    path: PathBuf,
+    /// Name of the operator, which its records on the hub contain.
+    name: String,
+    crds: Vec<Crd>,
+}
+
+impl ComponentProgram {
+    /// Asks each program for its name and CRDs.
+    ///
+    /// # Errors
+    /// If a program is no such operator, or two operators would reconcile the same kind.
+    pub(super) async fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, Error> {
+        let mut programs: Vec<Self> = Vec::new();
+        for path in paths {
+            let program = Self::read(path).await?;
+            for crd in &program.crds {
+                let (group, kind) = (crd.spec.group.as_str(), crd.spec.names.kind.as_str());
+                if [OPERATOR_GROUP, COMPONENT_GROUP].contains(&group) {
+                    return Err(invalid(path, format!("kymactl itself reconciles {kind} of {group}")));
+                }
+                if let Some(other) = programs.iter().find(|other| other.reconciles(group, kind)) {
+                    let other = other.path.display();
+                    return Err(invalid(path, format!("{other} reconciles {kind} of {group} as well")));
+                }
+            }
+            programs.push(program);
+        }
+        Ok(programs)
+    }
+
+    async fn read(path: &Path) -> Result<Self, Error> {
+        let no_crd = || invalid(path, "its command `crd` prints no CRD; it has to be built with kyma-sdk");
+        let documents: Vec<Value> =
+            serde_saphyr::from_slice_multiple(ask(path, "crd").await?.as_bytes()).map_err(|_| no_crd())?;
+        let documents = documents.into_iter().filter(|document| !document.is_null());
+        let crds: Vec<Crd> =
+            documents.map(serde_json::from_value::<Crd>).collect::<Result<_, _>>().map_err(|_| no_crd())?;
+        if crds.is_empty() {
+            return Err(no_crd());
+        }
+        let version = ask(path, "version").await?;
+        let Some(name) = version.split_whitespace().next() else {
+            return Err(invalid(
+                path,
+                "its command `version` prints no name; it has to be built with kyma-sdk",
+            ));
+        };
+        Ok(Self { path: path.to_owned(), name: name.to_owned(), crds })
+    }
+
+    /// Returns the name of the operator.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the CRDs of the kinds that the program reconciles.
+    pub(super) fn crds(&self) -> &[Crd] {
+        &self.crds
+    }
+
+    /// Reports whether the program reconciles this kind.
+    pub(super) fn reconciles(&self, group: &str, kind: &str) -> bool {
+        self.crds.iter().any(|crd| crd.spec.group == group && crd.spec.names.kind == kind)
+    }
+}
+
+/// Returns the arguments with which a program works on the same cluster and Kyma as the operators of this process.
+pub(super) fn arguments(settings: &Settings, kubeconfig: &ProgramKubeconfig) -> Vec<OsString> {
+    let of_kyma = settings.only_kyma.iter().map(|name| label_selector(labels::KYMA_NAME, name));
+    let selector: Vec<String> = settings.selector.iter().cloned().chain(of_kyma).collect();
+    let flags = [
+        ("--hub-namespace", settings.hub_namespace.clone()),
+        ("--target-namespace", settings.target_namespace.clone()),
+        ("--mode", "single-cluster".to_owned()),
+        ("--selector", selector.join(",")),
+        ("--concurrency", settings.concurrency.to_string()),
+        ("--resync", format!("{}ms", settings.resync.as_millis())),
+        ("--reconcile-deadline", format!("{}ms", settings.reconcile_deadline.as_millis())),
+        ("--brake-targets", settings.brake.targets.to_string()),
+        ("--brake-percent", settings.brake.percent.to_string()),
+        ("--admin-address", String::new()),
+        ("--log-format", "text".to_owned()),
+        ("--log-level", settings.log_level.clone()),
+    ];
+    let mut arguments: Vec<OsString> = vec!["run".into()];
+    arguments
+        .extend(flags.into_iter().flat_map(|(flag, value)| [OsString::from(flag), OsString::from(value)]));
+    if let Some(file) = kubeconfig.file() {
+        arguments.extend([OsString::from("--kubeconfig"), file.as_os_str().to_owned()]);
+    }
+    arguments
+}
+
+/// Runs a command of the program and returns what it prints.
+async fn ask(path: &Path, command: &str) -> Result<String, Error> {
+    let mut program = Command::new(path);
+    program.arg(command).stdin(Stdio::null()).kill_on_drop(true);
+    let Ok(output) = timeout(ANSWER_TIMEOUT, program.output()).await else {
+        let waited = ANSWER_TIMEOUT.as_secs();
+        return Err(invalid(path, format!("its command `{command}` does not end within {waited}s")));
+    };
+    let output = output.map_err(|error| unstartable(path, &error))?;
+    if !output.status.success() {
+        let log = String::from_utf8_lossy(&output.stderr);
+        let cause = one_line(log.lines().next().unwrap_or_default());
+        return Err(invalid(path, format!("its command `{command}` fails: {}: {cause}", output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn unstartable(path: &Path, error: &std::io::Error) -> Error {
+    invalid(path, format!("it cannot be started: {error}; name a path, or a program in PATH"))
+}
+
+fn invalid(path: &Path, problem: impl Into<String>) -> Error {
+    Error::input(format!("--component {}", path.display()), problem)
+}
+
+/// Writes a line of a program's log to standard error.
+fn remark_line(program: &str, line: &str) {
+    remark(&format!("{program}: {line}"));
+}
+
+#[cfg(test)]
+mod tests;
