@@ -62,29 +62,12 @@ type BySecret<R> = Arc<Mutex<Index<String, ObjectRef<R>>>>;
 /// Reconciles all components of a kind until the process shuts down.
 pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let reconciler = Reconciler::<C::Resource>::new(&runtime);
-    let trigger = reconciler.trigger();
-    let watches = Watches::new(C::NAME, &runtime.process, waker(trigger.clone()));
-    let status = StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone());
+    let driver = Arc::new(driver(component, runtime, reconciler.trigger()));
     let by_secret: BySecret<C::Resource> = Arc::default();
     let by_target: BySecret<C::Resource> = Arc::default();
     let targets = Arc::clone(&by_target);
-    runtime.brake.of_all(move || lock(&targets).dependencies());
-    wake_on_access(&runtime, &by_secret, &trigger, &watches);
-    let dependencies = Dependencies::new(runtime.clone(), trigger.clone());
-    let ended = Ended::default();
-    let crd = C::Resource::crd();
-    let driver = Driver {
-        component,
-        runtime,
-        trigger,
-        watches,
-        status,
-        dependencies,
-        ended,
-        tells_requests: tells(&crd, HANDLED),
-        brings_default_resource: !C::HANDLES_DEFAULT_RESOURCE && tells(&crd, RESOURCE),
-    };
-    let driver = Arc::new(driver);
+    driver.runtime.brake.of_all(move || lock(&targets).dependencies());
+    wake_on_access(&driver.runtime, &by_secret, &driver.trigger, &driver.watches);
     let watching = Arc::clone(&driver);
     let store = reconciler.store();
     let reconciler = reconciler.on_change(move |change| {
@@ -123,6 +106,25 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
             }
         })
         .await;
+}
+
+fn driver<C: Component>(
+    component: C,
+    runtime: Runtime,
+    trigger: Trigger<ObjectRef<C::Resource>>,
+) -> Driver<C> {
+    let crd = C::Resource::crd();
+    Driver {
+        component,
+        watches: Watches::new(C::NAME, &runtime.process, waker(trigger.clone())),
+        status: StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone()),
+        dependencies: Dependencies::new(runtime.clone(), trigger.clone()),
+        ended: Ended::default(),
+        tells_requests: tells(&crd, HANDLED),
+        brings_default_resource: !C::HANDLES_DEFAULT_RESOURCE && tells(&crd, RESOURCE),
+        runtime,
+        trigger,
+    }
 }
 
 /// A running reconcile. If its component vanishes meanwhile, the reconcile may open watches and fill caches after the

@@ -2,12 +2,13 @@
 
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
     discovery::pinned_kind,
 };
 use kyma_api::{COMPONENT_GROUP, Kyma, ModuleTemplate, labels, names::label_selector};
+use kyma_sdk::is_crd_absent;
 
-use super::{ComponentProgram, has_crd};
+use super::ComponentProgram;
 use crate::error::Error;
 
 /// Checks that `--component` names the operator of each component of the Kyma that waits for one.
@@ -40,7 +41,7 @@ pub(super) async fn check(client: &Client, kyma: &Kyma, programs: &[ComponentPro
 
 /// Returns the component kinds of the ModuleTemplates in the namespace, except HelmComponent.
 async fn kinds(client: &Client, namespace: &str) -> Result<Vec<GroupVersionKind>, Error> {
-    if !has_crd::<ModuleTemplate>(client).await? {
+    if is_crd_absent(client, &ApiResource::erase::<ModuleTemplate>(&())).await? {
         return Ok(Vec::new());
     }
     let api: Api<ModuleTemplate> = Api::namespaced(client.clone(), namespace);
