@@ -81,8 +81,9 @@ pub struct KymaModule {
     /// False stops the management of the module: its objects stay on the cluster and are yours.
     #[serde(default = "yes")]
     pub managed: bool,
-    /// Helm values for a module whose content is a chart, at most 64 KiB. They take precedence over the module's
-    /// own values, central ones over both. The module's status reports if they have no effect on its content.
+    /// Values of the module, at most 64 KiB: Helm values of a chart, or spec.userValues of a component of another
+    /// kind. They take precedence over the module's own values, central ones over both. The module's status reports
+    /// if they have no effect on its content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub values: Option<FreeForm>,

@@ -51,7 +51,8 @@ pub struct ModuleConfigSpec {
     /// first. Rules of all of them apply. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Helm values that take precedence over the user's. Maps are merged key by key, everything else is replaced.
+    /// Values that take precedence over the user's: Helm values, or spec.overrides of a component of another kind.
+    /// Maps are merged key by key, everything else is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub values: Option<FreeForm>,

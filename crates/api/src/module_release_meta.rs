@@ -50,7 +50,8 @@ pub struct ModuleReleaseMetaSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"])
     )]
     pub versions: Option<Vec<ReleasedVersion>>,
-    /// Rollout of new versions. Absent: all clusters at once.
+    /// Not supported yet: while it is set, installed modules keep their version (NotYetSupported), except pinned
+    /// ones. Absent: new versions go to all clusters at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
     /// Deprecated: the label on the ModuleTemplate decides.
@@ -59,7 +60,8 @@ pub struct ModuleReleaseMetaSpec {
     /// Deprecated: the label on the ModuleTemplate decides.
     #[serde(default)]
     pub internal: bool,
-    /// Restricts the module to Kymas of the hub whose labels match. Experimental, as in KLM.
+    /// Kymas of the hub that may have a module listed in --restricted-default-modules; an empty selector matches
+    /// none. On any other module it excludes every Kyma. No effect on mandatory modules. Experimental, as in KLM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::label_selector")]
     pub kyma_selector: Option<LabelSelector>,

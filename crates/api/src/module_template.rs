@@ -37,7 +37,8 @@ pub struct ModuleTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::TEMPLATE_CHANNEL), length(max = 32))]
     pub channel: Option<String>,
-    /// Deprecated: the ModuleReleaseMeta decides whether a module is mandatory.
+    /// Deprecated. True: users cannot choose this version (Mandatory). Whether every cluster gets it is decided by
+    /// spec.mandatory of the ModuleReleaseMeta.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandatory: Option<bool>,
     /// The default CR: a complete object, created once when the module is installed. Absent: none.

@@ -138,7 +138,7 @@ pub(crate) fn conditions_of_one(_: &mut SchemaGenerator) -> Schema {
                     "minimum": 0,
                 },
                 "reason": {
-                    "description": "Stable reason in one word. Each has a page in the runbook.",
+                    "description": "Stable reason in one word. Those of this project have a page in the runbook.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 1024,

@@ -23,7 +23,7 @@ pub struct SecretKeyRef {
     /// Name of the Secret.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Key in its data. Defaults to config, the key of Kyma's access Secrets; Cluster API writes value.
+    /// Key in its data. Absent: config. Kubeconfigs of Cluster API are under value.
     #[serde(default = "default_key")]
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
@@ -131,8 +131,8 @@ pub struct GroupKind {
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub group: String,
-    /// API version. Absent: any served version. If it is not served, blocking objects are searched in all served
-    /// versions.
+    /// API version. Absent: any served version. In dependsOn exactly this version has to be served; in
+    /// managedResources objects of all served versions block if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub version: Option<String>,
@@ -165,7 +165,7 @@ pub struct Manager {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// Namespace of the object; absent for a cluster-scoped object.
+    /// Namespace of the object. Absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }

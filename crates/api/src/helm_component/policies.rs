@@ -44,7 +44,8 @@ pub struct History {
 }
 
 /// Values from another object of the component's namespace, which is watched. For a module of a Kyma the object
-/// needs the label modules.component.kyma-project.io/<module>=true; for a component without a Kyma a Secret needs
+/// needs the label modules.component.kyma-project.io/<module>=true or
+/// component.kyma-project.io/readable-by-all-modules=true; for a component without a Kyma a Secret needs
 /// component.kyma-project.io/copy-to-targets=true. Secrets with access to a cluster are refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -213,7 +214,8 @@ pub struct Drift {
     pub ignore: Option<Vec<DriftIgnore>>,
 }
 
-/// Handling of changes that others make to the module's objects.
+/// Correct reverts changes by others, Warn reports them, Off ignores them. Absent: Correct, but Warn for objects that
+/// were taken over, until the spec asks for other content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DriftMode {
     /// Reverted.
@@ -254,7 +256,7 @@ pub enum Adopt {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// One rendering. Absent: 10. Bounded by the operator's reconcile timeout.
+    /// One rendering. Absent: 10. Bounded by the operator's --reconcile-deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 600))]
     pub render_seconds: Option<i32>,
