@@ -17,6 +17,7 @@ use helm_component::{AccountArgs, ContentArgs};
 use kube::{Config, ResourceExt as _};
 use kyma_operator::KymaArgs;
 use kyma_sdk::{LogFormat, Mode, Process, Settings, bounded, init_telemetry};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::duration::duration;
 use crate::error::Error;
@@ -139,6 +140,9 @@ impl Run {
         };
         let Task { timeout, allow_other_kymas, remove, components, .. } = self.task;
         let programs = ComponentProgram::read_all(&components).await?;
+        if !programs.is_empty() {
+            stop_on_hangup(&process)?;
+        }
         // To name a program is to allow its kinds.
         let crds = programs.iter().flat_map(ComponentProgram::crds);
         flags.kymas.component_groups.extend(crds.map(|crd| crd.spec.group.clone()));
@@ -156,6 +160,17 @@ impl Run {
         };
         if remove { Box::pin(remove::run(run)).await } else { Box::pin(once::run(run)).await }
     }
+}
+
+/// Starts the shutdown at SIGHUP too: otherwise the end of a terminal would leave component programs running.
+fn stop_on_hangup(process: &Process) -> std::io::Result<()> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let shutdown = process.shutdown.clone();
+    tokio::spawn(async move {
+        hangup.recv().await;
+        shutdown.cancel();
+    });
+    Ok(())
 }
 
 /// Runs every reconciler until a signal.

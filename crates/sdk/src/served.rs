@@ -5,24 +5,23 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ApiResource;
-use kube::core::{Status, response::reason};
 use kube::{Api, Client};
 
-/// Reports whether the cluster has no CRD of a kind. A kind of an aggregated API has none either.
+use crate::live_metadata;
+
+/// Reports whether the cluster has no CRD of a kind, by a list of CRDs with this name. A built-in kind or one of an
+/// aggregated API has none either.
 ///
 /// # Errors
-/// If the CRD cannot be read, which includes a 404 that does not name it: the API server did not write that.
+/// If the CRDs cannot be listed. A 404 is such a failure, since all API servers serve CRDs.
 pub async fn is_crd_absent(client: &Client, resource: &ApiResource) -> kube::Result<bool> {
     let name = format!("{}.{}", resource.plural, resource.group);
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    match definitions.get_metadata(&name).await {
-        Ok(_) => Ok(false),
-        Err(kube::Error::Api(status)) if is_absent(&status, &name) => Ok(true),
-        Err(error) => Err(error),
-    }
+    Ok(live_metadata(&definitions, &name).await?.is_none())
 }
 
-/// Turns the failure of a list into `None` if the cluster does not serve the kind, proved by [`is_crd_absent`].
+/// Turns the 404 to a list into `None` if the kind has no CRD ([`is_crd_absent`]). For groups of Kubernetes itself an
+/// absent CRD proves nothing, so their 404 stays a failure; for those of other aggregated APIs it is taken as proof.
 ///
 /// # Errors
 /// The failure of the list, or of the read of the CRD.
@@ -32,12 +31,8 @@ pub async fn none_if_unserved<T>(
     resource: &ApiResource,
 ) -> kube::Result<Option<T>> {
     match listed {
-        Err(error) if is_404(&error) => {
-            if is_crd_absent(client, resource).await? {
-                Ok(None)
-            } else {
-                Err(error)
-            }
+        Err(error) if is_404(&error) && !may_be_built_in(&resource.group) => {
+            if is_crd_absent(client, resource).await? { Ok(None) } else { Err(error) }
         }
         listed => listed.map(Some),
     }
@@ -47,9 +42,9 @@ fn is_404(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-fn is_absent(status: &Status, name: &str) -> bool {
-    let details = status.details.as_ref();
-    status.reason == reason::NOT_FOUND && details.is_some_and(|details| details.name == name)
+/// Reports whether Kubernetes itself can serve the group.
+fn may_be_built_in(group: &str) -> bool {
+    !group.contains('.') || group.ends_with(".k8s.io")
 }
 
 #[cfg(test)]
@@ -57,8 +52,9 @@ pub(crate) mod tests {
     use axum::Router;
     use axum::http::{StatusCode, Uri};
     use kube::api::{DynamicObject, ListParams};
+    use kube::core::{Status, response::reason};
     use kyma_api::Pause;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -67,22 +63,24 @@ pub(crate) mod tests {
         (StatusCode::NOT_FOUND, "404 page not found\n".to_owned())
     }
 
-    /// The answer of an API server for an absent CRD.
-    pub(crate) fn absent(crd: &str) -> (StatusCode, String) {
-        let status = json!({
-            "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "code": 404,
-            "reason": "NotFound", "message": "not found",
-            "details": {"name": crd, "group": "apiextensions.k8s.io", "kind": "customresourcedefinitions"},
-        });
-        (StatusCode::NOT_FOUND, status.to_string())
+    /// The answer of an API server to a list of CRDs with the name of an absent one.
+    pub(crate) fn absent() -> (StatusCode, String) {
+        (StatusCode::OK, list(&json!([])))
     }
 
-    /// The answer of an API server for the metadata of a CRD.
+    /// The answer of an API server to a list of CRDs with this name.
     pub(crate) fn present(crd: &str) -> (StatusCode, String) {
-        let metadata = json!({
+        let item = json!({
             "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": crd},
         });
-        (StatusCode::OK, metadata.to_string())
+        (StatusCode::OK, list(&json!([item])))
+    }
+
+    fn list(items: &Value) -> String {
+        let list = json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items,
+        });
+        list.to_string()
     }
 
     /// Returns a client for a cluster that answers reads of CRDs with `crd`, and all other calls with [`page`].
@@ -104,10 +102,9 @@ pub(crate) mod tests {
             "reason": "Forbidden", "message": "no",
         });
         let rows = [
-            ("absent", absent(crd), Some(true)),
+            ("absent", absent(), Some(true)),
             ("present", present(crd), Some(false)),
             ("a proxy answers", page(), None),
-            ("another object is absent", absent("others.x.io"), None),
             ("forbidden", (StatusCode::FORBIDDEN, forbidden.to_string()), None),
         ];
         for (name, answer, expected) in rows {
@@ -120,6 +117,17 @@ pub(crate) mod tests {
             let listed = none_if_unserved(listed, &client, &kind).await;
             assert_eq!(matches!(listed, Ok(None)), expected == Some(true), "{name}");
             assert_eq!(listed.is_err(), expected != Some(true), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn kinds_of_kubernetes_itself_are_never_taken_for_unserved() {
+        for group in ["", "apps", "metrics.k8s.io"] {
+            let kind = ApiResource { group: group.to_owned(), ..ApiResource::erase::<Pause>(&()) };
+            let client = cluster(absent());
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+            let listed = api.list(&ListParams::default()).await;
+            assert!(none_if_unserved(listed, &client, &kind).await.is_err(), "{group}");
         }
     }
 

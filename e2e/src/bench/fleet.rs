@@ -2,7 +2,6 @@
 //! connections.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use kyma_api::condition::{self, types};
 use kyma_api::{Kyma, Reason};
 use serde_json::json;
 use testbed::{Access, AuditEvent, AuditMark, Credentials, until_or_why};
+use tokio::net::TcpSocket;
 
 use super::releases::Footprint;
 use super::{Outcome, Row};
@@ -52,7 +52,7 @@ pub async fn fleet(kymas: usize) -> Result<Outcome> {
         landscape.kill(operator)?;
     }
     let hub = landscape.hub().client()?;
-    let access = refusing_access(&landscape)?;
+    let (access, _port) = refusing_access(&landscape)?;
     create_all(&hub, &access, kymas).await?;
 
     let start = Instant::now();
@@ -91,18 +91,19 @@ pub async fn fleet(kymas: usize) -> Result<Outcome> {
     Ok(Outcome::new("fleet", &setup, rows))
 }
 
-/// Returns access to a port that refuses connections: the listener that reserved it is closed.
-fn refusing_access(landscape: &Landscape) -> Result<Access> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("cannot reserve a port")?;
-    let address = listener.local_addr()?;
-    drop(listener);
-    Ok(Access {
+/// Returns access to a port that refuses connections, with the socket that reserves it without listening.
+fn refusing_access(landscape: &Landscape) -> Result<(Access, TcpSocket)> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(([127, 0, 0, 1], 0).into()).context("cannot reserve a port")?;
+    let address = socket.local_addr()?;
+    let access = Access {
         url: format!("https://{address}"),
         ca: landscape.hub().ca().to_owned(),
         cluster: "refusing".to_owned(),
         user: "hub".to_owned(),
         credentials: Credentials::Token("unused".to_owned()),
-    })
+    };
+    Ok((access, socket))
 }
 
 /// Creates the access Secrets and the Kymas, a few at a time.
@@ -143,7 +144,9 @@ async fn until_tried(hub: &Client, kymas: usize) -> Result<()> {
     let mut tried = BTreeSet::new();
     let mut changes = pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
     let waiting = async {
-        while let Some(kyma) = changes.try_next().await? {
+        while let Some(change) = changes.next().await {
+            // A failed watch is retried until the deadline.
+            let Ok(kyma) = change else { continue };
             if is_unreachable(&kyma) && tried.insert(kyma.name_any()) {
                 bar.inc(1);
                 if tried.len() == kymas {

@@ -18,7 +18,7 @@ use testbed::{Answer, Body, Cluster, Passing, Scripted, until};
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, api, world};
 
 const GROUP: &str = "late.example.org";
-const NAME: &str = "late";
+const NAME: &str = "late-discovery";
 
 const MANIFEST: &str = r"
 apiVersion: apiextensions.k8s.io/v1

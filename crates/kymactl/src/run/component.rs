@@ -14,7 +14,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kyma_api::{COMPONENT_GROUP, OPERATOR_GROUP, labels, names::label_selector};
 use kyma_sdk::Settings;
 use serde_json::Value;
-use tokio::{process::Command, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    process::Command,
+    time::timeout,
+};
 
 use crate::{
     error::Error,
@@ -25,6 +29,8 @@ pub(super) use kubeconfig::ProgramKubeconfig;
 
 /// Longest time for a program to print its CRDs or its version.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes that are read of what a program prints.
+const MAX_ANSWER: u64 = 16 << 20;
 
 /// The program of an operator that reconciles components of its own kinds.
 #[derive(Clone, Debug)]
@@ -126,18 +132,33 @@ pub(super) fn arguments(settings: &Settings, kubeconfig: &ProgramKubeconfig) -> 
 /// Runs a command of the program and returns what it prints.
 async fn ask(path: &Path, command: &str) -> Result<String, Error> {
     let mut program = Command::new(path);
-    program.arg(command).stdin(Stdio::null()).kill_on_drop(true);
-    let Ok(output) = timeout(ANSWER_TIMEOUT, program.output()).await else {
+    program.arg(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = program.kill_on_drop(true).spawn().map_err(|error| unstartable(path, &error))?;
+    let (answer, log) = (child.stdout.take(), child.stderr.take());
+    let output = async {
+        let (answer, log) = tokio::try_join!(read_answer(answer), read_answer(log))?;
+        std::io::Result::Ok((child.wait().await?, answer, log))
+    };
+    let Ok(output) = timeout(ANSWER_TIMEOUT, output).await else {
         let waited = ANSWER_TIMEOUT.as_secs();
         return Err(invalid(path, format!("its command `{command}` does not end within {waited}s")));
     };
-    let output = output.map_err(|error| unstartable(path, &error))?;
-    if !output.status.success() {
-        let log = String::from_utf8_lossy(&output.stderr);
+    let (status, answer, log) = output.map_err(|error| unstartable(path, &error))?;
+    if !status.success() {
+        let log = String::from_utf8_lossy(&log);
         let cause = one_line(log.lines().next().unwrap_or_default());
-        return Err(invalid(path, format!("its command `{command}` fails: {}: {cause}", output.status)));
+        return Err(invalid(path, format!("its command `{command}` fails: {status}: {cause}")));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Reads a stream up to [`MAX_ANSWER`]. A program that prints more ends by SIGPIPE.
+async fn read_answer(stream: Option<impl AsyncRead + Unpin>) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        stream.take(MAX_ANSWER).read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
 }
 
 fn unstartable(path: &Path, error: &std::io::Error) -> Error {

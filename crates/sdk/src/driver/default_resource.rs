@@ -12,9 +12,12 @@ use kyma_api::{CreatedResource, FreeForm, Reason, ResourcePolicy, State, conditi
 use kyma_targets::{TargetError, classify};
 use serde_json::{Value, json};
 
-use super::{Driver, kinds::lookup_interval};
+use super::{
+    Driver,
+    kinds::{LATE_LOOKUP_INTERVAL, lookup_interval},
+};
 use crate::{
-    Component, ComponentResource, Context, DeleteOutcome, DeleteRequest, Failure, Interest, Progress,
+    Component, ComponentResource, Context, DeleteOutcome, DeleteRequest, Failure, Interest, Progress, Wait,
     blocking::served_kind,
     contract::RESOURCE,
     create_new,
@@ -30,6 +33,8 @@ enum DefaultResource {
     Unchanged,
     /// The record for the status.
     Recorded(CreatedResource),
+    /// The record, while nothing watches the resource.
+    Unwatched(CreatedResource),
     /// The target does not serve its kind yet.
     Unserved(GroupVersionKind),
 }
@@ -64,6 +69,10 @@ impl<C: Component> Driver<C> {
                 progress.status.insert(RESOURCE.to_owned(), json!(record));
                 progress
             }
+            Ok(DefaultResource::Unwatched(record)) => {
+                progress.status.insert(RESOURCE.to_owned(), json!(record));
+                progress.again_within(LATE_LOOKUP_INTERVAL)
+            }
             Ok(DefaultResource::Unserved(kind)) => {
                 context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
                 let reported = self.reported(context, condition::types::READY);
@@ -71,7 +80,11 @@ impl<C: Component> Driver<C> {
             }
             Err(_) if !is_done => progress,
             Err(failure) => {
-                let Progress { version, conditions, status, .. } = progress;
+                let Progress { version, conditions, status, wait, .. } = progress;
+                let failure = match wait {
+                    Wait::Event => failure,
+                    Wait::Timer(left) | Wait::Answer(left) => failure.no_later_than(left),
+                };
                 Progress { version, conditions, status, ..Progress::stopped(failure) }
             }
         }
@@ -88,7 +101,7 @@ impl<C: Component> Driver<C> {
         let action = Action::next(spec.resource_policy, spec.resource.is_some(), recorded, had_before);
         let is_due = match action {
             Action::Confirm(recorded) => {
-                return Ok(DefaultResource::Recorded(confirm(context, recorded).await));
+                return Ok(confirm(context, recorded).await);
             }
             Action::Find | Action::Create if !may_create => return Ok(DefaultResource::Unchanged),
             Action::Skip => return Ok(DefaultResource::Unchanged),
@@ -130,7 +143,12 @@ impl<C: Component> Driver<C> {
         // The hub may have lost the status.
         let Ok((named, object)) = parse(spec.resource.as_ref()) else { return Ok(None) };
         // A kind that is not served has no objects.
-        let Some(desired) = locate(context, &named, object).await? else { return Ok(None) };
+        let desired = match locate(context, &named, object).await {
+            // Never created: the creation is refused for the same reason.
+            Err(failure) if failure.reason == Reason::Protected => return Ok(None),
+            located => located?,
+        };
+        let Some(desired) = desired else { return Ok(None) };
         let live = desired.read(context).await?;
         let live = live.filter(|live| is_created_for(live, context.owner(), &creator(context)));
         Ok(live.map(|live| LiveResource { kind: desired.kind, live }))
@@ -230,7 +248,9 @@ async fn create<R: ComponentResource>(
     let api = context.api(&desired.kind, desired.object.metadata.namespace.as_deref());
     match create_new(&api, &creator, &desired.object).await {
         Ok(made) => {
-            context.watch(interest(&desired.kind, Some(&made.metadata), context.owner()));
+            let (namespace, name) = (desired.object.namespace(), desired.object.name_any());
+            let place = (namespace.as_deref(), name.as_str());
+            context.watch(interest(&desired.kind, place, Some(&made.metadata), context.owner()));
             Ok(CreatedResource { uid: made.metadata.uid, ..desired.identity() })
         }
         Err(error) => {
@@ -252,24 +272,55 @@ fn refused(desired: &DesiredResource, error: &kube::Error) -> Failure {
 }
 
 /// Reads whether the recorded default custom resource exists. The record stays unchanged if the read fails.
-async fn confirm<R: ComponentResource>(context: &Context<R>, recorded: CreatedResource) -> CreatedResource {
-    match read_recorded(context, &recorded).await {
-        Ok(resource) => confirmed(recorded, resource.as_ref().map(|resource| &resource.live)),
-        Err(failure) => {
-            let component = context.resource.name_any();
-            tracing::info!(%component, %failure, "existence of the default custom resource is unknown");
-            recorded
-        }
+async fn confirm<R: ComponentResource>(context: &Context<R>, recorded: CreatedResource) -> DefaultResource {
+    match served_recorded(context, &recorded).await {
+        Ok(Some(kind)) => match read_as(context, kind, &recorded).await {
+            Ok(resource) => {
+                let live = resource.as_ref().map(|resource| &resource.live);
+                DefaultResource::Recorded(confirmed(recorded, live))
+            }
+            Err(failure) => unknown(context, recorded, &failure),
+        },
+        Ok(None) => DefaultResource::Unwatched(confirmed(recorded, None)),
+        Err(failure) => unknown(context, recorded, &failure),
     }
+}
+
+fn unknown<R: ComponentResource>(
+    context: &Context<R>,
+    recorded: CreatedResource,
+    failure: &Failure,
+) -> DefaultResource {
+    let component = context.resource.name_any();
+    tracing::info!(%component, %failure, "existence of the default custom resource is unknown");
+    DefaultResource::Unwatched(recorded)
 }
 
 async fn read_recorded<R: ComponentResource>(
     context: &Context<R>,
     recorded: &CreatedResource,
 ) -> Result<Option<LiveResource>, Failure> {
+    match served_recorded(context, recorded).await? {
+        Some(kind) => read_as(context, kind, recorded).await,
+        None => Ok(None),
+    }
+}
+
+/// Returns the kind of a recorded default custom resource; `None` if the target does not serve it.
+async fn served_recorded<R: ComponentResource>(
+    context: &Context<R>,
+    recorded: &CreatedResource,
+) -> Result<Option<ApiResource>, Failure> {
     let (group, version) = recorded.api_version.rsplit_once('/').unwrap_or(("", &recorded.api_version));
     let named = GroupVersionKind::gvk(group, version, &recorded.kind);
-    let Some((kind, _)) = served_kind(&context.target.client(), &named).await? else { return Ok(None) };
+    Ok(served_kind(&context.target.client(), &named).await?.map(|(kind, _)| kind))
+}
+
+async fn read_as<R: ComponentResource>(
+    context: &Context<R>,
+    kind: ApiResource,
+    recorded: &CreatedResource,
+) -> Result<Option<LiveResource>, Failure> {
     let live = read(context, &kind, recorded.namespace.as_deref(), &recorded.name).await?;
     Ok(live.map(|live| LiveResource { kind, live }))
 }
@@ -285,14 +336,24 @@ async fn read<R: ComponentResource>(
     let live = api.get_metadata_opt(name).await;
     let live = live.map_err(|error| Failure::target(&format!("read {} {name}", kind.kind), &error))?;
     let live = live.map(|live| live.metadata);
-    context.watch(interest(kind, live.as_ref(), context.owner()));
+    context.watch(interest(kind, (namespace, name), live.as_ref(), context.owner()));
     Ok(live)
 }
 
-/// Returns the watch that notices the end of a default custom resource: one that the user created has no owner label.
-fn interest(kind: &ApiResource, live: Option<&ObjectMeta>, owner: &str) -> Interest {
+/// Returns the watch that notices changes of a default custom resource: by owner label if the object has it, and
+/// otherwise by namespace and name.
+fn interest(
+    kind: &ApiResource,
+    (namespace, name): (Option<&str>, &str),
+    live: Option<&ObjectMeta>,
+    owner: &str,
+) -> Interest {
     let all = Interest::in_kind(kind);
-    if live.is_none_or(|live| has_owner(live, owner)) { all.owned() } else { all }
+    if live.is_some_and(|live| has_owner(live, owner)) {
+        return all.owned();
+    }
+    let fields = Some(format!("metadata.name={name}"));
+    Interest { namespace: namespace.map(ToOwned::to_owned), fields, ..all }
 }
 
 /// Returns the progress of a component whose default custom resource waits for its kind.
@@ -345,14 +406,19 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_of_the_user_is_watched_without_the_owner_label() {
+    fn only_a_resource_with_the_owner_label_is_watched_by_it() {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.org", "v1", "Lamp"));
         let labelled = ObjectMeta {
             labels: Some([(labels::OWNER.to_owned(), "us".to_owned())].into()),
             ..ObjectMeta::default()
         };
-        let is_limited = |live: Option<&ObjectMeta>| interest(&kind, live, "us").labels.is_some();
-        assert!(is_limited(None) && is_limited(Some(&labelled)));
-        assert!(!is_limited(Some(&ObjectMeta::default())));
+        let limits = |live: Option<&ObjectMeta>| {
+            let interest = interest(&kind, (Some("ns"), "a"), live, "us");
+            (interest.labels.is_some(), interest.namespace, interest.fields)
+        };
+        assert_eq!(limits(Some(&labelled)), (true, None, None));
+        let by_name = (false, Some("ns".to_owned()), Some("metadata.name=a".to_owned()));
+        assert_eq!(limits(None), by_name);
+        assert_eq!(limits(Some(&ObjectMeta::default())), by_name);
     }
 }

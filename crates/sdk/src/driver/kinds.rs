@@ -15,7 +15,7 @@ const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
 /// Time between two lookups of a kind that is missing for less than [`EARLY`]. Discovery lags behind the event of the CRD.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(15);
 /// Time between two lookups of a kind that is missing for longer.
-const LATE_LOOKUP_INTERVAL: Duration = Duration::from_mins(2);
+pub(super) const LATE_LOOKUP_INTERVAL: Duration = Duration::from_mins(2);
 /// Time for which a kind counts as missing for a short time.
 const EARLY: Duration = Duration::from_mins(2);
 /// Maximum number of kinds in a message.

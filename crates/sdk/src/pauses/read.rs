@@ -42,7 +42,7 @@ mod tests {
     async fn only_a_hub_without_the_crd_of_pauses_has_none() {
         let component = HelmComponent::new("c", HelmComponentSpec::default());
         let halt = async |hub: Client| read_halt(&hub, "hub", "kymactl", &component).await;
-        assert!(halt(cluster(absent(CRD))).await.is_ok_and(|halt| halt.writes().is_none()));
+        assert!(halt(cluster(absent())).await.is_ok_and(|halt| halt.writes().is_none()));
         for (name, answer) in [("proxy", page()), ("CRD that is not served yet", present(CRD))] {
             let failed = halt(cluster(answer)).await;
             assert!(matches!(failed, Err(kube::Error::Api(status)) if status.code == 404), "{name}");

@@ -47,20 +47,18 @@ impl ComponentProgram {
         let mut child = command.spawn().map_err(|error| unstartable(&self.path, &error))?;
         let tail = LogTail::default();
         let log = child.stderr.take().map(|log| tokio::spawn(copy_log(log, self.name.clone(), tail.clone())));
-        let status = tokio::select! {
-            status = child.wait() => status,
+        let ended = tokio::select! {
+            status = child.wait() => Some(status),
             () = process.shutdown.cancelled() => {
                 stop(&mut child, &self.name).await;
-                return Ok(());
+                None
             }
         };
-        if process.shutdown.is_cancelled() {
-            return Ok(());
-        }
         if let Some(log) = log {
             // What was read until then is reported.
             _ = timeout(LOG_TIMEOUT, log).await;
         }
+        let Some(status) = ended.filter(|_| !process.shutdown.is_cancelled()) else { return Ok(()) };
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         let lines: Vec<String> = lock(&tail).iter().cloned().collect();
         Err(Error::component_ended(&self.name, status, &lines))

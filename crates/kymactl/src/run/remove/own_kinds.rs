@@ -3,7 +3,8 @@
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
-    discovery::pinned_kind,
+    discovery,
+    error::DiscoveryError,
 };
 use kyma_api::{COMPONENT_GROUP, Kyma, ModuleTemplate, labels, names::label_selector};
 use kyma_sdk::is_crd_absent;
@@ -22,13 +23,8 @@ pub(super) async fn check(client: &Client, kyma: &Kyma, programs: &[ComponentPro
         if programs.iter().any(|program| program.reconciles(&kind.group, &kind.kind)) {
             continue;
         }
-        let resource = match pinned_kind(client, &kind).await {
-            Ok((resource, _)) => resource,
-            // Without CRD the kind has no components.
-            Err(kube::Error::Discovery(_)) => continue,
-            Err(kube::Error::Api(status)) if status.is_not_found() => continue,
-            Err(error) => return Err(error.into()),
-        };
+        // Without CRD the kind has no components.
+        let Some(resource) = served(client, &kind).await? else { continue };
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
         let components = api.list_metadata(&of_kyma).await?;
         // A component without finalizer was never reconciled and disappears without its operator.
@@ -37,6 +33,18 @@ pub(super) async fn check(client: &Client, kyma: &Kyma, programs: &[ComponentPro
         }
     }
     Ok(())
+}
+
+/// Returns the kind in a version that the cluster serves; `None` if it serves none.
+async fn served(client: &Client, kind: &GroupVersionKind) -> Result<Option<ApiResource>, Error> {
+    let group = match discovery::group(client, &kind.group).await {
+        Ok(group) => group,
+        Err(kube::Error::Discovery(DiscoveryError::MissingApiGroup(_))) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let of_kind =
+        |version| group.versioned_resources(version).into_iter().find(|(one, _)| one.kind == kind.kind);
+    Ok(group.versions().find_map(of_kind).map(|(resource, _)| resource))
 }
 
 /// Returns the component kinds of the ModuleTemplates in the namespace, except HelmComponent.
