@@ -108,7 +108,7 @@ mod tests {
         cluster.always(Matching::any(), Answer::html(404, "page not found"));
         let checked = check(&cluster.access().client().unwrap(), &plain("one"), false).await;
         assert!(matches!(checked, Err(Error::Cluster(_))), "{checked:?}");
-        let crds = Matching::path("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/");
+        let crds = Matching::path("/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
         assert_eq!(cluster.count(&crds), 1);
     }
 
