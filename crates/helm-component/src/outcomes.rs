@@ -33,12 +33,12 @@ pub(crate) struct Outcomes {
 
 #[derive(Default)]
 struct HookSubscriptions {
-    wishes: HashMap<Dependent, Wish>,
+    wishes: HashMap<Dependent, AwaitedHooks>,
 }
 
 /// Hooks that a component waits for.
 #[derive(Default)]
-struct Wish {
+struct AwaitedHooks {
     target: Option<SecretKey>,
     /// By the mark of a run's objects.
     runs: BTreeMap<String, Run>,
@@ -178,7 +178,7 @@ impl HookSubscriptions {
     ) -> Vec<Interest> {
         let wish = self.wishes.entry(dependent.clone()).or_default();
         if wish.target.as_ref() != target {
-            *wish = Wish { target: target.cloned(), runs: BTreeMap::new() };
+            *wish = AwaitedHooks { target: target.cloned(), runs: BTreeMap::new() };
         }
         let run = wish.runs.entry(mark.to_owned()).or_default();
         run.interests = interests.to_vec();
@@ -233,7 +233,7 @@ impl HookSubscriptions {
     }
 }
 
-impl Wish {
+impl AwaitedHooks {
     fn interests(&self) -> Vec<Interest> {
         self.runs.values().flat_map(|run| run.interests.clone()).collect()
     }

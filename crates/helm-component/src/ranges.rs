@@ -17,7 +17,7 @@ const LONGEST: usize = 1024;
 
 /// A range and the repository of its versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct VersionQuery {
     /// Repository of the versions.
     pub versions: ChartVersions,
     /// The range.
@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
 ///
 /// # Errors
 /// `SourceInvalid`: the range is not valid, or contradicts the rest of the source.
-pub(crate) fn wanted(source: &Source) -> Result<Option<Wanted>, Failure> {
+pub(crate) fn wanted(source: &Source) -> Result<Option<VersionQuery>, Failure> {
     let Some(chart) = &source.chart else { return Ok(None) };
     let Some(version) = chart.version.as_deref() else { return Ok(None) };
     let parsed: Result<VersionRange, _> = version.parse();
@@ -58,7 +58,7 @@ pub(crate) fn wanted(source: &Source) -> Result<Option<Wanted>, Failure> {
     };
     let whole = json!([chart.url, chart.name, version]).to_string();
     let of = format!("sha256:{}", hex::encode(Sha256::digest(whole)));
-    Ok(Some(Wanted { versions, range, of }))
+    Ok(Some(VersionQuery { versions, range, of }))
 }
 
 /// Returns the source with the version that its range resolved to, pinned by digest, as if the user had written it

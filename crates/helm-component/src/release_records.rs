@@ -29,7 +29,7 @@ const MANY: Duration = Duration::from_mins(1);
 pub(crate) type Releases = BTreeMap<String, i64>;
 
 /// Scope of a list: the target, the ServiceAccount that is impersonated there, and the namespace.
-pub(crate) type Place = (Option<SecretKey>, Option<ServiceAccount>, String);
+pub(crate) type StorageNamespace = (Option<SecretKey>, Option<ServiceAccount>, String);
 
 /// Content of a list.
 #[derive(Clone)]
@@ -42,8 +42,8 @@ struct Listed {
 /// Lists that a component may use instead of a read of its own. They began after the last event that requeued the
 /// component, so they include everything that was done on the target before the component was created or changed.
 pub(crate) struct ReleaseRecords {
-    kept: BoundedCache<Place, Listed>,
-    flights: Flights<Place, Listed, Failure>,
+    kept: BoundedCache<StorageNamespace, Listed>,
+    flights: Flights<StorageNamespace, Listed, Failure>,
 }
 
 impl Default for ReleaseRecords {
@@ -74,7 +74,7 @@ impl ReleaseRecords {
     /// Errors of `list`, the same for all passes that waited for it.
     pub(crate) async fn of(
         &self,
-        place: &Place,
+        place: &StorageNamespace,
         heard: Option<Instant>,
         now: Instant,
         list: impl Fn() -> BoxFuture<'static, Result<Option<Releases>, Failure>>,
@@ -103,7 +103,7 @@ impl ReleaseRecords {
         self.kept.clear();
     }
 
-    fn keep(&self, place: &Place, listed: &Listed) {
+    fn keep(&self, place: &StorageNamespace, listed: &Listed) {
         if self.kept.get(place).is_none_or(|kept| kept.begun < listed.begun) {
             self.kept.put(place.clone(), listed.clone());
         }
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn place(namespace: &str) -> Place {
+    fn place(namespace: &str) -> StorageNamespace {
         (None, None, namespace.to_owned())
     }
 

@@ -24,7 +24,7 @@ use kyma_targets::{Acting, SecretKey};
 
 use crate::expressions::Rules;
 use crate::looking::Unseen;
-use place::Wish;
+use place::Subscription;
 use store::Store;
 
 /// Time for which discovery may be outdated after a change of CRDs.
@@ -54,7 +54,7 @@ impl Dependent {
 
 /// Last watched state of one object.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct WatchedObject {
     /// Fields for drift and deletion.
     pub observed: Observed,
     /// Health; `None` for kinds of which only metadata is watched.
@@ -69,7 +69,7 @@ pub(crate) struct Seen {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     /// All objects with the component's owner label, and the requested ones whatever their owner.
-    pub objects: BTreeMap<Identity, Seen>,
+    pub objects: BTreeMap<Identity, WatchedObject>,
     /// Objects that were applied and that no stream has reported since, so that their health is outdated.
     pub untold: BTreeSet<Identity>,
     /// Whether every stream that the component subscribes to is complete and healthy; true without subscriptions.
@@ -130,7 +130,7 @@ impl Sights {
         rules: &Arc<Rules>,
     ) -> Result<(), WatchLimit> {
         let _wishing = self.wishing();
-        self.store.want(target.key(), dependent, Wish::new(interests.clone(), Arc::clone(rules)));
+        self.store.want(target.key(), dependent, Subscription::new(interests.clone(), Arc::clone(rules)));
         self.watches.want(target, dependent, interests)
     }
 

@@ -26,7 +26,7 @@ pub(crate) type OpenedCharts = BoundedCache<Digest, Arc<Chart>>;
 
 /// A source that was read and is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ContentLocation {
     /// An OCM component version.
     Ocm {
         /// Repository of the component versions.
@@ -76,7 +76,7 @@ impl Content {
 
 /// Reads a source whose range was replaced by the resolved version. `default_base` is the repository of OCM
 /// components whose source names none.
-pub fn place(source: &Source, default_base: Option<&RegistryBase>) -> Result<Place, Failure> {
+pub fn place(source: &Source, default_base: Option<&RegistryBase>) -> Result<ContentLocation, Failure> {
     match source {
         Source { ocm: Some(ocm), chart: None, manifests: None, .. } => {
             let base = match &ocm.repository {
@@ -85,21 +85,23 @@ pub fn place(source: &Source, default_base: Option<&RegistryBase>) -> Result<Pla
                     invalid_spec("spec.source.ocm names no repository and the operator has no default (--oci-registry)")
                 })?,
             };
-            Ok(Place::Ocm {
+            Ok(ContentLocation::Ocm {
                 base,
                 component: ocm.component.clone(),
                 version: ocm.version.clone(),
                 digest: digest(ocm.digest.as_deref())?,
             })
         }
-        Source { ocm: None, chart: Some(chart), manifests: None, .. } => chart_place(chart).map(Place::Chart),
+        Source { ocm: None, chart: Some(chart), manifests: None, .. } => {
+            chart_place(chart).map(ContentLocation::Chart)
+        }
         Source { ocm: None, chart: None, manifests: Some(manifests), .. } => {
             let digest = digest(manifests.digest.as_deref())?;
             if manifests.url.starts_with("oci://") {
                 let reference = reference(&manifests.url, manifests.version.as_deref(), digest)?;
-                return Ok(Place::Manifests(ManifestsSource::Oci(reference)));
+                return Ok(ContentLocation::Manifests(ManifestsSource::Oci(reference)));
             }
-            Ok(Place::Manifests(ManifestsSource::Http { url: address(&manifests.url)?, digest }))
+            Ok(ContentLocation::Manifests(ManifestsSource::Http { url: address(&manifests.url)?, digest }))
         }
         _ => Err(invalid_spec("spec.source needs exactly one of `ocm`, `chart` and `manifests`")),
     }
@@ -144,16 +146,16 @@ fn digest(text: Option<&str>) -> Result<Option<Digest>, Failure> {
 /// may be a page of a proxy, or be corrected in place, so it is dropped from the cache and requested again.
 pub(crate) fn reject(
     artifacts: &Artifacts,
-    place: &Place,
+    place: &ContentLocation,
     digest: Digest,
     credentials: &Credentials,
     failure: Failure,
 ) -> Failure {
     match place {
-        Place::Ocm { base, component, version, digest: None } => {
+        ContentLocation::Ocm { base, component, version, digest: None } => {
             artifacts.reject_component(base, component, version, credentials);
         }
-        Place::Manifests(source) if !place.is_pinned() => {
+        ContentLocation::Manifests(source) if !place.is_pinned() => {
             artifacts.reject_manifests(source, digest, credentials);
         }
         _ => return failure,
@@ -161,7 +163,7 @@ pub(crate) fn reject(
     Failure { class: ErrorClass::Transient, ..failure }
 }
 
-impl Place {
+impl ContentLocation {
     /// Returns whether the spec pins the content by digest.
     fn is_pinned(&self) -> bool {
         match self {
@@ -203,7 +205,7 @@ pub(crate) fn opened_charts() -> OpenedCharts {
 pub(crate) async fn fetch(
     artifacts: &Artifacts,
     opened: &OpenedCharts,
-    place: &Place,
+    place: &ContentLocation,
     installed: Option<Digest>,
     credentials: &Credentials,
 ) -> Result<Content, Failure> {
@@ -220,11 +222,11 @@ pub(crate) async fn fetch(
 async fn pull(
     artifacts: &Artifacts,
     opened: &OpenedCharts,
-    place: &Place,
+    place: &ContentLocation,
     credentials: &Credentials,
 ) -> Result<Content, Failure> {
     match place {
-        Place::Ocm { base, component, version, digest } => {
+        ContentLocation::Ocm { base, component, version, digest } => {
             let content = artifacts
                 .component(base, component, version, credentials)
                 .await
@@ -237,7 +239,7 @@ async fn pull(
             }
             Ok(Content::Manifests { digest: content.digest, yaml: content.manifest, images: content.images })
         }
-        Place::Chart(source) => {
+        ContentLocation::Chart(source) => {
             let archive = artifacts.chart(source, credentials).await.map_err(|error| failure(&error))?;
             let digest = archive.digest;
             if let Some(chart) = opened.get(&digest) {
@@ -251,7 +253,7 @@ async fn pull(
             opened.put(digest, Arc::clone(&chart));
             Ok(Content::Chart { digest, chart })
         }
-        Place::Manifests(source) => {
+        ContentLocation::Manifests(source) => {
             let manifests =
                 artifacts.manifests(source, credentials).await.map_err(|error| failure(&error))?;
             Ok(Content::Manifests { digest: manifests.digest, yaml: manifests.yaml, images: vec![] })
@@ -274,14 +276,14 @@ mod tests {
 
     use super::*;
 
-    fn placed(source: &Value) -> Result<Place, Failure> {
+    fn placed(source: &Value) -> Result<ContentLocation, Failure> {
         let source: Source = serde_json::from_value(source.clone()).unwrap();
         place(&source, Some(&"registry.example.org/modules".parse().unwrap()))
     }
 
     #[test]
     fn an_ocm_component_without_repository_comes_from_the_operators_default() {
-        let Ok(Place::Ocm { base, component, .. }) =
+        let Ok(ContentLocation::Ocm { base, component, .. }) =
             placed(&json!({"ocm": {"component": "example.org/module/keda", "version": "1.0.0"}}))
         else {
             panic!("an OCM place")
@@ -292,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_chart_in_a_registry_is_named_by_tag_with_plus_as_underscore() {
-        let Ok(Place::Chart(ChartSource::Oci(reference))) = placed(
+        let Ok(ContentLocation::Chart(ChartSource::Oci(reference))) = placed(
             &json!({"chart": {"url": "oci://registry.example.org/charts/demo", "version": "1.0.0+b1"}}),
         ) else {
             panic!("an OCI chart")
@@ -306,7 +308,7 @@ mod tests {
         assert_eq!(without.unwrap_err().reason, Reason::SourceInvalid);
         let with =
             placed(&json!({"chart": {"url": "https://charts.example.org", "name": "a", "version": "1.0.0"}}));
-        assert!(matches!(with, Ok(Place::Chart(ChartSource::Repository { .. }))));
+        assert!(matches!(with, Ok(ContentLocation::Chart(ChartSource::Repository { .. }))));
     }
 
     #[test]
@@ -314,9 +316,9 @@ mod tests {
         let installed = Digest::of(b"installed");
         let other = Digest::of(b"other").to_string();
         let digest = |source: Value| match placed(&source).unwrap().pinned(installed) {
-            Place::Manifests(ManifestsSource::Http { digest, .. })
-            | Place::Chart(ChartSource::Repository { digest, .. }) => digest,
-            Place::Manifests(ManifestsSource::Oci(reference)) => reference.digest(),
+            ContentLocation::Manifests(ManifestsSource::Http { digest, .. })
+            | ContentLocation::Chart(ChartSource::Repository { digest, .. }) => digest,
+            ContentLocation::Manifests(ManifestsSource::Oci(reference)) => reference.digest(),
             other => panic!("{other:?}"),
         };
         let http = json!({"manifests": {"url": "https://example.org/a.yaml"}});

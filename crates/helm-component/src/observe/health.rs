@@ -9,7 +9,7 @@ use kyma_object_set::health::{Health, HealthStatus};
 
 use crate::pass::Pass;
 use crate::plan::{Order, Piece};
-use crate::sight::{Seen, Snapshot};
+use crate::sight::{Snapshot, WatchedObject};
 
 /// Seconds after which the causes that hold up objects are read, and then read again: at the first read a Pod may not
 /// exist yet, and the cause may change later.
@@ -43,7 +43,7 @@ impl<'a> Yardstick<'a> {
     }
 
     /// Returns the health of an object in this context.
-    pub(crate) fn standing(self, seen: &Seen) -> Standing {
+    pub(crate) fn standing(self, seen: &WatchedObject) -> Standing {
         let Some(health) = &seen.health else { return Standing::default() };
         if self.waits_for_a_pod(health) {
             return Standing { status: Some(HealthStatus::Current), fails_in: None };
@@ -127,7 +127,7 @@ fn look_in(since: i64, looked: Option<i64>, now: i64) -> Option<Duration> {
 pub(super) fn why(
     pass: &Pass<'_>,
     identity: &Identity,
-    seen: Option<&Seen>,
+    seen: Option<&WatchedObject>,
     status: Option<HealthStatus>,
 ) -> String {
     if status == Some(HealthStatus::Current) {
@@ -151,8 +151,8 @@ mod tests {
         Timestamp::from_second(1_000 + seconds).unwrap()
     }
 
-    fn seen(health: Health, failed_since: Option<i64>) -> Seen {
-        Seen {
+    fn seen(health: Health, failed_since: Option<i64>) -> WatchedObject {
+        WatchedObject {
             observed: Observed::default(),
             health: Some(health),
             failed_since: failed_since.map(at),
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    fn standing(seen: &Seen, now: i64, lasting: u64) -> (Option<HealthStatus>, Option<u64>) {
+    fn standing(seen: &WatchedObject, now: i64, lasting: u64) -> (Option<HealthStatus>, Option<u64>) {
         let classes = [("late".to_owned(), true), ("early".to_owned(), false)].into();
         let yardstick = Yardstick { now: at(now), lasting: Duration::from_secs(lasting), classes: &classes };
         let Standing { status, fails_in } = yardstick.standing(seen);
@@ -198,7 +198,7 @@ mod tests {
         ] {
             assert_eq!(standing(&seen(Health::new(status, ""), None), 0, 30), (Some(status), None));
         }
-        let unknown = Seen { health: None, ..seen(Health::new(HealthStatus::Current, ""), None) };
+        let unknown = WatchedObject { health: None, ..seen(Health::new(HealthStatus::Current, ""), None) };
         assert_eq!(standing(&unknown, 0, 30), (None, None));
     }
 

@@ -151,10 +151,10 @@ impl Pass<'_> {
             let told = if is_gone { self.told_by_events(told, &identity, run).await? } else { told };
             match hooks::turn(hook, live.as_ref(), &told, &mark, started, overdue) {
                 Turn::Create => match self.create_hook(hook, &mapping, &mark).await? {
-                    Made::Nowhere => return Ok(Stand::Passed),
+                    HookCreation::NamespaceGone => return Ok(Stand::Passed),
                     // The object may be gone before the next read, and the hook must not run twice.
-                    Made::Ours => started = hook.has_an_end(),
-                    Made::BySomebody => {}
+                    HookCreation::ByThisRun => started = hook.has_an_end(),
+                    HookCreation::ByOthers => {}
                 },
                 Turn::Replace => {
                     if let Some(live) = live {
@@ -315,7 +315,7 @@ impl Pass<'_> {
     }
 
     /// Creates the object of a hook.
-    async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<Made, Failure> {
+    async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<HookCreation, Failure> {
         let identity = hook.identity();
         if protection().guard(&identity) == Some(Guard::Always) {
             return Err(Failure::new(Reason::Protected, format!("{identity} may not be created by a hook")));
@@ -331,14 +331,14 @@ impl Pass<'_> {
         let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         match api.create(&params, &object).await {
-            Ok(_) => Ok(Made::Ours),
+            Ok(_) => Ok(HookCreation::ByThisRun),
             // Another actor created it first; the next read shows which.
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Made::BySomebody),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(HookCreation::ByOthers),
             Err(error) => {
                 let error = CallError::new(Action::Create, Some(&identity), error);
                 if let Some(namespace) = error.missing_namespace() {
                     if self.order == Order::Remove {
-                        return Ok(Made::Nowhere);
+                        return Ok(HookCreation::NamespaceGone);
                     }
                     self.await_namespace(namespace);
                 }
@@ -364,11 +364,13 @@ enum Stand {
 }
 
 /// Result of the creation of a hook's object.
-enum Made {
-    Ours,
-    BySomebody,
+enum HookCreation {
+    /// This run created the object.
+    ByThisRun,
+    /// An object of that name existed before.
+    ByOthers,
     /// Its namespace is gone, and a removal continues without the hook.
-    Nowhere,
+    NamespaceGone,
 }
 
 /// Reports whether a hook cannot succeed. Tests are not retried, so a test that waits for the user has failed.

@@ -9,7 +9,7 @@ use super::load;
 use crate::memory::Session;
 use crate::pass::Shared;
 use crate::plan::Order;
-use crate::ranges::{self, Wanted};
+use crate::ranges::{self, VersionQuery};
 use crate::source;
 
 /// Maximum share by which the interval between two checks is shortened, so that components do not check at once.
@@ -55,7 +55,7 @@ pub(super) async fn read(
 async fn look(
     shared: &Shared,
     context: &Context<HelmComponent>,
-    wanted: &Wanted,
+    wanted: &VersionQuery,
 ) -> Result<kyma_artifacts::ChartVersion, Failure> {
     let credentials = load::credentials(shared, context).await?;
     let artifacts = &shared.sources.artifacts;

@@ -7,20 +7,20 @@ use jiff::Timestamp;
 use kyma_object_set::Identity;
 use kyma_object_set::health::Health;
 
-use super::Seen;
+use super::WatchedObject;
 
 /// Last watched state of each object. A lookup by owner visits no other objects: a target may have a thousand
 /// components, each of which looks at every step.
 #[derive(Default)]
 pub(super) struct Index {
-    seen: BTreeMap<Arc<Identity>, Seen>,
+    seen: BTreeMap<Arc<Identity>, WatchedObject>,
     /// By value of the owner label; owners without objects have no entry.
     owned: HashMap<String, BTreeSet<Arc<Identity>>>,
 }
 
 impl Index {
     /// Returns the last state of an object.
-    pub(super) fn get(&self, identity: &Identity) -> Option<&Seen> {
+    pub(super) fn get(&self, identity: &Identity) -> Option<&WatchedObject> {
         self.seen.get(identity)
     }
 
@@ -30,13 +30,13 @@ impl Index {
     }
 
     /// Returns the objects of an owner.
-    pub(super) fn of(&self, owner: &str) -> impl Iterator<Item = (&Identity, &Seen)> {
+    pub(super) fn of(&self, owner: &str) -> impl Iterator<Item = (&Identity, &WatchedObject)> {
         let own = self.owned.get(owner).into_iter().flatten();
         own.filter_map(|identity| Some((&**identity, self.seen.get(identity)?)))
     }
 
     /// Stores the state of an object; returns the previous one.
-    pub(super) fn insert(&mut self, identity: Identity, seen: Seen) -> Option<Seen> {
+    pub(super) fn insert(&mut self, identity: Identity, seen: WatchedObject) -> Option<WatchedObject> {
         let before = self.remove(&identity);
         let identity = Arc::new(identity);
         if let Some(owner) = &seen.observed.owner {
@@ -47,7 +47,7 @@ impl Index {
     }
 
     /// Removes an object; returns its last state.
-    pub(super) fn remove(&mut self, identity: &Identity) -> Option<Seen> {
+    pub(super) fn remove(&mut self, identity: &Identity) -> Option<WatchedObject> {
         let before = self.seen.remove(identity)?;
         if let Some(owner) = &before.observed.owner
             && let Some(own) = self.owned.get_mut(owner)
@@ -73,8 +73,8 @@ impl Index {
     }
 }
 
-impl FromIterator<(Identity, Seen)> for Index {
-    fn from_iter<T: IntoIterator<Item = (Identity, Seen)>>(all: T) -> Self {
+impl FromIterator<(Identity, WatchedObject)> for Index {
+    fn from_iter<T: IntoIterator<Item = (Identity, WatchedObject)>>(all: T) -> Self {
         let mut index = Self::default();
         for (identity, seen) in all {
             index.insert(identity, seen);
@@ -93,9 +93,9 @@ mod tests {
         Identity::new("", "ConfigMap", Some("n"), name)
     }
 
-    fn of(owner: Option<&str>) -> Seen {
+    fn of(owner: Option<&str>) -> WatchedObject {
         let observed = Observed { owner: owner.map(str::to_owned), ..Observed::default() };
-        Seen { observed, health: None, failed_since: None, version: None }
+        WatchedObject { observed, health: None, failed_since: None, version: None }
     }
 
     /// Returns the objects of an owner, which must be those that a full scan finds.

@@ -13,13 +13,13 @@ use kyma_object_set::{GroupKind, Identity, Inventory};
 use kyma_sdk::{Content, Interest};
 
 use super::Dependent;
-use super::place::{Place, Wish};
+use super::place::{Subscription, TargetState};
 use super::verdict::Verdict;
 use crate::expressions::Rules;
 
-impl Place {
+impl TargetState {
     /// Replaces the subscriptions and health rules of a component.
-    pub(super) fn wish(&mut self, dependent: &Dependent, mut wish: Wish) {
+    pub(super) fn wish(&mut self, dependent: &Dependent, mut wish: Subscription) {
         let before = self.wishes.remove(dependent).unwrap_or_default();
         wish.stale = before.stale;
         let whole = |interest: &&Interest| interest.content == Content::Whole;

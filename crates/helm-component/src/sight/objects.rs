@@ -12,7 +12,7 @@ use kyma_sdk::{Content, Interest, Sighting};
 
 use super::index::Index;
 use super::verdict::Verdict;
-use super::{Dependent, Seen};
+use super::{Dependent, WatchedObject};
 
 /// Maximum time that a list takes to arrive. During that time, a list of a lower resourceVersion than the answer to
 /// an apply counts as older than that apply; later, it is of a target that was restored.
@@ -145,7 +145,7 @@ impl Objects {
         changed(before, Some(seen))
     }
 
-    fn take_away(&mut self, identity: &Identity, seen: Seen) -> Changed {
+    fn take_away(&mut self, identity: &Identity, seen: WatchedObject) -> Changed {
         let held = self.seen.get(identity);
         // Another uid: the event is about an older object, which the operator's apply has replaced meanwhile.
         if held.is_some_and(|held| held.observed.uid != seen.observed.uid) {
@@ -179,7 +179,7 @@ impl Objects {
         }
         let (health, failed_since) =
             held.map(|seen| (seen.health.clone(), seen.failed_since)).unwrap_or_default();
-        self.seen.insert(identity.clone(), Seen { observed, health, failed_since, version });
+        self.seen.insert(identity.clone(), WatchedObject { observed, health, failed_since, version });
     }
 
     /// Reports whether the operator applied an object that the stream of whole objects has not reported since.
@@ -199,7 +199,7 @@ impl Objects {
         identity: &Identity,
         object: &DynamicObject,
         verdict: Option<Verdict>,
-    ) -> Seen {
+    ) -> WatchedObject {
         let metadata = &object.metadata;
         let observed = Observed::from_metadata(metadata, manager, labels::OWNER);
         let held = self.seen.get(identity).filter(|held| held.observed.uid == observed.uid);
@@ -215,7 +215,7 @@ impl Objects {
         let since = || held.and_then(|held| held.failed_since).unwrap_or_else(Timestamp::now);
         let failed_since = failed.then(since);
         let version = drift::applied_annotation(metadata, manager, annotations::MODULE_VERSION);
-        Seen { observed, health, failed_since, version: version.map(str::to_owned) }
+        WatchedObject { observed, health, failed_since, version: version.map(str::to_owned) }
     }
 }
 
@@ -226,7 +226,7 @@ fn identity(kind: &GroupKind, object: &DynamicObject) -> Identity {
     Identity::new(&kind.group, &kind.kind, metadata.namespace.as_deref(), name)
 }
 
-fn changed(before: Option<Seen>, after: Option<Seen>) -> Changed {
+fn changed(before: Option<WatchedObject>, after: Option<WatchedObject>) -> Changed {
     let owners = before.into_iter().chain(after).filter_map(|seen| seen.observed.owner).collect();
     Changed { owners, ..Changed::default() }
 }

@@ -9,19 +9,19 @@ use kyma_sdk::{Content, Interest, Sighting};
 
 use super::objects::{Changed, Objects};
 use super::verdict::{RulesByOwner, Verdict};
-use super::{Dependent, Seen};
+use super::{Dependent, WatchedObject};
 use crate::expressions::Rules;
 
 /// State of one target. Bounded by the objects that components own: streams are limited by the operator's label, and
 /// objects are reduced before they are stored.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct TargetState {
     pub(super) discovery: Arc<Discovery>,
     pub(super) turns: Arc<Turns>,
     /// Time of the last change of CRDs or aggregated APIs.
     pub(super) kinds_changed: Option<Instant>,
     pub(super) objects: HashMap<GroupKind, Objects>,
-    pub(super) wishes: HashMap<Dependent, Wish>,
+    pub(super) wishes: HashMap<Dependent, Subscription>,
     /// Replaced as a whole, so that a caller can tell whether the rules changed while it evaluated them.
     pub(super) rules: Arc<RulesByOwner>,
     /// Streams, each with the number of its subscribers.
@@ -31,7 +31,7 @@ pub(super) struct Place {
 
 /// Subscriptions of a component on a target.
 #[derive(Default)]
-pub(super) struct Wish {
+pub(super) struct Subscription {
     pub(super) interests: Vec<Interest>,
     /// Rules for the health of its objects.
     pub(super) rules: Arc<Rules>,
@@ -39,15 +39,15 @@ pub(super) struct Wish {
     pub(super) stale: HashSet<GroupKind>,
 }
 
-impl Wish {
+impl Subscription {
     pub(super) fn new(interests: Vec<Interest>, rules: Arc<Rules>) -> Self {
         Self { interests, rules, stale: HashSet::new() }
     }
 }
 
-impl Place {
+impl TargetState {
     /// Returns the objects of an owner, and those in `also`.
-    pub(super) fn objects(&self, owner: &str, also: &Inventory) -> BTreeMap<Identity, Seen> {
+    pub(super) fn objects(&self, owner: &str, also: &Inventory) -> BTreeMap<Identity, WatchedObject> {
         let own = self.objects.values().flat_map(|objects| objects.seen.of(owner));
         let also = also.iter().filter_map(|(identity, _)| {
             let objects = self.objects.get(&identity.group_kind())?;
@@ -57,7 +57,7 @@ impl Place {
     }
 
     /// Selects the objects that the operator applied and that no stream of whole objects has reported since.
-    pub(super) fn untold(&self, objects: &BTreeMap<Identity, Seen>) -> BTreeSet<Identity> {
+    pub(super) fn untold(&self, objects: &BTreeMap<Identity, WatchedObject>) -> BTreeSet<Identity> {
         let untold = |identity: &&Identity| {
             let kind = self.objects.get(&identity.group_kind());
             kind.is_some_and(|kind| kind.is_untold(identity))

@@ -10,12 +10,12 @@ use kyma_sdk::{Interest, Sighting};
 use kyma_targets::SecretKey;
 
 use super::objects::Changed;
-use super::place::{Place, Wish};
+use super::place::{Subscription, TargetState};
 use super::verdict::{self, Verdict};
-use super::{Dependent, Seen};
+use super::{Dependent, WatchedObject};
 use crate::expressions::Rules;
 
-type Places = HashMap<Option<SecretKey>, Place>;
+type Places = HashMap<Option<SecretKey>, TargetState>;
 
 /// State of all targets; there are as many as components name.
 pub(super) struct Store {
@@ -28,12 +28,12 @@ impl Store {
         Self { manager, places: Mutex::default() }
     }
 
-    pub(super) fn want(&self, target: Option<&SecretKey>, dependent: &Dependent, wish: Wish) {
+    pub(super) fn want(&self, target: Option<&SecretKey>, dependent: &Dependent, wish: Subscription) {
         self.places().entry(target.cloned()).or_default().wish(dependent, wish);
     }
 
     pub(super) fn wanted(&self, target: Option<&SecretKey>, dependent: &Dependent) -> Vec<Interest> {
-        let wanted = |place: &Place| Some(place.wishes.get(dependent)?.interests.clone());
+        let wanted = |place: &TargetState| Some(place.wishes.get(dependent)?.interests.clone());
         self.look(target, |place| wanted(place).unwrap_or_default())
     }
 
@@ -47,7 +47,7 @@ impl Store {
         target: Option<&SecretKey>,
         owner: &str,
         also: &Inventory,
-    ) -> BTreeMap<Identity, Seen> {
+    ) -> BTreeMap<Identity, WatchedObject> {
         self.look(target, |place| place.objects(owner, also))
     }
 
@@ -55,7 +55,7 @@ impl Store {
     pub(super) fn untold(
         &self,
         target: Option<&SecretKey>,
-        objects: &BTreeMap<Identity, Seen>,
+        objects: &BTreeMap<Identity, WatchedObject>,
     ) -> BTreeSet<Identity> {
         self.look(target, |place| place.untold(objects))
     }
@@ -169,7 +169,7 @@ impl Store {
     }
 
     /// Reads the state of a target; the default if it has none.
-    fn look<T: Default>(&self, target: Option<&SecretKey>, what: impl FnOnce(&Place) -> T) -> T {
+    fn look<T: Default>(&self, target: Option<&SecretKey>, what: impl FnOnce(&TargetState) -> T) -> T {
         self.places().get(&target.cloned()).map(what).unwrap_or_default()
     }
 

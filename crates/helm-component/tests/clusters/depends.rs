@@ -69,19 +69,19 @@ async fn end(world: &World, names: &[&str]) -> Result<()> {
 
 /// When components became Ready, and the order in which they were removed.
 #[derive(Default)]
-struct Seen {
+struct ComponentEvents {
     ready: HashMap<String, Instant>,
     gone: Vec<String>,
 }
 
-struct Watched {
-    seen: Arc<Mutex<Seen>>,
+struct ComponentWatch {
+    seen: Arc<Mutex<ComponentEvents>>,
     task: JoinHandle<()>,
 }
 
-impl Watched {
+impl ComponentWatch {
     fn start(world: &World) -> Result<Self> {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(ComponentEvents::default()));
         let noted = Arc::clone(&seen);
         let events = watcher(world.components()?, watcher::Config::default());
         let task = tokio::spawn(async move {
@@ -108,12 +108,12 @@ impl Watched {
         self.seen().gone.iter().filter(|name| name.starts_with(prefix)).cloned().collect()
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ComponentEvents> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Watched {
+impl Drop for ComponentWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -124,7 +124,7 @@ fn is_ready(component: &HelmComponent) -> bool {
 }
 
 /// Returns the time until a component without dependencies is Ready: the median of five.
-async fn part(world: &World, watched: &Watched, source: &Value) -> Result<Duration> {
+async fn part(world: &World, watched: &ComponentWatch, source: &Value) -> Result<Duration> {
     let mut parts = vec![];
     for number in 0..5 {
         let name = format!("solo-{number}");
@@ -142,7 +142,7 @@ async fn part(world: &World, watched: &Watched, source: &Value) -> Result<Durati
 async fn a_chain_becomes_ready_in_the_time_of_its_parts_and_goes_in_reverse_order() -> Result<()> {
     let world = world().await?;
     let source = world.push("link", "1.0.0", MANIFEST).await?;
-    let watched = Watched::start(world)?;
+    let watched = ComponentWatch::start(world)?;
     let part = part(world, &watched, &source).await?;
     let names: Vec<String> = (0..LINKS).map(|number| format!("chain-{number:02}")).collect();
     for (before, name) in names.iter().zip(&names[1..]).rev() {

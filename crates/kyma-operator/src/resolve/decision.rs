@@ -79,7 +79,7 @@ pub(crate) struct ModuleProblem {
     pub(crate) reason: Reason,
     /// The state of the module that results.
     pub(crate) state: State,
-    /// What happened and what to do.
+    /// Cause of the problem, and how to resolve it.
     pub(crate) message: String,
 }
 

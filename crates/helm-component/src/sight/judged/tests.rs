@@ -43,7 +43,7 @@ fn dependent(name: &str) -> Dependent {
 }
 
 fn want(store: &Store, name: &str, rules: &Arc<Rules>) {
-    store.want(None, &dependent(name), Wish::new(vec![lamps()], Arc::clone(rules)));
+    store.want(None, &dependent(name), Subscription::new(vec![lamps()], Arc::clone(rules)));
 }
 
 fn saw(store: &Store, objects: Vec<DynamicObject>) {
@@ -135,7 +135,7 @@ fn items_of_a_list_are_of_the_kind_that_was_listed() {
     let store = Store::new(OURS);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
     let deployments = Interest { content: Content::Whole, ..Interest::in_kind(&resource).owned() };
-    store.want(None, &dependent("a"), Wish::new(vec![deployments.clone()], Arc::default()));
+    store.want(None, &dependent("a"), Subscription::new(vec![deployments.clone()], Arc::default()));
     let mut item: DynamicObject = serde_json::from_value(json!({
         "metadata": {"name": "d", "uid": "d", "generation": 1, "labels": {labels::OWNER: "a"}},
         "spec": {"replicas": 1}, "status": {"observedGeneration": 1},
@@ -151,7 +151,7 @@ fn a_job_that_went_by_itself_is_told_once_after_it_is_gone() {
     let store = Store::new(OURS);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&());
     let jobs = Interest { content: Content::Whole, ..Interest::in_kind(&resource).owned() };
-    store.want(None, &dependent("a"), Wish::new(vec![jobs.clone()], Arc::default()));
+    store.want(None, &dependent("a"), Subscription::new(vec![jobs.clone()], Arc::default()));
     let job: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "j", "uid": "j", "resourceVersion": "5", "labels": {labels::OWNER: "a"}},

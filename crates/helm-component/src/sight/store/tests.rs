@@ -49,7 +49,7 @@ fn observed(object: &DynamicObject) -> Observed {
     Observed::from_metadata(&object.metadata, OURS, labels::OWNER)
 }
 
-fn held(store: &Store) -> Option<Seen> {
+fn held(store: &Store) -> Option<WatchedObject> {
     store.objects(None, "owner", &Inventory::default()).remove(&identity())
 }
 
@@ -126,7 +126,7 @@ fn only_what_tells_health_ends_the_wait() {
     let store = Store::new(OURS);
     let (whole, dependent) = (interest(Content::Whole), dependent());
     let both = vec![whole, interest(Content::Metadata)];
-    store.want(None, &dependent, Wish::new(both, Arc::default()));
+    store.want(None, &dependent, Subscription::new(both, Arc::default()));
     told(&store, &listed(vec![*intact(4)], "4"));
     saw(&store, &listed(vec![*intact(4)], "4"));
     applies(&store, 6);
@@ -138,7 +138,7 @@ fn only_what_tells_health_ends_the_wait() {
     assert!(told(&store, &Sighting::Applied(intact(7))));
     assert!(!is_untold(&store));
     applies(&store, 8);
-    store.want(None, &dependent, Wish::new(vec![interest(Content::Metadata)], Arc::default()));
+    store.want(None, &dependent, Subscription::new(vec![interest(Content::Metadata)], Arc::default()));
     assert!(!is_untold(&store), "nobody will tell");
 }
 
@@ -165,7 +165,7 @@ fn what_a_stream_showed_goes_with_the_last_who_wants_it() {
     let store = Store::new(OURS);
     let wants = |name: &str, interests: Vec<Interest>| {
         let dependent = Dependent { name: name.into(), ..dependent() };
-        store.want(None, &dependent, Wish::new(interests, Arc::default()));
+        store.want(None, &dependent, Subscription::new(interests, Arc::default()));
     };
     let maps = interest(Content::Metadata);
     for name in ["a", "b", "b"] {
