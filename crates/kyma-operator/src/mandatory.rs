@@ -24,7 +24,7 @@ struct Facts {
 /// Meaning of a deletionTimestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It has no deletionTimestamp.
+    /// The ModuleReleaseMeta has no deletionTimestamp.
     No,
     /// A user requested the deletion.
     Wished,

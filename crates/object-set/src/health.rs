@@ -18,11 +18,11 @@ use view::View;
 /// Health status of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HealthStatus {
-    /// It works, as far as its status shows.
+    /// The object works, as far as its status shows.
     Current,
     /// Its rollout or creation is in progress.
     InProgress,
-    /// It is being deleted.
+    /// The object is being deleted.
     Terminating,
     /// Its health is unknown.
     Unknown,

@@ -36,11 +36,11 @@ pub struct PruneRequest<'a> {
 /// Why an object stays although it left the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeepReason {
-    /// It carries `helm.sh/resource-policy: keep`.
+    /// The object carries `helm.sh/resource-policy: keep`.
     ResourcePolicy,
     /// A Namespace, CRD, volume or claim that existed before.
     NotCreatedByUs,
-    /// It is protected from deletion.
+    /// The object is protected from deletion.
     Protected,
     /// A volume or claim, which a prune never deletes, or a Namespace that contains one.
     HoldsData,
@@ -58,7 +58,7 @@ pub enum KeepReason {
     WantedObjects,
     /// Its content is unknown, because a kind cannot be listed.
     CannotTell,
-    /// It became a hook of the set.
+    /// The object became a hook of the set.
     Hook,
     /// The set lacks it only because the target no longer serves an API version.
     ApiVersionGone,

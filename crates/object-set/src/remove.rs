@@ -38,9 +38,9 @@ const TRIES: usize = 4;
 /// Result of the deletion of an object that is to be created again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It is gone or being deleted; its DELETE event shows the end.
+    /// The object is gone or being deleted; its DELETE event shows the end.
     Free,
-    /// It is not this owner's, or its deletion is not allowed.
+    /// The object is not this owner's, or its deletion is not allowed.
     Blocked,
 }
 

@@ -7,11 +7,11 @@ use crate::limits::BreakerLimits;
 /// Result of one call, as the breaker classifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It answered below 500, or refused this one request: the target works.
+    /// The target answered below 500, or refused this one request: the target works.
     Healthy,
-    /// It answered 5xx with a Kubernetes `Status`: the apiserver works, something behind it may not.
+    /// The target answered 5xx with a Kubernetes `Status`: the apiserver works, something behind it may not.
     Failing,
-    /// It does not know who calls (401): all calls with these credentials are in vain.
+    /// The target does not know who calls (401): all calls with these credentials are in vain.
     Refused,
     /// No answer: refused, reset, timed out, TLS failed, or a 5xx that no apiserver wrote.
     Unreachable,

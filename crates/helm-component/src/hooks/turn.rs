@@ -57,11 +57,11 @@ pub(crate) enum HookState {
     /// Not reported yet.
     #[default]
     Nothing,
-    /// It exists and has not ended.
+    /// The hook exists and has not ended.
     Running,
-    /// It ended with this result, and may be deleted already.
+    /// The hook ended with this result, and may be deleted already.
     Ended(End),
-    /// It is gone, and had not ended when it was last shown.
+    /// The hook is gone, and had not ended when it was last shown.
     Gone,
 }
 
@@ -78,9 +78,9 @@ pub(crate) enum Turn {
     Refuse(String),
     /// Wait for an event.
     Wait,
-    /// It succeeded; the next hook may run.
+    /// The hook succeeded; the next hook may run.
     Passed,
-    /// It failed, with the reason.
+    /// The hook failed, with the reason.
     Failed(String),
 }
 

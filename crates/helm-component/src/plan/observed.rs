@@ -26,9 +26,9 @@ pub enum Order {
 pub enum Content {
     /// Unchanged since it was completely applied: the inventory represents it.
     Recorded,
-    /// It must be fetched and rendered before any decision.
+    /// The content must be fetched and rendered before any decision.
     Stale,
-    /// It is loaded.
+    /// The content is loaded.
     Loaded,
 }
 

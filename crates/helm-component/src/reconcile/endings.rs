@@ -20,11 +20,11 @@ const COUNTS: Duration = Duration::from_secs(30);
 /// State of a namespace that was being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It is still being deleted.
+    /// The Namespace is still being deleted.
     Ends,
     /// Only the target can tell.
     Ask,
-    /// It is no longer being deleted.
+    /// The Namespace is no longer being deleted.
     Over,
 }
 

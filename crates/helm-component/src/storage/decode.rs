@@ -54,10 +54,10 @@ pub enum StorageError {
     /// Its text is not base64.
     #[error("it is not base64")]
     Base64,
-    /// It is not valid gzip.
+    /// The record is not valid gzip.
     #[error("it cannot be decompressed")]
     Gzip,
-    /// It is not the JSON of a release.
+    /// The record is not the JSON of a release.
     #[error("it is not a release in JSON (line {line}, column {column})")]
     Json {
         /// Line, from 1.

@@ -35,7 +35,7 @@ pub(super) enum LiveState {
     Unseen,
     /// An object that is not in the inventory, or no longer owned.
     Found(Box<ObjectMeta>),
-    /// It is being deleted.
+    /// The object is being deleted.
     Deleting,
 }
 

@@ -16,16 +16,16 @@ use crate::yielded::PartOfWhole;
 /// Outcome of one object.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// It already had the desired state; nothing was sent.
+    /// The object already had the desired state; nothing was sent.
     Unchanged,
-    /// It was sent and accepted.
+    /// The object was sent and accepted.
     Applied {
         /// Whether it did not exist before.
         created: bool,
         /// Its new resourceVersion; `None` if the server's are not numeric.
         revision: Option<u64>,
     },
-    /// It was adopted with its own content, which differs from the set.
+    /// The object was adopted with its own content, which differs from the set.
     AsIs {
         /// Its new resourceVersion; `None` if the server's are not numeric.
         revision: Option<u64>,
@@ -34,10 +34,10 @@ pub enum Outcome {
     Foreign(System),
     /// The target does not serve its kind; it is applied once the kind is served.
     Missing(Gvk),
-    /// It cannot be applied yet; the text names the cause. A watch event of the object ends the wait, or the next run
-    /// after `TIME_IS_UP`.
+    /// The object cannot be applied yet; the text names the cause. A watch event of the object ends the wait, or the
+    /// next run after `TIME_IS_UP`.
     Waiting(&'static str),
-    /// It was not tried, since an object of an earlier stage was refused.
+    /// The object was not tried, since an object of an earlier stage was refused.
     Skipped,
     /// The target or a rule of this crate refuses it.
     Refused(Refusal),
