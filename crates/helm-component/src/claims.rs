@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kyma_object_set::Identity;
-use kyma_targets::{Acting, SecretKey, ServiceAccount};
+use kyma_targets::{ComponentTarget, SecretKey, ServiceAccount};
 
 use crate::sight::Dependent;
 
@@ -33,7 +33,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    pub(crate) fn of(target: &Acting) -> Self {
+    pub(crate) fn of(target: &ComponentTarget) -> Self {
         Self { target: target.key().cloned(), account: target.account().cloned() }
     }
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ApiResource;
 use kube::core::DynamicObject;
 use kyma_sdk::{Interest, Process, Sighting, Watches};
-use kyma_targets::{Acting, SecretKey};
+use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::sight::Dependent;
 use seen::ReadTimes;
@@ -76,7 +76,7 @@ impl Namespaces {
     }
 
     /// Subscribes `dependent` to exactly these namespaces.
-    pub(crate) fn want(&self, target: &Acting, dependent: &Dependent, names: BTreeSet<String>) {
+    pub(crate) fn want(&self, target: &ComponentTarget, dependent: &Dependent, names: BTreeSet<String>) {
         let _wishing = lock(&self.wishing);
         // A withdrawn target opens no streams, so no subscription is stored: the change of its Secret requeues the
         // component.
@@ -94,7 +94,7 @@ impl Namespaces {
     }
 
     /// Returns the state of a namespace that a component waits for.
-    pub(crate) fn shown(&self, target: &Acting, name: &str) -> Shown {
+    pub(crate) fn shown(&self, target: &ComponentTarget, name: &str) -> Shown {
         let shown = lock(&self.held).shown.get(&place(target, name)).copied();
         match shown {
             Some(shown) if self.watches.is_healthy(target, [interest(name)]) => shown,
@@ -103,17 +103,17 @@ impl Namespaces {
     }
 
     /// Reports whether a component read the namespace a moment ago and found it.
-    pub(crate) fn is_seen(&self, target: &Acting, name: &str) -> bool {
+    pub(crate) fn is_seen(&self, target: &ComponentTarget, name: &str) -> bool {
         lock(&self.held).seen.has(&place(target, name), Instant::now())
     }
 
     /// Notes that a namespace exists.
-    pub(crate) fn saw(&self, target: &Acting, name: &str) {
+    pub(crate) fn saw(&self, target: &ComponentTarget, name: &str) {
         lock(&self.held).seen.saw(place(target, name), Instant::now());
     }
 
     /// Notes that a namespace is gone or is being deleted.
-    pub(crate) fn missed(&self, target: &Acting, name: &str) {
+    pub(crate) fn missed(&self, target: &ComponentTarget, name: &str) {
         lock(&self.held).seen.missed(&place(target, name));
     }
 
@@ -158,7 +158,7 @@ impl std::fmt::Debug for Namespaces {
     }
 }
 
-fn place(target: &Acting, name: &str) -> Place {
+fn place(target: &ComponentTarget, name: &str) -> Place {
     (target.key().cloned(), name.to_owned())
 }
 

@@ -10,7 +10,7 @@ use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{Interest, Process, Sighting, Watches};
-use kyma_targets::{Acting, SecretKey};
+use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::hooks::{self, HookState};
 use crate::sight::Dependent;
@@ -91,7 +91,7 @@ impl Outcomes {
     /// `None` once they have arrived, have failed or took too long. A list requeues the component.
     pub(crate) fn want(
         &self,
-        target: &Acting,
+        target: &ComponentTarget,
         dependent: &Dependent,
         mark: &str,
         interests: &[Interest],
@@ -107,7 +107,7 @@ impl Outcomes {
 
     fn open(
         &self,
-        target: &Acting,
+        target: &ComponentTarget,
         dependent: &Dependent,
         (mark, interests): (&str, &[Interest]),
         hooks: BTreeSet<Identity>,
@@ -139,7 +139,7 @@ impl Outcomes {
     }
 
     /// Limits the subscriptions of `dependent` to these runs, and drops the state of others.
-    pub(crate) fn retain(&self, target: &Acting, dependent: &Dependent, marks: &[String]) {
+    pub(crate) fn retain(&self, target: &ComponentTarget, dependent: &Dependent, marks: &[String]) {
         let _wishing = lock(&self.wishing);
         let left = lock(&self.held).retain(dependent, marks);
         match left {

@@ -20,7 +20,7 @@ use kyma_api::names;
 use kyma_object_set::health::{self, Health};
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
 use kyma_sdk::{Content, Failure, Interest, Listener, Process, Sighting, WatchLimit, Watches};
-use kyma_targets::{Acting, SecretKey};
+use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::expressions::Rules;
 use crate::looking::Unseen;
@@ -111,7 +111,7 @@ impl Sights {
     /// Subscribes `dependent` to exactly these kinds, and to the target's CRDs and APIServices if it waits for kinds.
     pub(crate) fn want(
         &self,
-        target: &Acting,
+        target: &ComponentTarget,
         dependent: &Dependent,
         kinds: &BTreeSet<GroupKind>,
         judging: &Judging,
@@ -124,7 +124,7 @@ impl Sights {
 
     fn wish(
         &self,
-        target: &Acting,
+        target: &ComponentTarget,
         dependent: &Dependent,
         interests: Vec<Interest>,
         rules: &Arc<Rules>,
@@ -135,7 +135,12 @@ impl Sights {
     }
 
     /// Returns the watched state of the objects of `dependent`, and of those in `also`.
-    pub(crate) fn snapshot(&self, target: &Acting, dependent: &Dependent, also: &Inventory) -> Snapshot {
+    pub(crate) fn snapshot(
+        &self,
+        target: &ComponentTarget,
+        dependent: &Dependent,
+        also: &Inventory,
+    ) -> Snapshot {
         let wanted = self.store.wanted(target.key(), dependent);
         let complete = wanted.is_empty()
             || self.store.all_listed(target.key(), &wanted) && self.watches.is_healthy(target, wanted);
@@ -147,7 +152,7 @@ impl Sights {
 
     /// Returns the kinds that `dependent` subscribes to and whose streams are unhealthy, each with the cause if it is
     /// known.
-    pub(crate) fn unseen(&self, target: &Acting, dependent: &Dependent) -> Vec<Unseen> {
+    pub(crate) fn unseen(&self, target: &ComponentTarget, dependent: &Dependent) -> Vec<Unseen> {
         let wanted = self.store.wanted(target.key(), dependent);
         let unhealthy = self.watches.unhealthy(target, wanted);
         let kind = |interest: Interest| GroupKind::new(&interest.group, &interest.kind);
@@ -160,25 +165,31 @@ impl Sights {
     }
 
     /// Determines the health of an object that was just read, unless its stream did so meanwhile.
-    pub(crate) fn judge(&self, target: &Acting, rules: &Rules, identity: &Identity, object: &DynamicObject) {
+    pub(crate) fn judge(
+        &self,
+        target: &ComponentTarget,
+        rules: &Rules,
+        identity: &Identity,
+        object: &DynamicObject,
+    ) {
         self.store.judge(target.key(), rules, identity, object);
     }
 
     /// Notes that the health of all outdated objects of `dependent` was determined.
-    pub(crate) fn all_judged(&self, target: &Acting, dependent: &Dependent) {
+    pub(crate) fn all_judged(&self, target: &ComponentTarget, dependent: &Dependent) {
         self.store.all_judged(target.key(), dependent);
     }
 
     /// Returns the objects of an inventory that have finished ([`health::is_finished`]). Objects that are gone are
     /// returned once.
-    pub(crate) fn finished(&self, target: &Acting, inventory: &Inventory) -> Vec<Identity> {
+    pub(crate) fn finished(&self, target: &ComponentTarget, inventory: &Inventory) -> Vec<Identity> {
         self.store.finished(target.key(), inventory)
     }
 
     /// Takes the result of an apply at this resourceVersion, unless the stream is further already.
     pub(crate) fn note(
         &self,
-        target: &Acting,
+        target: &ComponentTarget,
         identity: &Identity,
         observed: Observed,
         version: Option<String>,
@@ -188,18 +199,18 @@ impl Sights {
     }
 
     /// Returns the target, with the state that all components there share.
-    pub(crate) fn cluster(&self, target: &Acting) -> Cluster {
+    pub(crate) fn cluster(&self, target: &ComponentTarget) -> Cluster {
         let (discovery, turns) = self.store.shared(target.key());
         Cluster { client: target.client(), discovery, turns, rehearsal: None, deleter: None }
     }
 
     /// Reports whether CRDs or aggregated APIs of the target changed recently, so that discovery may lag behind.
-    pub(crate) fn kinds_in_motion(&self, target: &Acting) -> bool {
+    pub(crate) fn kinds_in_motion(&self, target: &ComponentTarget) -> bool {
         self.next_look(target).is_some()
     }
 
     /// Returns the pause until the next discovery of the target is useful; `None` once its kinds have settled.
-    pub(crate) fn next_look(&self, target: &Acting) -> Option<Duration> {
+    pub(crate) fn next_look(&self, target: &ComponentTarget) -> Option<Duration> {
         next_look(self.store.kinds_unchanged_for(target.key())?)
     }
 

@@ -16,7 +16,7 @@ use kube::{
 };
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, Reason, annotations, labels};
-use kyma_targets::Acting;
+use kyma_targets::ComponentTarget;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::unreadable_fields;
@@ -37,7 +37,7 @@ pub struct Context<R: ComponentResource> {
     /// Its part of the component contract.
     pub contract: Contract,
     /// The target, after its identity was verified, with the client of the identity that the component uses there.
-    pub target: Acting,
+    pub target: ComponentTarget,
     /// Client for the hub.
     pub hub: Client,
     /// Settings of the operator.

@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use kube::{Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Reason, State, condition, names};
-use kyma_targets::{Acting, ServiceAccount, Target};
+use kyma_targets::{ComponentTarget, ServiceAccount, Target};
 
 use crate::{
     Blocking, Component, ComponentResource, Context, Contract, Failure, Interest, Pass, Progress, Report,
@@ -183,7 +183,7 @@ impl<C: Component> Driver<C> {
 
     fn want(
         &self,
-        target: &Acting,
+        target: &ComponentTarget,
         key: &ObjectRef<C::Resource>,
         interests: impl IntoIterator<Item = Interest>,
     ) {

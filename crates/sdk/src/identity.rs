@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt, api::Patch};
 use kyma_api::{finalizers, kyma_owner};
 use kyma_targets::{
-    Claim, Fence, Found, KymaId, Ledger, Recorded, Target, TargetError, Verdict, compare, record, recorded,
+    Claim, Fence, KymaId, Ledger, LiveIdentity, Target, TargetError, TargetRecord, Verdict, compare, record,
+    recorded,
 };
 use serde_json::json;
 
@@ -20,8 +21,8 @@ fn sides<R: ComponentResource>(
     hub_uid: &str,
     operator: Operator,
     resource: &R,
-    found: &Found,
-) -> (Claim, Recorded) {
+    found: &LiveIdentity,
+) -> (Claim, TargetRecord) {
     let owners = resource.owner_references();
     let kyma = kyma_owner(owners).map(|owner| KymaId {
         namespace: resource.namespace().unwrap_or_default(),
@@ -90,7 +91,7 @@ async fn record_local<R: ComponentResource>(
     if had_contact(resource) {
         return Ok(None);
     }
-    let first = Recorded { target_uid: Some(runtime.hub_uid.to_string()), epoch: 1, turn: None };
+    let first = TargetRecord { target_uid: Some(runtime.hub_uid.to_string()), epoch: 1, turn: None };
     write_record(runtime, resource, &first).await.map(Some)
 }
 
@@ -133,7 +134,7 @@ pub fn refusal(verdict: &Verdict) -> Failure {
 async fn write_record<R: ComponentResource>(
     runtime: &Runtime,
     resource: &R,
-    first: &Recorded,
+    first: &TargetRecord,
 ) -> Result<ObjectMeta, Failure> {
     let (name, namespace) = (resource.name_any(), resource.namespace().unwrap_or_default());
     let patch = json!({

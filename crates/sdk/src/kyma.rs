@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels, names};
-use kyma_targets::{Claim, Fence, KymaId, Recorded};
+use kyma_targets::{Claim, Fence, KymaId, TargetRecord};
 
 use crate::{Access, Failure, Operator, Runtime};
 
@@ -67,9 +67,9 @@ impl KymaAccess {
 }
 
 /// Returns the record of a Kyma's target on the hub. Pure.
-pub fn recorded_of(kyma: &Kyma) -> Recorded {
+pub fn recorded_of(kyma: &Kyma) -> TargetRecord {
     let target = kyma.status.as_ref().and_then(|status| status.target.as_ref());
-    target.map(Recorded::from).unwrap_or_default()
+    target.map(TargetRecord::from).unwrap_or_default()
 }
 
 /// Reports whether the verified identity of a Kyma's target equals the record on the hub, or an older state of it. It
@@ -80,7 +80,7 @@ pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
         // written again.
         return proven.turn.is_none();
     };
-    let (now, then) = (Recorded::from(record), Recorded::from(proven));
+    let (now, then) = (TargetRecord::from(record), TargetRecord::from(proven));
     let went_back = then.turn.is_some_and(|then| then.is_beyond(now.turn.as_ref()));
     (now.target_uid, now.epoch) == (then.target_uid, then.epoch) && !went_back
 }
@@ -89,7 +89,11 @@ pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
 pub fn fence_of(runtime: &Runtime, kyma: &Kyma, proven: &TargetIdentity) -> Fence {
     let namespace = kyma.namespace().unwrap_or_default();
     let ledger = KymaLedger::new(runtime, &namespace, &kyma.name_any());
-    Fence { claim: claim(runtime, kyma), recorded: Recorded::from(proven), ledger: Some(Arc::new(ledger)) }
+    Fence {
+        claim: claim(runtime, kyma),
+        recorded: TargetRecord::from(proven),
+        ledger: Some(Arc::new(ledger)),
+    }
 }
 
 fn claim(runtime: &Runtime, kyma: &Kyma) -> Claim {

@@ -25,12 +25,12 @@ pub(crate) struct Caller {
     agent: HeaderValue,
     /// The impersonated user.
     account: Option<HeaderValue>,
-    passes: Passes,
+    allowed: AllowedCalls,
 }
 
 /// The calls that a client allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Passes {
+pub(crate) enum AllowedCalls {
     All,
     /// Allows only reads.
     Reads,
@@ -38,7 +38,7 @@ pub(crate) enum Passes {
     DryRuns,
 }
 
-impl Passes {
+impl AllowedCalls {
     /// Checks a request, and turns a write into a dry run where only those are allowed.
     fn judge(self, request: &mut Request<Body>) -> Result<(), TargetError> {
         match self {
@@ -69,7 +69,7 @@ const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 impl Caller {
     pub(crate) fn operator(Agent { operator, replica }: &Agent) -> Self {
-        Self { agent: agent(&format!("{operator} ({replica})")), account: None, passes: Passes::All }
+        Self { agent: agent(&format!("{operator} ({replica})")), account: None, allowed: AllowedCalls::All }
     }
 
     pub(crate) fn component(
@@ -78,12 +78,12 @@ impl Caller {
         account: Option<&ServiceAccount>,
     ) -> Self {
         let agent = agent(&format!("{operator} ({replica}; {uid})"));
-        Self { agent, account: account.map(|account| account.user().clone()), passes: Passes::All }
+        Self { agent, account: account.map(|account| account.user().clone()), allowed: AllowedCalls::All }
     }
 
     /// Returns the same caller, limited to these calls.
-    pub(crate) fn limited_to(self, passes: Passes) -> Self {
-        Self { passes, ..self }
+    pub(crate) fn limited_to(self, allowed: AllowedCalls) -> Self {
+        Self { allowed, ..self }
     }
 
     /// Returns a client of this caller. A write needs the admission of the fence, if there is one.
@@ -97,7 +97,7 @@ impl Caller {
         let service = service_fn(move |mut request: Request<Body>| {
             let (transport, caller, guard) = (Arc::clone(&transport), Arc::clone(&caller), guard.clone());
             async move {
-                caller.passes.judge(&mut request)?;
+                caller.allowed.judge(&mut request)?;
                 if let Some((fence, looks)) = guard.as_deref().filter(|_| is_write(request.method())) {
                     let uid = fence.admit(looks).await?;
                     request.extensions_mut().insert(ExpectedCluster(uid));
@@ -122,22 +122,22 @@ fn agent(text: &str) -> HeaderValue {
 mod tests {
     use super::*;
 
-    fn judged(passes: Passes, method: Method, uri: &str) -> Option<String> {
+    fn judged(allowed: AllowedCalls, method: Method, uri: &str) -> Option<String> {
         let mut request = Request::new(Body::empty());
         *request.method_mut() = method;
         *request.uri_mut() = uri.parse().unwrap();
-        passes.judge(&mut request).ok().map(|()| request.uri().to_string())
+        allowed.judge(&mut request).ok().map(|()| request.uri().to_string())
     }
 
     #[test]
     fn a_rehearsal_sends_writes_as_dry_runs_and_deletions_not_at_all() {
-        let rehearsed = |method, uri| judged(Passes::DryRuns, method, uri);
+        let rehearsed = |method, uri| judged(AllowedCalls::DryRuns, method, uri);
         assert_eq!(rehearsed(Method::GET, "/api/v1/pods?limit=1").as_deref(), Some("/api/v1/pods?limit=1"));
         assert_eq!(rehearsed(Method::POST, "/api/v1/pods").as_deref(), Some("/api/v1/pods?dryRun=All"));
         let patch = rehearsed(Method::PATCH, "/a/b?&fieldManager=x&dryRun=&force=true");
         assert_eq!(patch.as_deref(), Some("/a/b?fieldManager=x&force=true&dryRun=All"));
         assert_eq!(rehearsed(Method::DELETE, "/a/b?dryRun=All"), None, "its body decides, not its query");
-        assert_eq!(judged(Passes::Reads, Method::POST, "/a/b?dryRun=All"), None);
-        assert_eq!(judged(Passes::All, Method::POST, "/a/b").as_deref(), Some("/a/b"));
+        assert_eq!(judged(AllowedCalls::Reads, Method::POST, "/a/b?dryRun=All"), None);
+        assert_eq!(judged(AllowedCalls::All, Method::POST, "/a/b").as_deref(), Some("/a/b"));
     }
 }

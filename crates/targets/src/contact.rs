@@ -16,19 +16,19 @@ pub struct Contact {
 
 /// Time of the last answer.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct LastAnswer {
     start: Instant,
     /// Milliseconds after `start`, plus one; 0 before the first answer.
     last: AtomicU64,
 }
 
-impl Default for Answered {
+impl Default for LastAnswer {
     fn default() -> Self {
         Self { start: Instant::now(), last: AtomicU64::new(0) }
     }
 }
 
-impl Answered {
+impl LastAnswer {
     pub(crate) fn now(&self) {
         let after = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.last.store(after + 1, Ordering::Relaxed);

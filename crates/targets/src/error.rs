@@ -224,7 +224,7 @@ pub fn classify(error: &kube::Error) -> TargetError {
 
 /// Reports whether the API server serves the kind and still loads its objects, as after the first request for a kind
 /// whose CRD was just established.
-pub fn is_filling(status: &Status) -> bool {
+pub fn is_initializing(status: &Status) -> bool {
     Refusal::of(status) == Refusal::Initializing
 }
 

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use http::Method;
 
 use crate::error::TargetError;
-use crate::identity::{Claim, Found, Mismatch, Recorded, Verdict, compare};
+use crate::identity::{Claim, LiveIdentity, Mismatch, TargetRecord, Verdict, compare};
 use crate::identity_cache::IdentityCache;
 
 /// Maximum age of the identity and stamp that allow a write, as read from the target.
@@ -22,7 +22,7 @@ pub trait Ledger: Send + Sync {
     /// more.
     ///
     /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
-    fn recorded(&self) -> BoxFuture<'_, Result<Option<Recorded>, TargetError>>;
+    fn recorded(&self) -> BoxFuture<'_, Result<Option<TargetRecord>, TargetError>>;
 }
 
 /// Conditions for writes to a target.
@@ -31,7 +31,7 @@ pub struct Fence {
     /// Claim of the operator that writes.
     pub claim: Claim,
     /// Record of the hub when the target was verified.
-    pub recorded: Recorded,
+    pub recorded: TargetRecord,
     /// Source of a newer record if the stamp is later than `recorded`; `None` for a component without Kyma, which has
     /// no turns.
     pub ledger: Option<Arc<dyn Ledger>>,
@@ -42,7 +42,11 @@ impl Fence {
     /// record.
     ///
     /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
-    pub(crate) async fn judge(&self, looks: &IdentityCache, found: &Found) -> Result<Verdict, TargetError> {
+    pub(crate) async fn judge(
+        &self,
+        looks: &IdentityCache,
+        found: &LiveIdentity,
+    ) -> Result<Verdict, TargetError> {
         let judged = compare(&self.claim, &self.known(looks), found);
         let (Verdict::StampMismatch(Mismatch::LaterState), Some(ledger)) = (&judged, &self.ledger) else {
             return Ok(judged);
@@ -53,7 +57,7 @@ impl Fence {
                 self.known(looks)
             }
             // No further change is ordered, and earlier ones are complete.
-            None => Recorded { turn: found.turn(), ..self.recorded.clone() },
+            None => TargetRecord { turn: found.turn(), ..self.recorded.clone() },
         };
         Ok(compare(&self.claim, &known, found))
     }
@@ -72,9 +76,9 @@ impl Fence {
 
     /// Returns the record with the turn that was last read from the hub, if the epoch is the same: each epoch has its
     /// own turns.
-    fn known(&self, looks: &IdentityCache) -> Recorded {
+    fn known(&self, looks: &IdentityCache) -> TargetRecord {
         let seen = looks.hub_record().filter(|seen| seen.epoch == self.recorded.epoch);
-        Recorded { turn: seen.and_then(|seen| seen.turn), ..self.recorded.clone() }
+        TargetRecord { turn: seen.and_then(|seen| seen.turn), ..self.recorded.clone() }
     }
 }
 

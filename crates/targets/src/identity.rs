@@ -52,7 +52,7 @@ pub struct KymaId {
 
 /// The hub's record of a target from an earlier contact. Read with [`recorded`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recorded {
+pub struct TargetRecord {
     /// uid of the target's `kube-system` namespace; absent before the first contact.
     pub target_uid: Option<String>,
     /// Epoch of the claim, from 1; 0 before the first contact. Taking a target over raises it, so that an old
@@ -62,7 +62,7 @@ pub struct Recorded {
     pub turn: Option<Turn>,
 }
 
-impl From<&TargetIdentity> for Recorded {
+impl From<&TargetIdentity> for TargetRecord {
     fn from(identity: &TargetIdentity) -> Self {
         let uid = Some(identity.cluster_uid.clone()).filter(|uid| !uid.is_empty());
         Self {
@@ -75,7 +75,7 @@ impl From<&TargetIdentity> for Recorded {
 
 /// Identity and stamp as read from the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct LiveIdentity {
     /// uid of its `kube-system` namespace.
     pub target_uid: String,
     /// Its stamp, where it has one.
@@ -84,7 +84,7 @@ pub struct Found {
     pub stamp_version: Option<String>,
 }
 
-impl Found {
+impl LiveIdentity {
     /// The turn in its stamp.
     pub fn turn(&self) -> Option<Turn> {
         self.stamp.as_ref().and_then(|stamp| stamp.turn.clone())
@@ -118,7 +118,7 @@ pub enum Verdict {
     /// The hub has no record of this target yet. Record `target_uid` and `epoch` on the hub, then put `write` there.
     FirstContact {
         /// Record to write to the hub.
-        record: Recorded,
+        record: TargetRecord,
         /// The stamp to put there; none for a component without a Kyma.
         write: Option<Stamp>,
     },
@@ -154,7 +154,7 @@ pub enum Mismatch {
 }
 
 /// Compares what the hub recorded with what the target says. Pure; see [`Verdict`].
-pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
+pub fn compare(claim: &Claim, recorded: &TargetRecord, found: &LiveIdentity) -> Verdict {
     if found.target_uid == claim.hub_uid {
         return Verdict::TargetIsHub;
     }
@@ -176,7 +176,7 @@ pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
     if known && recorded.epoch > 0 {
         return Verdict::Match { write };
     }
-    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch, turn: found.turn() };
+    let record = TargetRecord { target_uid: Some(found.target_uid.clone()), epoch, turn: found.turn() };
     Verdict::FirstContact { record, write }
 }
 
@@ -186,11 +186,11 @@ pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
 ///
 /// The epoch is higher than all known ones, so an old copy of the hub is behind. Versions are left out, so that older
 /// operators than those that worked there may continue. Pure.
-pub fn adopt(claim: &Claim, recorded: &Recorded, found: &Found) -> Option<(Recorded, Stamp)> {
+pub fn adopt(claim: &Claim, recorded: &TargetRecord, found: &LiveIdentity) -> Option<(TargetRecord, Stamp)> {
     let may = match compare(claim, recorded, found) {
         Verdict::TargetChanged { .. } => {
             // A Kyma of this hub that owns the new cluster keeps it.
-            let first = compare(claim, &Recorded::default(), found);
+            let first = compare(claim, &TargetRecord::default(), found);
             !matches!(first, Verdict::TargetInUse { other_hub: false, .. })
         }
         Verdict::StampMismatch(_) | Verdict::TargetInUse { other_hub: true, .. } => true,
@@ -201,14 +201,14 @@ pub fn adopt(claim: &Claim, recorded: &Recorded, found: &Found) -> Option<(Recor
     };
     let kyma = claim.kyma.clone().filter(|_| may)?;
     let epoch = recorded.epoch.max(found.stamp.as_ref().map_or(0, |stamp| stamp.epoch)).saturating_add(1);
-    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch, turn: None };
+    let record = TargetRecord { target_uid: Some(found.target_uid.clone()), epoch, turn: None };
     Some((
         record,
         Stamp { hub_uid: claim.hub_uid.clone(), kyma, epoch, turn: None, versions: BTreeMap::new() },
     ))
 }
 
-fn contradiction(claim: &Claim, recorded: &Recorded, known: bool, stamp: &Stamp) -> Option<Verdict> {
+fn contradiction(claim: &Claim, recorded: &TargetRecord, known: bool, stamp: &Stamp) -> Option<Verdict> {
     let owner = || format!("{}/{}", stamp.kyma.namespace, stamp.kyma.name);
     if stamp.hub_uid != claim.hub_uid {
         return Some(if known {
@@ -251,9 +251,9 @@ fn minor(version: &str) -> (u64, u64) {
 }
 
 /// Returns the record of a target from the annotations of a hub object. They hold no turn.
-pub fn recorded(annotations: Option<&BTreeMap<String, String>>) -> Recorded {
+pub fn recorded(annotations: Option<&BTreeMap<String, String>>) -> TargetRecord {
     let get = |key| annotations.and_then(|all| all.get(key));
-    Recorded {
+    TargetRecord {
         target_uid: get(TARGET_UID).filter(|uid| !uid.is_empty()).cloned(),
         epoch: get(TARGET_EPOCH).and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
         turn: None,
@@ -262,7 +262,7 @@ pub fn recorded(annotations: Option<&BTreeMap<String, String>>) -> Recorded {
 
 /// Returns the annotations that store `recorded` on a hub object; empty before the first contact. They hold no turn,
 /// which the status of the Kyma records.
-pub fn record(recorded: &Recorded) -> BTreeMap<String, String> {
+pub fn record(recorded: &TargetRecord) -> BTreeMap<String, String> {
     let Some(uid) = &recorded.target_uid else {
         return BTreeMap::new();
     };

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::error::{TargetError, classify};
-use crate::identity::{Found, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, Verdict};
+use crate::identity::{LiveIdentity, STAMP_NAME, STAMP_NAMESPACE, Stamp, TargetRecord, Verdict};
 use crate::transport::{ExpectedCluster, Transport};
 
 /// Cache of the identity of one target. Cheap to clone; clones share the cache.
@@ -23,7 +23,7 @@ pub(crate) struct IdentityCache {
     client: kube::Client,
     last: Arc<Mutex<Option<CachedIdentity>>>,
     /// The record that was last read from the hub, and the epoch of `hub_epoch` at that time.
-    hub: Arc<SyncMutex<Option<(u64, Recorded)>>>,
+    hub: Arc<SyncMutex<Option<(u64, TargetRecord)>>>,
     hub_epoch: HubEpoch,
 }
 
@@ -47,7 +47,7 @@ impl HubEpoch {
 struct CachedIdentity {
     connection: u64,
     at: Instant,
-    found: Found,
+    found: LiveIdentity,
 }
 
 impl IdentityCache {
@@ -57,7 +57,7 @@ impl IdentityCache {
     }
 
     /// Returns identity and stamp from a read that is not older than `age` and used the current connection.
-    pub(crate) async fn within(&self, age: Duration) -> Result<Found, TargetError> {
+    pub(crate) async fn within(&self, age: Duration) -> Result<LiveIdentity, TargetError> {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
         let connection = self.transport.connection();
@@ -86,26 +86,26 @@ impl IdentityCache {
     }
 
     /// Caches a record that was read from the hub.
-    pub(crate) fn hub_has(&self, recorded: Recorded) {
+    pub(crate) fn hub_has(&self, recorded: TargetRecord) {
         *self.hub() = Some((self.hub_epoch.current(), recorded));
     }
 
-    pub(crate) fn hub_record(&self) -> Option<Recorded> {
+    pub(crate) fn hub_record(&self) -> Option<TargetRecord> {
         let current = self.hub_epoch.current();
         self.hub().as_ref().filter(|(epoch, _)| *epoch == current).map(|(_, recorded)| recorded.clone())
     }
 
-    fn hub(&self) -> MutexGuard<'_, Option<(u64, Recorded)>> {
+    fn hub(&self) -> MutexGuard<'_, Option<(u64, TargetRecord)>> {
         self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn look(&self) -> Result<Found, TargetError> {
+    async fn look(&self) -> Result<LiveIdentity, TargetError> {
         let namespaces = Api::<PartialObjectMeta<Namespace>>::all(self.client.clone());
         let stamps = Api::<ConfigMap>::namespaced(self.client.clone(), STAMP_NAMESPACE);
         let (namespace, stamp) = tokio::join!(namespaces.get("kube-system"), stamps.get_opt(STAMP_NAME));
         let namespace = namespace.map_err(|error| classify(&error))?;
         let stamp = stamp.map_err(|error| classify(&error))?;
-        Ok(Found {
+        Ok(LiveIdentity {
             target_uid: namespace.metadata.uid.ok_or(TargetError::Unreadable)?,
             stamp_version: stamp.as_ref().and_then(|stamp| stamp.metadata.resource_version.clone()),
             stamp: stamp.as_ref().map(Stamp::from_config_map),
@@ -115,7 +115,7 @@ impl IdentityCache {
     /// Writes `stamp` to the target, if the stamp there is still the one in `over`.
     ///
     /// Errors: 409 if another client wrote it since; 404 if the namespace [`STAMP_NAMESPACE`] is missing.
-    pub(crate) async fn put_stamp(&self, stamp: &Stamp, over: &Found) -> Result<(), TargetError> {
+    pub(crate) async fn put_stamp(&self, stamp: &Stamp, over: &LiveIdentity) -> Result<(), TargetError> {
         let stamps = kube::core::Request::new(ConfigMap::url_path(&(), Some(STAMP_NAMESPACE)));
         let map = stamp.to_config_map();
         let request = match &over.stamp_version {

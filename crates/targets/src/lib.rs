@@ -5,18 +5,18 @@
 //! - [`TokenProviders`] replace the programs that kubeconfigs name for tokens, which are never run.
 //! - [`client_from`] returns a client for a trusted cluster, such as the hub.
 //! - [`Target::client`] is a kube client with deadlines, budgets ([`Limits`]), body limit and [`Breaker`].
-//! - [`Acting`] is a target for one component and its [`ServiceAccount`]; [`Streams`] is the access for streams that
-//!   components share.
+//! - [`ComponentTarget`] is a target for one component and its [`ServiceAccount`]; [`Streams`] is the access for
+//!   streams that components share.
 //! - [`classify`] turns an error of a call into a [`TargetError`] with a class and a reason.
 //! - [`compare`] verifies the identity of a cluster.
 
 mod access;
 mod account;
-mod acting;
 mod apply_body;
 mod breaker;
 mod cache;
 mod caller;
+mod component_target;
 mod contact;
 mod dial;
 mod error;
@@ -38,17 +38,17 @@ mod turn;
 
 pub use access::AccessPolicy;
 pub use account::ServiceAccount;
-pub use acting::{Acting, Streams};
 pub use apply_body::client_from;
 pub use breaker::{Breaker, Effect, Outcome};
 pub use cache::Targets;
+pub use component_target::{ComponentTarget, Streams};
 pub use contact::Contact;
-pub use error::{TargetError, TlsFault, classify, is_filling};
+pub use error::{TargetError, TlsFault, classify, is_initializing};
 pub use fence::{Fence, Ledger};
 pub use grant::Grant;
 pub use identity::{
-    Claim, Found, KymaId, Mismatch, Recorded, STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp,
-    TARGET_EPOCH, Verdict, adopt, compare, record, recorded,
+    Claim, KymaId, LiveIdentity, Mismatch, STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH,
+    TargetRecord, Verdict, adopt, compare, record, recorded,
 };
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use limits::{BreakerLimits, Limits, WatchPace};

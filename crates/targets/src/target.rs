@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::account::ServiceAccount;
-use crate::caller::{Agent, Caller, Passes};
+use crate::caller::{Agent, AllowedCalls, Caller};
 use crate::contact::Contact;
 use crate::error::TargetError;
 use crate::fence::Fence;
 use crate::grant::Grant;
-use crate::identity::{Found, Recorded, Stamp, Verdict};
+use crate::identity::{LiveIdentity, Stamp, TargetRecord, Verdict};
 use crate::identity_cache::{HubEpoch, IdentityCache};
 use crate::secret_key::SecretKey;
 use crate::transport::{Health, Transport};
@@ -56,16 +56,16 @@ impl Target {
         &self,
         component_uid: &str,
         account: Option<&ServiceAccount>,
-        passes: Passes,
+        allowed: AllowedCalls,
     ) -> kube::Client {
-        let caller = Caller::component(&self.agent, component_uid, account).limited_to(passes);
+        let caller = Caller::component(&self.agent, component_uid, account).limited_to(allowed);
         // Reads and dry runs change nothing, so they are not fenced.
-        caller.client(&self.transport, self.guard().filter(|_| passes == Passes::All))
+        caller.client(&self.transport, self.guard().filter(|_| allowed == AllowedCalls::All))
     }
 
     /// Returns a client that refuses all calls but reads.
     pub(crate) fn reader(&self) -> kube::Client {
-        Caller::operator(&self.agent).limited_to(Passes::Reads).client(&self.transport, None)
+        Caller::operator(&self.agent).limited_to(AllowedCalls::Reads).client(&self.transport, None)
     }
 
     /// Returns the same target with a client whose writes `fence` has to admit one by one. A refused write fails with
@@ -128,12 +128,12 @@ impl Target {
     /// and [`Target::connection`].
     ///
     /// Errors: any [`TargetError`]. A stamp that may not be read is an error, not a missing stamp.
-    pub async fn identify(&self) -> Result<Found, TargetError> {
+    pub async fn identify(&self) -> Result<LiveIdentity, TargetError> {
         self.looks.within(Duration::MAX).await
     }
 
     /// Returns the same as [`Target::identify`], from a new read.
-    pub async fn identify_anew(&self) -> Result<Found, TargetError> {
+    pub async fn identify_anew(&self) -> Result<LiveIdentity, TargetError> {
         self.looks.within(Duration::ZERO).await
     }
 
@@ -141,7 +141,7 @@ impl Target {
     /// target's stamp is later than the record that was last read.
     ///
     /// Errors: [`TargetError::Unconfirmed`] if the hub's record cannot be read.
-    pub async fn judge(&self, fence: &Fence, found: &Found) -> Result<Verdict, TargetError> {
+    pub async fn judge(&self, fence: &Fence, found: &LiveIdentity) -> Result<Verdict, TargetError> {
         fence.judge(&self.looks, found).await
     }
 
@@ -152,7 +152,7 @@ impl Target {
     }
 
     /// Keeps the record that was read from the hub, for later verdicts.
-    pub fn hub_has(&self, recorded: Recorded) {
+    pub fn hub_has(&self, recorded: TargetRecord) {
         self.looks.hub_has(recorded);
     }
 
@@ -160,7 +160,7 @@ impl Target {
     ///
     /// Errors: 409 if another client wrote the stamp since (read it again with `Target::identify_anew`); 404 if the
     /// namespace [`STAMP_NAMESPACE`](crate::STAMP_NAMESPACE) is missing, which the caller has to ensure.
-    pub async fn put_stamp(&self, stamp: &Stamp, over: &Found) -> Result<(), TargetError> {
+    pub async fn put_stamp(&self, stamp: &Stamp, over: &LiveIdentity) -> Result<(), TargetError> {
         self.looks.put_stamp(stamp, over).await
     }
 }
@@ -176,11 +176,11 @@ mod tests {
         let config = kube::Config::new("http://hub.example.com".parse().unwrap());
         let target = targets.local(kube::Client::try_from(config).unwrap());
         assert!(targets.is_empty());
-        target.hub_has(Recorded { epoch: 3, ..Recorded::default() });
+        target.hub_has(TargetRecord { epoch: 3, ..TargetRecord::default() });
         assert_eq!(target.looks.hub_record().map(|recorded| recorded.epoch), Some(3));
         targets.forget_turns();
         assert_eq!(target.looks.hub_record(), None);
-        target.hub_has(Recorded { epoch: 4, ..Recorded::default() });
+        target.hub_has(TargetRecord { epoch: 4, ..TargetRecord::default() });
         assert_eq!(target.looks.hub_record().map(|recorded| recorded.epoch), Some(4));
     }
 }

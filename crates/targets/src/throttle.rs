@@ -1,40 +1,45 @@
-//! Limits the concurrent calls to a target, as a state machine without clock or task: additive increase,
-//! multiplicative decrease on 429, and a pause if the target requests one.
+//! Limits the concurrent calls to a target: additive increase, multiplicative decrease on 429, and a pause after
+//! each 429. The state machine has no clock and no task; callers pass the time.
 
 use std::time::{Duration, Instant};
 
 /// Longest pause that a target can impose with `Retry-After`.
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 /// Pause after a 429 without `Retry-After`.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Slots and pause of one target.
+/// Limit of the concurrent calls to one target. A call holds a slot from [`Throttle::take`] to [`Throttle::done`].
 #[derive(Clone, Debug)]
 pub(crate) struct Throttle {
-    most: usize,
-    /// Calls allowed at once, 1 to `most`; the fraction is progress towards the next slot.
+    /// Upper bound of `window`, at least 1.
+    max_slots: usize,
+    /// Current number of slots, 1 to `max_slots`. The fraction grows with each answer; at 1 it adds a slot.
     window: f64,
+    /// Calls that hold a slot.
     in_flight: usize,
+    /// End of the pause. No call gets a slot before it.
     paused_until: Option<Instant>,
 }
 
-/// Answer to a call that requests a slot.
+/// Result of [`Throttle::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
-    /// It holds one and gives it back with [`Throttle::done`].
+    /// The call has a slot; its caller releases the slot with [`Throttle::done`].
     Taken,
-    /// All slots are taken; ask again when one is given back.
+    /// No slot is free; try again after the next [`Throttle::done`].
     Full,
-    /// The target asked for a pause; ask again at this moment.
+    /// The target returned 429; try again at this time.
     Paused(Instant),
 }
 
 impl Throttle {
-    pub(crate) fn new(most: usize) -> Self {
-        let most = most.max(1);
-        Self { most, window: as_f64(most), in_flight: 0, paused_until: None }
+    /// Returns a throttle with `max_slots` free slots, at least one.
+    pub(crate) fn new(max_slots: usize) -> Self {
+        let max_slots = max_slots.max(1);
+        Self { max_slots, window: as_f64(max_slots), in_flight: 0, paused_until: None }
     }
 
+    /// Takes a slot for a call.
     pub(crate) fn take(&mut self, now: Instant) -> Slot {
         if let Some(until) = self.paused_until.filter(|until| *until > now) {
             return Slot::Paused(until);
@@ -47,20 +52,21 @@ impl Throttle {
         Slot::Taken
     }
 
+    /// Releases the slot of a call.
     pub(crate) fn done(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Records an answer other than 429.
+    /// Records an answer other than 429: a full window of such answers adds one slot.
     pub(crate) fn accepted(&mut self) {
-        self.window = (self.window + 1.0 / self.window).min(as_f64(self.most));
+        self.window = (self.window + 1.0 / self.window).min(as_f64(self.max_slots));
     }
 
-    /// Records a 429. Returns the pause.
+    /// Records a 429 and its `Retry-After`: halves the slots and starts a pause. Returns the length of the pause.
     pub(crate) fn rejected(&mut self, retry_after: Option<Duration>, now: Instant) -> Duration {
-        let pause = retry_after.unwrap_or(DEFAULT_PAUSE).min(LONGEST_PAUSE);
+        let pause = retry_after.unwrap_or(DEFAULT_PAUSE).min(MAX_PAUSE);
         let until = now + pause;
-        // Several calls in flight together count as one signal.
+        // A 429 that arrives during a pause answers a call that was sent before it, so it does not halve again.
         if self.paused_until.is_none_or(|known| known <= now) {
             self.window = (self.window / 2.0).max(1.0);
         }
@@ -111,7 +117,7 @@ mod tests {
     #[test]
     fn a_target_cannot_impose_an_endless_pause() {
         let (mut throttle, now) = (Throttle::new(8), Instant::now());
-        assert_eq!(throttle.rejected(Some(Duration::from_secs(1_000_000)), now), LONGEST_PAUSE);
+        assert_eq!(throttle.rejected(Some(Duration::from_secs(1_000_000)), now), MAX_PAUSE);
     }
 
     #[test]
@@ -119,7 +125,7 @@ mod tests {
         let (mut throttle, mut now) = (Throttle::new(4), Instant::now());
         for _ in 0..10 {
             throttle.rejected(None, now);
-            now += LONGEST_PAUSE;
+            now += MAX_PAUSE;
         }
         assert_eq!(taken(&mut throttle, now), 1);
         throttle.done();

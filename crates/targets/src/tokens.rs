@@ -13,11 +13,11 @@ use futures::future::BoxFuture;
 use secrecy::SecretString;
 use url::Url;
 
+mod cache;
 mod exchange;
-mod held;
 
+pub(crate) use cache::TokenCache;
 pub use exchange::{ExchangeSettings, ExchangeSettingsError, TokenExchange};
-pub(crate) use held::TokenCache;
 
 /// A source of tokens for targets.
 pub trait TokenProvider: Send + Sync + 'static {

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::access::AccessPolicy;
 use crate::breaker::{Breaker, Effect, Outcome};
-use crate::contact::{Answered, Contact};
+use crate::contact::{Contact, LastAnswer};
 use crate::dial::Servers;
 use crate::error::TargetError;
 use crate::fence::is_write;
@@ -58,7 +58,7 @@ pub(crate) struct Transport {
     freed: Notify,
     watches: Arc<Semaphore>,
     servers: Arc<Servers>,
-    answered: Arc<Answered>,
+    answered: Arc<LastAnswer>,
     pace: Arc<Mutex<pace::Pace>>,
     /// Permit for reading a large answer, one at a time.
     large: Arc<Semaphore>,
@@ -214,13 +214,13 @@ impl Transport {
         let opening = async {
             let answer = self.wire.send(request, agent).await?;
             if answer.status().is_success() {
-                let ties = stream::Ties {
+                let shared = stream::SharedState {
                     pace: Arc::clone(&self.pace),
                     servers: Arc::clone(&self.servers),
                     answered: Arc::clone(&self.answered),
                     _permit: permit,
                 };
-                return Ok(answer.map(|body| stream::bounded(body, &self.limits, ties)));
+                return Ok(answer.map(|body| stream::bounded(body, &self.limits, shared)));
             }
             let bounds = answer::Bounds::of(&self.limits, &queue, &self.audits);
             answer::read(answer, bounds, &path).await.map(|answer| answer.map(AnswerBody::from))
@@ -312,7 +312,7 @@ impl Transport {
             lock(&self.throttle).accepted();
             return Ok(answer);
         }
-        if answer.extensions().get::<answer::Filling>().is_some() {
+        if answer.extensions().get::<answer::Initializing>().is_some() {
             return Ok(answer);
         }
         let asked = answer.headers().get(RETRY_AFTER);

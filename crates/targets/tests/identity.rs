@@ -13,8 +13,8 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use kyma_api::Reason;
 use kyma_targets::{
-    AccessPolicy, Claim, Fence, KymaId, Ledger, Limits, Mismatch, Recorded, STAMP_NAMESPACE, Stamp, Target,
-    TargetError, Targets, Turn, Verdict, classify, compare,
+    AccessPolicy, Claim, Fence, KymaId, Ledger, Limits, Mismatch, STAMP_NAMESPACE, Stamp, Target,
+    TargetError, TargetRecord, Targets, Turn, Verdict, classify, compare,
 };
 use serde_json::from_value;
 use testbed::{Access, Credentials, SharedBed};
@@ -65,7 +65,8 @@ async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
     let ours = claim(&hub, "a").await?;
 
     let found = target.identify().await?;
-    let Verdict::FirstContact { record, write: Some(stamp) } = compare(&ours, &Recorded::default(), &found)
+    let Verdict::FirstContact { record, write: Some(stamp) } =
+        compare(&ours, &TargetRecord::default(), &found)
     else {
         anyhow::bail!("a first contact was expected");
     };
@@ -78,7 +79,7 @@ async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
     assert_eq!(compare(&ours, &record, &found), Verdict::Match { write: None });
     let second = claim(&hub, "b").await?;
     let in_use = Verdict::TargetInUse { kyma: "kcp-system/a".into(), other_hub: false };
-    assert_eq!(compare(&second, &Recorded::default(), &found), in_use);
+    assert_eq!(compare(&second, &TargetRecord::default(), &found), in_use);
 
     // The other hub overwrites the stamp; the next connection notices it.
     let theirs = Stamp { hub_uid: "other-hub".into(), epoch: 2, ..stamp.clone() };
@@ -91,10 +92,10 @@ async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
 }
 
 /// The hub's record of a target.
-struct OnRecord(Mutex<Option<Recorded>>);
+struct OnRecord(Mutex<Option<TargetRecord>>);
 
 impl Ledger for OnRecord {
-    fn recorded(&self) -> BoxFuture<'_, Result<Option<Recorded>, TargetError>> {
+    fn recorded(&self) -> BoxFuture<'_, Result<Option<TargetRecord>, TargetError>> {
         let recorded = self.0.lock().unwrap().clone();
         Box::pin(async { Ok(recorded) })
     }
@@ -115,7 +116,8 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
     let target = targets.from_secret(&secret(cluster.admin()), "config")?;
     let claim = claim(&hub, "a").await?;
     let found = target.identify().await?;
-    let Verdict::FirstContact { record, write: Some(stamp) } = compare(&claim, &Recorded::default(), &found)
+    let Verdict::FirstContact { record, write: Some(stamp) } =
+        compare(&claim, &TargetRecord::default(), &found)
     else {
         anyhow::bail!("a first contact was expected");
     };
@@ -124,9 +126,9 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
     let turn = |text: &str| Some(text.parse::<Turn>().unwrap());
     let ledger = Arc::new(OnRecord(Mutex::new(Some(record.clone()))));
     let hub_at = |epoch, at: &str| {
-        *ledger.0.lock().unwrap() = Some(Recorded { epoch, turn: turn(at), ..record.clone() });
+        *ledger.0.lock().unwrap() = Some(TargetRecord { epoch, turn: turn(at), ..record.clone() });
     };
-    let fence = |recorded: Recorded| Fence {
+    let fence = |recorded: TargetRecord| Fence {
         claim: claim.clone(),
         recorded,
         ledger: Some(Arc::clone(&ledger) as Arc<dyn Ledger>),
@@ -153,9 +155,9 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
     hub_at(1, "3-c");
     write(fenced.client()).await?;
 
-    let adopted = target.fenced(fence(Recorded { epoch: 2, ..record.clone() }));
+    let adopted = target.fenced(fence(TargetRecord { epoch: 2, ..record.clone() }));
     stamped(2, "1-d").await?;
-    *ledger.0.lock().unwrap() = Some(Recorded { epoch: 2, ..record.clone() });
+    *ledger.0.lock().unwrap() = Some(TargetRecord { epoch: 2, ..record.clone() });
     assert!(write(adopted.client()).await.is_err(), "what was counted before the adoption says nothing");
     *ledger.0.lock().unwrap() = None;
     write(adopted.client()).await.context("nobody is there to take turns")?;
@@ -169,7 +171,7 @@ async fn the_hub_behind_a_kubeconfig_is_recognised_as_the_hub() -> Result<()> {
     let hub = targets.local(cluster.client()?);
     let target = targets.from_secret(&secret(cluster.admin()), "config")?;
     let claim = claim(&hub, "a").await?;
-    assert_eq!(compare(&claim, &Recorded::default(), &target.identify().await?), Verdict::TargetIsHub);
+    assert_eq!(compare(&claim, &TargetRecord::default(), &target.identify().await?), Verdict::TargetIsHub);
     assert!(hub.is_local() && !target.is_local());
     Ok(())
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ApiResource;
-use kyma_targets::{AccessPolicy, Acting, Limits, Targets};
+use kyma_targets::{AccessPolicy, ComponentTarget, Limits, Targets};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
@@ -27,7 +27,7 @@ fn kinds_that_lag_behind_are_looked_at_soon_and_not_for_ever() {
 }
 
 /// Returns a target without objects that answers lists and watches.
-async fn empty_target() -> Result<(Scripted, Acting)> {
+async fn empty_target() -> Result<(Scripted, ComponentTarget)> {
     let server = Scripted::start().await?;
     let list = json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",

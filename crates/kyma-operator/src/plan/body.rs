@@ -9,7 +9,7 @@ use kyma_api::{
     Adopt, ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, Kyma, Reason, UpgradeMode,
     annotations, finalizers, labels, names, values,
 };
-use kyma_targets::Recorded;
+use kyma_targets::TargetRecord;
 use serde_json::{Map, Value, json};
 
 use super::{Scope, source};
@@ -87,8 +87,9 @@ pub(crate) fn owner(kyma: &str, uid: &str) -> Value {
 pub(super) fn order(scope: &Scope<'_>, reason: DeletionReason, body: &mut Value) {
     let order = DeletionOrder { reason, kyma_uid: scope.uid.to_owned(), kyma_generation: scope.generation };
     let mut annotations = order.to_annotations();
-    annotations
-        .extend(scope.identity.map(|known| kyma_targets::record(&Recorded::from(known))).unwrap_or_default());
+    annotations.extend(
+        scope.identity.map(|known| kyma_targets::record(&TargetRecord::from(known))).unwrap_or_default(),
+    );
     if let Some(set) = body["metadata"]["annotations"].as_object() {
         annotations
             .extend(set.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));

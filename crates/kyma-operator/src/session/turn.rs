@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
 use kyma_sdk::{Failure, KymaKey, fence_of, recorded_of};
-use kyma_targets::{Found, STAMP_NAMESPACE, Stamp, Target, Turn, Verdict};
+use kyma_targets::{LiveIdentity, STAMP_NAMESPACE, Stamp, Target, Turn, Verdict};
 use serde_json::json;
 
 use super::{Session, ground};
@@ -55,7 +55,7 @@ fn go_on(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) 
 }
 
 /// Returns the stamp if this hub may change it.
-async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &Found) -> Result<Stamp, Failure> {
+async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &LiveIdentity) -> Result<Stamp, Failure> {
     let fence = fence_of(&state.runtime, kyma, &session.identity);
     match session.target.judge(&fence, found).await? {
         Verdict::Match { write } | Verdict::FirstContact { write, .. } => {
@@ -88,7 +88,7 @@ async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc
     Ok(state.wrote(written))
 }
 
-async fn put(target: &Target, stamp: Stamp, over: &Found) -> Result<(), Failure> {
+async fn put(target: &Target, stamp: Stamp, over: &LiveIdentity) -> Result<(), Failure> {
     if over.stamp.is_none() {
         ground::namespace(target, STAMP_NAMESPACE).await?;
     }

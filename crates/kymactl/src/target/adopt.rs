@@ -12,7 +12,7 @@ use kube::{
 };
 use kyma_api::{Kyma, TargetIdentity, annotations};
 use kyma_sdk::targets::{
-    self, Mismatch, Recorded, STAMP_NAMESPACE, Stamp, Target, Verdict, adopt, classify, compare, record,
+    self, Mismatch, STAMP_NAMESPACE, Stamp, Target, TargetRecord, Verdict, adopt, classify, compare, record,
     recorded as recorded_on,
 };
 use kyma_sdk::{is_conflict, recorded_of, refusal};
@@ -118,7 +118,7 @@ async fn local(start: Start, meant: Option<&str>) -> Result<String, Error> {
     let before = recorded_of(&start.kyma);
     let is_on_record = before.target_uid.as_ref() == Some(&uid);
     let epoch = if is_on_record { before.epoch } else { before.epoch.saturating_add(1) };
-    let recorded = Recorded { target_uid: Some(uid.clone()), epoch, turn: None };
+    let recorded = TargetRecord { target_uid: Some(uid.clone()), epoch, turn: None };
     if !is_on_record {
         record_on_hub(&start, &recorded).await?;
     }
@@ -205,7 +205,7 @@ async fn among_all(start: Start, write: bool) -> Result<Became, Error> {
 struct Refused {
     start: Start,
     target: Target,
-    found: targets::Found,
+    found: targets::LiveIdentity,
     verdict: Verdict,
 }
 
@@ -246,7 +246,7 @@ impl Refused {
         let (claim, recorded) = start.sides();
         let Some((recorded, stamp)) = adopt(&claim, &recorded, &found) else {
             // A refusal that names the owner is more precise than one about a changed cluster.
-            return Err(refusal(&compare(&claim, &Recorded::default(), &found)).into());
+            return Err(refusal(&compare(&claim, &TargetRecord::default(), &found)).into());
         };
         Ok(Adoption { start, target, found, recorded, stamp })
     }
@@ -256,8 +256,8 @@ impl Refused {
 struct Adoption {
     start: Start,
     target: Target,
-    found: targets::Found,
-    recorded: Recorded,
+    found: targets::LiveIdentity,
+    recorded: TargetRecord,
     stamp: Stamp,
 }
 
@@ -287,7 +287,7 @@ impl Adoption {
 }
 
 /// Records the target in the status of the Kyma.
-async fn record_on_hub(start: &Start, recorded: &Recorded) -> Result<(), Error> {
+async fn record_on_hub(start: &Start, recorded: &TargetRecord) -> Result<(), Error> {
     let kyma = &start.kyma;
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let kymas: Api<Kyma> = Api::namespaced(start.hub.clone(), &kyma.namespace().unwrap_or_default());
@@ -305,7 +305,7 @@ async fn record_on_hub(start: &Start, recorded: &Recorded) -> Result<(), Error> 
 }
 
 /// Requeues the Kyma in all operators, unless its annotation already has this record.
-async fn tell(start: &Start, recorded: &Recorded) -> Result<(), Error> {
+async fn tell(start: &Start, recorded: &TargetRecord) -> Result<(), Error> {
     let kyma = &start.kyma;
     let adopted = format!("{}/{}", recorded.target_uid.as_deref().unwrap_or_default(), recorded.epoch);
     if kyma.annotations().get(annotations::TARGET_ADOPTED) == Some(&adopted) {
@@ -321,7 +321,7 @@ async fn tell(start: &Start, recorded: &Recorded) -> Result<(), Error> {
 }
 
 /// Updates the target's record in the Kyma's components. Returns how many changed.
-async fn components_follow(start: &Start, recorded: &Recorded) -> Result<usize, Error> {
+async fn components_follow(start: &Start, recorded: &TargetRecord) -> Result<usize, Error> {
     let namespace = start.kyma.namespace().unwrap_or_default();
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let mut count = 0;

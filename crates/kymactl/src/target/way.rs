@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use kyma_api::{Kyma, SecretKeyRef, labels, names};
 use kyma_sdk::targets::{
-    AccessPolicy, Claim, Fence, Found, Limits, Recorded, Target, Targets, Verdict, compare,
+    AccessPolicy, Claim, Fence, Limits, LiveIdentity, Target, TargetRecord, Targets, Verdict, compare,
 };
 use kyma_sdk::{
     Access, AccessArgs, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of, refusal,
@@ -146,13 +146,13 @@ impl Start {
     }
 
     /// Returns the Kyma's claim and the hub's record for a comparison.
-    pub(crate) fn sides(&self) -> (Claim, Recorded) {
+    pub(crate) fn sides(&self) -> (Claim, TargetRecord) {
         (claim_of(&self.kyma, &self.hub_uid, OPERATOR), recorded_of(&self.kyma))
     }
 }
 
 /// Returns the uid of the cluster if it is a valid one: other text of a target is not shown, since it could mislead.
-pub(crate) fn uid_of(found: &Found) -> Result<&str, Error> {
+pub(crate) fn uid_of(found: &LiveIdentity) -> Result<&str, Error> {
     let uid = found.target_uid.as_str();
     let is_uid = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     if uid.is_empty() || uid.len() > 64 || !uid.bytes().all(is_uid) {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn only_what_can_be_a_uid_is_shown() {
-        let found = |uid: &str| Found { target_uid: uid.to_owned(), stamp: None, stamp_version: None };
+        let found = |uid: &str| LiveIdentity { target_uid: uid.to_owned(), stamp: None, stamp_version: None };
         assert!(uid_of(&found("0b5cf3a0-9c1c-4d1f-8f37-5f7d1f0f2b11")).is_ok());
         for forged in ["", "all is well; type yes", "a\u{1b}[2J", &"a".repeat(65)] {
             assert!(uid_of(&found(forged)).is_err(), "{forged:?}");

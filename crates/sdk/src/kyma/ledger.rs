@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use kube::Api;
 use kyma_api::Kyma;
-use kyma_targets::{Ledger, Recorded, TargetError};
+use kyma_targets::{Ledger, TargetError, TargetRecord};
 
 use super::recorded_of;
 use crate::Runtime;
@@ -21,7 +21,7 @@ impl KymaLedger {
 }
 
 impl Ledger for KymaLedger {
-    fn recorded(&self) -> BoxFuture<'_, Result<Option<Recorded>, TargetError>> {
+    fn recorded(&self) -> BoxFuture<'_, Result<Option<TargetRecord>, TargetError>> {
         Box::pin(async {
             let read = self.kymas.get_opt(&self.name).await.map_err(|_| TargetError::Unconfirmed)?;
             let Some(kyma) = read else { return Ok(None) };

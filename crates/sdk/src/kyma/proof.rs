@@ -5,7 +5,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use kyma_api::{Kyma, Reason, TargetIdentity};
-use kyma_targets::{Found, Mismatch, Stamp, Target, Verdict, compare};
+use kyma_targets::{LiveIdentity, Mismatch, Stamp, Target, Verdict, compare};
 use serde_json::json;
 
 use super::{claim, recorded_of};
@@ -24,7 +24,7 @@ pub struct Proof {
     /// The stamp to write to the target before anything else. The caller ensures its namespace.
     pub stamp: Option<Stamp>,
     /// Identity and stamp found on the target; the new stamp replaces that one.
-    pub found: Found,
+    pub found: LiveIdentity,
 }
 
 /// Verifies that the cluster behind a Kyma's access Secret is its target and belongs to no other Kyma or hub. Records
@@ -101,14 +101,15 @@ pub async fn record_local(runtime: &Runtime, kyma: &Kyma) -> Result<Option<Kyma>
 struct Judged {
     /// The Kyma as read live, if the cached one was not sufficient.
     kyma: Option<Kyma>,
-    found: Found,
+    found: LiveIdentity,
     verdict: Verdict,
 }
 
 /// Compares the last identity read from the target with the cached Kyma. If one may be older than the other, both are
 /// read again: the target first, since a turn is recorded on the hub before it is written to the target.
 async fn judge(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Judged, Failure> {
-    let compared = |kyma: &Kyma, found: &Found| compare(&claim(runtime, kyma), &recorded_of(kyma), found);
+    let compared =
+        |kyma: &Kyma, found: &LiveIdentity| compare(&claim(runtime, kyma), &recorded_of(kyma), found);
     let found = target.identify().await?;
     let verdict = compared(kyma, &found);
     if !matches!(verdict, Verdict::FirstContact { .. } | Verdict::StampMismatch(Mismatch::LaterState)) {

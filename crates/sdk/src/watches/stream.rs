@@ -13,7 +13,7 @@ use kube::{
     core::{DynamicObject, TypeMeta, WatchEvent},
 };
 use kyma_api::Reason;
-use kyma_targets::{Streams, classify, is_filling};
+use kyma_targets::{Streams, classify, is_initializing};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible};
 use super::{Content, Interest, Sighting, delivered::Delivered, pulse::Pulse};
@@ -49,7 +49,7 @@ enum Gap {
     /// A call failed.
     Failed,
     /// The kind is served, and the API server still fills its cache.
-    Filling,
+    Initializing,
     /// No failure: the stream is due for verification.
     Due,
 }
@@ -59,7 +59,7 @@ impl Gap {
         match self {
             Self::Expired => "expired",
             Self::Silence => "silence",
-            Self::Failed | Self::Filling => "failed",
+            Self::Failed | Self::Initializing => "failed",
             Self::Due => "verify",
         }
     }
@@ -69,17 +69,17 @@ impl Gap {
 #[derive(Debug, Default)]
 struct Failures {
     in_a_row: u32,
-    was_filling: bool,
+    was_initializing: bool,
 }
 
 impl Failures {
-    /// Counts a failure and returns the failures in a row. The first `Filling` starts a new count, since the time for
-    /// which a kind was not served says nothing about the time that its cache needs.
+    /// Counts a failure and returns the failures in a row. The first `Initializing` starts a new count, since the time
+    /// for which a kind was not served says nothing about the time that its cache needs.
     fn after(&mut self, gap: Gap) -> u32 {
-        if gap == Gap::Filling && !std::mem::replace(&mut self.was_filling, true) {
+        if gap == Gap::Initializing && !std::mem::replace(&mut self.was_initializing, true) {
             self.in_a_row = 0;
         }
-        if matches!(gap, Gap::Failed | Gap::Filling) {
+        if matches!(gap, Gap::Failed | Gap::Initializing) {
             self.in_a_row = self.in_a_row.saturating_add(1);
         }
         self.in_a_row
@@ -127,7 +127,7 @@ impl Source {
             if gap == Gap::Due {
                 continue;
             }
-            self.pulse.stop(matches!(gap, Gap::Failed | Gap::Filling));
+            self.pulse.stop(matches!(gap, Gap::Failed | Gap::Initializing));
             restarted(gap.as_str());
             if self.pulse.is_refused() && std::mem::take(&mut tells) {
                 refused();
@@ -326,7 +326,7 @@ impl Source {
         tracing::info!(group, kind, target = ?self.target.key(), "watch on target: {}", classify(error));
         self.pulse.fail(Failure::target(&format!("watch {kind}"), error));
         match error {
-            kube::Error::Api(status) if is_filling(status) => Gap::Filling,
+            kube::Error::Api(status) if is_initializing(status) => Gap::Initializing,
             _ => Gap::Failed,
         }
     }
@@ -385,9 +385,9 @@ mod tests {
         let mut failures = Failures::default();
         let mut after = |gaps: &[Gap]| gaps.iter().map(|gap| failures.after(*gap)).collect::<Vec<_>>();
         assert_eq!(after(&[Gap::Failed, Gap::Failed, Gap::Failed]), [1, 2, 3]);
-        assert_eq!(after(&[Gap::Filling, Gap::Filling]), [1, 2]);
+        assert_eq!(after(&[Gap::Initializing, Gap::Initializing]), [1, 2]);
         assert_eq!(
-            after(&[Gap::Failed, Gap::Filling, Gap::Expired]),
+            after(&[Gap::Failed, Gap::Initializing, Gap::Expired]),
             [3, 4, 4],
             "a target that plays with us"
         );

@@ -13,12 +13,12 @@ fn kyma(name: &str, uid: &str) -> KymaId {
     KymaId { namespace: "kcp-system".into(), name: name.into(), uid: uid.into() }
 }
 
-fn recorded_at(epoch: u64) -> Recorded {
-    Recorded { target_uid: Some("target".into()), epoch, turn: None }
+fn recorded_at(epoch: u64) -> TargetRecord {
+    TargetRecord { target_uid: Some("target".into()), epoch, turn: None }
 }
 
-fn found(stamp: Option<Stamp>) -> Found {
-    Found { target_uid: "target".into(), stamp, stamp_version: None }
+fn found(stamp: Option<Stamp>) -> LiveIdentity {
+    LiveIdentity { target_uid: "target".into(), stamp, stamp_version: None }
 }
 
 fn ours(epoch: u64) -> Stamp {
@@ -34,7 +34,7 @@ fn ours(epoch: u64) -> Stamp {
 #[test]
 fn an_unknown_unstamped_target_is_a_first_contact() {
     let expected = Verdict::FirstContact { record: recorded_at(1), write: Some(ours(1)) };
-    assert_eq!(compare(&claim(), &Recorded::default(), &found(None)), expected);
+    assert_eq!(compare(&claim(), &TargetRecord::default(), &found(None)), expected);
 }
 
 #[test]
@@ -51,21 +51,21 @@ fn killed_between_record_and_stamp_goes_on_with_the_stamp() {
 
 #[test]
 fn killed_between_stamp_and_record_goes_on_with_the_record() {
-    let verdict = compare(&claim(), &Recorded::default(), &found(Some(ours(1))));
+    let verdict = compare(&claim(), &TargetRecord::default(), &found(Some(ours(1))));
     assert_eq!(verdict, Verdict::FirstContact { record: recorded_at(1), write: None });
 }
 
 #[test]
 fn another_cluster_behind_the_same_access_is_refused() {
-    let swapped = Found { target_uid: "other".into(), ..found(Some(ours(1))) };
+    let swapped = LiveIdentity { target_uid: "other".into(), ..found(Some(ours(1))) };
     let expected = Verdict::TargetChanged { recorded: "target".into(), found: "other".into() };
     assert_eq!(compare(&claim(), &recorded_at(1), &swapped), expected);
 }
 
 #[test]
 fn the_hub_is_never_its_own_target() {
-    let hub = Found { target_uid: "hub".into(), ..found(None) };
-    assert_eq!(compare(&claim(), &Recorded::default(), &hub), Verdict::TargetIsHub);
+    let hub = LiveIdentity { target_uid: "hub".into(), ..found(None) };
+    assert_eq!(compare(&claim(), &TargetRecord::default(), &hub), Verdict::TargetIsHub);
     assert_eq!(compare(&claim(), &recorded_at(1), &hub), Verdict::TargetIsHub);
 }
 
@@ -73,14 +73,14 @@ fn the_hub_is_never_its_own_target() {
 fn the_second_kyma_on_a_target_is_refused_and_told_about_the_first() {
     let second = Claim { kyma: Some(kyma("b", "uid-b")), ..claim() };
     let expected = Verdict::TargetInUse { kyma: "kcp-system/a".into(), other_hub: false };
-    assert_eq!(compare(&second, &Recorded::default(), &found(Some(ours(1)))), expected);
+    assert_eq!(compare(&second, &TargetRecord::default(), &found(Some(ours(1)))), expected);
 }
 
 #[test]
 fn a_target_of_another_hub_is_in_use() {
     let stamp = Stamp { hub_uid: "other-hub".into(), ..ours(1) };
     let expected = Verdict::TargetInUse { kyma: "kcp-system/a".into(), other_hub: true };
-    assert_eq!(compare(&claim(), &Recorded::default(), &found(Some(stamp))), expected);
+    assert_eq!(compare(&claim(), &TargetRecord::default(), &found(Some(stamp))), expected);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn another_operator_adds_its_version_beside_ours() {
 fn a_recreated_kyma_of_the_same_name_succeeds_its_predecessor() {
     let successor = Claim { kyma: Some(kyma("a", "uid-new")), ..claim() };
     let Verdict::FirstContact { record, write } =
-        compare(&successor, &Recorded::default(), &found(Some(ours(4))))
+        compare(&successor, &TargetRecord::default(), &found(Some(ours(4))))
     else {
         panic!("a first contact is expected");
     };
@@ -142,10 +142,10 @@ fn a_recreated_kyma_of_the_same_name_succeeds_its_predecessor() {
 fn a_component_without_a_kyma_checks_but_never_stamps() {
     let standalone = Claim { kyma: None, ..claim() };
     let first = Verdict::FirstContact { record: recorded_at(1), write: None };
-    assert_eq!(compare(&standalone, &Recorded::default(), &found(None)), first);
+    assert_eq!(compare(&standalone, &TargetRecord::default(), &found(None)), first);
     assert_eq!(compare(&standalone, &recorded_at(1), &found(Some(ours(1)))), Verdict::Match { write: None });
     let foreign = Stamp { hub_uid: "other-hub".into(), ..ours(1) };
-    let verdict = compare(&standalone, &Recorded::default(), &found(Some(foreign)));
+    let verdict = compare(&standalone, &TargetRecord::default(), &found(Some(foreign)));
     assert!(matches!(verdict, Verdict::TargetInUse { other_hub: true, .. }));
 }
 
@@ -160,31 +160,31 @@ fn a_damaged_stamp_is_never_taken_for_ours() {
 fn stamp_and_record_survive_their_storage() {
     assert_eq!(Stamp::from_config_map(&ours(7).to_config_map()), ours(7));
     assert_eq!(recorded(Some(&record(&recorded_at(7)))), recorded_at(7));
-    assert_eq!(recorded(Some(&record(&Recorded::default()))), Recorded::default());
-    assert_eq!(recorded(None), Recorded::default());
+    assert_eq!(recorded(Some(&record(&TargetRecord::default()))), TargetRecord::default());
+    assert_eq!(recorded(None), TargetRecord::default());
 }
 
 #[test]
 fn an_adopted_target_matches_and_its_former_owners_fall_behind() {
     let theirs = Stamp { hub_uid: "other-hub".into(), ..ours(7) };
     let newer = Stamp { versions: BTreeMap::from([("kyma-operator".into(), "2.0".into())]), ..ours(1) };
-    let recreated = |stamp| Found { target_uid: "new".into(), ..found(stamp) };
+    let recreated = |stamp| LiveIdentity { target_uid: "new".into(), ..found(stamp) };
     let rows = [
         ("another cluster", recorded_at(3), recreated(None), 4),
         ("taken over by another hub", recorded_at(3), found(Some(theirs.clone())), 8),
-        ("unknown and of another hub", Recorded::default(), found(Some(theirs)), 8),
+        ("unknown and of another hub", TargetRecord::default(), found(Some(theirs)), 8),
         ("a later epoch", recorded_at(3), found(Some(ours(9))), 10),
         ("a newer operator", recorded_at(1), found(Some(newer)), 2),
     ];
     for (what, recorded, found, epoch) in rows {
         let (record, stamp) = adopt(&claim(), &recorded, &found).unwrap_or_else(|| panic!("{what}"));
         assert_eq!((record.epoch, stamp.epoch), (epoch, epoch), "{what}");
-        let after = Found { stamp: Some(stamp.clone()), ..found.clone() };
+        let after = LiveIdentity { stamp: Some(stamp.clone()), ..found.clone() };
         assert!(matches!(compare(&claim(), &record, &after), Verdict::Match { .. }), "{what}");
-        let old_copy = compare(&claim(), &Recorded { epoch: recorded.epoch.max(1), ..record }, &after);
+        let old_copy = compare(&claim(), &TargetRecord { epoch: recorded.epoch.max(1), ..record }, &after);
         assert_eq!(old_copy, Verdict::StampMismatch(Mismatch::LaterState), "{what}");
         let elsewhere = Claim { hub_uid: "other-hub".into(), ..claim() };
-        let theirs = Recorded { target_uid: Some(found.target_uid.clone()), epoch: 7, turn: None };
+        let theirs = TargetRecord { target_uid: Some(found.target_uid.clone()), epoch: 7, turn: None };
         let verdict = compare(&elsewhere, &theirs, &after);
         assert_eq!(verdict, Verdict::StampMismatch(Mismatch::TakenOver), "{what}");
     }
@@ -193,13 +193,13 @@ fn an_adopted_target_matches_and_its_former_owners_fall_behind() {
 #[test]
 fn what_is_fine_the_hub_and_a_neighbours_target_are_not_adopted() {
     let neighbour = Stamp { kyma: kyma("b", "uid-b"), ..ours(1) };
-    let swapped = Found { target_uid: "other".into(), ..found(Some(neighbour.clone())) };
+    let swapped = LiveIdentity { target_uid: "other".into(), ..found(Some(neighbour.clone())) };
     let rows = [
         (recorded_at(1), found(Some(ours(1)))),
-        (Recorded::default(), found(None)),
-        (Recorded::default(), found(Some(neighbour))),
+        (TargetRecord::default(), found(None)),
+        (TargetRecord::default(), found(Some(neighbour))),
         (recorded_at(1), swapped),
-        (recorded_at(1), Found { target_uid: "hub".into(), ..found(None) }),
+        (recorded_at(1), LiveIdentity { target_uid: "hub".into(), ..found(None) }),
     ];
     for (recorded, found) in rows {
         assert_eq!(adopt(&claim(), &recorded, &found), None, "{found:?}");
@@ -209,10 +209,10 @@ fn what_is_fine_the_hub_and_a_neighbours_target_are_not_adopted() {
 }
 
 /// The hub's record, and the stamp, at these turns.
-fn turns(recorded: &str, stamped: &str) -> (Recorded, Found) {
+fn turns(recorded: &str, stamped: &str) -> (TargetRecord, LiveIdentity) {
     let turn = |text: &str| text.parse().ok();
     let stamp = Stamp { turn: turn(stamped), ..ours(3) };
-    (Recorded { turn: turn(recorded), ..recorded_at(3) }, found(Some(stamp)))
+    (TargetRecord { turn: turn(recorded), ..recorded_at(3) }, found(Some(stamp)))
 }
 
 #[test]
@@ -247,14 +247,14 @@ fn a_damaged_turn_does_not_become_the_hubs() {
     let mut map = ours(3).to_config_map();
     map.data.as_mut().unwrap().insert("turn".into(), "1-what the target likes to say".into());
     let found = found(Some(Stamp::from_config_map(&map)));
-    let verdict = compare(&claim(), &Recorded::default(), &found);
+    let verdict = compare(&claim(), &TargetRecord::default(), &found);
     assert_eq!(verdict, Verdict::StampMismatch(Mismatch::LaterState));
 }
 
 #[test]
 fn a_first_contact_takes_the_turn_of_its_own_stamp() {
     let (_, found) = turns("", "7-a");
-    let Verdict::FirstContact { record, .. } = compare(&claim(), &Recorded::default(), &found) else {
+    let Verdict::FirstContact { record, .. } = compare(&claim(), &TargetRecord::default(), &found) else {
         panic!()
     };
     assert_eq!(compare(&claim(), &record, &found), Verdict::Match { write: None });

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::AnswerBody;
 use super::weight::Weight;
-use crate::error::{TargetError, is_filling};
+use crate::error::{TargetError, is_initializing};
 use crate::limits::Limits;
 
 /// Size in bytes from which an answer counts as large.
@@ -124,8 +124,8 @@ pub(crate) async fn read(
         return readable.then_some(answer).ok_or(TargetError::Unreadable);
     }
     if let Some(status) = status_in(&answer.body().bytes) {
-        if is_filling(&status) {
-            answer.extensions_mut().insert(Filling);
+        if is_initializing(&status) {
+            answer.extensions_mut().insert(Initializing);
         }
         return Ok(answer);
     }
@@ -178,9 +178,9 @@ fn is_always_served(path: &str) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotFromApiserver;
 
-/// Marks a 429 that does not request fewer calls ([`is_filling`]): other calls are answered meanwhile.
+/// Marks a 429 that does not request fewer calls ([`is_initializing`]): other calls are answered meanwhile.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Filling;
+pub(super) struct Initializing;
 
 /// Returns the 429 of an API server for a call that is not sent.
 pub(super) fn throttled(pause: Duration) -> Result<Response<Read>, TargetError> {

@@ -14,17 +14,17 @@ use tokio::time::{Instant, Sleep};
 use super::pace::Pace;
 use super::weight::Weight;
 use super::{AnswerBody, lock};
-use crate::contact::Answered;
+use crate::contact::LastAnswer;
 use crate::dial::Servers;
 use crate::error::TargetError;
 use crate::limits::Limits;
 
 /// Returns a body that fails if nothing arrives for too long or one line is too long, and that is read at the
 /// target's pace. Reports a broken connection to the target's servers.
-pub(super) fn bounded(body: AnswerBody, limits: &Limits, ties: Ties) -> AnswerBody {
-    Bounded {
+pub(super) fn bounded(body: AnswerBody, limits: &Limits, shared: SharedState) -> AnswerBody {
+    BoundedBody {
         body,
-        ties,
+        shared,
         idle: limits.watch_idle,
         silence: Box::pin(tokio::time::sleep(limits.watch_idle)),
         limit: limits.line,
@@ -37,17 +37,17 @@ pub(super) fn bounded(body: AnswerBody, limits: &Limits, ties: Ties) -> AnswerBo
 }
 
 /// State that a stream shares with other calls to the target.
-pub(super) struct Ties {
+pub(super) struct SharedState {
     pub(super) pace: Arc<Mutex<Pace>>,
     pub(super) servers: Arc<Servers>,
-    pub(super) answered: Arc<Answered>,
+    pub(super) answered: Arc<LastAnswer>,
     /// Permit that is held until the stream ends.
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
-struct Bounded {
+struct BoundedBody {
     body: AnswerBody,
-    ties: Ties,
+    shared: SharedState,
     idle: Duration,
     silence: Pin<Box<Sleep>>,
     limit: usize,
@@ -58,7 +58,7 @@ struct Bounded {
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl Bounded {
+impl BoundedBody {
     fn check(&mut self, data: &[u8]) -> Result<(), TargetError> {
         self.silence.as_mut().reset(Instant::now() + self.idle);
         self.line = longest_open_line(self.line, data);
@@ -68,13 +68,13 @@ impl Bounded {
         if self.weight.add_lines(data) > self.heaviest {
             return Err(TargetError::TooLarge(self.heaviest));
         }
-        let pause = lock(&self.ties.pace).took(data, std::time::Instant::now());
+        let pause = lock(&self.shared.pace).took(data, std::time::Instant::now());
         self.pause = pause.map(|pause| Box::pin(tokio::time::sleep(pause)));
         Ok(())
     }
 }
 
-impl HttpBody for Bounded {
+impl HttpBody for BoundedBody {
     type Data = Bytes;
     type Error = TargetError;
 
@@ -92,17 +92,17 @@ impl HttpBody for Bounded {
             Poll::Pending => {
                 let silent = this.silence.as_mut().poll(cx);
                 silent.map(|()| {
-                    this.ties.servers.lost();
+                    this.shared.servers.lost();
                     Some(Err(TargetError::Deadline(this.idle)))
                 })
             }
             Poll::Ready(Some(Ok(frame))) => {
-                this.ties.answered.now();
+                this.shared.answered.now();
                 let checked = this.check(frame.data_ref().map(AsRef::as_ref).unwrap_or_default());
                 Poll::Ready(Some(checked.map(|()| frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                this.ties.servers.lost();
+                this.shared.servers.lost();
                 Poll::Ready(Some(Err(error)))
             }
             Poll::Ready(None) => Poll::Ready(None),

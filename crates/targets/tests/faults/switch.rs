@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kyma_targets::{
-    Claim, Fence, KymaId, Limits, Recorded, STAMP_NAME, Stamp, Target, TargetError, Targets, Verdict,
+    Claim, Fence, KymaId, Limits, STAMP_NAME, Stamp, Target, TargetError, TargetRecord, Targets, Verdict,
     classify,
 };
 use serde_json::json;
@@ -104,7 +104,7 @@ fn claim() -> Claim {
 }
 
 fn fence() -> Fence {
-    let recorded = Recorded { target_uid: Some("first".to_owned()), epoch: 1, turn: None };
+    let recorded = TargetRecord { target_uid: Some("first".to_owned()), epoch: 1, turn: None };
     Fence { claim: claim(), recorded, ledger: None }
 }
 

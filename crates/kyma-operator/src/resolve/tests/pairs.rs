@@ -1,6 +1,8 @@
 //! Compares decisions with the model, for random sequences of events on a hub and a remote target.
 
-use kyma_targets::{Claim, Found, KymaId, Mismatch, Recorded, Stamp, Turn, Verdict, adopt, compare};
+use kyma_targets::{
+    Claim, KymaId, LiveIdentity, Mismatch, Stamp, TargetRecord, Turn, Verdict, adopt, compare,
+};
 use proptest::prelude::*;
 
 use super::super::model::draw;
@@ -15,7 +17,7 @@ const TARGET: &str = "target";
 #[derive(Debug, Clone)]
 struct Near {
     hub: Hub,
-    recorded: Recorded,
+    recorded: TargetRecord,
     edited: BTreeSet<&'static str>,
 }
 
@@ -30,13 +32,13 @@ struct Real {
 
 impl Real {
     fn new() -> Self {
-        let recorded = Recorded::default();
+        let recorded = TargetRecord::default();
         let near = Near { hub: Hub::default(), recorded, edited: BTreeSet::new() };
         Self { near, stamp: None, saved_near: None, saved_stamp: None, marks: 0 }
     }
 
-    fn found(&self) -> Found {
-        Found { target_uid: TARGET.to_owned(), stamp: self.stamp.clone(), stamp_version: None }
+    fn found(&self) -> LiveIdentity {
+        LiveIdentity { target_uid: TARGET.to_owned(), stamp: self.stamp.clone(), stamp_version: None }
     }
 
     /// Applies an event, apart from selections and offers, which the model keeps.

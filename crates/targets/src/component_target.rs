@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::account::ServiceAccount;
-use crate::caller::Passes;
+use crate::caller::AllowedCalls;
 use crate::contact::Contact;
 use crate::secret_key::SecretKey;
 use crate::target::Target;
@@ -13,7 +13,7 @@ use crate::target::Target;
 /// `ServiceAccount`, if it has one. It gives no access to a client of the kubeconfig's user that could write. Cheap
 /// to clone; shares connections, breaker and budgets with the [`Target`].
 #[derive(Clone)]
-pub struct Acting {
+pub struct ComponentTarget {
     target: Target,
     account: Option<ServiceAccount>,
     client: kube::Client,
@@ -22,21 +22,21 @@ pub struct Acting {
 impl Target {
     /// Returns the target for one component: its client impersonates `account`, if there is one, and has
     /// `component_uid` in the User-Agent, so that the target's audit log shows which component caused a call.
-    pub fn acting_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> Acting {
-        let client = self.component_client(component_uid, account.as_ref(), Passes::All);
-        Acting { target: self.clone(), account, client }
+    pub fn acting_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> ComponentTarget {
+        let client = self.component_client(component_uid, account.as_ref(), AllowedCalls::All);
+        ComponentTarget { target: self.clone(), account, client }
     }
 
     /// Returns the same as [`Target::acting_for`], with a client that changes nothing: writes are sent as dry runs.
     /// Deletions are not sent, since their dry run is requested in the body; they fail with
     /// [`TargetError::Request`](crate::TargetError::Request).
-    pub fn rehearsing_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> Acting {
-        let client = self.component_client(component_uid, account.as_ref(), Passes::DryRuns);
-        Acting { target: self.clone(), account, client }
+    pub fn rehearsing_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> ComponentTarget {
+        let client = self.component_client(component_uid, account.as_ref(), AllowedCalls::DryRuns);
+        ComponentTarget { target: self.clone(), account, client }
     }
 }
 
-impl Acting {
+impl ComponentTarget {
     /// Returns the client for the component's calls, bounded and fenced like [`Target::client`].
     pub fn client(&self) -> kube::Client {
         self.client.clone()
@@ -63,10 +63,10 @@ impl Acting {
     }
 }
 
-impl fmt::Debug for Acting {
+impl fmt::Debug for ComponentTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acting")
-            .field("place", &self.key())
+        f.debug_struct("ComponentTarget")
+            .field("key", &self.key())
             .field("account", &self.account)
             .finish_non_exhaustive()
     }
@@ -111,8 +111,8 @@ impl From<&Target> for Streams {
     }
 }
 
-impl From<&Acting> for Streams {
-    fn from(acting: &Acting) -> Self {
-        Self(acting.target.clone())
+impl From<&ComponentTarget> for Streams {
+    fn from(target: &ComponentTarget) -> Self {
+        Self(target.target.clone())
     }
 }

@@ -13,15 +13,15 @@ use url::Url;
 use super::{IssuedToken, TokenError, TokenProvider};
 
 /// Timeout of a request to an issuer.
-const ISSUE: Duration = Duration::from_secs(10);
+const ISSUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before another request to an issuer that returned no token.
-const PAUSE: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Maximum time between the renewal and the expiry of a token; a fifth of the validity if that is shorter.
-const MARGIN: Duration = Duration::from_mins(1);
+const MAX_RENEWAL_LEAD: Duration = Duration::from_mins(1);
 /// Maximum time for which a token is cached, whatever validity its issuer names.
-const LONGEST: Duration = Duration::from_hours(24);
+const MAX_CACHE_TIME: Duration = Duration::from_hours(24);
 /// Maximum length of a token, in bytes.
-const LARGEST: usize = 16 * 1024;
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// A provider and its token for one server.
 pub(crate) struct TokenCache {
@@ -61,7 +61,7 @@ impl TokenCache {
         if let Some((_, error)) = state.failed.as_ref().filter(|(until, _)| now < *until) {
             return last.ok_or(*error);
         }
-        let issued = timeout(ISSUE, self.provider.issue(&self.server)).await;
+        let issued = timeout(ISSUE_TIMEOUT, self.provider.issue(&self.server)).await;
         let issued = issued.unwrap_or(Err(TokenError::Unreachable("no answer in time")));
         match issued.and_then(|issued| CachedToken::of(&issued, now)) {
             Ok(kept) => {
@@ -70,7 +70,7 @@ impl TokenCache {
                 Ok(header)
             }
             Err(error) => {
-                state.failed = Some((Instant::now() + PAUSE, error));
+                state.failed = Some((Instant::now() + RETRY_DELAY, error));
                 last.ok_or(error)
             }
         }
@@ -102,14 +102,14 @@ impl TokenCache {
 impl CachedToken {
     fn of(issued: &IssuedToken, now: Instant) -> Result<Self, TokenError> {
         let token = issued.token.expose_secret();
-        let sendable = token.len() <= LARGEST && token.bytes().all(|byte| byte.is_ascii_graphic());
+        let sendable = token.len() <= MAX_TOKEN_BYTES && token.bytes().all(|byte| byte.is_ascii_graphic());
         let header = HeaderValue::from_str(&format!("Bearer {token}")).ok();
         let header = header.filter(|_| sendable && !token.is_empty());
         let mut header = header.ok_or(TokenError::Unreadable("its token is none"))?;
         header.set_sensitive(true);
-        let valid_for = issued.valid_for.min(LONGEST);
+        let valid_for = issued.valid_for.min(MAX_CACHE_TIME);
         let ends_at = now + valid_for;
-        Ok(Self { header, renewed_at: ends_at - MARGIN.min(valid_for / 5), ends_at })
+        Ok(Self { header, renewed_at: ends_at - MAX_RENEWAL_LEAD.min(valid_for / 5), ends_at })
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
         }
         assert_eq!(issuer.asked(), 3);
         issuer.fails(None);
-        tokio::time::advance(PAUSE).await;
+        tokio::time::advance(RETRY_DELAY).await;
         assert_eq!(shown(&held).await.as_deref(), Ok("token-4"));
     }
 
@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_no_token_is_never_sent_and_a_token_is_never_printed() {
         let token = |text: &str| IssuedToken { token: text.into(), valid_for: Duration::from_mins(1) };
-        for bad in ["", "two words", "line\nbreak", "ümlaut", &"x".repeat(LARGEST + 1)] {
+        for bad in ["", "two words", "line\nbreak", "ümlaut", &"x".repeat(MAX_TOKEN_BYTES + 1)] {
             assert!(CachedToken::of(&token(bad), Instant::now()).is_err(), "{bad}");
         }
         let kept = CachedToken::of(&token("hunter2"), Instant::now()).unwrap();
