@@ -26,7 +26,7 @@ use kyma_targets::{
     classify,
 };
 use serde_json::json;
-use testbed::{Body, Cluster, Passing, Scripted, SharedBed, until};
+use testbed::{Body, Cluster, InterceptedRequest, Scripted, SharedBed, until};
 
 static BED: SharedBed = SharedBed::new();
 
@@ -48,14 +48,14 @@ impl Issuer {
     async fn start(self: &Arc<Self>, cluster: &Cluster) -> Result<Scripted> {
         *self.lasts.lock().unwrap() = 600;
         let (issuer, client) = (Arc::clone(self), cluster.client()?);
-        let between = move |passing: Passing| {
+        let between = move |passing: InterceptedRequest| {
             let (issuer, client) = (Arc::clone(&issuer), client.clone());
             async move { issuer.answer(&passing, client).await.map_err(io::Error::other) }.boxed()
         };
         Scripted::with(Arc::new(between), cluster).await
     }
 
-    async fn answer(&self, passing: &Passing, client: kube::Client) -> Result<Response<Body>> {
+    async fn answer(&self, passing: &InterceptedRequest, client: kube::Client) -> Result<Response<Body>> {
         let form: HashMap<String, String> =
             url::form_urlencoded::parse(passing.body()).into_owned().collect();
         self.asked.lock().unwrap().push(form.clone());

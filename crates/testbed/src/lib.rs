@@ -67,7 +67,8 @@ pub use registry::{Gate, Registry, TlsGate};
 pub use rest::until_quiet;
 pub use rounds::rounds;
 pub use scripted::{
-    Answer, Between, Body, Fate, Matching, Passing, Scripted, Seen, disordered, emptied, expiring, halved,
+    Answer, Body, Fate, InterceptedRequest, Interceptor, Matching, ReceivedRequest, Scripted, disordered,
+    emptied, expiring, halved,
 };
 pub use shared::SharedBed;
 pub use wait::{until, until_or_why};

@@ -2,15 +2,15 @@
 
 mod altered;
 mod answer;
-mod between;
 mod disorder;
 mod forward;
+mod interceptor;
 mod serve;
 
 pub use altered::{emptied, expiring, halved};
 pub use answer::{Answer, Body};
-pub use between::{Between, Passing};
 pub use disorder::{Fate, disordered};
+pub use interceptor::{InterceptedRequest, Interceptor};
 pub(crate) use serve::tls as acceptor;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ pub struct Matching {
 
 /// A request that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReceivedRequest {
     /// The method, such as `PATCH`.
     pub method: String,
     /// The path without the query.
@@ -78,11 +78,11 @@ pub struct Seen {
 /// Scripted behaviour of the server, and its received requests.
 pub(crate) struct Script {
     rules: Mutex<Vec<Rule>>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<ReceivedRequest>>,
     connections: AtomicUsize,
     deaf: AtomicBool,
     upstream: Option<Arc<Upstream>>,
-    between: Option<Arc<dyn Between>>,
+    interceptor: Option<Arc<dyn Interceptor>>,
 }
 
 struct Rule {
@@ -121,7 +121,7 @@ impl Matching {
     }
 
     /// Reports whether the request is selected.
-    pub fn fits(&self, request: &Seen) -> bool {
+    pub fn fits(&self, request: &ReceivedRequest) -> bool {
         self.method.as_ref().is_none_or(|method| *method == request.method)
             && self.path.as_ref().is_none_or(|path| request.path.starts_with(path.as_str()))
             && self.query.as_ref().is_none_or(|query| request.query.contains(query.as_str()))
@@ -153,19 +153,19 @@ impl Scripted {
         Self::serve(cluster.admin().clone(), Some(Upstream::new(cluster.admin())?), None).await
     }
 
-    /// Starts a server that gives every request to `between` instead of a script. Users are as with
+    /// Starts a server that gives every request to `interceptor` instead of a script. Users are as with
     /// [`Self::in_front_of`].
     ///
     /// # Errors
     /// No port is free.
-    pub async fn with(between: Arc<dyn Between>, cluster: &Cluster) -> Result<Self> {
-        Self::serve(cluster.admin().clone(), Some(Upstream::new(cluster.admin())?), Some(between)).await
+    pub async fn with(interceptor: Arc<dyn Interceptor>, cluster: &Cluster) -> Result<Self> {
+        Self::serve(cluster.admin().clone(), Some(Upstream::new(cluster.admin())?), Some(interceptor)).await
     }
 
     async fn serve(
         access: Access,
         upstream: Option<Upstream>,
-        between: Option<Arc<dyn Between>>,
+        interceptor: Option<Arc<dyn Interceptor>>,
     ) -> Result<Self> {
         let authority = Authority::new("scripted")?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port")?;
@@ -176,7 +176,7 @@ impl Scripted {
             connections: AtomicUsize::new(0),
             deaf: AtomicBool::new(false),
             upstream: upstream.map(Arc::new),
-            between,
+            interceptor,
         });
         let tls = serve::tls(&authority.server()?)?;
         let server = tokio::spawn(serve::serve(listener, tls, Arc::clone(&script)));
@@ -219,7 +219,7 @@ impl Scripted {
     }
 
     /// Returns the requests that arrived so far, in order.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<ReceivedRequest> {
         self.script.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -250,7 +250,7 @@ impl Script {
     }
 
     /// Records the request, and returns the answer of its rule, whose count is reduced.
-    fn answer_to(&self, request: &Seen) -> Option<Answer> {
+    fn answer_to(&self, request: &ReceivedRequest) -> Option<Answer> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let rule = rules.iter_mut().find(|rule| rule.left != Some(0) && rule.matching.fits(request))?;
@@ -259,7 +259,7 @@ impl Script {
     }
 }
 
-impl Seen {
+impl ReceivedRequest {
     fn of<B>(request: &http::Request<B>) -> Self {
         let header = |name: &str| {
             let value = request.headers().get(name).and_then(|value| value.to_str().ok());

@@ -14,7 +14,9 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchPar
 use kube::client::Body;
 use kube::{Api, Client};
 use serde_json::json;
-use testbed::{Answer, Between, Body as AnswerBody, Cluster, Matching, Passing, Scripted, SharedBed};
+use testbed::{
+    Answer, Body as AnswerBody, Cluster, InterceptedRequest, Interceptor, Matching, Scripted, SharedBed,
+};
 
 static BED: SharedBed = SharedBed::new();
 
@@ -183,8 +185,8 @@ async fn load_balancers_answer_in_html_and_redirects_point_elsewhere() -> Result
 /// Forwards writes and withholds the responses.
 struct Swallows;
 
-impl Between for Swallows {
-    fn pass(&self, passing: Passing) -> BoxFuture<'_, io::Result<http::Response<AnswerBody>>> {
+impl Interceptor for Swallows {
+    fn pass(&self, passing: InterceptedRequest) -> BoxFuture<'_, io::Result<http::Response<AnswerBody>>> {
         let is_write = passing.seen().method == "POST" && !passing.body().is_empty();
         async move {
             let answer = passing.onward().await?;

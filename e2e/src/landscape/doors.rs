@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
-use testbed::{Access, Between, Cluster, Scripted};
+use testbed::{Access, Cluster, Interceptor, Scripted};
 
 /// A connection that may have a proxy.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub enum Way<'a> {
 }
 
 /// Returns the proxy of a connection, if there is one.
-pub type Doors<'a> = &'a (dyn Fn(Way<'_>) -> Option<Arc<dyn Between>> + Sync);
+pub type Doors<'a> = &'a (dyn Fn(Way<'_>) -> Option<Arc<dyn Interceptor>> + Sync);
 
 /// The proxies of one landscape.
 #[derive(Default)]

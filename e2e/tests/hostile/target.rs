@@ -75,8 +75,9 @@ async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
     until_or_why("every operator meets it", DEADLINE, || async {
         let requests = world.hostile.seen();
         let met = |name: &str| {
-            let fits =
-                |request: &testbed::Seen| fault.rules.iter().any(|(matching, _)| matching.fits(request));
+            let fits = |request: &testbed::ReceivedRequest| {
+                fault.rules.iter().any(|(matching, _)| matching.fits(request))
+            };
             requests[seen..].iter().any(|request| request.user_agent.starts_with(name) && fits(request))
         };
         let missing: Vec<_> = OPERATORS.into_iter().filter(|name| !met(name)).collect();

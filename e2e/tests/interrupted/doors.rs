@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Response;
 use serde_json::Value;
-use testbed::{Answer, Between, Body, Fate, Passing, disordered};
+use testbed::{Answer, Body, Fate, InterceptedRequest, Interceptor, disordered};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
@@ -251,7 +251,7 @@ impl Door {
         }
     }
 
-    async fn decide(self: Arc<Self>, passing: Passing) -> io::Result<Response<Body>> {
+    async fn decide(self: Arc<Self>, passing: InterceptedRequest) -> io::Result<Response<Body>> {
         let seen = passing.seen().clone();
         let operator = self.operator(&seen.user_agent);
         if self.doors.is_condemned(&operator) {
@@ -283,7 +283,7 @@ impl Door {
 
     /// Forwards a read. The list that begins a watch may be old; one that is read for a decision is not, as
     /// apiservers guarantee.
-    async fn read(&self, passing: Passing) -> io::Result<Response<Body>> {
+    async fn read(&self, passing: InterceptedRequest) -> io::Result<Response<Body>> {
         let seen = passing.seen();
         let begins_watch = seen.query.contains("limit=500") && !seen.query.contains("continue=");
         let kyma = match &self.place {
@@ -300,7 +300,7 @@ impl Door {
         }
     }
 
-    async fn watch(self: Arc<Self>, passing: Passing) -> io::Result<Response<Body>> {
+    async fn watch(self: Arc<Self>, passing: InterceptedRequest) -> io::Result<Response<Body>> {
         let path = passing.seen().path.clone();
         if lock(&self.gaps).remove(&path) {
             let expired = Answer::expired().into_response();
@@ -337,11 +337,11 @@ impl Door {
     }
 }
 
-/// Implements `Between` for a door.
+/// Implements `Interceptor` for a door.
 pub(crate) struct Standing(pub(crate) Arc<Door>);
 
-impl Between for Standing {
-    fn pass(&self, passing: Passing) -> BoxFuture<'_, io::Result<Response<Body>>> {
+impl Interceptor for Standing {
+    fn pass(&self, passing: InterceptedRequest) -> BoxFuture<'_, io::Result<Response<Body>>> {
         Arc::clone(&self.0).decide(passing).boxed()
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use e2e::fleet::Fleet;
 use e2e::landscape::{Landscape, Options, Way};
-use testbed::Between;
+use testbed::Interceptor;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use clock::Clock;
@@ -36,7 +36,7 @@ async fn story(is_full: bool) -> Result<()> {
     let environment = clock.environment();
     let doors = Doors::new(killer, clock);
     let options = Options { targets: TARGETS, environment, ..Options::default() };
-    let on_hub = |way: Way<'_>| -> Option<Arc<dyn Between>> {
+    let on_hub = |way: Way<'_>| -> Option<Arc<dyn Interceptor>> {
         match way {
             Way::ToHub(operator) => Some(Arc::new(Standing(Door::of_hub(&doors, operator)))),
             // `World` creates a door to the target for each Kyma.

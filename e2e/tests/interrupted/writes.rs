@@ -8,7 +8,7 @@ use e2e::landscape::HUB_NAMESPACE;
 use kyma_api::names::{component_name, owner_hash};
 use regex::Regex;
 use serde_json::Value;
-use testbed::Seen;
+use testbed::ReceivedRequest;
 
 /// Modules of each Kyma.
 pub(crate) const MODULES: [&str; 3] = ["greeting", "harbour", "lantern"];
@@ -24,7 +24,7 @@ pub(crate) struct Write {
 
 impl Write {
     /// Returns the write of a request, or `None` for reads, dry runs, and access reviews, which are sent by POST.
-    pub(crate) fn of(operator: &str, kyma: &str, seen: &Seen, body: &[u8]) -> Option<Self> {
+    pub(crate) fn of(operator: &str, kyma: &str, seen: &ReceivedRequest, body: &[u8]) -> Option<Self> {
         let is_write = matches!(seen.method.as_str(), "POST" | "PUT" | "PATCH" | "DELETE");
         let is_question = seen.path.contains("/authorization.k8s.io/") || seen.query.contains("dryRun=");
         if !is_write || is_question {

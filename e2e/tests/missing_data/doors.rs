@@ -9,7 +9,9 @@ use anyhow::{Result, ensure};
 use e2e::landscape::Way;
 use futures::FutureExt;
 use http::Response;
-use testbed::{Answer, Between, Body, Passing, Seen, emptied, expiring, halved, until_or_why};
+use testbed::{
+    Answer, Body, InterceptedRequest, Interceptor, ReceivedRequest, emptied, expiring, halved, until_or_why,
+};
 use tokio::sync::watch;
 
 use crate::world::DEADLINE;
@@ -130,13 +132,13 @@ impl Doors {
     }
 
     /// Returns the proxy for a way between an operator and a cluster.
-    pub(crate) fn on(self: &Arc<Self>, way: Way<'_>) -> Arc<dyn Between> {
+    pub(crate) fn on(self: &Arc<Self>, way: Way<'_>) -> Arc<dyn Interceptor> {
         let (side, place) = match way {
             Way::ToHub(operator) => (Side::Hub, operator.to_owned()),
             Way::ToTarget(name) => (Side::Targets, name.to_owned()),
         };
         let doors = Arc::clone(self);
-        Arc::new(move |passing: Passing| {
+        Arc::new(move |passing: InterceptedRequest| {
             let stream = stream(side, &place, passing.seen());
             Arc::clone(&doors).pass(side, stream, passing).boxed()
         })
@@ -188,7 +190,7 @@ impl Doors {
         self: Arc<Self>,
         side: Side,
         stream: Option<Stream>,
-        passing: Passing,
+        passing: InterceptedRequest,
     ) -> io::Result<Response<Body>> {
         let (fault, round) = {
             let known = self.known();
@@ -223,7 +225,12 @@ impl Doors {
         }
     }
 
-    async fn first_page(&self, stream: Stream, passing: Passing, round: usize) -> io::Result<Response<Body>> {
+    async fn first_page(
+        &self,
+        stream: Stream,
+        passing: InterceptedRequest,
+        round: usize,
+    ) -> io::Result<Response<Body>> {
         self.note(Some(stream), true, round);
         let query = passing.seen().query.clone();
         if query.contains("continue=") {
@@ -234,7 +241,11 @@ impl Doors {
         passing.with_query(&one).onward().await
     }
 
-    async fn watch(self: Arc<Self>, stream: Stream, passing: Passing) -> io::Result<Response<Body>> {
+    async fn watch(
+        self: Arc<Self>,
+        stream: Stream,
+        passing: InterceptedRequest,
+    ) -> io::Result<Response<Body>> {
         let mut rounds = self.rounds.subscribe();
         // A stream that was listed in an earlier round has to be listed again, even if its watch began after that
         // round.
@@ -300,7 +311,7 @@ fn missing<'a>(
 }
 
 /// Returns the stream that a request lists or watches, if any.
-fn stream(side: Side, place: &str, seen: &Seen) -> Option<Stream> {
+fn stream(side: Side, place: &str, seen: &ReceivedRequest) -> Option<Stream> {
     let resource = collection(&seen.path).filter(|_| seen.method == "GET")?.to_owned();
     let is_selector = |part: &&str| part.starts_with("labelSelector=") || part.starts_with("fieldSelector=");
     Some(Stream {

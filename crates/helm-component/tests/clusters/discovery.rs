@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kyma_api::CreatedResource;
 use serde_json::{Value, json};
-use testbed::{Answer, Body, Cluster, Passing, Scripted, until};
+use testbed::{Answer, Body, Cluster, InterceptedRequest, Scripted, until};
 
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, api, world};
 
@@ -38,7 +38,7 @@ spec:
 /// Starts a proxy of the cluster whose discovery lacks [`GROUP`] while `lags` is true.
 async fn late_discovery(target: &Cluster, lags: &Arc<AtomicBool>) -> Result<Scripted> {
     let lags = Arc::clone(lags);
-    let between = move |passing: Passing| {
+    let between = move |passing: InterceptedRequest| {
         let is_old = passing.seen().path == "/apis" && lags.load(Ordering::Relaxed);
         let answer = async move {
             let answer = passing.onward().await?;

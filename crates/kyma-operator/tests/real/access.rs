@@ -13,7 +13,7 @@ use kyma_api::Kyma;
 use kyma_api::State;
 use kyma_api::condition::{self, types};
 use serde_json::json;
-use testbed::{Passing, Scripted, rounds};
+use testbed::{InterceptedRequest, Scripted, rounds};
 
 use crate::landscape::{Landscape, modules, until_remote};
 
@@ -74,7 +74,7 @@ async fn what_a_person_puts_on_record_of_a_target_meanwhile_is_not_written_over(
     let kymas = landscape.kymas()?;
     let is_armed = Arc::new(AtomicBool::new(true));
     let armed = Arc::clone(&is_armed);
-    let between = move |passing: Passing| {
+    let between = move |passing: InterceptedRequest| {
         let (kymas, armed) = (kymas.clone(), Arc::clone(&armed));
         let answer = async move {
             let is_told = passing.seen().path.ends_with("/kymas/sample/status")

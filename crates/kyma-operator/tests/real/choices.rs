@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams};
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, ResourcePolicy, annotations};
 use serde_json::json;
 
-use testbed::{Body, Cluster, Fate, Passing, Scripted, disordered, rounds};
+use testbed::{Body, Cluster, Fate, InterceptedRequest, Scripted, disordered, rounds};
 
 use crate::landscape::{Landscape, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
@@ -202,7 +202,7 @@ async fn is_lost_once_chosen(landscape: &Landscape, target: &Cluster, module: &s
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_kyma_that_is_deleted_right_after_a_choice_is_born_again_with_it() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;
-    let between = |passing: Passing| {
+    let between = |passing: InterceptedRequest| {
         let (path, query) = (passing.seen().path.clone(), passing.seen().query.clone());
         let answer = async move {
             let answer: Response<Body> = passing.onward().await?;
@@ -236,7 +236,7 @@ async fn a_choice_made_while_a_status_is_written_counts() -> Result<()> {
     let (target, user) = landscape.target_and_user("meanwhile").await?;
     let is_armed = Arc::new(AtomicBool::new(false));
     let (armed, chosen) = (Arc::clone(&is_armed), target.clone());
-    let between = move |passing: Passing| {
+    let between = move |passing: InterceptedRequest| {
         let (armed, chosen) = (Arc::clone(&armed), chosen.clone());
         let answer = async move {
             let seen = passing.seen().clone();

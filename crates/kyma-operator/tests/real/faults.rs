@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, State, finalizers};
 use serde_json::json;
-use testbed::{Body, Cluster, Passing, Scripted, rounds};
+use testbed::{Body, Cluster, InterceptedRequest, Scripted, rounds};
 
 use crate::landscape::{Landscape, SOON, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
@@ -235,7 +235,7 @@ async fn an_order_for_a_component_that_was_let_go_meanwhile_is_given_to_one_made
 /// component and its reconciler has removed its finalizer.
 async fn late_orders(landscape: &Landscape) -> Result<Scripted> {
     let (components, is_first) = (landscape.components()?, Arc::new(AtomicBool::new(true)));
-    let between = move |passing: Passing| {
+    let between = move |passing: InterceptedRequest| {
         let (components, is_first) = (components.clone(), Arc::clone(&is_first));
         let answer = async move {
             let name = passing.seen().path.rsplit('/').next().unwrap_or_default().to_owned();

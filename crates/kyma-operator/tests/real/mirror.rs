@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{klm, labels};
 use serde_json::{Value, json};
-use testbed::{Body, Passing, Scripted, crd_is_served, until, until_or_why};
+use testbed::{Body, InterceptedRequest, Scripted, crd_is_served, until, until_or_why};
 
 use crate::landscape::{Landscape, SOON, is_ready};
 
@@ -106,7 +106,7 @@ async fn edits_are_undone(landscape: &Landscape, name: &str) -> Result<()> {
 async fn late_edit(landscape: &Landscape, name: &str) -> Result<Scripted> {
     let (manifests, is_first) = (manifests(landscape)?, Arc::new(AtomicBool::new(true)));
     let (path, name) = (format!("/{}/{name}", klm::MANIFESTS), name.to_owned());
-    let between = move |passing: Passing| {
+    let between = move |passing: InterceptedRequest| {
         let (manifests, is_first) = (manifests.clone(), Arc::clone(&is_first));
         let (path, name) = (path.clone(), name.clone());
         let answer = async move {

@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, Selection, State, annotations, labels};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE};
 use serde_json::{Value, json};
-use testbed::{AuditMark, Body, Cluster, Passing, Scripted, expiring, until};
+use testbed::{AuditMark, Body, Cluster, InterceptedRequest, Scripted, expiring, until};
 use tokio::sync::watch;
 
 use crate::landscape::{BED, Landscape, SOON, modules, remote, target_user};
@@ -40,7 +40,7 @@ impl Way {
         let target = BED.cluster(&name, |cluster| cluster.with_audit().with_own_etcd()).await?;
         let open = watch::Sender::new(true);
         let is_open = open.subscribe();
-        let between = move |passing: Passing| pass(is_open.clone(), passing).boxed();
+        let between = move |passing: InterceptedRequest| pass(is_open.clone(), passing).boxed();
         let door = Scripted::with(Arc::new(between), &target).await?;
         let first = door.access_of(&target_user(&target).await?).kubeconfig();
         let second = door.access_of(&target_user(&target).await?).kubeconfig();
@@ -194,7 +194,7 @@ fn state(kyma: &Kyma) -> Option<State> {
     kyma.status.as_ref().and_then(|status| status.state)
 }
 
-async fn pass(mut is_open: watch::Receiver<bool>, passing: Passing) -> io::Result<Response<Body>> {
+async fn pass(mut is_open: watch::Receiver<bool>, passing: InterceptedRequest) -> io::Result<Response<Body>> {
     if !*is_open.borrow() {
         return Err(io::ErrorKind::ConnectionReset.into());
     }

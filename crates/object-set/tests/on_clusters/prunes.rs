@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, PostParams};
 use kyma_object_set::{Cluster, Identity, KeepReason, Limits, OWNER_LABEL, ObjectSet};
 use serde_json::json;
-use testbed::{ClusterBuilder, Passing, Scripted};
+use testbed::{ClusterBuilder, InterceptedRequest, Scripted};
 
 use super::crds::{crd, crd_id, of_crds, thing};
 use super::removal::is_left;
@@ -105,7 +105,7 @@ async fn an_object_that_is_made_anew_between_the_look_and_the_deletion_stays() -
     let applied = story.apply(&config_maps(&["a"])).await?;
     let maps = story.config_maps();
     let somebody = maps.clone();
-    let between = move |passing: Passing| {
+    let between = move |passing: InterceptedRequest| {
         let somebody = somebody.clone();
         async move {
             if passing.seen().method == "DELETE" {
@@ -144,7 +144,7 @@ async fn no_object_that_is_created_before_its_crd_is_deleted_is_lost() -> Result
         let (user, namespace, of) = (story.cluster.client.clone(), story.namespace.clone(), group.clone());
         let created = Arc::new(std::sync::Mutex::new(None));
         let outcome = Arc::clone(&created);
-        let between = move |passing: Passing| {
+        let between = move |passing: InterceptedRequest| {
             let (user, namespace, of) = (user.clone(), namespace.clone(), of.clone());
             let outcome = Arc::clone(&outcome);
             async move {

@@ -13,7 +13,7 @@ use kyma_object_set::{
     Entry, Foreign, Identity, KeepReason, NothingObserved, OWNER_LABEL, Outcome, System, claim, helm_release,
 };
 use serde_json::{Value, json};
-use testbed::{Passing, Scripted};
+use testbed::{InterceptedRequest, Scripted};
 
 use super::story::{BED, Story, config_map, outcome};
 
@@ -136,7 +136,7 @@ async fn an_object_that_somebody_keeps_writing_to_is_taken_over_in_one_run() -> 
     // Another client writes between each read and the transfer of the fields, this many times.
     let left = Arc::new(AtomicUsize::new(3));
     let (config_maps, counted) = (story.config_maps(), Arc::clone(&left));
-    let between = move |passing: Passing| {
+    let between = move |passing: InterceptedRequest| {
         let (config_maps, left) = (config_maps.clone(), Arc::clone(&counted));
         let answer = async move {
             let is_move = passing.seen().method == "PATCH" && passing.body().starts_with(b"[");

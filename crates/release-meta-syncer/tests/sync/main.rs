@@ -11,7 +11,9 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, annotations, condition, finalizers, labels};
 use serde_json::json;
-use testbed::{Access, Answer, AuditEvent, Credentials, Matching, Scripted, Seen, until, until_quiet};
+use testbed::{
+    Access, Answer, AuditEvent, Credentials, Matching, ReceivedRequest, Scripted, until, until_quiet,
+};
 
 mod stage;
 
@@ -227,7 +229,7 @@ async fn deletion_is_classified_once_the_hub_answers_again() -> Result<()> {
 
     // Only the classification of a failure reads just the metadata.
     let crd = Matching::path(CRD_OF_TEMPLATES).method("GET");
-    let is_attempt = |seen: &Seen| crd.fits(seen) && seen.accept.contains("PartialObjectMetadata");
+    let is_attempt = |seen: &ReceivedRequest| crd.fits(seen) && seen.accept.contains("PartialObjectMetadata");
     let attempts = || hub.seen().iter().filter(|seen| is_attempt(seen)).count();
     let before = attempts();
     hub.always(crd.clone(), Answer::failure(500, "InternalError", "the hub cannot answer"));

@@ -14,7 +14,7 @@ use kube::{
 use kyma_sdk::api::{HelmComponent, crds};
 use kyma_sdk::{Component, Context, Failure, Mode, Progress, Removal, Rule, Waker, drive};
 use serde_json::json;
-use testbed::{Cluster, Fate, Passing, Scripted, disordered, until};
+use testbed::{Cluster, Fate, InterceptedRequest, Scripted, disordered, until};
 
 use crate::{SOON, cluster, connect, serve};
 
@@ -50,7 +50,7 @@ impl Component for Counted {
 /// Starts a proxy to the hub that delays events of deleted components, and counts requests for single components.
 async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<Scripted> {
     let asked = Arc::clone(asked);
-    let between = move |passing: Passing| {
+    let between = move |passing: InterceptedRequest| {
         let seen = passing.seen();
         let is_list = seen.path.ends_with("/helmcomponents");
         let is_watch = is_list && seen.query.contains("watch=true");
@@ -71,7 +71,7 @@ async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<Scripted> 
 /// Starts a proxy to the hub that orders the removal of the module just before the first release of the component.
 async fn late_release(hub: &Cluster, components: &Api<HelmComponent>) -> Result<Scripted> {
     let (components, is_first) = (components.clone(), Arc::new(AtomicBool::new(true)));
-    let between = move |passing: Passing| {
+    let between = move |passing: InterceptedRequest| {
         let (components, is_first) = (components.clone(), Arc::clone(&is_first));
         async move {
             let releases = passing.seen().path.ends_with(NAME)

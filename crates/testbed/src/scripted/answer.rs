@@ -19,17 +19,19 @@ pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 /// Response to a request.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    pub(crate) what: What,
+    pub(crate) behaviour: Behaviour,
 }
 
+/// The server's reaction to a request.
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum Behaviour {
     /// The connection breaks (RST).
     Reset,
     /// No response; the connection stays open.
     Silence,
     /// The cluster's response, after a delay.
     Forward(Duration),
+    /// A response of the script.
     Respond(Respond),
 }
 
@@ -50,7 +52,7 @@ enum Content {
     /// First the beginning, then the filler without end.
     Endless(Bytes, Bytes),
     /// One piece after another, each created when it is sent.
-    Made(Pieces),
+    Generated(Pieces),
 }
 
 /// Creates the pieces of a body by number, until there is none.
@@ -133,7 +135,7 @@ impl Answer {
     /// Returns 200 with a body whose pieces are created when they are sent: the first one has number 0, and `None`
     /// ends the body.
     pub fn made(piece: impl Fn(u64) -> Option<Bytes> + Send + Sync + 'static) -> Self {
-        Self::respond(StatusCode::OK, "application/json", Content::Made(Pieces(Arc::new(piece))))
+        Self::respond(StatusCode::OK, "application/json", Content::Generated(Pieces(Arc::new(piece))))
     }
 
     /// Returns 200 with these bytes as `application/json`.
@@ -143,23 +145,23 @@ impl Answer {
 
     /// Breaks the connection without a response.
     pub fn reset() -> Self {
-        Self { what: What::Reset }
+        Self { behaviour: Behaviour::Reset }
     }
 
     /// Sends no response; the connection stays open.
     pub fn silence() -> Self {
-        Self { what: What::Silence }
+        Self { behaviour: Behaviour::Silence }
     }
 
     /// Sends the cluster's own response after this time.
     pub fn delayed(time: Duration) -> Self {
-        Self { what: What::Forward(time) }
+        Self { behaviour: Behaviour::Forward(time) }
     }
 
     /// Adds a header. A header that HTTP does not allow is ignored.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         let parsed = (name.parse::<http::HeaderName>(), HeaderValue::from_str(value));
-        if let (What::Respond(respond), (Ok(name), Ok(value))) = (&mut self.what, parsed) {
+        if let (Behaviour::Respond(respond), (Ok(name), Ok(value))) = (&mut self.behaviour, parsed) {
             respond.headers.insert(name, value);
         }
         self
@@ -167,7 +169,7 @@ impl Answer {
 
     fn respond(status: StatusCode, kind: &'static str, content: Content) -> Self {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
-        Self { what: What::Respond(Respond { status, headers, content }) }
+        Self { behaviour: Behaviour::Respond(Respond { status, headers, content }) }
     }
 }
 
@@ -189,7 +191,9 @@ impl Content {
             Self::Endless(beginning, filler) => {
                 stream::iter([beginning]).chain(stream::repeat(filler)).boxed()
             }
-            Self::Made(pieces) => stream::iter((0..).map_while(move |number| (pieces.0)(number))).boxed(),
+            Self::Generated(pieces) => {
+                stream::iter((0..).map_while(move |number| (pieces.0)(number))).boxed()
+            }
         };
         StreamBody::new(frames.map(|bytes| Ok(Frame::data(bytes)))).boxed_unsync()
     }

@@ -19,9 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::answer::{Answer, Body, What};
-use super::between::Passing;
-use super::{Script, Seen};
+use super::answer::{Answer, Behaviour, Body};
+use super::interceptor::InterceptedRequest;
+use super::{ReceivedRequest, Script};
 use crate::access::certificates;
 use crate::certificates::Certificate;
 
@@ -83,32 +83,32 @@ async fn respond(
     script: Arc<Script>,
     breaker: Arc<Breaker>,
 ) -> Result<Response<Body>, io::Error> {
-    let seen = Seen::of(&request);
-    if let (Some(between), Some(upstream)) = (&script.between, &script.upstream) {
-        return between.pass(Passing::whole(seen, request, upstream).await?).await;
+    let seen = ReceivedRequest::of(&request);
+    if let (Some(interceptor), Some(upstream)) = (&script.interceptor, &script.upstream) {
+        return interceptor.pass(InterceptedRequest::whole(seen, request, upstream).await?).await;
     }
     let request = request.map(|body| body.map_err(io::Error::other).boxed_unsync());
-    let answer = script.answer_to(&seen).map(|answer| answer.what);
+    let answer = script.answer_to(&seen).map(|answer| answer.behaviour);
     match (answer, &script.upstream) {
-        (Some(What::Respond(respond)), _) => Ok(respond.response()),
-        (Some(What::Silence), _) => std::future::pending().await,
-        (Some(What::Reset), _) => {
+        (Some(Behaviour::Respond(respond)), _) => Ok(respond.response()),
+        (Some(Behaviour::Silence), _) => std::future::pending().await,
+        (Some(Behaviour::Reset), _) => {
             breaker.pull()?;
             Err(io::ErrorKind::ConnectionReset.into())
         }
-        (Some(What::Forward(delay)), Some(upstream)) => {
+        (Some(Behaviour::Forward(delay)), Some(upstream)) => {
             tokio::time::sleep(delay).await;
             upstream.forward(request).await
         }
         (None, Some(upstream)) => upstream.forward(request).await,
-        (None | Some(What::Forward(_)), None) => Ok(not_found(&seen)),
+        (None | Some(Behaviour::Forward(_)), None) => Ok(not_found(&seen)),
     }
 }
 
-fn not_found(request: &Seen) -> Response<Body> {
+fn not_found(request: &ReceivedRequest) -> Response<Body> {
     let message = format!("the script says nothing about {} {}", request.method, request.path);
-    match Answer::failure(404, "NotFound", &message).what {
-        What::Respond(respond) => respond.response(),
+    match Answer::failure(404, "NotFound", &message).behaviour {
+        Behaviour::Respond(respond) => respond.response(),
         _ => Response::default(),
     }
 }

@@ -1,4 +1,4 @@
-//! Code instead of a script.
+//! Interceptors: code that decides about each request, in place of a script.
 
 use std::io;
 use std::sync::Arc;
@@ -9,38 +9,38 @@ use http::{Request, Response, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::Seen;
-use super::answer::{Answer, Body, What, whole};
+use super::ReceivedRequest;
+use super::answer::{Answer, Behaviour, Body, whole};
 use super::forward::Upstream;
 
 /// Code between a client and a cluster that decides about each request: it passes the request on, before or after
 /// another action, responds in place of the cluster, or changes the cluster's response.
-pub trait Between: Send + Sync {
+pub trait Interceptor: Send + Sync {
     /// Returns the response to a request. An error breaks the connection; a future that never ends leaves the
     /// client waiting.
-    fn pass(&self, passing: Passing) -> BoxFuture<'_, io::Result<Response<Body>>>;
+    fn pass(&self, request: InterceptedRequest) -> BoxFuture<'_, io::Result<Response<Body>>>;
 }
 
-impl<F> Between for F
+impl<F> Interceptor for F
 where
-    F: Fn(Passing) -> BoxFuture<'static, io::Result<Response<Body>>> + Send + Sync,
+    F: Fn(InterceptedRequest) -> BoxFuture<'static, io::Result<Response<Body>>> + Send + Sync,
 {
-    fn pass(&self, passing: Passing) -> BoxFuture<'_, io::Result<Response<Body>>> {
-        self(passing)
+    fn pass(&self, request: InterceptedRequest) -> BoxFuture<'_, io::Result<Response<Body>>> {
+        self(request)
     }
 }
 
-/// A request on its way to a cluster.
-pub struct Passing {
-    seen: Seen,
+/// A request that an [`Interceptor`] has to answer or pass on.
+pub struct InterceptedRequest {
+    seen: ReceivedRequest,
     body: Bytes,
     request: Request<()>,
     upstream: Arc<Upstream>,
 }
 
-impl Passing {
+impl InterceptedRequest {
     pub(super) async fn whole(
-        seen: Seen,
+        seen: ReceivedRequest,
         request: Request<Incoming>,
         upstream: &Arc<Upstream>,
     ) -> io::Result<Self> {
@@ -50,7 +50,7 @@ impl Passing {
     }
 
     /// Returns the request.
-    pub fn seen(&self) -> &Seen {
+    pub fn seen(&self) -> &ReceivedRequest {
         &self.seen
     }
 
@@ -78,11 +78,11 @@ impl Passing {
 }
 
 impl Answer {
-    /// Returns the response for [`Between::pass`], or `None` if the answer is not one that is written at once.
+    /// Returns the response for [`Interceptor::pass`], or `None` if the answer is not one that is written at once.
     pub fn into_response(self) -> Option<Response<Body>> {
-        match self.what {
-            What::Respond(respond) => Some(respond.response()),
-            What::Reset | What::Silence | What::Forward(_) => None,
+        match self.behaviour {
+            Behaviour::Respond(respond) => Some(respond.response()),
+            Behaviour::Reset | Behaviour::Silence | Behaviour::Forward(_) => None,
         }
     }
 }
