@@ -19,9 +19,9 @@ use kube::{Api, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 use serde_json::Value;
 
-pub(crate) use decide::{HeldUp, Hold, is_stale};
-use follow::Followed;
-use graph::{Graph, Standing, Unmet, Why};
+pub(crate) use decide::{DeletionBlockers, Hold, is_stale};
+use follow::KindWatch;
+use graph::{Graph, ListState, UnmetDependency, UnmetReason};
 pub(crate) use view::Kind;
 use view::{Node, View, kyma_of, needs};
 
@@ -42,7 +42,7 @@ struct Inner<R: ComponentResource> {
     runtime: Runtime,
     trigger: Trigger<ObjectRef<R>>,
     graph: Mutex<Graph>,
-    followed: Mutex<HashMap<Kind, Followed>>,
+    followed: Mutex<HashMap<Kind, KindWatch>>,
     /// Components whose expressions are being evaluated, each with its latest state that is not evaluated yet.
     judging: Mutex<HashMap<Node, Option<PendingJudgement>>>,
     /// Held from a change of the graph until the watches of the kinds match it, so that these updates keep their
@@ -75,7 +75,7 @@ impl<R: ComponentResource> Dependencies<R> {
         };
         let new = Self { inner: Arc::new(inner) };
         let own = Kind::of::<R>();
-        lock(&new.inner.graph).stands(&own, Standing::Listing);
+        lock(&new.inner.graph).stands(&own, ListState::Listing);
         if !new.shows_all() {
             new.follow(own, [R::api_version(&()).into_owned()].into());
         }
@@ -104,7 +104,7 @@ impl<R: ComponentResource> Dependencies<R> {
                 self.lose(&Node { kind: Kind::of::<R>(), name: key.name.clone() });
             }
             Change::Listed => {
-                let affected = lock(&self.inner.graph).stands(&Kind::of::<R>(), Standing::Listed);
+                let affected = lock(&self.inner.graph).stands(&Kind::of::<R>(), ListState::Listed);
                 self.wake(affected);
             }
             Change::Listing => {}
@@ -143,7 +143,7 @@ impl<R: ComponentResource> Dependencies<R> {
     ///
     /// # Errors
     /// The list of a kind is not complete yet; its end requeues the component.
-    pub(crate) fn held_up(&self, resource: &R) -> Result<Option<HeldUp>, String> {
+    pub(crate) fn held_up(&self, resource: &R) -> Result<Option<DeletionBlockers>, String> {
         let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
         let holders = lock(&self.inner.graph).holders(&node);
         let holders = holders.map_err(|kind| format!("waiting for the list of all {} objects", kind.kind))?;
@@ -151,10 +151,14 @@ impl<R: ComponentResource> Dependencies<R> {
     }
 
     /// Reads components that were observed before an expression was added. Returns whether there were any.
-    async fn judge_unjudged(&self, unmet: &[Unmet], needs: &[view::Need]) -> Result<bool, Failure> {
+    async fn judge_unjudged(
+        &self,
+        unmet: &[UnmetDependency],
+        needs: &[view::Requirement],
+    ) -> Result<bool, Failure> {
         let mut any = false;
         for one in unmet {
-            let Why::Unjudged(node, expression) = &one.why else { continue };
+            let UnmetReason::Unjudged(node, expression) = &one.why else { continue };
             let named = needs.iter().filter(|need| need.name == one.name);
             let versions = named.map(|need| need.version.clone()).collect();
             let resource = self.resource(&node.kind, &versions).await;

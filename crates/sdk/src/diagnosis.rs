@@ -69,22 +69,23 @@ impl TargetDiagnosis {
     }
 }
 
-type Asked = Box<dyn Fn(&str, &str) -> Option<Diagnosis> + Send + Sync>;
+/// Returns the diagnosis of the object with this namespace and name, if there is one.
+type DiagnosisSource = Box<dyn Fn(&str, &str) -> Option<Diagnosis> + Send + Sync>;
 
 /// Sources of diagnoses in this process. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Diagnoses(Arc<RwLock<Vec<Asked>>>);
+pub struct Diagnoses(Arc<RwLock<Vec<DiagnosisSource>>>);
 
 impl Diagnoses {
     /// Adds a source that finds objects by namespace and name.
-    pub(crate) fn add(&self, asked: impl Fn(&str, &str) -> Option<Diagnosis> + Send + Sync + 'static) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(asked));
+    pub(crate) fn add(&self, source: impl Fn(&str, &str) -> Option<Diagnosis> + Send + Sync + 'static) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
     }
 
     /// Returns the diagnoses of all objects of this namespace and name, of any kind.
     pub fn of(&self, namespace: &str, name: &str) -> Vec<Diagnosis> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter_map(|asked| asked(namespace, name)).collect()
+        all.iter().filter_map(|source| source(namespace, name)).collect()
     }
 }
 

@@ -24,9 +24,9 @@ use crate::{
     contract::{HANDLED, is_suspended},
     dependencies::Dependencies,
     has_finalizer,
-    identity::{self, Proven},
+    identity::{self, VerifiedTarget},
     local::is_local_component,
-    status::{StatusWriter, Written, ready_of},
+    status::{StatusWriter, WriteOutcome, ready_of},
 };
 
 use depends::Dependence;
@@ -143,7 +143,8 @@ impl<C: Component> Driver<C> {
         pass: Pass,
     ) -> Result<Context<C::Resource>, Failure> {
         let target = self.target(resource, &contract).await?;
-        let Proven { target, recorded } = identity::prove(&self.runtime, &**resource, &target).await?;
+        let VerifiedTarget { target, recorded } =
+            identity::prove(&self.runtime, &**resource, &target).await?;
         if let Some(meta) = recorded {
             self.status.touched(resource, &meta);
         }
@@ -221,11 +222,11 @@ impl<C: Component> Driver<C> {
                 tracing::info!(object = %ObjectRef::from_obj(resource), "status not written: {unwritten}");
                 return Err(sooner(outcome.result.err(), unwritten));
             }
-            Ok(Written::Later(left)) => return outcome.result.map(|wait| wait.at_most(left)),
-            Ok(Written::Now(after)) if ready_of(&after) != ready_of(&before) => {
+            Ok(WriteOutcome::Later(left)) => return outcome.result.map(|wait| wait.at_most(left)),
+            Ok(WriteOutcome::Now(after)) if ready_of(&after) != ready_of(&before) => {
                 self.announce(resource, &outcome.report, ready_of(&after));
             }
-            Ok(Written::Now(_) | Written::Unchanged) => {}
+            Ok(WriteOutcome::Now(_) | WriteOutcome::Unchanged) => {}
         }
         outcome.result
     }

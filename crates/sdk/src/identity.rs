@@ -43,7 +43,7 @@ fn sides<R: ComponentResource>(
 }
 
 /// A target whose identity was verified.
-pub(crate) struct Proven {
+pub(crate) struct VerifiedTarget {
     /// The target, whose writes are fenced by the stamp.
     pub(crate) target: Target,
     /// Metadata of the component after the first contact was recorded.
@@ -60,10 +60,10 @@ pub(crate) async fn prove<R: ComponentResource>(
     runtime: &Runtime,
     resource: &R,
     target: &Target,
-) -> Result<Proven, Failure> {
+) -> Result<VerifiedTarget, Failure> {
     if target.is_local() {
         let recorded = record_local(runtime, resource).await?;
-        return Ok(Proven { target: target.clone(), recorded });
+        return Ok(VerifiedTarget { target: target.clone(), recorded });
     }
     let found = target.identify().await?;
     let (claim, recorded) = sides(&runtime.hub_uid, runtime.operator, resource, &found);
@@ -79,7 +79,7 @@ pub(crate) async fn prove<R: ComponentResource>(
         }
         refused => return Err(target.refuse(refused).await.into()),
     }
-    Ok(Proven { target: target.fenced(fence), recorded: written })
+    Ok(VerifiedTarget { target: target.fenced(fence), recorded: written })
 }
 
 /// Records the hub as the component's target at the first contact. [`crate::local`] has checked before that no other

@@ -106,7 +106,7 @@ pub use kyma::{
     note_stop, prove, prove_known, record_local, recorded_of,
 };
 pub use local::{is_local, not_local};
-pub use metrics::{Described, Metrics, MetricsError};
+pub use metrics::{MetricDescription, Metrics, MetricsError};
 pub use pass::Pass;
 pub use pauses::{Halt, PauseChanges, Pauses, is_in_force, read_halt};
 pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};

@@ -25,7 +25,7 @@ pub struct Metrics {
 struct Inner {
     registry: Registry,
     /// Descriptions of the registered metrics.
-    described: Mutex<Vec<Described>>,
+    described: Mutex<Vec<MetricDescription>>,
     reconciles: IntCounterVec,
     seconds: HistogramVec,
     waits: HistogramVec,
@@ -54,7 +54,7 @@ pub(crate) enum ReconcileResult {
 
 /// Description of a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
+pub struct MetricDescription {
     /// Its name.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
@@ -65,7 +65,7 @@ pub struct Described {
     pub help: String,
 }
 
-fn describe(collector: &impl Collector) -> Vec<Described> {
+fn describe(collector: &impl Collector) -> Vec<MetricDescription> {
     let kinds: Vec<_> = collector.collect();
     let kind = |name: &str| {
         let family = kinds.iter().find(|family| family.name() == name);
@@ -75,7 +75,7 @@ fn describe(collector: &impl Collector) -> Vec<Described> {
             _ => "gauge",
         }
     };
-    let described = |desc: &&Desc| Described {
+    let described = |desc: &&Desc| MetricDescription {
         name: desc.fq_name.clone(),
         kind: kind(&desc.fq_name),
         labels: desc.variable_labels.clone(),
@@ -183,7 +183,7 @@ impl Metrics {
     }
 
     /// Returns all registered metrics by name, including those without series.
-    pub fn described(&self) -> Vec<Described> {
+    pub fn described(&self) -> Vec<MetricDescription> {
         let mut described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
         described.sort_by(|a, b| a.name.cmp(&b.name));
         described

@@ -18,7 +18,7 @@ use kyma_api::Pause;
 use tokio::sync::watch;
 
 pub use halt::{Halt, is_in_force};
-use halt::{PauseSnapshot, Whose};
+use halt::{PauseSnapshot, PauseSubject};
 pub use read::read_halt;
 pub(crate) use record::record_name;
 use record::{PauseRecord, StoredRecord};
@@ -92,7 +92,7 @@ impl Pauses {
     /// Returns the Pauses in force for an object. Selectors match the labels of a Kyma itself, or of the Kyma that
     /// the label `kyma-name` of the object names; for an object of no Kyma only Pauses without selector count.
     pub fn of<K: Resource<DynamicType = ()>>(&self, object: &K) -> Halt {
-        self.snapshot.borrow().halt(self.operator, Whose::of(object), Timestamp::now())
+        self.snapshot.borrow().halt(self.operator, PauseSubject::of(object), Timestamp::now())
     }
 
     /// Waits until the Pauses of an object forbid more than `before`.
@@ -247,10 +247,10 @@ impl PauseChanges {
     /// Reports whether the last change may alter the Pauses of an object, or lifts a stop by the brake.
     pub fn concern<K: Resource<DynamicType = ()>>(&self, object: &K) -> bool {
         let halt = |(snapshot, at): &(PauseSnapshot, Timestamp)| {
-            snapshot.halt(self.operator, Whose::of(object), *at)
+            snapshot.halt(self.operator, PauseSubject::of(object), *at)
         };
-        let relabelled = match (Whose::of(object), &self.now.0.kymas) {
-            (Whose::OfKyma(kyma), Some(kymas)) => kymas.changed_since(kyma, self.labels.0),
+        let relabelled = match (PauseSubject::of(object), &self.now.0.kymas) {
+            (PauseSubject::OfKyma(kyma), Some(kymas)) => kymas.changed_since(kyma, self.labels.0),
             _ => false,
         };
         relabelled || self.before.0.released != self.now.0.released || halt(&self.before) != halt(&self.now)

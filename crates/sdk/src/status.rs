@@ -1,6 +1,6 @@
 //! The status of a component: computed purely, written only if it differs.
 
-mod held;
+mod delayed;
 mod memory;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{ComponentResource, Contract, Failure, Metrics, Step, apply_status};
 
-use held::{Held, Of};
+use delayed::{DelayedReports, ReportSubject};
 use memory::Memory;
 
 /// Result of a reconcile to write to the status.
@@ -81,17 +81,17 @@ struct Inner<R: ComponentResource> {
     manager: &'static str,
     metrics: Metrics,
     memory: Mutex<Memory<R>>,
-    held: Mutex<Held<R>>,
+    delayed: Mutex<DelayedReports<R>>,
 }
 
 /// Result of writing a report.
 #[derive(Debug)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     /// The hub had the same status already.
     Unchanged,
     /// The status was written.
     Now(FreeForm),
-    /// It is written after this time, unless another report replaces it.
+    /// The status is written after this time, unless another report replaces it.
     Later(Duration),
 }
 
@@ -109,7 +109,7 @@ impl<R: ComponentResource> StatusWriter<R> {
                 manager,
                 metrics,
                 memory: Mutex::default(),
-                held: Mutex::default(),
+                delayed: Mutex::default(),
             }),
         }
     }
@@ -118,8 +118,8 @@ impl<R: ComponentResource> StatusWriter<R> {
         self.inner.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held<R>> {
-        self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn delayed(&self) -> MutexGuard<'_, DelayedReports<R>> {
+        self.inner.delayed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the latest known status: that of `resource`, or a newer one of the writer's own last write.
@@ -140,37 +140,37 @@ impl<R: ComponentResource> StatusWriter<R> {
         resource: &R,
         report: &Report,
         is_final: bool,
-    ) -> Result<Written, Failure> {
-        let of = Of::resource(resource);
+    ) -> Result<WriteOutcome, Failure> {
+        let of = ReportSubject::resource(resource);
         let now = Time(Timestamp::now());
         let before = self.current(resource)?;
-        let (base, report) = self.held().with(&of, &before, report, &now);
+        let (base, report) = self.delayed().with(&of, &before, report, &now);
         let next = next_status(&base, &report, of.generation, &now);
         let is_new = next != before;
         let may_wait = is_new && !is_final;
-        if let Some(left) = may_wait.then(|| self.held().hold(&of, &report, Instant::now())).flatten() {
-            return Ok(Written::Later(left));
+        if let Some(left) = may_wait.then(|| self.delayed().hold(&of, &report, Instant::now())).flatten() {
+            return Ok(WriteOutcome::Later(left));
         }
         if is_new {
             self.apply(resource, &next).await?;
         }
-        self.held().forget(&of.key);
-        Ok(if is_new { Written::Now(next) } else { Written::Unchanged })
+        self.delayed().forget(&of.key);
+        Ok(if is_new { WriteOutcome::Now(next) } else { WriteOutcome::Unchanged })
     }
 
     /// Writes single fields if they differ. They replace the same fields of a delayed report.
     pub(crate) async fn write_fields(&self, resource: &R, fields: FreeForm) -> Result<(), Failure> {
         let before = self.current(resource)?;
         let next = with_fields(&before, &fields);
-        self.held().overtaken(&ObjectRef::from_obj(resource), &fields);
+        self.delayed().overtaken(&ObjectRef::from_obj(resource), &fields);
         if next == before { Ok(()) } else { self.apply(resource, &next).await }
     }
 
     /// Marks the start of a reconcile of `resource`. Dropping the guard marks its end.
-    pub(crate) fn pass(&self, resource: &R) -> PassOver<R> {
+    pub(crate) fn pass(&self, resource: &R) -> ReconcileGuard<R> {
         let key = ObjectRef::from_obj(resource);
         self.memory().begin(key.clone());
-        PassOver { writer: self.clone(), key }
+        ReconcileGuard { writer: self.clone(), key }
     }
 
     /// Records the metadata after the running reconcile wrote something other than the status.
@@ -191,7 +191,7 @@ impl<R: ComponentResource> StatusWriter<R> {
     /// Forgets an object that is gone.
     pub(crate) fn forget(&self, key: &ObjectRef<R>) {
         self.memory().forget(key);
-        self.held().forget(key);
+        self.delayed().forget(key);
     }
 
     async fn apply(&self, resource: &R, status: &FreeForm) -> Result<(), Failure> {
@@ -210,12 +210,12 @@ impl<R: ComponentResource> StatusWriter<R> {
 }
 
 /// Guard of a running reconcile.
-pub(crate) struct PassOver<R: ComponentResource> {
+pub(crate) struct ReconcileGuard<R: ComponentResource> {
     writer: StatusWriter<R>,
     key: ObjectRef<R>,
 }
 
-impl<R: ComponentResource> Drop for PassOver<R> {
+impl<R: ComponentResource> Drop for ReconcileGuard<R> {
     fn drop(&mut self) {
         self.writer.memory().end(&self.key);
     }

@@ -10,7 +10,7 @@ mod behaviour;
 mod tables;
 mod unconnected;
 
-pub use behaviour::{Place, check_behaviour};
+pub use behaviour::{ConformanceSetup, check_behaviour};
 pub use tables::check_tables;
 pub use unconnected::unconnected_runtime;
 

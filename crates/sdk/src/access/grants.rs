@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use kyma_targets::Grant;
 
 /// Number of names below which unused grants are not removed.
-const FEW: usize = 256;
+const MIN_CLEANUP_SIZE: usize = 256;
 
 /// Grants by the name of their Secret. The Secret need not exist.
 #[derive(Debug, Default)]
-pub(super) struct Grants(Mutex<Held>);
+pub(super) struct Grants(Mutex<GrantIndex>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct GrantIndex {
     grants: HashMap<String, Grant>,
     /// Number of grants in use at the last removal of unused ones.
     used: usize,
@@ -22,20 +22,20 @@ struct Held {
 impl Grants {
     /// Returns the grant of the Secret's current content.
     pub(super) fn of(&self, name: &str) -> Grant {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let grant = held.grants.entry(name.to_owned()).or_default().clone();
-        if held.grants.len() > 2 * held.used + FEW {
+        let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let grant = index.grants.entry(name.to_owned()).or_default().clone();
+        if index.grants.len() > 2 * index.used + MIN_CLEANUP_SIZE {
             // A grant without a target needs no withdrawal.
-            held.grants.retain(|_, grant| !grant.is_unused());
-            held.used = held.grants.len();
+            index.grants.retain(|_, grant| !grant.is_unused());
+            index.used = index.grants.len();
         }
         grant
     }
 
     /// Withdraws all targets that were made from the Secret, after it changed.
     pub(super) fn withdraw(&self, name: &str) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(grant) = held.grants.remove(name) {
+        let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(grant) = index.grants.remove(name) {
             grant.withdraw();
         }
     }
@@ -58,10 +58,10 @@ mod tests {
     fn names_that_nobody_uses_are_not_kept_for_ever_and_those_in_use_are() {
         let grants = Grants::default();
         let used = grants.of("used");
-        for number in 0..10 * FEW {
+        for number in 0..10 * MIN_CLEANUP_SIZE {
             grants.of(&number.to_string());
         }
-        assert!(grants.0.lock().unwrap().grants.len() <= 2 * FEW);
+        assert!(grants.0.lock().unwrap().grants.len() <= 2 * MIN_CLEANUP_SIZE);
         grants.withdraw("used");
         assert!(used.is_withdrawn());
     }

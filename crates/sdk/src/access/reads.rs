@@ -29,7 +29,7 @@ impl<Key: Clone + Eq + Hash, Answer: Clone> Reads<Key, Answer> {
         Reading: Future<Output = Answer>,
     {
         let queue = self.join(&key);
-        let _place = Place { reads: self, key };
+        let _membership = QueueMembership { reads: self, key };
         let asked = queue.tick();
         let mut last = queue.last.lock().await;
         if let Some((_, answer)) = last.as_ref().filter(|(began, _)| *began > asked) {
@@ -69,13 +69,13 @@ impl<Answer> Queue<Answer> {
     }
 }
 
-/// One caller in a queue. Dropping the last one removes the queue.
-struct Place<'a, Key: Clone + Eq + Hash, Answer: Clone> {
+/// Guard of one caller in a queue. Dropping the last guard of a queue removes the queue.
+struct QueueMembership<'a, Key: Clone + Eq + Hash, Answer: Clone> {
     reads: &'a Reads<Key, Answer>,
     key: Key,
 }
 
-impl<Key: Clone + Eq + Hash, Answer: Clone> Drop for Place<'_, Key, Answer> {
+impl<Key: Clone + Eq + Hash, Answer: Clone> Drop for QueueMembership<'_, Key, Answer> {
     fn drop(&mut self) {
         self.reads.leave(&self.key);
     }

@@ -3,12 +3,12 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{Reason, State, condition};
 
-use super::graph::{Unmet, Why};
+use super::graph::{UnmetDependency, UnmetReason};
 use super::view::Node;
 use crate::Failure;
 
 /// Maximum number of names in a message.
-const NAMED: usize = 10;
+const MAX_LISTED_NAMES: usize = 10;
 
 /// Effect of dependencies on a component.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub(crate) enum Hold {
     Lost(String),
     /// Nothing is installed or changed.
     Back {
-        /// Why, for the condition Ready.
+        /// Failure for the condition Ready.
         failure: Failure,
         /// The state of the module meanwhile.
         state: State,
@@ -35,13 +35,13 @@ pub(crate) enum Hold {
 
 /// Decides from the dependencies that are not ready and the cycle that contains the component; `passed`: its spec was
 /// released before.
-pub(crate) fn decide(unmet: &[Unmet], cycle: Option<&[Node]>, passed: bool) -> Hold {
+pub(crate) fn decide(unmet: &[UnmetDependency], cycle: Option<&[Node]>, passed: bool) -> Hold {
     if let Some(cycle) = cycle {
         let path = path(cycle);
         let back = Failure::new(Reason::DependencyCycle, path.clone());
         return if passed { Hold::Lost(path) } else { Hold::Back { failure: back, state: State::Error } };
     }
-    if unmet.iter().any(|one| one.why == Why::Listing) {
+    if unmet.iter().any(|one| one.why == UnmetReason::Listing) {
         return Hold::Unknown { passed };
     }
     if unmet.is_empty() {
@@ -52,7 +52,9 @@ pub(crate) fn decide(unmet: &[Unmet], cycle: Option<&[Node]>, passed: bool) -> H
         return Hold::Lost(message);
     }
     // These causes can pass without action of a user.
-    let comes = unmet.iter().all(|one| matches!(one.why, Why::NotReady | Why::Denied | Why::Deleting));
+    let comes = unmet
+        .iter()
+        .all(|one| matches!(one.why, UnmetReason::NotReady | UnmetReason::Denied | UnmetReason::Deleting));
     let state = if comes { State::Processing } else { State::Warning };
     Hold::Back { failure: Failure::new(Reason::DependencyNotReady, message), state }
 }
@@ -78,51 +80,60 @@ fn path(cycle: &[Node]) -> String {
     cycle.iter().map(named).collect::<Vec<_>>().join(" -> ")
 }
 
-fn message(unmet: &[Unmet]) -> String {
-    let named: Vec<String> = unmet.iter().take(NAMED).map(describe).collect();
-    let more = match unmet.len().saturating_sub(NAMED) {
+fn message(unmet: &[UnmetDependency]) -> String {
+    let named: Vec<String> = unmet.iter().take(MAX_LISTED_NAMES).map(describe).collect();
+    let more = match unmet.len().saturating_sub(MAX_LISTED_NAMES) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
     format!("{}{more}", named.join("; "))
 }
 
-fn describe(unmet: &Unmet) -> String {
-    let Unmet { name, why } = unmet;
+fn describe(unmet: &UnmetDependency) -> String {
+    let UnmetDependency { name, why } = unmet;
     match why {
-        Why::Absent if name.starts_with("module ") => format!("{name} is not enabled in this Kyma"),
-        Why::Absent => format!("{name} does not exist"),
-        Why::Deleting => format!("{name} is being deleted"),
-        Why::NotReady | Why::Listing | Why::Unjudged(..) => format!("{name} is not Ready"),
-        Why::Denied => format!("{name} is not ready: its expression is false"),
-        Why::Unclear => {
+        UnmetReason::Absent if name.starts_with("module ") => format!("{name} is not enabled in this Kyma"),
+        UnmetReason::Absent => format!("{name} does not exist"),
+        UnmetReason::Deleting => format!("{name} is being deleted"),
+        UnmetReason::NotReady | UnmetReason::Listing | UnmetReason::Unjudged(..) => {
+            format!("{name} is not Ready")
+        }
+        UnmetReason::Denied => format!("{name} is not ready: its expression is false"),
+        UnmetReason::Unclear => {
             format!("{name}: the expression is no CEL, or looks at what the component lacks")
         }
-        Why::Nowhere => format!("{name}: this component belongs to no Kyma, so it has to name a component"),
-        Why::OfAnotherKyma => format!("{name} belongs to another Kyma"),
-        Why::Refused(why) => format!("{name}: its kind cannot be read: {why}"),
+        UnmetReason::NoKyma => {
+            format!("{name}: this component belongs to no Kyma, so it has to name a component")
+        }
+        UnmetReason::OfAnotherKyma => format!("{name} belongs to another Kyma"),
+        UnmetReason::Refused(why) => format!("{name}: its kind cannot be read: {why}"),
     }
 }
 
 /// Describes the components that a removal waits for, by name and whether each is being deleted. A user has to remove
 /// those that are not.
-pub(crate) fn describe_holders<'a>(holders: impl Iterator<Item = (&'a Node, bool)>) -> Option<HeldUp> {
+pub(crate) fn describe_holders<'a>(
+    holders: impl Iterator<Item = (&'a Node, bool)>,
+) -> Option<DeletionBlockers> {
     let (going, staying): (Vec<_>, Vec<_>) = holders.partition(|(_, deleting)| *deleting);
     let list = |nodes: &[(&Node, bool)]| {
-        let named: Vec<String> = nodes.iter().take(NAMED).map(|(node, _)| node.to_string()).collect();
-        let more = nodes.len().saturating_sub(NAMED);
+        let named: Vec<String> =
+            nodes.iter().take(MAX_LISTED_NAMES).map(|(node, _)| node.to_string()).collect();
+        let more = nodes.len().saturating_sub(MAX_LISTED_NAMES);
         if more == 0 { named.join(", ") } else { format!("{} and {more} more", named.join(", ")) }
     };
     match (staying.as_slice(), going.as_slice()) {
         ([], []) => None,
-        ([], going) => Some(HeldUp::Going(format!("waiting until these are gone: {}", list(going)))),
-        (staying, _) => Some(HeldUp::Staying(format!("these depend on it: {}", list(staying)))),
+        ([], going) => {
+            Some(DeletionBlockers::Going(format!("waiting until these are gone: {}", list(going))))
+        }
+        (staying, _) => Some(DeletionBlockers::Staying(format!("these depend on it: {}", list(staying)))),
     }
 }
 
 /// Message for the components that block a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HeldUp {
+pub(crate) enum DeletionBlockers {
     /// All of them are being deleted.
     Going(String),
     /// Some of them are not being deleted.
@@ -141,19 +152,19 @@ mod tests {
         Node { kind: Kind::helm(), name: name.to_owned() }
     }
 
-    fn unmet(why: Why) -> Unmet {
-        Unmet { name: "HelmComponent a".to_owned(), why }
+    fn unmet(why: UnmetReason) -> UnmetDependency {
+        UnmetDependency { name: "HelmComponent a".to_owned(), why }
     }
 
     #[test]
     fn the_first_time_nothing_is_installed_and_later_only_a_change_waits() {
-        let missing = [unmet(Why::Absent)];
+        let missing = [unmet(UnmetReason::Absent)];
         let Hold::Back { failure, state } = decide(&missing, None, false) else { panic!("held back") };
         assert_eq!((failure.reason, failure.class), (Reason::DependencyNotReady, ErrorClass::Blocked));
         assert_eq!((failure.message.as_str(), state), ("HelmComponent a does not exist", State::Warning));
         assert_eq!(decide(&missing, None, true), Hold::Lost("HelmComponent a does not exist".to_owned()));
         assert_eq!(decide(&[], None, false), Hold::Free);
-        let Hold::Back { state, .. } = decide(&[unmet(Why::NotReady)], None, false) else {
+        let Hold::Back { state, .. } = decide(&[unmet(UnmetReason::NotReady)], None, false) else {
             panic!("held back")
         };
         assert_eq!(state, State::Processing, "it comes by itself");
@@ -161,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_is_not_listed_yet_decides_nothing() {
-        let both = [unmet(Why::NotReady), unmet(Why::Listing)];
+        let both = [unmet(UnmetReason::NotReady), unmet(UnmetReason::Listing)];
         assert_eq!(decide(&both, None, false), Hold::Unknown { passed: false });
         assert_eq!(decide(&both, None, true), Hold::Unknown { passed: true });
     }
@@ -169,7 +180,8 @@ mod tests {
     #[test]
     fn a_circle_is_told_by_its_path() {
         let circle = [node("a"), node("b"), node("a")];
-        let Hold::Back { failure, state } = decide(&[unmet(Why::NotReady)], Some(&circle), false) else {
+        let Hold::Back { failure, state } = decide(&[unmet(UnmetReason::NotReady)], Some(&circle), false)
+        else {
             panic!("held back")
         };
         assert_eq!((failure.reason, state), (Reason::DependencyCycle, State::Error));
@@ -200,14 +212,20 @@ mod tests {
         let (a, b) = (node("a"), node("b"));
         assert_eq!(describe_holders([].into_iter()), None);
         let going = describe_holders([(&a, true)].into_iter());
-        assert_eq!(going, Some(HeldUp::Going("waiting until these are gone: HelmComponent a".to_owned())));
+        assert_eq!(
+            going,
+            Some(DeletionBlockers::Going("waiting until these are gone: HelmComponent a".to_owned()))
+        );
         let staying = describe_holders([(&a, true), (&b, false)].into_iter());
-        assert_eq!(staying, Some(HeldUp::Staying("these depend on it: HelmComponent b".to_owned())));
+        assert_eq!(
+            staying,
+            Some(DeletionBlockers::Staying("these depend on it: HelmComponent b".to_owned()))
+        );
     }
 
     #[test]
     fn a_long_list_is_cut() {
-        let many: Vec<Unmet> = (0..12).map(|_| unmet(Why::Deleting)).collect();
+        let many: Vec<UnmetDependency> = (0..12).map(|_| unmet(UnmetReason::Deleting)).collect();
         assert!(message(&many).ends_with("; and 2 more"));
     }
 }

@@ -13,13 +13,13 @@ use kube_runtime::watcher::{self, DefaultBackoff, Event};
 use kyma_api::HelmComponent;
 use tokio_util::sync::CancellationToken;
 
-use super::graph::Standing;
+use super::graph::ListState;
 use super::view::{Kind, Node};
 use super::{Dependencies, KINDS, lock};
 use crate::{ComponentResource, Contract, hub_watch};
 
 /// A watched kind.
-pub(super) struct Followed {
+pub(super) struct KindWatch {
     /// The API versions in which components name it.
     versions: BTreeSet<String>,
     stop: CancellationToken,
@@ -107,9 +107,9 @@ impl<R: ComponentResource> Dependencies<R> {
             }
             before.stop.cancel();
         }
-        followed.insert(kind.clone(), Followed { versions: versions.clone(), stop: stop.clone() });
+        followed.insert(kind.clone(), KindWatch { versions: versions.clone(), stop: stop.clone() });
         drop(followed);
-        lock(&self.inner.graph).stands(&kind, Standing::Listing);
+        lock(&self.inner.graph).stands(&kind, ListState::Listing);
         let dependencies = self.clone();
         tokio::spawn(async move {
             let following = dependencies.run(&kind, &versions, &stop);
@@ -200,7 +200,7 @@ impl<R: ComponentResource> Dependencies<R> {
     }
 
     fn refuse(&self, kind: &Kind, why: &str) {
-        let affected = lock(&self.inner.graph).stands(kind, Standing::Refused(why.to_owned()));
+        let affected = lock(&self.inner.graph).stands(kind, ListState::Refused(why.to_owned()));
         self.wake(affected);
     }
 }

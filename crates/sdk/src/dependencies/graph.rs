@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::view::{Kind, Need, Node, On, Verdict, View};
+use super::view::{DependencyTarget, Kind, Node, Requirement, Verdict, View};
 use crate::Index;
 
 /// State of the list of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ListState {
     /// The first list is in progress.
     Listing,
     /// The list is complete.
@@ -17,9 +17,9 @@ pub(crate) enum Standing {
     Refused(String),
 }
 
-/// Why a dependency is not ready.
+/// Reason that a dependency is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum UnmetReason {
     Absent,
     Deleting,
     NotReady,
@@ -30,7 +30,7 @@ pub(crate) enum Why {
     /// It was observed before this expression was added: its object has to be read.
     Unjudged(Node, String),
     /// The dependency is a module, and the dependent component belongs to no Kyma.
-    Nowhere,
+    NoKyma,
     /// It belongs to another Kyma.
     OfAnotherKyma,
     /// Its kind cannot be read.
@@ -41,19 +41,19 @@ pub(crate) enum Why {
 
 /// A dependency that is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unmet {
+pub(crate) struct UnmetDependency {
     /// Name for messages.
     pub(crate) name: String,
-    pub(crate) why: Why,
+    pub(crate) why: UnmetReason,
 }
 
 /// All observed components of the operator's own kind and of the kinds that components depend on.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     views: HashMap<Node, View>,
-    needed: Index<On, Node>,
-    modules: HashMap<On, BTreeSet<Node>>,
-    standing: HashMap<Kind, Standing>,
+    needed: Index<DependencyTarget, Node>,
+    modules: HashMap<DependencyTarget, BTreeSet<Node>>,
+    standing: HashMap<Kind, ListState>,
     /// The kinds that components depend on, each with the number of references for each API version.
     kinds: BTreeMap<Kind, BTreeMap<String, usize>>,
     /// Whether a kind or version was added or removed since the last [`Graph::new_kinds`].
@@ -104,20 +104,20 @@ impl Graph {
     pub(crate) fn listed(&mut self, kind: &Kind, names: &BTreeSet<String>) -> BTreeSet<Node> {
         let gone = self.views.keys().filter(|node| node.kind == *kind && !names.contains(&node.name));
         let gone: Vec<Node> = gone.cloned().collect();
-        let mut affected = self.stands(kind, Standing::Listed);
+        let mut affected = self.stands(kind, ListState::Listed);
         affected.extend(gone.iter().flat_map(|node| self.remove(node)));
         affected
     }
 
     /// Sets the state of the list of a kind. Returns the components to requeue.
-    pub(crate) fn stands(&mut self, kind: &Kind, standing: Standing) -> BTreeSet<Node> {
+    pub(crate) fn stands(&mut self, kind: &Kind, standing: ListState) -> BTreeSet<Node> {
         let is_news = self.standing.get(kind) != Some(&standing);
         self.standing.insert(kind.clone(), standing);
         let concerned = |(node, view): (&Node, &View)| {
             let names = view.needs.iter().any(|need| match &need.on {
-                On::Component(node) => node.kind == *kind,
-                On::Module { .. } => true,
-                On::Nowhere(_) => false,
+                DependencyTarget::Component(node) => node.kind == *kind,
+                DependencyTarget::Module { .. } => true,
+                DependencyTarget::ModuleWithoutKyma(_) => false,
             });
             (names || view.is_deleting).then(|| node.clone())
         };
@@ -167,8 +167,8 @@ impl Graph {
     }
 
     /// Returns the expressions of other components about this component or module.
-    pub(crate) fn expressions(&self, node: &Node, module: Option<&On>) -> BTreeSet<String> {
-        let on = On::Component(node.clone());
+    pub(crate) fn expressions(&self, node: &Node, module: Option<&DependencyTarget>) -> BTreeSet<String> {
+        let on = DependencyTarget::Component(node.clone());
         let dependents = std::iter::once(&on).chain(module).flat_map(|on| {
             let dependents = self.needed.dependents(on).filter_map(|node| self.views.get(node));
             let needs = dependents.flat_map(|view| &view.needs).filter(move |need| need.on == *on);
@@ -188,7 +188,7 @@ impl Graph {
     }
 
     /// Updates the reference counts of kinds for added and removed needs.
-    fn count_kinds(&mut self, came: &[Need], went: &[Need]) {
+    fn count_kinds(&mut self, came: &[Requirement], went: &[Requirement]) {
         for (kind, need) in came.iter().filter_map(|need| Some((kind_of(need)?, need))) {
             let count = self.kinds.entry(kind).or_default().entry(need.version.clone()).or_default();
             *count += 1;
@@ -209,19 +209,19 @@ impl Graph {
     }
 
     /// Returns the unmet ones of these needs.
-    pub(crate) fn unmet(&self, kyma: Option<&str>, needs: &[Need]) -> Vec<Unmet> {
+    pub(crate) fn unmet(&self, kyma: Option<&str>, needs: &[Requirement]) -> Vec<UnmetDependency> {
         let unmet = needs.iter().filter_map(|need| {
             let why = self.why_not(kyma, need)?;
-            Some(Unmet { name: need.name.clone(), why })
+            Some(UnmetDependency { name: need.name.clone(), why })
         });
         unmet.collect()
     }
 
     /// Returns the shortest cycle through a component with these needs, starting with the component.
-    pub(crate) fn cycle(&self, node: &Node, needs: &[Need]) -> Option<Vec<Node>> {
+    pub(crate) fn cycle(&self, node: &Node, needs: &[Requirement]) -> Option<Vec<Node>> {
         let mut from: HashMap<Node, Node> = HashMap::new();
         let mut open = VecDeque::new();
-        let steps = |at: &Node, needs: &[Need]| {
+        let steps = |at: &Node, needs: &[Requirement]| {
             let mut steps: Vec<(Node, Node)> = vec![];
             for target in needs.iter().flat_map(|need| self.meant(&need.on)) {
                 steps.push((at.clone(), target.clone()));
@@ -250,7 +250,7 @@ impl Graph {
     /// # Errors
     /// The list of a kind is under way, so there may be more.
     pub(crate) fn holders(&self, node: &Node) -> Result<BTreeMap<Node, bool>, Kind> {
-        if let Some((kind, _)) = self.standing.iter().find(|(_, standing)| **standing == Standing::Listing) {
+        if let Some((kind, _)) = self.standing.iter().find(|(_, standing)| **standing == ListState::Listing) {
             return Err(kind.clone());
         }
         let Some(view) = self.views.get(node) else { return Ok(BTreeMap::new()) };
@@ -263,15 +263,15 @@ impl Graph {
         Ok(holders.collect())
     }
 
-    fn why_not(&self, kyma: Option<&str>, need: &Need) -> Option<Why> {
+    fn why_not(&self, kyma: Option<&str>, need: &Requirement) -> Option<UnmetReason> {
         let kind = match &need.on {
-            On::Component(node) => node.kind.clone(),
-            On::Module { .. } => Kind::helm(),
-            On::Nowhere(_) => return Some(Why::Nowhere),
+            DependencyTarget::Component(node) => node.kind.clone(),
+            DependencyTarget::Module { .. } => Kind::helm(),
+            DependencyTarget::ModuleWithoutKyma(_) => return Some(UnmetReason::NoKyma),
         };
         // The cached components of this kind may be outdated.
-        if let Some(Standing::Refused(why)) = self.standing.get(&kind) {
-            return Some(Why::Refused(why.clone()));
+        if let Some(ListState::Refused(why)) = self.standing.get(&kind) {
+            return Some(UnmetReason::Refused(why.clone()));
         }
         let meant = self.meant(&need.on);
         let known = meant.iter().filter_map(|node| self.views.get(*node).map(|view| (*node, view)));
@@ -281,21 +281,25 @@ impl Graph {
         }
         // Of several components for a module, as during a replacement, the first that is not being deleted gives the
         // reason.
-        let closest = whys.into_iter().find(|why| *why != Why::Deleting);
-        closest.or_else(|| (!self.meant(&need.on).is_empty()).then_some(Why::Deleting)).or_else(|| {
-            Some(match self.standing.get(&kind) {
-                Some(Standing::Listed) => Why::Absent,
-                _ => Why::Listing,
-            })
-        })
+        let closest = whys.into_iter().find(|why| *why != UnmetReason::Deleting);
+        closest.or_else(|| (!self.meant(&need.on).is_empty()).then_some(UnmetReason::Deleting)).or_else(
+            || {
+                Some(match self.standing.get(&kind) {
+                    Some(ListState::Listed) => UnmetReason::Absent,
+                    _ => UnmetReason::Listing,
+                })
+            },
+        )
     }
 
     /// Returns the existing components that the dependency refers to.
-    fn meant(&self, on: &On) -> Vec<&Node> {
+    fn meant(&self, on: &DependencyTarget) -> Vec<&Node> {
         match on {
-            On::Component(node) => self.views.get_key_value(node).map(|(node, _)| node).into_iter().collect(),
-            On::Module { .. } => self.modules.get(on).into_iter().flatten().collect(),
-            On::Nowhere(_) => vec![],
+            DependencyTarget::Component(node) => {
+                self.views.get_key_value(node).map(|(node, _)| node).into_iter().collect()
+            }
+            DependencyTarget::Module { .. } => self.modules.get(on).into_iter().flatten().collect(),
+            DependencyTarget::ModuleWithoutKyma(_) => vec![],
         }
     }
 
@@ -310,7 +314,7 @@ impl Graph {
     /// Returns the direct dependents of a component or of its module.
     fn direct(&self, node: &Node) -> Vec<Node> {
         let module = self.views.get(node).and_then(View::as_module);
-        let named = std::iter::once(On::Component(node.clone())).chain(module);
+        let named = std::iter::once(DependencyTarget::Component(node.clone())).chain(module);
         named.flat_map(|on| self.needed.dependents(&on).cloned().collect::<Vec<_>>()).collect()
     }
 
@@ -331,7 +335,7 @@ impl Graph {
         affected
     }
 
-    fn forget_module(&mut self, module: &On, node: &Node) {
+    fn forget_module(&mut self, module: &DependencyTarget, node: &Node) {
         if let Some(nodes) = self.modules.get_mut(module) {
             nodes.remove(node);
             if nodes.is_empty() {
@@ -342,28 +346,28 @@ impl Graph {
 }
 
 /// Returns the kind of a need.
-fn kind_of(need: &Need) -> Option<Kind> {
+fn kind_of(need: &Requirement) -> Option<Kind> {
     match &need.on {
-        On::Component(node) => Some(node.kind.clone()),
-        On::Module { .. } => Some(Kind::helm()),
-        On::Nowhere(_) => None,
+        DependencyTarget::Component(node) => Some(node.kind.clone()),
+        DependencyTarget::Module { .. } => Some(Kind::helm()),
+        DependencyTarget::ModuleWithoutKyma(_) => None,
     }
 }
 
 /// Returns why an existing component is not ready, or `None` if it is ready.
-fn reason(kyma: Option<&str>, node: &Node, view: &View, ready: Option<&String>) -> Option<Why> {
+fn reason(kyma: Option<&str>, node: &Node, view: &View, ready: Option<&String>) -> Option<UnmetReason> {
     if view.kyma.as_deref() != kyma {
-        return Some(Why::OfAnotherKyma);
+        return Some(UnmetReason::OfAnotherKyma);
     }
     if view.is_deleting {
-        return Some(Why::Deleting);
+        return Some(UnmetReason::Deleting);
     }
-    let Some(expression) = ready else { return (!view.is_ready).then_some(Why::NotReady) };
+    let Some(expression) = ready else { return (!view.is_ready).then_some(UnmetReason::NotReady) };
     match view.judged.get(expression) {
         Some(Verdict::Ready) => None,
-        Some(Verdict::NotReady) => Some(Why::Denied),
-        Some(Verdict::Unclear) => Some(Why::Unclear),
-        None => Some(Why::Unjudged(node.clone(), expression.clone())),
+        Some(Verdict::NotReady) => Some(UnmetReason::Denied),
+        Some(Verdict::Unclear) => Some(UnmetReason::Unclear),
+        None => Some(UnmetReason::Unjudged(node.clone(), expression.clone())),
     }
 }
 

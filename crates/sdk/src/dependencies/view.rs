@@ -25,19 +25,19 @@ pub(crate) struct Node {
 
 /// A component or module that an entry of `dependsOn` names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum On {
+pub(crate) enum DependencyTarget {
     /// A component by name.
     Component(Node),
     /// A module of a Kyma, by the values of the labels that components carry.
     Module { kyma: String, module: String },
     /// A module, named by a component that belongs to no Kyma.
-    Nowhere(String),
+    ModuleWithoutKyma(String),
 }
 
 /// One entry of `dependsOn` that names a component or module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Need {
-    pub(crate) on: On,
+pub(crate) struct Requirement {
+    pub(crate) on: DependencyTarget,
     /// Name for messages: the component's kind and name, or the module's name.
     pub(crate) name: String,
     /// API version in which its kind is read.
@@ -64,7 +64,7 @@ pub(crate) struct View {
     pub(crate) is_ready: bool,
     pub(crate) kyma: Option<String>,
     pub(crate) module: Option<String>,
-    pub(crate) needs: Vec<Need>,
+    pub(crate) needs: Vec<Requirement>,
     /// Results of the expressions that dependents have about it.
     pub(crate) judged: BTreeMap<String, Verdict>,
 }
@@ -112,9 +112,9 @@ impl View {
     }
 
     /// Returns the component's module, as other components refer to it.
-    pub(crate) fn as_module(&self) -> Option<On> {
+    pub(crate) fn as_module(&self) -> Option<DependencyTarget> {
         let (kyma, module) = (self.kyma.clone()?, self.module.clone()?);
-        Some(On::Module { kyma, module })
+        Some(DependencyTarget::Module { kyma, module })
     }
 
     /// Reports whether both views are the same for dependents.
@@ -136,23 +136,28 @@ fn is_ready(meta: &ObjectMeta, contract: &Contract) -> bool {
 }
 
 /// Returns the needs of a component of this Kyma.
-pub(crate) fn needs(contract: &Contract, kyma: Option<&str>) -> Vec<Need> {
+pub(crate) fn needs(contract: &Contract, kyma: Option<&str>) -> Vec<Requirement> {
     let mut needs = vec![];
     for dependency in &contract.spec.depends_on {
         let ready = dependency.ready.clone();
         let version = HelmComponent::api_version(&()).into_owned();
         if let Some(module) = &dependency.module {
             let on = kyma.map_or_else(
-                || On::Nowhere(module.clone()),
-                |kyma| On::Module { kyma: kyma.to_owned(), module: names::label_value(module) },
+                || DependencyTarget::ModuleWithoutKyma(module.clone()),
+                |kyma| DependencyTarget::Module { kyma: kyma.to_owned(), module: names::label_value(module) },
             );
-            needs.push(Need { on, name: format!("module {module}"), version, ready });
+            needs.push(Requirement { on, name: format!("module {module}"), version, ready });
         } else if let Some(component) = &dependency.component {
             let version = component.api_version.clone().unwrap_or(version);
             let group = version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
             let kind = component.kind.clone().unwrap_or_else(|| HelmComponent::kind(&()).into_owned());
             let node = Node { kind: Kind { group, kind }, name: component.name.clone() };
-            needs.push(Need { name: node.to_string(), on: On::Component(node), version, ready });
+            needs.push(Requirement {
+                name: node.to_string(),
+                on: DependencyTarget::Component(node),
+                version,
+                ready,
+            });
         }
     }
     needs

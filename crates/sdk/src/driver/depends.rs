@@ -6,7 +6,7 @@ use kyma_api::{Reason, condition};
 use super::{Driver, Outcome, step};
 use crate::{
     Component, Contract, Failure, Progress, Removal, Report,
-    dependencies::{HeldUp, Hold, is_stale},
+    dependencies::{DeletionBlockers, Hold, is_stale},
 };
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
@@ -41,8 +41,8 @@ impl<C: Component> Driver<C> {
     pub(super) fn held_up(&self, resource: &C::Resource) -> Result<Option<Removal>, Failure> {
         match self.dependencies.held_up(resource) {
             Err(listing) => Ok(Some(Removal::waiting(listing))),
-            Ok(Some(HeldUp::Going(names))) => Ok(Some(Removal::waiting(names))),
-            Ok(Some(HeldUp::Staying(names))) => Err(Failure::new(Reason::DeletionBlocked, names)),
+            Ok(Some(DeletionBlockers::Going(names))) => Ok(Some(Removal::waiting(names))),
+            Ok(Some(DeletionBlockers::Staying(names))) => Err(Failure::new(Reason::DeletionBlocked, names)),
             Ok(None) => Ok(None),
         }
     }

@@ -45,7 +45,7 @@ pub async fn prove(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Pr
 }
 
 async fn prove_once(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Proof, Failure> {
-    let Judged { kyma: live, found, verdict } = judge(runtime, kyma, target).await?;
+    let IdentityVerdict { kyma: live, found, verdict } = judge(runtime, kyma, target).await?;
     let current = live.as_ref().unwrap_or(kyma);
     match verdict {
         Verdict::Match { write } => {
@@ -69,7 +69,7 @@ async fn prove_once(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<P
 /// # Errors
 /// No target is recorded, or it is not the Kyma's; target or hub does not answer.
 pub async fn prove_known(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<TargetIdentity, Failure> {
-    let Judged { kyma: live, verdict, .. } = judge(runtime, kyma, target).await?;
+    let IdentityVerdict { kyma: live, verdict, .. } = judge(runtime, kyma, target).await?;
     match verdict {
         Verdict::Match { .. } => Ok(identity_of(live.as_ref().unwrap_or(kyma))),
         Verdict::FirstContact { .. } => Err(Failure::new(
@@ -98,7 +98,7 @@ pub async fn record_local(runtime: &Runtime, kyma: &Kyma) -> Result<Option<Kyma>
     write_record(runtime, &live, &identity).await.map(Some)
 }
 
-struct Judged {
+struct IdentityVerdict {
     /// The Kyma as read live, if the cached one was not sufficient.
     kyma: Option<Kyma>,
     found: LiveIdentity,
@@ -107,18 +107,18 @@ struct Judged {
 
 /// Compares the last identity read from the target with the cached Kyma. If one may be older than the other, both are
 /// read again: the target first, since a turn is recorded on the hub before it is written to the target.
-async fn judge(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Judged, Failure> {
+async fn judge(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<IdentityVerdict, Failure> {
     let compared =
         |kyma: &Kyma, found: &LiveIdentity| compare(&claim(runtime, kyma), &recorded_of(kyma), found);
     let found = target.identify().await?;
     let verdict = compared(kyma, &found);
     if !matches!(verdict, Verdict::FirstContact { .. } | Verdict::StampMismatch(Mismatch::LaterState)) {
-        return Ok(Judged { kyma: None, found, verdict });
+        return Ok(IdentityVerdict { kyma: None, found, verdict });
     }
     let found = target.identify_anew().await?;
     let live = read(runtime, kyma).await?;
     let verdict = compared(&live, &found);
-    Ok(Judged { kyma: Some(live), found, verdict })
+    Ok(IdentityVerdict { kyma: Some(live), found, verdict })
 }
 
 async fn read(runtime: &Runtime, kyma: &Kyma) -> Result<Kyma, Failure> {

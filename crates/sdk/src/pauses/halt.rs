@@ -67,21 +67,21 @@ impl Halt {
 
 /// Relation of an object to a Kyma, which the selector of a Pause matches.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Whose<'a> {
+pub(crate) enum PauseSubject<'a> {
     /// A Kyma itself, with these labels.
     Kyma(&'a BTreeMap<String, String>),
     /// An object of the Kyma with this value of the label `kyma-name`.
     OfKyma(&'a str),
     /// An object of no Kyma.
-    Nobodys,
+    NoKyma,
 }
 
-impl<'a> Whose<'a> {
+impl<'a> PauseSubject<'a> {
     pub(crate) fn of<K: Resource<DynamicType = ()>>(object: &'a K) -> Self {
         if K::kind(&()) == Kyma::kind(&()) && K::group(&()) == Kyma::group(&()) {
             return Self::Kyma(object.labels());
         }
-        object.labels().get(labels::KYMA_NAME).map_or(Self::Nobodys, |kyma| Self::OfKyma(kyma))
+        object.labels().get(labels::KYMA_NAME).map_or(Self::NoKyma, |kyma| Self::OfKyma(kyma))
     }
 }
 
@@ -104,14 +104,14 @@ pub(crate) struct PauseSnapshot {
 impl PauseSnapshot {
     /// Returns the operations that Pauses forbid for an object of an operator at a time. Of several Pauses of a scope
     /// the first by name gives the message.
-    pub(crate) fn halt(&self, operator: &str, whose: Whose<'_>, now: Timestamp) -> Halt {
+    pub(crate) fn halt(&self, operator: &str, subject: PauseSubject<'_>, now: Timestamp) -> Halt {
         let mut halt = Halt::default();
         let is_named = |pause: &Pause| {
             let named = &pause.spec.operators;
             named.is_empty() || named.iter().any(|named| named == operator)
         };
         let holding = self.holding(now).filter(|pause| is_named(pause));
-        let concerned = holding.filter(|pause| self.concerns(pause, whose));
+        let concerned = holding.filter(|pause| self.concerns(pause, subject));
         concerned.for_each(|pause| halt.add(pause, self.missing.contains(&pause.name_any())));
         halt
     }
@@ -155,18 +155,18 @@ impl PauseSnapshot {
 
     /// Reports whether a Pause applies to an object. Unknown labels count as matching: a needless stop costs time, a
     /// missing one costs data.
-    fn concerns(&self, pause: &Pause, whose: Whose<'_>) -> bool {
+    fn concerns(&self, pause: &Pause, subject: PauseSubject<'_>) -> bool {
         let Some(selector) = pause.spec.selector.as_ref().filter(|selector| !is_empty(selector)) else {
             return true;
         };
         let Ok(selector) = Selector::try_from(selector.clone()) else { return true };
-        match whose {
-            Whose::Kyma(labels) => selector.matches(labels),
-            Whose::OfKyma(kyma) => {
+        match subject {
+            PauseSubject::Kyma(labels) => selector.matches(labels),
+            PauseSubject::OfKyma(kyma) => {
                 let labels = self.kymas.as_ref().and_then(|kymas| kymas.get(kyma));
                 labels.is_none_or(|labels| selector.matches(&*labels))
             }
-            Whose::Nobodys => false,
+            PauseSubject::NoKyma => false,
         }
     }
 }
@@ -218,27 +218,27 @@ mod tests {
     #[test]
     fn each_scope_stops_what_it_names_and_all_stops_everything() {
         let stopped = |scope: &str| {
-            let halt = snapshot(&[("p", json!({"scope": scope}))]).halt("x", Whose::Nobodys, at(0));
+            let halt = snapshot(&[("p", json!({"scope": scope}))]).halt("x", PauseSubject::NoKyma, at(0));
             [halt.writes().is_some(), halt.deletes().is_some(), halt.upgrades().is_some()]
         };
         assert_eq!(stopped("All"), [true, true, true]);
         assert_eq!(stopped("Deletes"), [false, true, false]);
         assert_eq!(stopped("Upgrades"), [false, false, true]);
-        assert_eq!(snapshot(&[]).halt("x", Whose::Nobodys, at(0)), Halt::default());
+        assert_eq!(snapshot(&[]).halt("x", PauseSubject::NoKyma, at(0)), Halt::default());
     }
 
     #[test]
     fn a_selector_tells_kymas_apart_and_holds_whom_it_cannot_tell() {
         let mut snapshot = snapshot(&[("p", json!({"selector": {"matchLabels": {"region": "eu"}}}))]);
-        let held = |snapshot: &PauseSnapshot, whose| snapshot.halt("x", whose, at(0)).writes().is_some();
+        let held = |snapshot: &PauseSnapshot, subject| snapshot.halt("x", subject, at(0)).writes().is_some();
         let (eu, us) = (labels("eu"), labels("us"));
-        assert!(held(&snapshot, Whose::Kyma(&eu)) && !held(&snapshot, Whose::Kyma(&us)));
-        assert!(!held(&snapshot, Whose::Nobodys));
-        assert!(held(&snapshot, Whose::OfKyma("b")), "the labels of its Kyma are not known yet");
+        assert!(held(&snapshot, PauseSubject::Kyma(&eu)) && !held(&snapshot, PauseSubject::Kyma(&us)));
+        assert!(!held(&snapshot, PauseSubject::NoKyma));
+        assert!(held(&snapshot, PauseSubject::OfKyma("b")), "the labels of its Kyma are not known yet");
         snapshot.kymas =
             Some([("a".to_owned(), eu.clone()), ("b".to_owned(), us.clone())].into_iter().collect());
-        assert!(held(&snapshot, Whose::OfKyma("a")) && !held(&snapshot, Whose::OfKyma("b")));
-        assert!(held(&snapshot, Whose::OfKyma("gone")));
+        assert!(held(&snapshot, PauseSubject::OfKyma("a")) && !held(&snapshot, PauseSubject::OfKyma("b")));
+        assert!(held(&snapshot, PauseSubject::OfKyma("gone")));
     }
 
     #[test]
@@ -246,8 +246,8 @@ mod tests {
         let broken = json!({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]});
         for selector in [broken, json!({})] {
             let snapshot = snapshot(&[("p", json!({ "selector": selector }))]);
-            assert!(snapshot.halt("x", Whose::Kyma(&labels("us")), at(0)).writes().is_some());
-            assert!(snapshot.halt("x", Whose::Nobodys, at(0)).writes().is_some());
+            assert!(snapshot.halt("x", PauseSubject::Kyma(&labels("us")), at(0)).writes().is_some());
+            assert!(snapshot.halt("x", PauseSubject::NoKyma, at(0)).writes().is_some());
         }
     }
 
@@ -256,8 +256,8 @@ mod tests {
         let snapshot =
             snapshot(&[("p", json!({"until": at(100).to_string()})), ("q", json!({"scope": "Deletes"}))]);
         assert_eq!(snapshot.next_end(at(0)), Some(at(100)));
-        assert!(snapshot.halt("x", Whose::Nobodys, at(99)).writes().is_some());
-        let after = snapshot.halt("x", Whose::Nobodys, at(100));
+        assert!(snapshot.halt("x", PauseSubject::NoKyma, at(99)).writes().is_some());
+        let after = snapshot.halt("x", PauseSubject::NoKyma, at(100));
         assert!(after.writes().is_none() && after.deletes().is_some());
         assert_eq!(snapshot.next_end(at(100)), None);
     }
@@ -269,7 +269,7 @@ mod tests {
             ("c", json!({})),
             ("a", json!({"scope": "Deletes"})),
         ]);
-        let halt = snapshot.halt("x", Whose::Nobodys, at(0));
+        let halt = snapshot.halt("x", PauseSubject::NoKyma, at(0));
         assert_eq!(halt.writes(), Some("Pause b holds: incident 7"));
         assert_eq!(halt.deletes(), halt.writes());
     }
@@ -277,13 +277,13 @@ mod tests {
     #[test]
     fn an_operator_that_is_not_named_goes_on() {
         let snapshot = snapshot(&[("p", json!({"operators": ["x", "y"]}))]);
-        let held = |operator| snapshot.halt(operator, Whose::Nobodys, at(0)).writes().is_some();
+        let held = |operator| snapshot.halt(operator, PauseSubject::NoKyma, at(0)).writes().is_some();
         assert!(held("x") && held("y") && !held("z"));
     }
 
     #[test]
     fn only_more_than_before_is_tighter() {
-        let halt = |spec: Value| snapshot(&[("p", spec)]).halt("x", Whose::Nobodys, at(0));
+        let halt = |spec: Value| snapshot(&[("p", spec)]).halt("x", PauseSubject::NoKyma, at(0));
         let (all, deletes) = (halt(json!({})), halt(json!({"scope": "Deletes"})));
         assert!(all.is_tighter_than(&deletes) && deletes.is_tighter_than(&Halt::default()));
         assert!(!deletes.is_tighter_than(&all) && !all.is_tighter_than(&all));
@@ -295,10 +295,12 @@ mod tests {
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
             "metadata": {"name": "k", "labels": {"region": "eu"}}, "spec": {"channel": "regular"}}))
         .unwrap();
-        assert!(matches!(Whose::of(&kyma), Whose::Kyma(labels) if labels.contains_key("region")));
+        assert!(
+            matches!(PauseSubject::of(&kyma), PauseSubject::Kyma(labels) if labels.contains_key("region"))
+        );
         let mut component = HelmComponent::new("c", kyma_api::HelmComponentSpec::default());
-        assert!(matches!(Whose::of(&component), Whose::Nobodys));
+        assert!(matches!(PauseSubject::of(&component), PauseSubject::NoKyma));
         component.labels_mut().insert(labels::KYMA_NAME.to_owned(), "k".to_owned());
-        assert!(matches!(Whose::of(&component), Whose::OfKyma("k")));
+        assert!(matches!(PauseSubject::of(&component), PauseSubject::OfKyma("k")));
     }
 }

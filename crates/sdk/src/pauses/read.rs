@@ -7,7 +7,7 @@ use kube::api::{ApiResource, ListParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use kyma_api::Pause;
 
-use super::halt::{Halt, PauseSnapshot, Whose};
+use super::halt::{Halt, PauseSnapshot, PauseSubject};
 use crate::none_if_unserved;
 
 /// Reads the Pauses of an object from the hub, for a command of a user. Selectors of Pauses count as matching.
@@ -26,7 +26,7 @@ pub async fn read_halt<K: Resource<DynamicType = ()>>(
     let pauses = listed.into_iter().flat_map(|listed| listed.items);
     let pauses = pauses.map(|pause| (pause.name_any(), Arc::new(pause))).collect();
     let snapshot = PauseSnapshot { pauses, ..PauseSnapshot::default() };
-    Ok(snapshot.halt(command, Whose::of(object), Timestamp::now()))
+    Ok(snapshot.halt(command, PauseSubject::of(object), Timestamp::now()))
 }
 
 #[cfg(test)]

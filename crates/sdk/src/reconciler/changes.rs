@@ -56,7 +56,7 @@ where
     let config =
         watcher::Config { label_selector: labels, field_selector: fields, ..watcher::Config::default() };
     let last = writer.as_reader();
-    let mut seen = Seen { hooks, store: writer.as_reader(), present: HashSet::new() };
+    let mut seen = ChangeDetector { hooks, store: writer.as_reader(), present: HashSet::new() };
     let mut news = News::default();
     hub_watch(guarded, config)
         .try_filter_map(move |event| futures::future::ready(Ok(decode(event, &last))))
@@ -101,14 +101,14 @@ fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
 }
 
 /// Turns watch events into changes, noticing what disappeared between two lists.
-struct Seen<K: Resource<DynamicType = ()> + 'static> {
+struct ChangeDetector<K: Resource<DynamicType = ()> + 'static> {
     hooks: Vec<Hook<K>>,
     /// Updated first: after a list it holds exactly the listed objects.
     store: Store<K>,
     present: HashSet<ObjectRef<K>>,
 }
 
-impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
+impl<K: Resource<DynamicType = ()> + Clone> ChangeDetector<K> {
     fn tell(&mut self, event: &watcher::Event<K>) {
         match event {
             watcher::Event::Apply(object) => {
@@ -182,7 +182,8 @@ mod tests {
                 heard.lock().unwrap().push(matches!(change, Change::Gone(_)));
             }
         };
-        let mut seen = Seen { hooks: vec![Box::new(hook)], store: store.clone(), present: HashSet::new() };
+        let mut seen =
+            ChangeDetector { hooks: vec![Box::new(hook)], store: store.clone(), present: HashSet::new() };
         let list = |data: Value| [Event::Init, Event::InitApply(guard(&data)), Event::InitDone];
         for event in list(json!({"x": "1"})).into_iter().chain(list(json!({"x": 5}))) {
             if let Some(event) = decode(event, &store) {

@@ -7,13 +7,13 @@ use kube::Resource;
 use kube_runtime::{Predicate, predicates, reflector::ObjectRef, watcher::Event};
 
 /// The uid of an object, and a hash of its generation, labels, annotations and finalizers.
-type Looks = (Option<String>, Option<u64>);
+type Fingerprint = (Option<String>, Option<u64>);
 
 /// Fingerprints of the existing objects, which separate changes of the desired state from others, such as status
 /// writes. An object that was missing in a list is reconciled when it reappears, since its caches were dropped.
 pub(super) struct News<K: Resource<DynamicType = ()>> {
-    known: HashMap<ObjectRef<K>, Looks>,
-    listed: HashMap<ObjectRef<K>, Looks>,
+    known: HashMap<ObjectRef<K>, Fingerprint>,
+    listed: HashMap<ObjectRef<K>, Fingerprint>,
     held: Vec<K>,
 }
 
@@ -29,9 +29,9 @@ impl<K: Resource<DynamicType = ()>> News<K> {
     pub(super) fn of(&mut self, event: Event<K>) -> Vec<K> {
         match event {
             Event::Apply(object) => {
-                let looks = looks(&object);
-                let before = self.known.insert(ObjectRef::from_obj(&object), looks.clone());
-                if before == Some(looks) { vec![] } else { vec![object] }
+                let fingerprint = fingerprint(&object);
+                let before = self.known.insert(ObjectRef::from_obj(&object), fingerprint.clone());
+                if before == Some(fingerprint) { vec![] } else { vec![object] }
             }
             Event::Delete(object) => {
                 self.known.remove(&ObjectRef::from_obj(&object));
@@ -43,11 +43,11 @@ impl<K: Resource<DynamicType = ()>> News<K> {
                 vec![]
             }
             Event::InitApply(object) => {
-                let (key, looks) = (ObjectRef::from_obj(&object), looks(&object));
-                if self.known.get(&key) != Some(&looks) {
+                let (key, fingerprint) = (ObjectRef::from_obj(&object), fingerprint(&object));
+                if self.known.get(&key) != Some(&fingerprint) {
                     self.held.push(object);
                 }
-                self.listed.insert(key, looks);
+                self.listed.insert(key, fingerprint);
                 vec![]
             }
             Event::InitDone => {
@@ -58,7 +58,7 @@ impl<K: Resource<DynamicType = ()>> News<K> {
     }
 }
 
-fn looks<K: Resource>(object: &K) -> Looks {
+fn fingerprint<K: Resource>(object: &K) -> Fingerprint {
     let asked = predicates::generation
         .combine(predicates::labels)
         .combine(predicates::annotations)

@@ -28,11 +28,12 @@ struct Record {
     /// Time at which a verification is due. A successful reconcile before it postpones it.
     verified_by: Option<Instant>,
     /// Failures since the last successful reconcile.
-    failed: Option<Failed>,
+    failed: Option<FailureRecord>,
 }
 
+/// The failures since the last successful reconcile.
 #[derive(Debug)]
-struct Failed {
+struct FailureRecord {
     /// Failures in a row that share their delays. A reason with its own delays starts at the shortest.
     in_a_row: u32,
     last: Failure,
@@ -40,7 +41,7 @@ struct Failed {
 
 /// Facts about a reconcile at its start.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Beginning {
+pub(super) struct ReconcileStart {
     /// Time of the first event that requested it; `None` if only a timer did.
     pub(super) asked: Option<Instant>,
     /// Time of the last event that requested it.
@@ -59,13 +60,13 @@ impl<Key: Eq + Hash> Records<Key> {
         record.heard = Some(now);
     }
 
-    pub(super) fn begins(&self, key: Key, now: Instant) -> Beginning {
+    pub(super) fn begins(&self, key: Key, now: Instant) -> ReconcileStart {
         let mut records = self.lock();
         let record = records.entry(key).or_default();
         (record.began, record.next) = (Some(now), None);
         // The verification stays due until a reconcile succeeds.
         let verifies = record.verified_by.is_some_and(|due| due <= now);
-        Beginning { asked: record.asked.take(), heard: record.heard.take(), verifies }
+        ReconcileStart { asked: record.asked.take(), heard: record.heard.take(), verifies }
     }
 
     /// Records the end of a reconcile, or that it got no slot; without an event the next one begins after `delay`.
@@ -105,7 +106,7 @@ impl<Key: Eq + Hash> Records<Key> {
         let before =
             record.failed.as_ref().filter(|failed| shares_delays(failed.last.reason, failure.reason));
         let in_a_row = before.map_or(0, |failed| failed.in_a_row).saturating_add(1);
-        record.failed = Some(Failed { in_a_row, last: failure.clone() });
+        record.failed = Some(FailureRecord { in_a_row, last: failure.clone() });
         in_a_row
     }
 

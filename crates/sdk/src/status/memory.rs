@@ -12,13 +12,14 @@ use crate::{ComponentResource, Contract};
 /// Written statuses that the watch does not show yet or the running reconcile has not seen, and the objects that had
 /// a status.
 pub(super) struct Memory<R: ComponentResource> {
-    written: HashMap<ObjectRef<R>, Written>,
+    written: HashMap<ObjectRef<R>, WrittenStatus>,
     reported: HashSet<ObjectRef<R>>,
     /// Running reconciles, each with the metadata after its last write of other fields than the status.
-    passes: HashMap<ObjectRef<R>, Option<Touched>>,
+    passes: HashMap<ObjectRef<R>, Option<WrittenMetadata>>,
 }
 
-struct Written {
+/// A status that was written, and the resourceVersion of the write.
+struct WrittenStatus {
     uid: Option<String>,
     version: u64,
     status: FreeForm,
@@ -28,7 +29,8 @@ struct Written {
     is_back: bool,
 }
 
-struct Touched {
+/// uid and resourceVersion from the response to a write of other fields than the status.
+struct WrittenMetadata {
     uid: Option<String>,
     version: u64,
 }
@@ -66,7 +68,7 @@ impl<R: ComponentResource> Memory<R> {
     pub(super) fn touched(&mut self, key: &ObjectRef<R>, meta: &ObjectMeta) {
         let version = number(meta.resource_version.as_deref());
         if let Some(touched) = self.passes.get_mut(key) {
-            *touched = Some(Touched { uid: meta.uid.clone(), version });
+            *touched = Some(WrittenMetadata { uid: meta.uid.clone(), version });
         }
     }
 
@@ -78,7 +80,7 @@ impl<R: ComponentResource> Memory<R> {
         }
     }
 
-    fn over(&self, resource: &R) -> Option<&Written> {
+    fn over(&self, resource: &R) -> Option<&WrittenStatus> {
         let own = self.written.get(&ObjectRef::from_obj(resource))?;
         let counts = !own.is_outdated && own.uid == resource.uid() && own.version > version(resource);
         counts.then_some(own)
@@ -87,7 +89,7 @@ impl<R: ComponentResource> Memory<R> {
     /// Records the status that a write returned.
     pub(super) fn wrote(&mut self, resource: &R, status: FreeForm) {
         let (uid, version) = (resource.uid(), version(resource));
-        let own = Written { uid, version, status, is_outdated: false, is_back: false };
+        let own = WrittenStatus { uid, version, status, is_outdated: false, is_back: false };
         self.written.insert(ObjectRef::from_obj(resource), own);
     }
 

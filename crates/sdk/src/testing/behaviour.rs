@@ -21,7 +21,7 @@ use crate::{Component, ComponentProgram, Contract, NoFlags, Process, RunError, S
 
 /// Clusters and settings for the checks of a component.
 #[derive(Clone)]
-pub struct Place {
+pub struct ConformanceSetup {
     /// The component's own user on the hub.
     pub hub: Config,
     /// An administrator of the hub, which acts as kyma-operator and as users.
@@ -33,7 +33,7 @@ pub struct Place {
     /// An administrator of the target, which reads its objects.
     pub target_admin: Client,
     /// Maximum time for each step.
-    pub patience: Duration,
+    pub step_timeout: Duration,
 }
 
 /// Name of the access Secret and prefix of the components.
@@ -53,12 +53,12 @@ const NAME: &str = "conformance";
 pub async fn check_behaviour<C: Component>(
     component: C,
     sample: Value,
-    place: &Place,
+    setup: &ConformanceSetup,
 ) -> Result<Vec<Violation>, RunError> {
     let process = Process::new()?;
     let program = ComponentProgram(component);
-    let served = serve(program, NoFlags {}, place.settings.clone(), place.hub.clone(), process.clone());
-    let trial = Trial::<C> { place, sample, components: components::<C>(place) };
+    let served = serve(program, NoFlags {}, setup.settings.clone(), setup.hub.clone(), process.clone());
+    let trial = Trial::<C> { setup, sample, components: components::<C>(setup) };
     let checked = async {
         let found = trial.run().await;
         process.shutdown.cancel();
@@ -69,12 +69,12 @@ pub async fn check_behaviour<C: Component>(
     found
 }
 
-fn components<C: Component>(place: &Place) -> Api<C::Resource> {
-    Api::namespaced(place.hub_admin.clone(), &place.settings.hub_namespace)
+fn components<C: Component>(setup: &ConformanceSetup) -> Api<C::Resource> {
+    Api::namespaced(setup.hub_admin.clone(), &setup.settings.hub_namespace)
 }
 
 struct Trial<'a, C: Component> {
-    place: &'a Place,
+    setup: &'a ConformanceSetup,
     sample: Value,
     components: Api<C::Resource>,
 }
@@ -140,11 +140,11 @@ impl<C: Component> Trial<'_, C> {
     }
 
     async fn grant_access(&self) -> Result<(), RunError> {
-        let namespace = &self.place.settings.hub_namespace;
-        let secrets: Api<Secret> = Api::namespaced(self.place.hub_admin.clone(), namespace);
+        let namespace = &self.setup.settings.hub_namespace;
+        let secrets: Api<Secret> = Api::namespaced(self.setup.hub_admin.clone(), namespace);
         let mut secret = Secret::default();
         secret.metadata.name = Some(NAME.to_owned());
-        let kubeconfig = ByteString(self.place.kubeconfig.clone().into_bytes());
+        let kubeconfig = ByteString(self.setup.kubeconfig.clone().into_bytes());
         secret.data = Some([("config".to_owned(), kubeconfig)].into());
         secrets.create(&PostParams::default(), &secret).await?;
         Ok(())
@@ -199,7 +199,7 @@ impl<C: Component> Trial<'_, C> {
         wanted: impl Condition<C::Resource>,
     ) -> Result<Option<Option<C::Resource>>, RunError> {
         let seen = await_condition(self.components.clone(), name, wanted);
-        Ok(tokio::time::timeout(self.place.patience, seen).await.ok().transpose()?)
+        Ok(tokio::time::timeout(self.setup.step_timeout, seen).await.ok().transpose()?)
     }
 
     /// Returns the component's objects on the target once they stay the same for a second.
@@ -208,7 +208,7 @@ impl<C: Component> Trial<'_, C> {
         let start = Instant::now();
         let mut since = start;
         while since.elapsed() < Duration::from_secs(1) {
-            if start.elapsed() > self.place.patience {
+            if start.elapsed() > self.setup.step_timeout {
                 return Ok(None);
             }
             // That nothing more comes is no event: one second without a change has to do.
@@ -231,9 +231,9 @@ impl<C: Component> Trial<'_, C> {
 
     /// Everything on the target with the component's owner label, whatever its kind.
     async fn owned(&self, name: &str) -> Result<Objects, RunError> {
-        let owner = names::owner_hash(&self.place.settings.hub_namespace, name);
+        let owner = names::owner_hash(&self.setup.settings.hub_namespace, name);
         let params = ListParams::default().labels(&names::label_selector(labels::OWNER, &owner));
-        let discovery = Discovery::new(self.place.target_admin.clone()).run_aggregated().await?;
+        let discovery = Discovery::new(self.setup.target_admin.clone()).run_aggregated().await?;
         let mut objects = Objects::new();
         for (resource, capabilities) in
             discovery.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability)
@@ -241,10 +241,10 @@ impl<C: Component> Trial<'_, C> {
             if !capabilities.supports_operation(verbs::LIST) {
                 continue;
             }
-            let api: Api<DynamicObject> = Api::all_with(self.place.target_admin.clone(), &resource);
+            let api: Api<DynamicObject> = Api::all_with(self.setup.target_admin.clone(), &resource);
             for object in listed(&api, &params).await? {
-                let place = object.namespace().unwrap_or_default();
-                let key = format!("{} {place}/{}", resource.kind, object.name_any());
+                let namespace = object.namespace().unwrap_or_default();
+                let key = format!("{} {namespace}/{}", resource.kind, object.name_any());
                 objects.insert(key, object.resource_version().unwrap_or_default());
             }
         }

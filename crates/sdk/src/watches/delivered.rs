@@ -6,13 +6,13 @@ use kube::{ResourceExt, core::DynamicObject};
 
 /// Namespace and name of each object delivered, with its resourceVersion.
 #[derive(Debug, Default)]
-pub(super) struct Delivered {
+pub(super) struct DeliveredObjects {
     objects: HashMap<(String, String), u64>,
     /// The resourceVersion up to which the stream should have delivered all events.
     position: u64,
 }
 
-impl Delivered {
+impl DeliveredObjects {
     /// Replaces the delivered objects by a complete list. Returns the number of changes that the stream should have
     /// delivered and did not.
     pub(super) fn listed(&mut self, objects: &[DynamicObject], version: &str) -> usize {
@@ -72,8 +72,8 @@ mod tests {
         .unwrap()
     }
 
-    fn started() -> Delivered {
-        let mut delivered = Delivered::default();
+    fn started() -> DeliveredObjects {
+        let mut delivered = DeliveredObjects::default();
         assert_eq!(
             delivered.listed(&[object("a", 3), object("b", 4)], "5"),
             0,

@@ -41,11 +41,12 @@ struct Inner<D> {
     shutdown: CancellationToken,
     listener: Box<dyn Listener<D>>,
     times: WatchTimes,
-    held: Mutex<Held<D>>,
+    held: Mutex<Registry<D>>,
 }
 
-struct Held<D> {
-    streams: HashMap<Key, Running<D>>,
+/// The open streams, indexed by target, Secret and subscriber.
+struct Registry<D> {
+    streams: HashMap<Key, OpenStream<D>>,
     /// The number of streams on each target.
     on_target: HashMap<Option<SecretKey>, usize>,
     /// The streams through the Secret of each name.
@@ -53,8 +54,8 @@ struct Held<D> {
     wishes: HashMap<D, Vec<Key>>,
 }
 
-impl<D> Held<D> {
-    fn insert(&mut self, key: &Key, running: Running<D>) {
+impl<D> Registry<D> {
+    fn insert(&mut self, key: &Key, running: OpenStream<D>) {
         *self.on_target.entry(key.target.clone()).or_default() += 1;
         if let Some(target) = &key.target {
             self.through_secret.entry(target.name.clone()).or_default().insert(key.clone());
@@ -62,7 +63,7 @@ impl<D> Held<D> {
         self.streams.insert(key.clone(), running);
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Running<D>> {
+    fn remove(&mut self, key: &Key) -> Option<OpenStream<D>> {
         let running = self.streams.remove(key)?;
         if let Some(count) = self.on_target.get_mut(&key.target) {
             *count -= 1;
@@ -82,7 +83,7 @@ impl<D> Held<D> {
     }
 }
 
-impl<D> Default for Held<D> {
+impl<D> Default for Registry<D> {
     fn default() -> Self {
         Self {
             streams: HashMap::new(),
@@ -99,7 +100,8 @@ struct Key {
     interest: Interest,
 }
 
-struct Running<D> {
+/// A stream and its subscribers.
+struct OpenStream<D> {
     dependents: Arc<[D]>,
     pulse: Arc<Pulse>,
     task: AbortHandle,
@@ -237,7 +239,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
 
     /// Adds a subscriber that the stream does not have yet, and opens the stream if needed. Returns false at the
     /// maximum number of streams.
-    fn join(&self, held: &mut Held<D>, key: &Key, target: &Streams, dependent: &D) -> bool {
+    fn join(&self, held: &mut Registry<D>, key: &Key, target: &Streams, dependent: &D) -> bool {
         if let Some(running) = held.streams.get_mut(key) {
             running.dependents = running.dependents.iter().chain([dependent]).cloned().collect();
             return true;
@@ -250,7 +252,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         true
     }
 
-    fn open(&self, key: &Key, target: &Streams, dependent: &D) -> Running<D> {
+    fn open(&self, key: &Key, target: &Streams, dependent: &D) -> OpenStream<D> {
         let WatchTimes { silence, verify } = self.inner.times;
         let pulse = Pulse::new(silence);
         let source = Source {
@@ -271,10 +273,10 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
             shutdown.run_until_cancelled(source.run(saw, restarted, missed, refused)).await;
         });
         self.inner.metrics.watches(self.inner.operator, 1);
-        Running { dependents: Arc::from([dependent.clone()]), pulse, task: task.abort_handle() }
+        OpenStream { dependents: Arc::from([dependent.clone()]), pulse, task: task.abort_handle() }
     }
 
-    fn leave(&self, held: &mut Held<D>, key: &Key, dependent: &D) {
+    fn leave(&self, held: &mut Registry<D>, key: &Key, dependent: &D) {
         let Some(running) = held.streams.get_mut(key) else {
             return;
         };
@@ -286,7 +288,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         }
     }
 
-    fn end(&self, running: &Running<D>) {
+    fn end(&self, running: &OpenStream<D>) {
         running.task.abort();
         self.inner.metrics.watches(self.inner.operator, -1);
     }
@@ -333,7 +335,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         self.held().streams.get(key).map(|running| Arc::clone(&running.dependents))
     }
 
-    fn held(&self) -> MutexGuard<'_, Held<D>> {
+    fn held(&self) -> MutexGuard<'_, Registry<D>> {
         self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,7 +16,7 @@ use kyma_api::Reason;
 use kyma_targets::{Streams, classify, is_initializing};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible};
-use super::{Content, Interest, Sighting, delivered::Delivered, pulse::Pulse};
+use super::{Content, Interest, Sighting, delivered::DeliveredObjects, pulse::Pulse};
 use crate::Failure;
 use crate::backoff::doubled;
 use crate::jitter::{jitter, shortened};
@@ -106,7 +106,7 @@ impl Source {
         refused: impl Fn(),
     ) {
         let mut failures = Failures::default();
-        let mut delivered = Delivered::default();
+        let mut delivered = DeliveredObjects::default();
         let mut gap = Gap::Expired;
         let mut tells = false;
         loop {
@@ -199,7 +199,7 @@ impl Source {
     async fn follow<Saw: Future<Output = ()> + Send>(
         &self,
         mut version: String,
-        delivered: &mut Delivered,
+        delivered: &mut DeliveredObjects,
         saw: &impl Fn(Sighting) -> Saw,
     ) -> Gap {
         let api = self.api();
@@ -283,7 +283,7 @@ impl Source {
     fn take(
         &self,
         event: WatchEvent<DynamicObject>,
-        delivered: &mut Delivered,
+        delivered: &mut DeliveredObjects,
     ) -> Result<(String, Option<Sighting>), Gap> {
         let version = |object: &DynamicObject| object.metadata.resource_version.clone().ok_or(Gap::Failed);
         match event {

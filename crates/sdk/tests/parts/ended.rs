@@ -24,12 +24,12 @@ const LATE: Duration = Duration::from_mins(5);
 
 /// A component without content, which counts how often its removal begins.
 #[derive(Clone, Default)]
-struct Counted {
+struct RemovalCounter {
     removals: Arc<AtomicUsize>,
     waker: Arc<OnceLock<Waker<HelmComponent>>>,
 }
 
-impl Component for Counted {
+impl Component for RemovalCounter {
     type Resource = HelmComponent;
 
     const NAME: &'static str = "counted";
@@ -89,7 +89,7 @@ async fn late_release(hub: &Cluster, components: &Api<HelmComponent>) -> Result<
 }
 
 /// Creates the component, and waits until it is installed.
-async fn install(components: &Api<HelmComponent>, policy: &str, counted: &Counted) -> Result<()> {
+async fn install(components: &Api<HelmComponent>, policy: &str, counted: &RemovalCounter) -> Result<()> {
     let component = json!({
         "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent", "metadata": {"name": NAME},
         "spec": {"deletionPolicy": policy, "source": {"manifests": {"url": "https://example.com/a.yaml"}}},
@@ -111,7 +111,7 @@ async fn a_component_is_not_let_go_where_the_order_to_remove_its_module_comes_me
     let components: Api<HelmComponent> = Api::namespaced(hub.client()?, &namespace);
     let door = late_release(&hub, &components).await?;
     let runtime = connect(door.access(), &namespace, Mode::SingleCluster).await?;
-    let counted = Counted::default();
+    let counted = RemovalCounter::default();
     let operator = tokio::spawn(drive(counted.clone(), runtime));
     install(&components, "Orphan", &counted).await?;
     delete(&components).await?;
@@ -129,7 +129,7 @@ async fn a_component_that_was_let_go_is_not_removed_again() -> Result<()> {
     let asked = Arc::default();
     let door = late_ends(&hub, &asked).await?;
     let runtime = connect(door.access(), &namespace, Mode::SingleCluster).await?;
-    let counted = Counted::default();
+    let counted = RemovalCounter::default();
     let operator = tokio::spawn(drive(counted.clone(), runtime));
 
     let components: Api<HelmComponent> = Api::namespaced(client, &namespace);

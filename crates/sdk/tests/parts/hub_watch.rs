@@ -49,10 +49,10 @@ async fn create(hub: Client, name: &str) -> Result<()> {
     Ok(())
 }
 
-type Told = watcher::Result<Event<ConfigMap>>;
+type MapEvent = watcher::Result<Event<ConfigMap>>;
 
 /// Receives events all the time, as an operator does.
-fn listen(events: impl Stream<Item = Told> + Send + 'static) -> UnboundedReceiver<Told> {
+fn listen(events: impl Stream<Item = MapEvent> + Send + 'static) -> UnboundedReceiver<MapEvent> {
     let (send, told) = unbounded_channel();
     tokio::spawn(async move {
         let mut events = pin!(events);
@@ -66,7 +66,7 @@ fn listen(events: impl Stream<Item = Told> + Send + 'static) -> UnboundedReceive
 }
 
 /// Returns the names in the next complete list, without Kubernetes' own object.
-async fn next(events: &mut UnboundedReceiver<Told>) -> Result<Vec<String>> {
+async fn next(events: &mut UnboundedReceiver<MapEvent>) -> Result<Vec<String>> {
     let mut names = vec![];
     loop {
         match told(events).await? {
@@ -78,7 +78,7 @@ async fn next(events: &mut UnboundedReceiver<Told>) -> Result<Vec<String>> {
     }
 }
 
-async fn until_applied(events: &mut UnboundedReceiver<Told>) -> Result<String> {
+async fn until_applied(events: &mut UnboundedReceiver<MapEvent>) -> Result<String> {
     loop {
         if let Event::Apply(map) = told(events).await? {
             return Ok(map.name_any());
@@ -87,7 +87,7 @@ async fn until_applied(events: &mut UnboundedReceiver<Told>) -> Result<String> {
 }
 
 /// Returns the next event. Errors are skipped, since the stream recovers from them.
-async fn told(events: &mut UnboundedReceiver<Told>) -> Result<Event<ConfigMap>> {
+async fn told(events: &mut UnboundedReceiver<MapEvent>) -> Result<Event<ConfigMap>> {
     loop {
         let next = tokio::time::timeout(SOON, events.recv()).await.context("the watch is mute")?;
         if let Ok(event) = next.context("a watch never ends")? {

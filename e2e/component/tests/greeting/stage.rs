@@ -23,7 +23,7 @@ use kyma_sdk::{
     },
     component_table,
     rbac::Side,
-    testing::Place,
+    testing::ConformanceSetup,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub(crate) struct Stage {
 
 /// Roles and users for a component that the test runs itself.
 pub(crate) struct Room {
-    pub(crate) trial: Place,
+    pub(crate) trial: ConformanceSetup,
     pub(crate) namespace: String,
     pub(crate) hub_kubeconfig: String,
 }
@@ -70,13 +70,13 @@ impl Stage {
     pub(crate) async fn place(name: &str) -> Result<Room> {
         let stage = Self::prepared(name).await?;
         let user = stage.hub.service_account("default", &stage.namespace).await?;
-        let trial = Place {
+        let trial = ConformanceSetup {
             hub: user.config()?,
             hub_admin: stage.hub.client()?,
             settings: stage.settings()?,
             kubeconfig: stage.target.service_account("default", &stage.namespace).await?.kubeconfig(),
             target_admin: stage.target.client()?,
-            patience: SOON,
+            step_timeout: SOON,
         };
         Ok(Room { trial, namespace: stage.namespace.clone(), hub_kubeconfig: user.kubeconfig() })
     }

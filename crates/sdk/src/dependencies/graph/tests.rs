@@ -4,27 +4,27 @@ fn node(name: &str) -> Node {
     Node { kind: Kind::helm(), name: name.to_owned() }
 }
 
-fn on(name: &str) -> Need {
-    need(On::Component(node(name)), None)
+fn on(name: &str) -> Requirement {
+    need(DependencyTarget::Component(node(name)), None)
 }
 
-fn need(on: On, ready: Option<&str>) -> Need {
+fn need(on: DependencyTarget, ready: Option<&str>) -> Requirement {
     let version = "component.kyma-project.io/v1alpha1".to_owned();
-    Need { on, name: "it".to_owned(), version, ready: ready.map(str::to_owned) }
+    Requirement { on, name: "it".to_owned(), version, ready: ready.map(str::to_owned) }
 }
 
-fn ready(needs: Vec<Need>) -> View {
+fn ready(needs: Vec<Requirement>) -> View {
     View { uid: "u".to_owned(), is_ready: true, needs, ..View::default() }
 }
 
-fn unready(needs: Vec<Need>) -> View {
+fn unready(needs: Vec<Requirement>) -> View {
     View { is_ready: false, ..ready(needs) }
 }
 
 /// Returns a graph of these HelmComponents, whose list is complete.
 fn graph(components: &[(&str, View)]) -> Graph {
     let mut graph = Graph::default();
-    graph.stands(&Kind::helm(), Standing::Listed);
+    graph.stands(&Kind::helm(), ListState::Listed);
     for (name, view) in components {
         graph.set(&node(name), view.clone());
     }
@@ -37,7 +37,7 @@ fn names(nodes: impl IntoIterator<Item = Node>) -> Vec<String> {
     names
 }
 
-fn why(graph: &Graph, need: Need) -> Option<Why> {
+fn why(graph: &Graph, need: Requirement) -> Option<UnmetReason> {
     graph.unmet(None, &[need]).pop().map(|unmet| unmet.why)
 }
 
@@ -51,44 +51,44 @@ fn cycle(graph: &Graph, name: &str) -> Option<Vec<String>> {
 fn a_dependent_looks_again_when_its_dependency_turns_and_not_at_every_write() {
     let mut graph =
         graph(&[("a", unready(vec![])), ("b", unready(vec![on("a")])), ("c", unready(vec![on("b")]))]);
-    assert_eq!(why(&graph, on("a")), Some(Why::NotReady));
+    assert_eq!(why(&graph, on("a")), Some(UnmetReason::NotReady));
     assert_eq!(names(graph.set(&node("a"), unready(vec![]))), [""; 0]);
     assert_eq!(names(graph.set(&node("a"), ready(vec![]))), ["b"], "its own dependents alone");
     assert_eq!(why(&graph, on("a")), None);
     assert_eq!(names(graph.set(&node("a"), View { is_deleting: true, ..ready(vec![]) })), ["b"]);
-    assert_eq!(why(&graph, on("a")), Some(Why::Deleting));
+    assert_eq!(why(&graph, on("a")), Some(UnmetReason::Deleting));
     assert_eq!(names(graph.remove(&node("a"))), ["b", "c"]);
-    assert_eq!(why(&graph, on("a")), Some(Why::Absent));
+    assert_eq!(why(&graph, on("a")), Some(UnmetReason::Absent));
     assert_eq!(names(graph.set(&node("a"), ready(vec![]))), ["b", "c"], "it may close a circle");
 }
 
 #[test]
 fn what_is_not_listed_is_not_missing_and_what_a_list_lacks_is_gone() {
     let mut graph = Graph::default();
-    assert_eq!(why(&graph, on("a")), Some(Why::Listing));
-    graph.stands(&Kind::helm(), Standing::Refused("not served".to_owned()));
-    assert_eq!(why(&graph, on("a")), Some(Why::Refused("not served".to_owned())));
+    assert_eq!(why(&graph, on("a")), Some(UnmetReason::Listing));
+    graph.stands(&Kind::helm(), ListState::Refused("not served".to_owned()));
+    assert_eq!(why(&graph, on("a")), Some(UnmetReason::Refused("not served".to_owned())));
     graph.set(&node("b"), unready(vec![on("a")]));
-    assert_eq!(names(graph.stands(&Kind::helm(), Standing::Listed)), ["b"]);
-    assert_eq!(why(&graph, on("a")), Some(Why::Absent));
+    assert_eq!(names(graph.stands(&Kind::helm(), ListState::Listed)), ["b"]);
+    assert_eq!(why(&graph, on("a")), Some(UnmetReason::Absent));
     graph.set(&node("a"), ready(vec![]));
     let woken = graph.listed(&Kind::helm(), &BTreeSet::from(["b".to_owned()]));
-    assert_eq!((names(woken), why(&graph, on("a"))), (vec!["b".to_owned()], Some(Why::Absent)));
+    assert_eq!((names(woken), why(&graph, on("a"))), (vec!["b".to_owned()], Some(UnmetReason::Absent)));
 }
 
 #[test]
 fn a_module_is_the_component_of_the_same_kyma_that_carries_its_name() {
     let of = |kyma: &str| View { kyma: Some(kyma.into()), module: Some("istio".into()), ..ready(vec![]) };
-    let module = || need(On::Module { kyma: "k".into(), module: "istio".into() }, None);
+    let module = || need(DependencyTarget::Module { kyma: "k".into(), module: "istio".into() }, None);
     let mut graph = graph(&[("other", of("another"))]);
     let unmet = |graph: &Graph| graph.unmet(Some("k"), &[module()]).pop().map(|unmet| unmet.why);
-    assert_eq!(unmet(&graph), Some(Why::Absent));
+    assert_eq!(unmet(&graph), Some(UnmetReason::Absent));
     graph.set(&node("b"), View { kyma: Some("k".into()), ..unready(vec![module()]) });
     assert_eq!(names(graph.set(&node("istio"), of("k"))), ["b"]);
     assert_eq!(unmet(&graph), None);
     let going = View { is_deleting: true, ..of("k") };
     graph.set(&node("istio"), going);
-    assert_eq!(unmet(&graph), Some(Why::Deleting));
+    assert_eq!(unmet(&graph), Some(UnmetReason::Deleting));
     graph.set(&node("successor"), of("k"));
     assert_eq!(unmet(&graph), None, "one follows another");
     graph.remove(&node("istio"));
@@ -101,25 +101,25 @@ fn a_component_of_another_kyma_is_neither_waited_for_nor_held_up() {
     let theirs = View { kyma: Some("theirs".into()), ..ready(vec![]) };
     let ours = View { kyma: Some("ours".into()), ..unready(vec![on("a")]) };
     let graph = graph(&[("a", theirs), ("b", ours)]);
-    assert_eq!(graph.unmet(Some("ours"), &[on("a")])[0].why, Why::OfAnotherKyma);
+    assert_eq!(graph.unmet(Some("ours"), &[on("a")])[0].why, UnmetReason::OfAnotherKyma);
     assert_eq!(graph.holders(&node("a")), Ok(BTreeMap::new()));
 }
 
 #[test]
 fn an_expression_decides_instead_of_the_condition() {
-    let by = |expression: &str| need(On::Component(node("a")), Some(expression));
+    let by = |expression: &str| need(DependencyTarget::Component(node("a")), Some(expression));
     let judged = |verdict| BTreeMap::from([("x".to_owned(), verdict)]);
     let mut graph = graph(&[("a", unready(vec![])), ("b", unready(vec![by("x"), by("y")]))]);
     assert_eq!(graph.expressions(&node("a"), None), BTreeSet::from(["x".to_owned(), "y".to_owned()]));
-    assert_eq!(why(&graph, by("x")), Some(Why::Unjudged(node("a"), "x".to_owned())));
+    assert_eq!(why(&graph, by("x")), Some(UnmetReason::Unjudged(node("a"), "x".to_owned())));
     graph.judged(&node("a"), judged(Verdict::NotReady));
-    assert_eq!(why(&graph, by("x")), Some(Why::Denied));
+    assert_eq!(why(&graph, by("x")), Some(UnmetReason::Denied));
     graph.judged(&node("a"), judged(Verdict::Ready));
-    assert_eq!(why(&graph, by("x")), Some(Why::Denied), "what arrived is newer than what was read");
+    assert_eq!(why(&graph, by("x")), Some(UnmetReason::Denied), "what arrived is newer than what was read");
     let woken = graph.set(&node("a"), View { judged: judged(Verdict::Ready), ..unready(vec![]) });
     assert_eq!((names(woken), why(&graph, by("x"))), (vec!["b".to_owned()], None));
     graph.set(&node("a"), View { judged: judged(Verdict::Unclear), ..unready(vec![]) });
-    assert_eq!(why(&graph, by("x")), Some(Why::Unclear));
+    assert_eq!(why(&graph, by("x")), Some(UnmetReason::Unclear));
 }
 
 #[test]
@@ -171,9 +171,9 @@ fn a_removal_waits_for_those_that_depend_on_it_but_in_a_circle_for_nobody() {
 fn while_a_kind_is_listed_no_removal_goes_on() {
     let mut graph = graph(&[("a", View { is_deleting: true, ..ready(vec![]) })]);
     let greeting = Kind { group: "x".to_owned(), kind: "Greeting".to_owned() };
-    graph.stands(&greeting, Standing::Listing);
+    graph.stands(&greeting, ListState::Listing);
     assert_eq!(graph.holders(&node("a")), Err(greeting.clone()));
-    assert_eq!(names(graph.stands(&greeting, Standing::Refused(String::new()))), ["a"], "it is woken");
+    assert_eq!(names(graph.stands(&greeting, ListState::Refused(String::new()))), ["a"], "it is woken");
     assert_eq!(
         graph.holders(&node("a")),
         Ok(BTreeMap::new()),
@@ -185,7 +185,8 @@ fn while_a_kind_is_listed_no_removal_goes_on() {
 fn a_kind_is_followed_while_somebody_names_it() {
     let kind = Kind { group: "x".to_owned(), kind: "Greeting".to_owned() };
     let other = Node { kind: kind.clone(), name: "g".to_owned() };
-    let by = Need { version: "x/v1".to_owned(), ..need(On::Component(other.clone()), None) };
+    let by =
+        Requirement { version: "x/v1".to_owned(), ..need(DependencyTarget::Component(other.clone()), None) };
     let mut graph = graph(&[("a", ready(vec![]))]);
     assert_eq!(graph.new_kinds(), None, "nothing is named");
     graph.set(&node("b"), unready(vec![by.clone()]));
@@ -194,15 +195,15 @@ fn a_kind_is_followed_while_somebody_names_it() {
         Some(BTreeMap::from([(kind.clone(), versions)]))
     };
     assert_eq!(graph.new_kinds(), in_versions(&["v1"]));
-    let newer = Need { version: "x/v2".to_owned(), ..by.clone() };
+    let newer = Requirement { version: "x/v2".to_owned(), ..by.clone() };
     graph.set(&node("c"), unready(vec![newer.clone()]));
     assert_eq!(graph.new_kinds(), in_versions(&["v1", "v2"]));
     graph.set(&node("c"), ready(vec![]));
     assert_eq!(graph.new_kinds(), in_versions(&["v1"]));
     graph.set(&other, ready(vec![]));
     assert_eq!(why(&graph, by.clone()), None);
-    graph.stands(&kind, Standing::Refused("gone".to_owned()));
-    let refused = Some(Why::Refused("gone".to_owned()));
+    graph.stands(&kind, ListState::Refused("gone".to_owned()));
+    let refused = Some(UnmetReason::Refused("gone".to_owned()));
     assert_eq!(why(&graph, by.clone()), refused, "nobody knows whether it is ready still");
     graph.set(&node("b"), ready(vec![]));
     assert_eq!(graph.new_kinds(), Some(BTreeMap::new()));

@@ -12,45 +12,47 @@ use super::{Report, next_status};
 use crate::{ComponentResource, contract::HANDLED};
 
 /// Maximum delay, counted from the first report that was not written.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WRITE_DELAY: Duration = Duration::from_secs(1);
 
 /// Reports that are not written yet. After a crash the next reconcile computes them again.
-pub(super) struct Held<R: ComponentResource>(HashMap<ObjectRef<R>, Waiting>);
+pub(super) struct DelayedReports<R: ComponentResource>(HashMap<ObjectRef<R>, DelayedReport>);
 
 /// The object and status that a report is for.
 #[derive(Clone, Debug)]
-pub(super) struct Of<R: ComponentResource> {
+pub(super) struct ReportSubject<R: ComponentResource> {
     pub(super) key: ObjectRef<R>,
     uid: Option<String>,
     pub(super) generation: Option<i64>,
 }
 
-impl<R: ComponentResource> Of<R> {
+impl<R: ComponentResource> ReportSubject<R> {
     pub(super) fn resource(resource: &R) -> Self {
         let (uid, generation) = (resource.uid(), resource.meta().generation);
         Self { key: ObjectRef::from_obj(resource), uid, generation }
     }
 }
 
-struct Waiting {
+/// A report that is not written yet.
+struct DelayedReport {
+    /// Time of the first report that was not written.
     since: Instant,
     uid: Option<String>,
     generation: Option<i64>,
     report: Report,
 }
 
-impl<R: ComponentResource> Default for Held<R> {
+impl<R: ComponentResource> Default for DelayedReports<R> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<R: ComponentResource> Held<R> {
+impl<R: ComponentResource> DelayedReports<R> {
     /// Returns the status to write `report` over, and `report` completed by a delayed one of the same generation. A
     /// delayed one of another generation is added to that status first.
     pub(super) fn with(
         &self,
-        of: &Of<R>,
+        of: &ReportSubject<R>,
         before: &FreeForm,
         report: &Report,
         now: &Time,
@@ -63,7 +65,7 @@ impl<R: ComponentResource> Held<R> {
     }
 
     /// Returns how long `report` may still be delayed; `None` if it has to be written now.
-    pub(super) fn hold(&mut self, of: &Of<R>, report: &Report, now: Instant) -> Option<Duration> {
+    pub(super) fn hold(&mut self, of: &ReportSubject<R>, report: &Report, now: Instant) -> Option<Duration> {
         if !is_under_way(report) || report.fields.contains_key(HANDLED) {
             return None;
         }
@@ -72,9 +74,9 @@ impl<R: ComponentResource> Held<R> {
             return None;
         }
         let since = held.map_or(now, |held| held.since);
-        let left = PATIENCE.checked_sub(now.duration_since(since)).filter(|left| !left.is_zero())?;
+        let left = MAX_WRITE_DELAY.checked_sub(now.duration_since(since)).filter(|left| !left.is_zero())?;
         let (uid, generation) = (of.uid.clone(), of.generation);
-        self.0.insert(of.key.clone(), Waiting { since, uid, generation, report: report.clone() });
+        self.0.insert(of.key.clone(), DelayedReport { since, uid, generation, report: report.clone() });
         Some(left)
     }
 
@@ -118,9 +120,9 @@ mod tests {
     use super::*;
     use crate::Step;
 
-    fn of(uid: &str, generation: i64) -> Of<HelmComponent> {
+    fn of(uid: &str, generation: i64) -> ReportSubject<HelmComponent> {
         let key = ObjectRef::new("a").within("n");
-        Of { key, uid: Some(uid.to_owned()), generation: Some(generation) }
+        ReportSubject { key, uid: Some(uid.to_owned()), generation: Some(generation) }
     }
 
     fn now() -> Time {
@@ -143,26 +145,26 @@ mod tests {
 
     #[test]
     fn work_under_way_waits_once_for_a_second_and_all_else_not_at_all() {
-        let mut held = Held::default();
+        let mut held = DelayedReports::default();
         let (of, start) = (of("u", 1), Instant::now());
         let (working, ready) = (report(Reason::Progressing, json!({})), report(Reason::Ready, json!({})));
         assert_eq!(held.hold(&of, &ready, start), None);
-        assert_eq!(held.hold(&of, &working, start), Some(PATIENCE));
-        assert_eq!(held.hold(&of, &working, start + PATIENCE / 4), Some(PATIENCE * 3 / 4));
-        assert_eq!(held.hold(&of, &working, start + PATIENCE), None, "however many follow");
+        assert_eq!(held.hold(&of, &working, start), Some(MAX_WRITE_DELAY));
+        assert_eq!(held.hold(&of, &working, start + MAX_WRITE_DELAY / 4), Some(MAX_WRITE_DELAY * 3 / 4));
+        assert_eq!(held.hold(&of, &working, start + MAX_WRITE_DELAY), None, "however many follow");
         held.forget(&of.key);
-        assert_eq!(held.hold(&of, &working, start + PATIENCE), Some(PATIENCE), "the next work");
+        assert_eq!(held.hold(&of, &working, start + MAX_WRITE_DELAY), Some(MAX_WRITE_DELAY), "the next work");
     }
 
     #[test]
     fn that_a_request_was_followed_does_not_wait_or_it_would_be_followed_twice() {
         let handled = report(Reason::Progressing, json!({HANDLED: "now"}));
-        assert_eq!(Held::default().hold(&of("u", 1), &handled, Instant::now()), None);
+        assert_eq!(DelayedReports::default().hold(&of("u", 1), &handled, Instant::now()), None);
     }
 
     #[test]
     fn what_only_the_one_that_waits_says_comes_with_the_next() {
-        let mut held = Held::default();
+        let mut held = DelayedReports::default();
         let of = of("u", 1);
         let mut first = report(Reason::Progressing, json!({"attemptedVersion": "2", "digests": 1}));
         first.version = Some("1".to_owned());
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_was_found_for_an_earlier_generation_is_told_as_that() {
-        let mut held = Held::default();
+        let mut held = DelayedReports::default();
         let mut first = report(Reason::Progressing, json!({"digests": 1}));
         first.conditions.push(step("Healthy", Reason::Progressing));
         held.hold(&of("u", 1), &first, Instant::now());
@@ -198,7 +200,7 @@ mod tests {
 
     #[test]
     fn nothing_passes_to_a_successor_of_the_name() {
-        let mut held = Held::default();
+        let mut held = DelayedReports::default();
         held.hold(&of("u", 1), &report(Reason::Progressing, json!({"digests": 1})), Instant::now());
         let second = report(Reason::Ready, json!({}));
         let (base, told) = held.with(&of("v", 1), &FreeForm::new(), &second, &now());
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_field_that_was_written_meanwhile_is_not_taken_back() {
-        let mut held = Held::default();
+        let mut held = DelayedReports::default();
         let of = of("u", 1);
         held.hold(
             &of,
