@@ -14,7 +14,7 @@ use kyma_sdk::{DeleteGate, DeleteRequest, DeletionRequest, Failure, Halt, KymaKe
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
-use crate::plan::Whose;
+use crate::plan::Ownership;
 use crate::report::{self, Outcome};
 use crate::state::State;
 use crate::{FIELD_MANAGER, contact, ground, hub, observe, write};
@@ -71,7 +71,7 @@ async fn without_access(state: &State, kyma: &Kyma, awaiting: Failure) -> Result
     }
     let told = kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true");
     let now = Timestamp::now();
-    let since = report::access_missing_since(state.reported().latest(kyma).as_ref()).unwrap_or(now);
+    let since = report::access_missing_since(state.conditions().latest(kyma).as_ref()).unwrap_or(now);
     let missing = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     if told || missing >= state.cluster_gone_after {
         tracing::info!(kyma = %key, "its access is gone for good: what is on the cluster is left alone");
@@ -162,13 +162,13 @@ async fn remove_copies(
     let reduced = |object: &DynamicObject| (object.name_any(), observe::reduce(object, owner, None));
     let found = observe::list(target, namespace, kind, reduced).await?;
     for (name, held) in found.ok_or_else(|| not_served(kind))? {
-        if held.whose == Whose::Ours {
+        if held.ownership == Ownership::Ours {
             write::delete(gate, target, namespace, &Key { kind, name }, &held.uid).await?;
         }
     }
     let left = observe::list(target, namespace, kind, reduced).await?;
     let left = left.ok_or_else(|| not_served(kind))?.into_iter();
-    let ours = left.filter(|(_, held)| matches!(held.whose, Whose::Ours | Whose::Going));
+    let ours = left.filter(|(_, held)| matches!(held.ownership, Ownership::Ours | Ownership::Deleting));
     Ok(ours.map(|(name, _)| Key { kind, name }).collect())
 }
 

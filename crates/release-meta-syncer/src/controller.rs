@@ -20,13 +20,13 @@ use tokio::time::MissedTickBehavior;
 use crate::args::Flags;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::copy::{Key, Kind};
-use crate::memory::Known;
+use crate::memory::TargetState;
 use crate::plan::plan;
 use crate::rbac::CATALOGUE_CRDS;
 use crate::report::Outcome;
 use crate::session::Session;
 use crate::state::State;
-use crate::write::Place;
+use crate::write::WriteContext;
 use crate::{FIELD_MANAGER, cleanup, contact, ground, hub, observe, session, write};
 
 /// Deadline for kinds whose CRDs were just installed: they are usually served within a second.
@@ -100,13 +100,13 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
         Change::Applied(kyma) => {
             state.long_names.add(&KymaKey::of(kyma).name);
-            if state.reported().is_another(kyma) {
+            if state.conditions().is_another(kyma) {
                 state.wake(&KymaKey::of(kyma));
             }
         }
         Change::Listed => {}
         Change::Listing => {
-            state.reported().listing();
+            state.conditions().listing();
             // The hub may have been restored from a backup.
             state.runtime.targets.forget_turns();
         }
@@ -315,8 +315,8 @@ async fn bring_in_step(
     kyma: &Kyma,
     session: &Session,
     halt: &Halt,
-    before: Option<Known>,
-    after: &mut Option<Known>,
+    before: Option<TargetState>,
+    after: &mut Option<TargetState>,
 ) -> Result<Option<usize>, Failure> {
     let key = KymaKey::of(kyma);
     let owner = names::owner_hash(&key.namespace, &key.name);
@@ -336,7 +336,7 @@ async fn bring_in_step(
         }
         let Some(copies) = observe::held(target, namespace, &owner, &wanted).await? else { return Ok(None) };
         session.is_verified();
-        Known { copies, crds: crds.marks }
+        TargetState { copies, crds: crds.marks }
     };
     let mut plan = plan(&wanted, &known.copies, &*state.catalogue());
     if !plan.remove.is_empty() && hub::is_going(state, &CATALOGUE_CRDS).await? {
@@ -348,8 +348,8 @@ async fn bring_in_step(
     }
     if !plan.is_empty() {
         let gate = DeleteGate::new(halt, &state.runtime.brake, key.to_string());
-        let place = Place { state, target, namespace, owner: &owner, gate: &gate };
-        write::carry_out(&place, &plan, &mut known.copies).await?;
+        let context = WriteContext { state, target, namespace, owner: &owner, gate: &gate };
+        write::carry_out(&context, &plan, &mut known.copies).await?;
     }
     *after = Some(known);
     if let Some(why) = halted {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::FIELD_MANAGER;
-use crate::memory::Mark;
+use crate::memory::ObjectVersion;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -50,7 +50,7 @@ pub(crate) async fn namespace(target: &Target, name: &str) -> Result<(), Failure
 
 /// State of the catalogue's CRDs on a target.
 pub(crate) struct Crds {
-    pub(crate) marks: BTreeMap<String, Mark>,
+    pub(crate) marks: BTreeMap<String, ObjectVersion>,
     /// Whether both are established, which takes a moment after the installation.
     pub(crate) are_established: bool,
 }
@@ -61,7 +61,9 @@ pub(crate) async fn crds(target: &Target, owner: &str) -> Result<Crds, Failure> 
     for wanted in catalogue_crds() {
         let live = crd(target, owner, &wanted).await?;
         let fingerprint = fingerprint(&live.metadata, FIELD_MANAGER);
-        found.marks.insert(wanted.name_any(), Mark { uid: live.uid().unwrap_or_default(), fingerprint });
+        found
+            .marks
+            .insert(wanted.name_any(), ObjectVersion { uid: live.uid().unwrap_or_default(), fingerprint });
         found.are_established &= is_crd_established().matches_object(Some(&live));
     }
     Ok(found)

@@ -7,10 +7,10 @@
 
 // Decisions (pure).
 mod catalogue;
+mod condition_cache;
 mod copy;
 mod plan;
 mod report;
-mod reported;
 
 // Reads and writes.
 mod cleanup;

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::copy::{Key, Kind};
-use crate::plan::{Held, Whose};
+use crate::plan::{ExistingObject, Ownership};
 
 /// A watched object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Thing {
+pub(crate) enum WatchedObject {
     Copy(Key),
     /// A CRD of the catalogue, by name.
     Crd(String),
 }
 
-impl Thing {
+impl WatchedObject {
     /// Returns the kind of a copy; `None` for CRDs.
     fn kind(&self) -> Option<Kind> {
         match self {
@@ -26,24 +26,24 @@ impl Thing {
 
 /// Identifies a state of an object: its uid and the hash of the fields that the manager owns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct ObjectVersion {
     pub(crate) uid: String,
     pub(crate) fingerprint: String,
 }
 
 /// Relevant objects on the target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Known {
-    pub(crate) copies: BTreeMap<Key, Held>,
-    pub(crate) crds: BTreeMap<String, Mark>,
+pub(crate) struct TargetState {
+    pub(crate) copies: BTreeMap<Key, ExistingObject>,
+    pub(crate) crds: BTreeMap<String, ObjectVersion>,
 }
 
 /// State of a target: known, or to be read again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    known: Option<Known>,
+    known: Option<TargetState>,
     /// Events during a reconcile, which its own writes may have caused; evaluated at its end.
-    late: Option<BTreeMap<Thing, Option<Mark>>>,
+    late: Option<BTreeMap<WatchedObject, Option<ObjectVersion>>>,
     /// Whether a list arrived during the reconcile.
     listed_late: bool,
     /// Whether the kinds are not served yet; the first list shows that they are.
@@ -54,7 +54,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Begins a reconcile and returns the known state.
-    pub(crate) fn begin(&mut self) -> Option<Known> {
+    pub(crate) fn begin(&mut self) -> Option<TargetState> {
         self.late = Some(BTreeMap::new());
         self.listed_late = false;
         self.awaits_kinds = false;
@@ -77,7 +77,7 @@ impl Memory {
 
     /// Ends the reconcile with its resulting state, if known. Returns true if another writer changed the target
     /// meanwhile, so that it must be read again.
-    pub(crate) fn end(&mut self, known: Option<Known>) -> bool {
+    pub(crate) fn end(&mut self, known: Option<TargetState>) -> bool {
         self.known = known;
         self.awaited_since = None;
         let late = self.late.take().unwrap_or_default();
@@ -85,13 +85,15 @@ impl Memory {
     }
 
     /// Records a watch event; `None` means deleted. Returns true if the target must be read again.
-    pub(crate) fn saw(&mut self, thing: Thing, mark: Option<Mark>) -> bool {
+    pub(crate) fn saw(&mut self, thing: WatchedObject, mark: Option<ObjectVersion>) -> bool {
         if let Some(late) = &mut self.late {
             late.insert(thing, mark);
             return false;
         }
         // A failure may wait for this event: a CRD was deleted, which no write of the operator does.
-        let Some(known) = &mut self.known else { return matches!((thing, mark), (Thing::Crd(_), None)) };
+        let Some(known) = &mut self.known else {
+            return matches!((thing, mark), (WatchedObject::Crd(_), None));
+        };
         if known.agrees(&thing, mark.as_ref()) {
             known.note_stranger(thing, mark);
             return false;
@@ -101,13 +103,13 @@ impl Memory {
     }
 
     /// Records a complete list of a kind, or of the CRDs. Returns true if the target must be read again.
-    pub(crate) fn listed(&mut self, seen: Vec<(Thing, Mark)>, kind: Option<Kind>) -> bool {
+    pub(crate) fn listed(&mut self, seen: Vec<(WatchedObject, ObjectVersion)>, kind: Option<Kind>) -> bool {
         self.listed_late |= kind.is_some() && self.late.is_some();
         let mut news = kind.is_some() && std::mem::take(&mut self.awaits_kinds);
-        let present: BTreeSet<Thing> = seen.iter().map(|(thing, _)| thing.clone()).collect();
-        let known = self.known.as_ref().map(Known::things).unwrap_or_default();
+        let present: BTreeSet<WatchedObject> = seen.iter().map(|(thing, _)| thing.clone()).collect();
+        let known = self.known.as_ref().map(TargetState::things).unwrap_or_default();
         let missing = known.into_iter().filter(|thing| thing.kind() == kind && !present.contains(thing));
-        let missing: Vec<Thing> = missing.collect();
+        let missing: Vec<WatchedObject> = missing.collect();
         for thing in missing {
             news |= self.saw(thing, None);
         }
@@ -118,27 +120,31 @@ impl Memory {
     }
 }
 
-impl Known {
-    fn things(&self) -> Vec<Thing> {
-        let copies = self.copies.keys().cloned().map(Thing::Copy);
-        copies.chain(self.crds.keys().cloned().map(Thing::Crd)).collect()
+impl TargetState {
+    fn things(&self) -> Vec<WatchedObject> {
+        let copies = self.copies.keys().cloned().map(WatchedObject::Copy);
+        copies.chain(self.crds.keys().cloned().map(WatchedObject::Crd)).collect()
     }
 
     /// Records an object of another owner, whose name a copy may need later.
-    fn note_stranger(&mut self, thing: Thing, mark: Option<Mark>) {
-        let (Thing::Copy(key), Some(mark)) = (thing, mark) else { return };
-        let stranger =
-            Held { uid: mark.uid, fingerprint: mark.fingerprint, whose: Whose::Foreign, content: None };
+    fn note_stranger(&mut self, thing: WatchedObject, mark: Option<ObjectVersion>) {
+        let (WatchedObject::Copy(key), Some(mark)) = (thing, mark) else { return };
+        let stranger = ExistingObject {
+            uid: mark.uid,
+            fingerprint: mark.fingerprint,
+            ownership: Ownership::Foreign,
+            content: None,
+        };
         self.copies.entry(key).or_insert(stranger);
     }
 
-    fn agrees(&self, thing: &Thing, mark: Option<&Mark>) -> bool {
+    fn agrees(&self, thing: &WatchedObject, mark: Option<&ObjectVersion>) -> bool {
         let held = match thing {
-            Thing::Copy(key) => self.copies.get(key).map(|held| {
-                let going = held.whose == Whose::Going;
-                (Mark { uid: held.uid.clone(), fingerprint: held.fingerprint.clone() }, going)
+            WatchedObject::Copy(key) => self.copies.get(key).map(|held| {
+                let going = held.ownership == Ownership::Deleting;
+                (ObjectVersion { uid: held.uid.clone(), fingerprint: held.fingerprint.clone() }, going)
             }),
-            Thing::Crd(name) => self.crds.get(name).map(|mark| (mark.clone(), false)),
+            WatchedObject::Crd(name) => self.crds.get(name).map(|mark| (mark.clone(), false)),
         };
         match (held, mark) {
             (Some((held, _)), Some(seen)) => held == *seen,
@@ -158,22 +164,22 @@ mod tests {
         Key { kind: Kind::Template, name: name.into() }
     }
 
-    fn thing(name: &str) -> Thing {
-        Thing::Copy(key(name))
+    fn thing(name: &str) -> WatchedObject {
+        WatchedObject::Copy(key(name))
     }
 
-    fn mark(fingerprint: &str) -> Mark {
-        Mark { uid: "uid".into(), fingerprint: fingerprint.into() }
+    fn mark(fingerprint: &str) -> ObjectVersion {
+        ObjectVersion { uid: "uid".into(), fingerprint: fingerprint.into() }
     }
 
-    fn known() -> Known {
-        let held = Held {
+    fn known() -> TargetState {
+        let held = ExistingObject {
             uid: "uid".into(),
             fingerprint: "f".into(),
-            whose: Whose::Ours,
+            ownership: Ownership::Ours,
             content: Some("c".into()),
         };
-        Known { copies: [(key("a"), held)].into(), crds: [("crd".to_owned(), mark("f"))].into() }
+        TargetState { copies: [(key("a"), held)].into(), crds: [("crd".to_owned(), mark("f"))].into() }
     }
 
     fn settled() -> Memory {
@@ -187,7 +193,7 @@ mod tests {
     fn sightings_of_what_we_left_are_no_news() {
         let mut memory = settled();
         assert!(!memory.saw(thing("a"), Some(mark("f"))));
-        assert!(!memory.saw(Thing::Crd("crd".into()), Some(mark("f"))));
+        assert!(!memory.saw(WatchedObject::Crd("crd".into()), Some(mark("f"))));
         assert!(!memory.saw(thing("never-there"), None));
         assert_eq!(memory.begin(), Some(known()));
     }
@@ -197,20 +203,20 @@ mod tests {
         let mut memory = settled();
         assert!(!memory.saw(thing("users-own"), Some(mark(""))));
         let known = memory.begin().unwrap();
-        assert_eq!(known.copies[&key("users-own")].whose, Whose::Foreign);
+        assert_eq!(known.copies[&key("users-own")].ownership, Ownership::Foreign);
         memory.end(Some(known));
         assert!(memory.saw(thing("users-own"), None), "its name may be wanted");
     }
 
     #[test]
     fn edits_deletions_replacements_and_strangers_of_ours_are_news_once() {
-        let replaced = Mark { uid: "other".into(), ..mark("f") };
+        let replaced = ObjectVersion { uid: "other".into(), ..mark("f") };
         let rows = [
             (thing("a"), Some(mark("less"))),
             (thing("a"), None),
             (thing("a"), Some(replaced)),
             (thing("unexpected"), Some(mark("f"))),
-            (Thing::Crd("crd".into()), Some(mark("less"))),
+            (WatchedObject::Crd("crd".into()), Some(mark("less"))),
         ];
         for (thing, mark) in rows {
             let mut memory = settled();
@@ -225,7 +231,7 @@ mod tests {
         assert!(!settled().listed(vec![(thing("a"), mark("f"))], Some(Kind::Template)));
         assert!(settled().listed(vec![], Some(Kind::Template)));
         assert!(!settled().listed(vec![], Some(Kind::Release)));
-        assert!(!settled().listed(vec![(Thing::Crd("crd".into()), mark("f"))], None));
+        assert!(!settled().listed(vec![(WatchedObject::Crd("crd".into()), mark("f"))], None));
     }
 
     #[test]
@@ -253,7 +259,7 @@ mod tests {
         let mut memory = Memory::default();
         memory.begin();
         assert!(!memory.end_before_kinds(Instant::now()));
-        assert!(!memory.saw(Thing::Crd("crd".into()), Some(mark("f"))), "installed is not served");
+        assert!(!memory.saw(WatchedObject::Crd("crd".into()), Some(mark("f"))), "installed is not served");
         assert!(!memory.listed(vec![], None), "so is listed among CRDs");
         assert!(memory.listed(vec![], Some(Kind::Release)));
         assert!(!memory.listed(vec![], Some(Kind::Release)), "once is enough");
@@ -281,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_crd_that_went_is_news_whenever_it_is_seen() {
-        let gone = Thing::Crd("crd".into());
+        let gone = WatchedObject::Crd("crd".into());
         let mut memory = settled();
         assert!(memory.saw(gone.clone(), None));
         assert!(memory.saw(gone.clone(), None), "also after a failure, which may wait for just that");

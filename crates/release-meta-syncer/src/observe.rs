@@ -13,7 +13,7 @@ use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
 use crate::copy::{Copy, Key, Kind};
-use crate::plan::{Held, Whose};
+use crate::plan::{ExistingObject, Ownership};
 
 /// Page size of lists.
 const PAGE: u32 = 100;
@@ -30,7 +30,7 @@ pub(crate) async fn held(
     namespace: &str,
     owner: &str,
     wanted: &BTreeMap<Key, Arc<Copy>>,
-) -> Result<Option<BTreeMap<Key, Held>>, Failure> {
+) -> Result<Option<BTreeMap<Key, ExistingObject>>, Failure> {
     let mut held = BTreeMap::new();
     for kind in Kind::BOTH {
         let reduced = |object: &DynamicObject| {
@@ -82,31 +82,33 @@ fn too_much(kind: Kind, what: &str) -> Failure {
 }
 
 /// Reduces an object.
-pub(crate) fn reduce(object: &DynamicObject, owner: &str, copy: Option<&Copy>) -> Held {
-    Held {
+pub(crate) fn reduce(object: &DynamicObject, owner: &str, copy: Option<&Copy>) -> ExistingObject {
+    ExistingObject {
         uid: object.uid().unwrap_or_default(),
         fingerprint: fingerprint(&object.metadata, FIELD_MANAGER),
-        whose: whose(object, owner),
+        ownership: ownership(object, owner),
         content: copy.filter(|copy| copy.is_in(object, owner)).map(|copy| copy.hash.clone()),
     }
 }
 
 /// Returns the owner of an object by label and managedFields. The label alone proves nothing: any user can copy or
 /// remove it.
-fn whose(object: &DynamicObject, owner: &str) -> Whose {
+fn ownership(object: &DynamicObject, owner: &str) -> Ownership {
     let label = |name: &str| object.labels().get(name).map(String::as_str);
     let made_by =
         |manager: &str| object.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager));
     let ours = !fingerprint(&object.metadata, FIELD_MANAGER).is_empty();
     match label(labels::OWNER) {
-        None if ours => Whose::Ours,
-        Some(held) if ours && held == owner && object.metadata.deletion_timestamp.is_some() => Whose::Going,
-        Some(held) if ours && held == owner => Whose::Ours,
-        Some(_) if ours => Whose::Former,
-        _ if made_by(KLM_MANAGER) && label(labels::MANAGED_BY) == Some(labels::MANAGED_BY_KYMA) => {
-            Whose::Former
+        None if ours => Ownership::Ours,
+        Some(held) if ours && held == owner && object.metadata.deletion_timestamp.is_some() => {
+            Ownership::Deleting
         }
-        _ => Whose::Foreign,
+        Some(held) if ours && held == owner => Ownership::Ours,
+        Some(_) if ours => Ownership::Former,
+        _ if made_by(KLM_MANAGER) && label(labels::MANAGED_BY) == Some(labels::MANAGED_BY_KYMA) => {
+            Ownership::Former
+        }
+        _ => Ownership::Foreign,
     }
 }
 
@@ -132,16 +134,16 @@ mod tests {
         let other = json!({labels::OWNER: "other", labels::MANAGED_BY: "kyma"});
         let klm = json!({labels::MANAGED_BY: "kyma"});
         let rows = [
-            (&ours, FIELD_MANAGER, Whose::Ours),
-            (&json!({}), FIELD_MANAGER, Whose::Ours),
-            (&other, FIELD_MANAGER, Whose::Former),
-            (&klm, KLM_MANAGER, Whose::Former),
-            (&json!({}), KLM_MANAGER, Whose::Foreign),
-            (&ours, "kubectl", Whose::Foreign),
-            (&json!({}), "kubectl", Whose::Foreign),
+            (&ours, FIELD_MANAGER, Ownership::Ours),
+            (&json!({}), FIELD_MANAGER, Ownership::Ours),
+            (&other, FIELD_MANAGER, Ownership::Former),
+            (&klm, KLM_MANAGER, Ownership::Former),
+            (&json!({}), KLM_MANAGER, Ownership::Foreign),
+            (&ours, "kubectl", Ownership::Foreign),
+            (&json!({}), "kubectl", Ownership::Foreign),
         ];
         for (labels, manager, expected) in rows {
-            assert_eq!(whose(&object(labels, manager), "us"), expected, "{labels} by {manager}");
+            assert_eq!(ownership(&object(labels, manager), "us"), expected, "{labels} by {manager}");
         }
     }
 }

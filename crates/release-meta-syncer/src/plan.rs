@@ -10,22 +10,22 @@ mod tests;
 
 /// An object of the catalogue's kinds on a target, reduced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct ExistingObject {
     pub(crate) uid: String,
     /// Hash of the fields that the field manager owns; empty if it owns none.
     pub(crate) fingerprint: String,
-    pub(crate) whose: Whose,
+    pub(crate) ownership: Ownership,
     /// Hash of the copy that it is known to equal.
     pub(crate) content: Option<String>,
 }
 
 /// Owner of an object on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum Ownership {
     /// Created by this field manager for this Kyma.
     Ours,
     /// A copy with a deletionTimestamp.
-    Going,
+    Deleting,
     /// Created by an earlier catalogue sync: by KLM, or for an earlier Kyma of this target. Adopted if it is desired,
     /// never deleted.
     Former,
@@ -100,25 +100,26 @@ impl Source for crate::catalogue::Catalogue {
 /// Compares desired and live objects.
 pub(crate) fn plan(
     wanted: &BTreeMap<Key, Arc<Copy>>,
-    held: &BTreeMap<Key, Held>,
+    held: &BTreeMap<Key, ExistingObject>,
     source: &impl Source,
 ) -> Plan {
     let mut plan = Plan::default();
     for (key, copy) in wanted {
         match held.get(key) {
             None => plan.apply.push((key.clone(), Arc::clone(copy), None)),
-            Some(held) => match held.whose {
-                Whose::Ours if held.content.as_ref() == Some(&copy.hash) => {}
-                Whose::Ours | Whose::Former => {
+            Some(held) => match held.ownership {
+                Ownership::Ours if held.content.as_ref() == Some(&copy.hash) => {}
+                Ownership::Ours | Ownership::Former => {
                     plan.apply.push((key.clone(), Arc::clone(copy), Some(held.uid.clone())));
                 }
                 // Its deletion causes an event.
-                Whose::Going => {}
-                Whose::Foreign => plan.taken.push(key.clone()),
+                Ownership::Deleting => {}
+                Ownership::Foreign => plan.taken.push(key.clone()),
             },
         }
     }
-    let surplus = held.iter().filter(|(key, held)| held.whose == Whose::Ours && !wanted.contains_key(key));
+    let surplus =
+        held.iter().filter(|(key, held)| held.ownership == Ownership::Ours && !wanted.contains_key(key));
     for (key, held) in surplus {
         let unconfirmed = !source.has(key);
         let is_lost = unconfirmed && !source.is_deleted(key);

@@ -14,7 +14,7 @@ use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
 use crate::copy::{Key, Kind};
-use crate::memory::{Mark, Memory, Thing};
+use crate::memory::{Memory, ObjectVersion, WatchedObject};
 
 /// An open session.
 pub(crate) struct Session {
@@ -69,7 +69,10 @@ pub(crate) fn saw(session: &Session, interest: &Interest, sighting: &Sighting) -
     let kind = Kind::BOTH.into_iter().find(|kind| kind.resource().plural == interest.plural);
     let thing = |object: &DynamicObject| {
         let name = object.name_any();
-        kind.map_or_else(|| Thing::Crd(name.clone()), |kind| Thing::Copy(Key { kind, name: name.clone() }))
+        kind.map_or_else(
+            || WatchedObject::Crd(name.clone()),
+            |kind| WatchedObject::Copy(Key { kind, name: name.clone() }),
+        )
     };
     let mut memory = session.memory();
     match sighting {
@@ -83,6 +86,9 @@ pub(crate) fn saw(session: &Session, interest: &Interest, sighting: &Sighting) -
     }
 }
 
-pub(crate) fn mark(object: &DynamicObject) -> Mark {
-    Mark { uid: object.uid().unwrap_or_default(), fingerprint: fingerprint(&object.metadata, FIELD_MANAGER) }
+pub(crate) fn mark(object: &DynamicObject) -> ObjectVersion {
+    ObjectVersion {
+        uid: object.uid().unwrap_or_default(),
+        fingerprint: fingerprint(&object.metadata, FIELD_MANAGER),
+    }
 }

@@ -9,7 +9,7 @@ use kyma_sdk::{Index, KymaKey, LongNames, PendingSessions, Runtime, Trigger, Wat
 
 use crate::args::Flags;
 use crate::catalogue::Catalogue;
-use crate::reported::Reported;
+use crate::condition_cache::ConditionCache;
 use crate::session::Session;
 
 /// The shared state of one release-meta-syncer.
@@ -27,7 +27,7 @@ pub(crate) struct State {
     /// Kymas whose names are longer than a label value.
     pub(crate) long_names: LongNames,
     by_secret: Mutex<Index<String, KymaKey>>,
-    reported: Mutex<Reported>,
+    conditions: Mutex<ConditionCache>,
 }
 
 impl State {
@@ -50,7 +50,7 @@ impl State {
             pending_sessions: PendingSessions::default(),
             long_names: LongNames::default(),
             by_secret: Mutex::default(),
-            reported: Mutex::default(),
+            conditions: Mutex::default(),
         }
     }
 
@@ -105,8 +105,8 @@ impl State {
     }
 
     /// Locks the recorded conditions.
-    pub(crate) fn reported(&self) -> MutexGuard<'_, Reported> {
-        lock(&self.reported)
+    pub(crate) fn conditions(&self) -> MutexGuard<'_, ConditionCache> {
+        lock(&self.conditions)
     }
 
     /// Removes all state of a deleted Kyma.
@@ -114,7 +114,7 @@ impl State {
         self.end_session(kyma);
         self.long_names.remove(&kyma.name);
         lock(&self.by_secret).remove(kyma);
-        self.reported().forget(kyma);
+        self.conditions().forget(kyma);
     }
 }
 

@@ -17,7 +17,7 @@ use kyma_targets::Target;
 use serde_json::json;
 
 use crate::copy::{Copy, Key};
-use crate::plan::{Held, Plan, Removal};
+use crate::plan::{ExistingObject, Plan, Removal};
 use crate::report::{self, Outcome};
 use crate::state::State;
 use crate::{FIELD_MANAGER, hub, observe};
@@ -25,8 +25,8 @@ use crate::{FIELD_MANAGER, hub, observe};
 /// Maximum number of concurrent writes to one target.
 const PARALLEL: usize = 4;
 
-/// The target of a plan.
-pub(crate) struct Place<'a> {
+/// Target of the writes of a plan, and the conditions for them.
+pub(crate) struct WriteContext<'a> {
     pub(crate) state: &'a State,
     pub(crate) target: &'a Target,
     pub(crate) namespace: &'a str,
@@ -37,13 +37,13 @@ pub(crate) struct Place<'a> {
 /// Applies, then deletes; updates `held` after each success. Returns the first failure after all applies were tried;
 /// deletions stop at the first failure.
 pub(crate) async fn carry_out(
-    place: &Place<'_>,
+    context: &WriteContext<'_>,
     plan: &Plan,
-    held: &mut BTreeMap<Key, Held>,
+    held: &mut BTreeMap<Key, ExistingObject>,
 ) -> Result<(), Failure> {
     // Collected first: the compiler cannot prove the lazy form to be `Send`.
     let calls: Vec<_> =
-        plan.apply.iter().map(|(key, copy, uid)| apply(place, key, copy, uid.as_deref())).collect();
+        plan.apply.iter().map(|(key, copy, uid)| apply(context, key, copy, uid.as_deref())).collect();
     let applied: Vec<_> = stream::iter(calls).buffer_unordered(PARALLEL).collect().await;
     let mut outcome = Ok(());
     for result in applied {
@@ -55,10 +55,10 @@ pub(crate) async fn carry_out(
     // New copies must exist before old ones are deleted.
     outcome?;
     if !plan.remove.is_empty() {
-        place.gate.permit().await?;
+        context.gate.permit().await?;
     }
     for removal in &plan.remove {
-        if remove(place, removal).await? {
+        if remove(context, removal).await? {
             held.remove(&removal.key);
         }
     }
@@ -66,32 +66,32 @@ pub(crate) async fn carry_out(
 }
 
 async fn apply(
-    place: &Place<'_>,
+    context: &WriteContext<'_>,
     key: &Key,
     copy: &Arc<Copy>,
     uid: Option<&str>,
-) -> Result<(Key, Held), Failure> {
+) -> Result<(Key, ExistingObject), Failure> {
     let api: Api<DynamicObject> =
-        Api::namespaced_with(place.target.client(), place.namespace, &key.kind.resource());
+        Api::namespaced_with(context.target.client(), context.namespace, &key.kind.resource());
     let params = PatchParams::apply(FIELD_MANAGER);
     // Not forced if the object did not exist when it was read: a user may have created it since.
     let params = if uid.is_some() { params.force() } else { params };
-    let body = copy.body(key, place.namespace, place.owner, uid);
+    let body = copy.body(key, context.namespace, context.owner, uid);
     let applied = api.patch(&key.name, &params, &Patch::Apply(&body)).await;
     let applied = applied.map_err(|error| Failure::target(&format!("apply {key}"), &error))?;
-    let mut held = observe::reduce(&applied, place.owner, None);
+    let mut held = observe::reduce(&applied, context.owner, None);
     held.content = Some(copy.hash.clone());
     Ok((key.clone(), held))
 }
 
 /// Deletes a copy. Returns false if a live read finds the object on the hub.
-async fn remove(place: &Place<'_>, removal: &Removal) -> Result<bool, Failure> {
+async fn remove(context: &WriteContext<'_>, removal: &Removal) -> Result<bool, Failure> {
     let key = &removal.key;
-    if removal.unconfirmed && hub::has(place.state, key).await? {
+    if removal.unconfirmed && hub::has(context.state, key).await? {
         tracing::warn!(object = %key, "the hub has it although its watch did not tell; the copy stays");
         return Ok(false);
     }
-    delete(place.gate, place.target, place.namespace, key, &removal.uid).await?;
+    delete(context.gate, context.target, context.namespace, key, &removal.uid).await?;
     tracing::info!(object = %key, uid = removal.uid, "copy removed from the target");
     Ok(true)
 }
@@ -143,12 +143,12 @@ pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
 
 /// Writes the condition if it changed.
 pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) -> Result<(), Failure> {
-    let before = state.reported().latest(kyma);
+    let before = state.conditions().latest(kyma);
     let told = before.as_ref().map(|condition| condition.reason.clone());
     let next = report::next(before.clone(), outcome, kyma.metadata.generation, Timestamp::now());
     let Some(condition) = next else {
         if let Some(condition) = before {
-            state.reported().left(kyma, condition);
+            state.conditions().left(kyma, condition);
         }
         return Ok(());
     };
@@ -164,7 +164,7 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
     match written {
         Ok(written) => {
             tell(state, kyma, told.as_deref(), &condition);
-            state.reported().wrote(&written, condition);
+            state.conditions().wrote(&written, condition);
             Ok(())
         }
         Err(error) => {

@@ -46,25 +46,31 @@ fn wanted(names: &[&str]) -> BTreeMap<Key, Arc<Copy>> {
     names.iter().map(|name| (key(name), copy())).collect()
 }
 
-fn held(whose: Whose) -> Held {
-    Held { uid: "uid".into(), fingerprint: "f".into(), whose, content: Some(copy().hash.clone()) }
+fn held(ownership: Ownership) -> ExistingObject {
+    ExistingObject {
+        uid: "uid".into(),
+        fingerprint: "f".into(),
+        ownership,
+        content: Some(copy().hash.clone()),
+    }
 }
 
-fn on_target(name: &str, whose: Whose) -> BTreeMap<Key, Held> {
-    BTreeMap::from([(key(name), held(whose))])
+fn on_target(name: &str, ownership: Ownership) -> BTreeMap<Key, ExistingObject> {
+    BTreeMap::from([(key(name), held(ownership))])
 }
 
 #[test]
 fn what_is_missing_is_made_and_what_is_in_step_is_left() {
-    let plan = plan(&wanted(&["a", "b"]), &on_target("a", Whose::Ours), &hub(&["a", "b"]));
+    let plan = plan(&wanted(&["a", "b"]), &on_target("a", Ownership::Ours), &hub(&["a", "b"]));
     assert_eq!(plan, Plan { apply: vec![(key("b"), copy(), None)], ..Plan::default() });
 }
 
 #[test]
 fn what_differs_is_applied_over_the_object_that_is_there() {
-    let stale = BTreeMap::from([(key("a"), Held { content: Some("old".into()), ..held(Whose::Ours) })]);
-    let unknown = BTreeMap::from([(key("a"), Held { content: None, ..held(Whose::Ours) })]);
-    for held in [stale, unknown, on_target("a", Whose::Former)] {
+    let stale =
+        BTreeMap::from([(key("a"), ExistingObject { content: Some("old".into()), ..held(Ownership::Ours) })]);
+    let unknown = BTreeMap::from([(key("a"), ExistingObject { content: None, ..held(Ownership::Ours) })]);
+    for held in [stale, unknown, on_target("a", Ownership::Former)] {
         let plan = plan(&wanted(&["a"]), &held, &hub(&["a"]));
         assert_eq!(plan.apply, [(key("a"), copy(), Some("uid".into()))]);
     }
@@ -72,26 +78,27 @@ fn what_differs_is_applied_over_the_object_that_is_there() {
 
 #[test]
 fn a_users_object_of_a_wanted_name_is_told_and_left_alone() {
-    let plan = plan(&wanted(&["a"]), &on_target("a", Whose::Foreign), &hub(&["a"]));
+    let plan = plan(&wanted(&["a"]), &on_target("a", Ownership::Foreign), &hub(&["a"]));
     assert_eq!(plan, Plan { taken: vec![key("a")], ..Plan::default() });
 }
 
 #[test]
 fn a_copy_that_is_going_is_waited_for() {
-    let plan = plan(&wanted(&["a"]), &on_target("a", Whose::Going), &hub(&["a"]));
+    let plan = plan(&wanted(&["a"]), &on_target("a", Ownership::Deleting), &hub(&["a"]));
     assert!(plan.is_empty());
 }
 
 #[test]
 fn only_our_own_copies_are_removed() {
-    let removed = |whose| plan(&wanted(&[]), &on_target("a", whose), &hub(&["a"])).remove.len();
-    let counts = [Whose::Ours, Whose::Going, Whose::Former, Whose::Foreign].map(removed);
+    let removed = |ownership| plan(&wanted(&[]), &on_target("a", ownership), &hub(&["a"])).remove.len();
+    let counts = [Ownership::Ours, Ownership::Deleting, Ownership::Former, Ownership::Foreign].map(removed);
     assert_eq!(counts, [1, 0, 0, 0]);
 }
 
 #[test]
 fn a_copy_that_the_index_does_not_know_needs_a_live_look_first() {
-    let unconfirmed = |hub: Hub| plan(&wanted(&[]), &on_target("a", Whose::Ours), &hub).remove[0].unconfirmed;
+    let unconfirmed =
+        |hub: Hub| plan(&wanted(&[]), &on_target("a", Ownership::Ours), &hub).remove[0].unconfirmed;
     assert!(!unconfirmed(hub(&["a"])), "on the hub, but not for this Kyma");
     let deleted = Hub { deleted: [key("a")].into(), ..hub(&["b"]) };
     assert!(unconfirmed(deleted), "deleted as far as the watch told");
@@ -99,22 +106,22 @@ fn a_copy_that_the_index_does_not_know_needs_a_live_look_first() {
 
 #[test]
 fn a_partial_loss_of_the_catalogue_removes_no_copy() {
-    let lost = plan(&wanted(&["b"]), &on_target("a", Whose::Ours), &hub(&["b"]));
+    let lost = plan(&wanted(&["b"]), &on_target("a", Ownership::Ours), &hub(&["b"]));
     assert_eq!((lost.frozen, lost.remove.len()), (1, 0), "nobody deleted it");
     let hidden = Hub { hidden_by_loss: [key("a")].into(), ..hub(&["a", "b"]) };
-    let hidden = plan(&wanted(&["b"]), &on_target("a", Whose::Ours), &hidden);
+    let hidden = plan(&wanted(&["b"]), &on_target("a", Ownership::Ours), &hidden);
     assert_eq!((hidden.frozen, hidden.remove.len()), (0, 0), "a template that it refers to is missing");
 }
 
 #[test]
 fn too_incomplete_catalogue_deletes_no_copies() {
-    let plan = plan(&wanted(&[]), &on_target("a", Whose::Ours), &hub(&[]));
+    let plan = plan(&wanted(&[]), &on_target("a", Ownership::Ours), &hub(&[]));
     assert_eq!(plan, Plan { frozen: 1, ..Plan::default() });
 }
 
 #[test]
 fn frozen_removals_are_counted() {
-    let mut plan = plan(&wanted(&["b"]), &on_target("a", Whose::Ours), &hub(&["a", "b"]));
+    let mut plan = plan(&wanted(&["b"]), &on_target("a", Ownership::Ours), &hub(&["a", "b"]));
     plan.freeze();
     assert_eq!((plan.frozen, plan.remove.len(), plan.apply.len()), (1, 0, 1));
 }

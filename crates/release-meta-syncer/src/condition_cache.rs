@@ -10,11 +10,11 @@ use crate::report::own;
 
 /// The last written or confirmed condition of each Kyma, with its resourceVersion.
 #[derive(Debug, Default)]
-pub(crate) struct Reported {
+pub(crate) struct ConditionCache {
     conditions: HashMap<KymaKey, (u64, Condition)>,
 }
 
-impl Reported {
+impl ConditionCache {
     /// Returns the condition in `kyma`, or the one that was written after it.
     pub(crate) fn latest(&self, kyma: &Kyma) -> Option<Condition> {
         match self.conditions.get(&KymaKey::of(kyma)) {
@@ -83,39 +83,39 @@ mod tests {
         .unwrap()
     }
 
-    fn wrote(version: u64, reason: &str) -> Reported {
-        let (mut reported, kyma) = (Reported::default(), kyma(version, Some(reason)));
-        reported.wrote(&kyma, own(&kyma).unwrap().clone());
-        reported
+    fn wrote(version: u64, reason: &str) -> ConditionCache {
+        let (mut cache, kyma) = (ConditionCache::default(), kyma(version, Some(reason)));
+        cache.wrote(&kyma, own(&kyma).unwrap().clone());
+        cache
     }
 
-    fn reason(reported: &Reported, kyma: &Kyma) -> Option<String> {
-        reported.latest(kyma).map(|condition| condition.reason)
+    fn reason(cache: &ConditionCache, kyma: &Kyma) -> Option<String> {
+        cache.latest(kyma).map(|condition| condition.reason)
     }
 
     #[test]
     fn what_was_written_counts_until_the_watch_has_caught_up() {
-        let reported = wrote(5, "Ours");
-        assert_eq!(reason(&reported, &kyma(4, Some("Before"))).as_deref(), Some("Ours"));
-        assert_eq!(reason(&reported, &kyma(6, Some("After"))).as_deref(), Some("After"));
+        let cache = wrote(5, "Ours");
+        assert_eq!(reason(&cache, &kyma(4, Some("Before"))).as_deref(), Some("Ours"));
+        assert_eq!(reason(&cache, &kyma(6, Some("After"))).as_deref(), Some("After"));
     }
 
     #[test]
     fn a_condition_that_is_gone_or_another_one_is_noticed_once_it_is_newer() {
-        let reported = wrote(5, "Ours");
-        assert!(!reported.is_another(&kyma(4, Some("Before"))), "it is late");
-        assert!(!reported.is_another(&kyma(6, Some("Ours"))), "somebody wrote something else");
-        assert!(reported.is_another(&kyma(6, None)), "a backup tool stripped the status");
-        assert!(reported.is_another(&kyma(6, Some("Theirs"))));
+        let cache = wrote(5, "Ours");
+        assert!(!cache.is_another(&kyma(4, Some("Before"))), "it is late");
+        assert!(!cache.is_another(&kyma(6, Some("Ours"))), "somebody wrote something else");
+        assert!(cache.is_another(&kyma(6, None)), "a backup tool stripped the status");
+        assert!(cache.is_another(&kyma(6, Some("Theirs"))));
     }
 
     #[test]
     fn what_a_late_list_hid_is_noticed_when_it_comes() {
-        let mut reported = wrote(5, "Failed");
-        reported.listing();
+        let mut cache = wrote(5, "Failed");
+        cache.listing();
         let late = kyma(4, Some("Synced"));
-        assert_eq!(reason(&reported, &late).as_deref(), Some("Synced"));
-        reported.left(&late, own(&late).unwrap().clone());
-        assert!(reported.is_another(&kyma(5, Some("Failed"))), "what we wrote before the list");
+        assert_eq!(reason(&cache, &late).as_deref(), Some("Synced"));
+        cache.left(&late, own(&late).unwrap().clone());
+        assert!(cache.is_another(&kyma(5, Some("Failed"))), "what we wrote before the list");
     }
 }
