@@ -81,7 +81,7 @@ impl Unpacker {
     fn read(&mut self, what: &str, reader: impl Read) -> Result<Files, ArtifactError> {
         let Self { limits, unpacked, entries, raw } = self;
         let broken = |_| ArtifactError::invalid(what, "broken archive");
-        let mut archive = tar::Archive::new(Bounded { inner: reader, left: raw });
+        let mut archive = tar::Archive::new(LimitedReader { inner: reader, left: raw });
         let mut files = Files::new();
         for entry in archive.entries().map_err(broken)? {
             let mut entry = entry
@@ -165,12 +165,12 @@ fn path_of(what: &str, raw: &[u8]) -> Result<String, ArtifactError> {
 }
 
 /// A reader that fails, instead of ending, beyond its limit.
-struct Bounded<'a, R> {
+struct LimitedReader<'a, R> {
     inner: R,
     left: &'a mut u64,
 }
 
-impl<R: Read> Read for Bounded<'_, R> {
+impl<R: Read> Read for LimitedReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         *self.left = self

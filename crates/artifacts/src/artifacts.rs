@@ -10,7 +10,7 @@ use crate::{
     Trust, VersionRange,
     cache::Cache,
     chart,
-    chart::{Indexes, KnownCharts},
+    chart::{Indexes, MetadataCache},
     fetch::Fetch,
     http::Http,
     manifests, ocm,
@@ -34,7 +34,7 @@ pub struct Artifacts {
     /// Cache of entries from indexes of chart repositories.
     indexes: Arc<Indexes>,
     /// Charts whose metadata was read.
-    known: Arc<KnownCharts>,
+    known: Arc<MetadataCache>,
     trust: Option<Arc<Trust>>,
 }
 
@@ -51,7 +51,7 @@ impl Artifacts {
                 Semaphore::new(PULLS),
             )),
             indexes: Arc::new(Indexes::new()),
-            known: Arc::new(KnownCharts::new()),
+            known: Arc::new(MetadataCache::new()),
             trust: None,
         })
     }

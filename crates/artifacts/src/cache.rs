@@ -2,7 +2,7 @@
 
 mod incoming;
 
-pub(crate) use incoming::Incoming;
+pub(crate) use incoming::IncomingFile;
 
 use std::{
     fs, io,

@@ -1,7 +1,7 @@
 //! Helm charts from OCI registries and HTTP repositories.
 
 pub(crate) mod index;
-mod known;
+mod metadata_cache;
 mod package;
 mod versions;
 
@@ -22,7 +22,7 @@ use crate::{
 
 use index::ArchiveLocation;
 pub(crate) use index::Indexes;
-pub(crate) use known::KnownCharts;
+pub(crate) use metadata_cache::MetadataCache;
 pub(crate) use versions::resolve;
 pub use versions::{ChartVersion, ChartVersions};
 
@@ -174,7 +174,7 @@ fn root_of(what: &str, files: &archive::Files) -> Result<String, ArtifactError> 
 pub(crate) async fn read(
     gate: Gate<'_>,
     indexes: &Arc<Indexes>,
-    known: &Arc<KnownCharts>,
+    known: &Arc<MetadataCache>,
     source: &ChartSource,
 ) -> Result<ChartArchive, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
@@ -196,7 +196,7 @@ pub(crate) async fn read(
         ChartSource::Repository { url, name, version, digest } => {
             let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
             let (what, pinned) = (format!("chart {name} {version}"), digest.or(found.digest));
-            match found.place {
+            match found.archive {
                 ArchiveLocation::Url(url) => from(what, &url, pinned).await?,
                 ArchiveLocation::Registry(reference) => {
                     let found = read_oci(gate, &reference).await?;

@@ -22,7 +22,7 @@ use crate::{
     http::Http,
     proofs::{Ask, Proofs},
     registry::{Registry, Session},
-    trust::{Passed, Verified},
+    trust::{VerificationCache, VerificationKey},
 };
 
 /// State of all reads.
@@ -33,25 +33,25 @@ pub(crate) struct Fetch {
     proofs: Proofs,
     limits: Limits,
     permits: Semaphore,
-    manifests: Flights<Ask, Found>,
+    manifests: Flights<Ask, DigestedBytes>,
     blobs: Flights<Key, Bytes>,
     documents: Flights<(Ask, DocumentRequest), Document>,
     pulls: Flights<(Origin, DocumentRequest), Document>,
     validators: Validators,
     tags: Flights<Ask, Arc<[String]>>,
-    searches: Flights<(Passed, Ask), ()>,
-    verified: Verified,
+    searches: Flights<(VerificationKey, Ask), ()>,
+    verifications: VerificationCache,
 }
 
 /// Whether a recent answer of the source may be used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Remembered {
-    Counts,
-    IsOld,
+enum AnswerReuse {
+    Allowed,
+    Forbidden,
 }
 
 /// Content and its digest.
-type Found = (Digest, Bytes);
+type DigestedBytes = (Digest, Bytes);
 
 impl Fetch {
     pub(crate) fn new(
@@ -76,7 +76,7 @@ impl Fetch {
             validators: Validators::new(),
             tags: Flights::new(),
             searches: Flights::new(),
-            verified: Verified::new(),
+            verifications: VerificationCache::new(),
         }
     }
 
@@ -97,13 +97,13 @@ impl Fetch {
     }
 
     /// Returns the searches for signatures in progress.
-    pub(crate) fn searches(&self) -> &Flights<(Passed, Ask), ()> {
+    pub(crate) fn searches(&self) -> &Flights<(VerificationKey, Ask), ()> {
         &self.searches
     }
 
-    /// Returns the verified content.
-    pub(crate) fn verified(&self) -> &Verified {
-        &self.verified
+    /// Returns the cache of verified content.
+    pub(crate) fn verifications(&self) -> &VerificationCache {
+        &self.verifications
     }
 
     /// Returns a session for reads.
@@ -117,8 +117,8 @@ impl Fetch {
         self: &Arc<Self>,
         reference: &OciReference,
         credentials: &Credentials,
-    ) -> Result<Found, ArtifactError> {
-        self.look_up(reference, credentials, Remembered::Counts).await
+    ) -> Result<DigestedBytes, ArtifactError> {
+        self.look_up(reference, credentials, AnswerReuse::Allowed).await
     }
 
     /// Returns the current manifest, whatever answer is remembered.
@@ -126,21 +126,21 @@ impl Fetch {
         self: &Arc<Self>,
         reference: &OciReference,
         credentials: &Credentials,
-    ) -> Result<Found, ArtifactError> {
-        self.look_up(reference, credentials, Remembered::IsOld).await
+    ) -> Result<DigestedBytes, ArtifactError> {
+        self.look_up(reference, credentials, AnswerReuse::Forbidden).await
     }
 
     async fn look_up(
         self: &Arc<Self>,
         reference: &OciReference,
         credentials: &Credentials,
-        remembered: Remembered,
-    ) -> Result<Found, ArtifactError> {
+        reuse: AnswerReuse,
+    ) -> Result<DigestedBytes, ArtifactError> {
         let repository = reference.repository();
         let who = credentials.fingerprint(repository.host(), repository.path());
         let ask = Ask { who, what: reference.to_string() };
         let origin = Origin::of(&repository.to_string());
-        if remembered == Remembered::Counts
+        if reuse == AnswerReuse::Allowed
             && let Some(digest) = self.proofs.fresh(&ask)
             && let Some(content) = self.cache.get((origin, digest)).await?
         {
@@ -159,7 +159,7 @@ impl Fetch {
         origin: Origin,
         reference: &OciReference,
         credentials: &Credentials,
-    ) -> Result<Found, ArtifactError> {
+    ) -> Result<DigestedBytes, ArtifactError> {
         let answer = self.prove_manifest(&ask, origin, reference, credentials).await;
         let stands_in = self.judge(&ask, answer.as_ref().map(|(digest, _)| *digest));
         if let Some(digest) = stands_in
@@ -178,7 +178,7 @@ impl Fetch {
         origin: Origin,
         reference: &OciReference,
         credentials: &Credentials,
-    ) -> Result<Found, ArtifactError> {
+    ) -> Result<DigestedBytes, ArtifactError> {
         let session = self.session(reference.repository(), credentials);
         let expected = reference.digest().or_else(|| self.proofs.during_outage(ask));
         if let Some(expected) = expected

@@ -19,7 +19,7 @@ mod statement;
 #[cfg(test)]
 mod tests;
 mod timestamp;
-mod verified;
+mod verification_cache;
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) use flaw::Flaw;
 pub(crate) use gate::Gate;
 pub use root::TrustRoot;
 pub(crate) use search::Search;
-pub(crate) use verified::{Passed, Verified};
+pub(crate) use verification_cache::{VerificationCache, VerificationKey};
 
 use crate::{ArtifactError, Digest};
 use keys::PublicKey;
@@ -182,12 +182,13 @@ impl Trust {
 impl Signers {
     fn accept(&self, claimed: &ClaimedSignature, certificate: &[u8]) -> Result<(), Flaw> {
         let ClaimedSignature { message, payload, signature, entries, timestamps, .. } = claimed;
-        let logged = log::Logged { message: Digest::of(message), payload: *payload, signature, certificate };
+        let subject =
+            log::LogSubject { message: Digest::of(message), payload: *payload, signature, certificate };
         let stamps = timestamps.iter().take(TIMESTAMPS);
         let stamps = stamps.map(|response| timestamp::time(response, signature, &self.root));
         let stamped = stamps.reduce(Result::or).unwrap_or(Err(Flaw::NoTime));
         let entries = entries.iter().take(ENTRIES);
-        let times = entries.map(|entry| entry.time(&self.root, &logged, &stamped));
+        let times = entries.map(|entry| entry.time(&self.root, &subject, &stamped));
         // One valid entry is enough; otherwise the last one gives the reason.
         let time = times.reduce(Result::or).unwrap_or(Err(Flaw::NoLog))?;
         let signer = certificate::check(certificate, &self.root, time)?;

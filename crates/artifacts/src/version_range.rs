@@ -13,9 +13,9 @@ use crate::{ArtifactError, digest::printable};
 mod tests;
 
 /// Maximum length of a range, in bytes.
-const LONGEST: usize = 512;
+const MAX_RANGE_BYTES: usize = 512;
 /// Maximum number of alternatives of one range.
-const ALTERNATIVES: usize = 32;
+const MAX_ALTERNATIVES: usize = 32;
 
 /// A range such as `>=1.2 <2`, `1.x`, `~1.4`, `^2 || ^3` or `1.2 - 1.4`.
 ///
@@ -32,7 +32,7 @@ struct Bound {
     operator: Operator,
     /// With zeros for missing numbers.
     version: Version,
-    said: Said,
+    precision: Precision,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ enum Operator {
 
 /// Last number that a bound specifies; the rest is a wildcard or missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Said {
-    Nothing,
+enum Precision {
+    None,
     Major,
     Minor,
     Patch,
@@ -98,41 +98,41 @@ pub fn lenient_version(text: &str) -> Option<Version> {
 
 impl Bound {
     fn admits(&self, found: &Version) -> bool {
-        let Self { operator, version, said } = self;
+        let Self { operator, version, precision } = self;
         let order = found.cmp_precedence(version);
         match operator {
-            Operator::Equal if *said == Said::Patch => order == Ordering::Equal,
+            Operator::Equal if *precision == Precision::Patch => order == Ordering::Equal,
             Operator::Equal | Operator::Tilde => {
-                order.is_ge() && self.shares(found, (*said).min(Said::Minor))
+                order.is_ge() && self.shares(found, (*precision).min(Precision::Minor))
             }
-            Operator::Different if *said == Said::Patch => order != Ordering::Equal,
-            Operator::Different => !self.shares(found, *said),
-            Operator::Greater if *said == Said::Patch => order.is_gt(),
-            Operator::Greater => order.is_gt() && !self.shares(found, *said),
+            Operator::Different if *precision == Precision::Patch => order != Ordering::Equal,
+            Operator::Different => !self.shares(found, *precision),
+            Operator::Greater if *precision == Precision::Patch => order.is_gt(),
+            Operator::Greater => order.is_gt() && !self.shares(found, *precision),
             Operator::Less => order.is_lt(),
             Operator::AtLeast => order.is_ge(),
-            Operator::AtMost if *said == Said::Patch => order.is_le(),
-            Operator::AtMost => order.is_le() || self.shares(found, *said),
+            Operator::AtMost if *precision == Precision::Patch => order.is_le(),
+            Operator::AtMost => order.is_le() || self.shares(found, *precision),
             Operator::Caret => order.is_ge() && self.shares(found, self.leading()),
         }
     }
 
     /// Reports whether a version has the same numbers, up to and including `upto`.
-    fn shares(&self, found: &Version, upto: Said) -> bool {
+    fn shares(&self, found: &Version, upto: Precision) -> bool {
         let wanted = &self.version;
-        (upto < Said::Major || found.major == wanted.major)
-            && (upto < Said::Minor || found.minor == wanted.minor)
-            && (upto < Said::Patch || found.patch == wanted.patch)
+        (upto < Precision::Major || found.major == wanted.major)
+            && (upto < Precision::Minor || found.minor == wanted.minor)
+            && (upto < Precision::Patch || found.patch == wanted.patch)
     }
 
     /// Returns the part that `^` keeps: up to the first number that is not zero, as far as numbers are specified.
-    fn leading(&self) -> Said {
+    fn leading(&self) -> Precision {
         let first = match (self.version.major, self.version.minor) {
-            (0, 0) => Said::Patch,
-            (0, _) => Said::Minor,
-            _ => Said::Major,
+            (0, 0) => Precision::Patch,
+            (0, _) => Precision::Minor,
+            _ => Precision::Major,
         };
-        first.min(self.said)
+        first.min(self.precision)
     }
 }
 
@@ -144,11 +144,11 @@ impl FromStr for VersionRange {
             let shown: String = text.chars().take(64).collect();
             ArtifactError::address(format!("the version range {:?}", printable(&shown)), problem)
         };
-        if text.len() > LONGEST {
+        if text.len() > MAX_RANGE_BYTES {
             return Err(invalid("it is too long"));
         }
         let alternatives: Vec<&str> = text.split("||").collect();
-        if alternatives.len() > ALTERNATIVES {
+        if alternatives.len() > MAX_ALTERNATIVES {
             return Err(invalid("it has too many alternatives"));
         }
         let alternatives: Option<Vec<Vec<Bound>>> = alternatives.into_iter().map(bounds).collect();
@@ -201,12 +201,12 @@ fn bound(text: &str) -> Option<(Bound, &str)> {
     let text = text[length..].trim_start();
     let end = text.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(text.len());
     let (version, rest) = text.split_at(end);
-    let (version, said) = partial(version)?;
-    Some((Bound { operator, version, said }, rest))
+    let (version, precision) = partial(version)?;
+    Some((Bound { operator, version, precision }, rest))
 }
 
 /// Parses a version whose end may be missing or a wildcard.
-fn partial(text: &str) -> Option<(Version, Said)> {
+fn partial(text: &str) -> Option<(Version, Precision)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
     build.map_or(Some(BuildMetadata::EMPTY), |build| BuildMetadata::new(build).ok())?;
@@ -218,9 +218,9 @@ fn partial(text: &str) -> Option<(Version, Said)> {
         return None;
     }
     let wildcard = |part: &&str| matches!(*part, "x" | "X" | "*");
-    let said = parts.iter().position(wildcard).unwrap_or(parts.len());
+    let precision = parts.iter().position(wildcard).unwrap_or(parts.len());
     // Only wildcards may follow a wildcard: `1.x.3` has no meaning.
-    let (exact, wild) = parts.split_at(said);
+    let (exact, wild) = parts.split_at(precision);
     if !wild.iter().all(wildcard) {
         return None;
     }
@@ -231,6 +231,7 @@ fn partial(text: &str) -> Option<(Version, Said)> {
     let mut number = || numbers.next().unwrap_or_default();
     let mut version = Version::new(number(), number(), number());
     version.pre = pre;
-    let said = [Said::Nothing, Said::Major, Said::Minor, Said::Patch].get(said).copied()?;
-    Some((version, said))
+    let precision =
+        [Precision::None, Precision::Major, Precision::Minor, Precision::Patch].get(precision).copied()?;
+    Some((version, precision))
 }

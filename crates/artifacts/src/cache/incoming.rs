@@ -18,13 +18,13 @@ use crate::{ArtifactError, Digest};
 const ATTEMPTS: usize = 100;
 
 /// A file that grows piece by piece. It is deleted when this is dropped.
-pub(crate) struct Incoming {
+pub(crate) struct IncomingFile {
     file: NamedTempFile,
     hash: Sha256,
     size: u64,
 }
 
-impl Incoming {
+impl IncomingFile {
     /// Returns the bytes so far.
     pub(crate) fn size(&self) -> u64 {
         self.size
@@ -44,16 +44,16 @@ impl Incoming {
 
 impl Cache {
     /// Creates an empty file for incoming content.
-    pub(crate) async fn incoming(&self) -> Result<Incoming, ArtifactError> {
+    pub(crate) async fn incoming(&self) -> Result<IncomingFile, ArtifactError> {
         let tmp = self.directory.join("tmp");
         let file = blocking(move || NamedTempFile::new_in(tmp)).await;
         let file = file.map_err(ArtifactError::cache("write"))?;
-        Ok(Incoming { file, hash: Sha256::new(), size: 0 })
+        Ok(IncomingFile { file, hash: Sha256::new(), size: 0 })
     }
 
     /// Stores the complete content by its digest.
-    pub(crate) async fn take(&self, origin: Origin, incoming: Incoming) -> Result<Digest, ArtifactError> {
-        let Incoming { file, hash, size } = incoming;
+    pub(crate) async fn take(&self, origin: Origin, incoming: IncomingFile) -> Result<Digest, ArtifactError> {
+        let IncomingFile { file, hash, size } = incoming;
         let digest = Digest::finished(hash);
         let path = self.path((origin, digest));
         blocking(move || settle(file, &path)).await.map_err(ArtifactError::cache("write"))?;

@@ -22,8 +22,8 @@ use memory::Question;
 
 /// Location of a chart version by an index.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Located {
-    pub(super) place: ArchiveLocation,
+pub(super) struct ChartLocation {
+    pub(super) archive: ArchiveLocation,
     pub(super) digest: Option<Digest>,
 }
 
@@ -44,26 +44,26 @@ pub(super) async fn locate(
     name: &str,
     version: &str,
     credentials: &Credentials,
-) -> Result<Located, ArtifactError> {
+) -> Result<ChartLocation, ArtifactError> {
     let base = directory(base);
     let what = format!("chart {} {} in {}", printable(name), printable(version), shown(&base));
-    let asked = |now| Asked { indexes, base: &base, name, what: format!("version {version}"), now };
+    let query = |now| IndexQuery { indexes, base: &base, name, what: format!("version {version}"), now };
     let choose = |entries: &[Entry]| at_version(entries, version);
-    let found = match asked(false).pick(fetch, choose, credentials).await? {
+    let found = match query(false).pick(fetch, choose, credentials).await? {
         // The version may have been published since.
-        None => asked(true).pick(fetch, choose, credentials).await?,
+        None => query(true).pick(fetch, choose, credentials).await?,
         found => found,
     };
     let (address, digest) = place(&what, found)?;
     if let Some(reference) = registry_reference(&what, &address, version)? {
         if fetch.http().may_ask_registry(&base, reference.repository().host()) {
-            return Ok(Located { place: ArchiveLocation::Registry(reference), digest });
+            return Ok(ChartLocation { archive: ArchiveLocation::Registry(reference), digest });
         }
         let host = printable(reference.repository().host());
         return Err(ArtifactError::IndexHostNotAllowed { what, host, address: printable(&address) });
     }
     let url = resolve(&what, &base, &address, |url| fetch.http().check_link(&base, url))?;
-    Ok(Located { place: ArchiveLocation::Url(url), digest })
+    Ok(ChartLocation { archive: ArchiveLocation::Url(url), digest })
 }
 
 /// Returns the artifact of an `oci://` address; without a tag or digest, the chart's version is the tag, as in Helm.
@@ -96,11 +96,11 @@ pub(super) async fn choose(
     credentials: &Credentials,
 ) -> Result<Option<Entry>, ArtifactError> {
     let base = directory(base);
-    Asked { indexes, base: &base, name, what, now: true }.pick(fetch, choose, credentials).await
+    IndexQuery { indexes, base: &base, name, what, now: true }.pick(fetch, choose, credentials).await
 }
 
 /// Query for a chart in an index.
-struct Asked<'a> {
+struct IndexQuery<'a> {
     indexes: &'a Arc<Indexes>,
     base: &'a Url,
     name: &'a str,
@@ -108,7 +108,7 @@ struct Asked<'a> {
     now: bool,
 }
 
-impl Asked<'_> {
+impl IndexQuery<'_> {
     async fn pick(
         self,
         fetch: &Arc<Fetch>,

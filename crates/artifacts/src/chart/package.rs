@@ -18,7 +18,7 @@ impl ChartArchive {
     pub fn package(directory: &Path) -> Result<Self, ArtifactError> {
         let what = printable(&directory.display().to_string());
         let failed = |error: io::Error| ArtifactError::invalid(&what, format!("cannot be read: {error}"));
-        let ignored = Ignored::of(directory).map_err(failed)?;
+        let ignored = IgnoreRules::of(directory).map_err(failed)?;
         let mut files = Vec::new();
         collect(directory, Path::new(""), &ignored, &mut files).map_err(failed)?;
         files.sort_unstable();
@@ -48,7 +48,7 @@ fn pack(directory: &Path, name: &str, files: &[PathBuf]) -> io::Result<Bytes> {
     archive::pack(&files.iter().map(read).collect::<io::Result<_>>()?, Compression::best())
 }
 
-fn collect(root: &Path, below: &Path, ignored: &Ignored, files: &mut Vec<PathBuf>) -> io::Result<()> {
+fn collect(root: &Path, below: &Path, ignored: &IgnoreRules, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(root.join(below))? {
         let entry = entry?;
         let path = below.join(entry.file_name());
@@ -68,7 +68,7 @@ fn collect(root: &Path, below: &Path, ignored: &Ignored, files: &mut Vec<PathBuf
 }
 
 /// Rules of `.helmignore`: shell patterns on the name, or on the path if the pattern has a slash; no `**`.
-struct Ignored {
+struct IgnoreRules {
     rules: Vec<Rule>,
 }
 
@@ -79,7 +79,7 @@ struct Rule {
     negated: bool,
 }
 
-impl Ignored {
+impl IgnoreRules {
     fn of(directory: &Path) -> io::Result<Self> {
         let text = match fs::read_to_string(directory.join(".helmignore")) {
             Ok(text) => text,

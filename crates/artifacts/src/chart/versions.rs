@@ -67,7 +67,7 @@ pub(crate) async fn resolve(
                 // The index has no digest. The archive is needed next anyway, and its credentials and signatures are
                 // checked then.
                 let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
-                match found.place {
+                match found.archive {
                     ArchiveLocation::Url(url) => {
                         fetch
                             .document_now(&url, (fetch.limits().blob, ContentFormat::Archive), credentials)

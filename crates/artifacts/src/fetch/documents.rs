@@ -9,10 +9,10 @@ use reqwest::{
     header::{HeaderValue, RANGE},
 };
 
-use super::{Fetch, Found, Remembered};
+use super::{AnswerReuse, DigestedBytes, Fetch};
 use crate::{
     ArtifactError, Credentials, Digest, archive,
-    cache::{Incoming, Key, Origin},
+    cache::{IncomingFile, Key, Origin},
     credentials::Auth,
     http::{self, Request, Response},
     proofs::Ask,
@@ -78,7 +78,7 @@ pub(super) struct DocumentRequest {
 
 /// A request for an address with its credentials.
 #[derive(Clone)]
-struct Asking {
+struct AddressRequest {
     ask: Ask,
     what: String,
     origin: Origin,
@@ -94,9 +94,9 @@ impl Fetch {
         expected: Option<Digest>,
         (limit, form): (u64, ContentFormat),
         credentials: &Credentials,
-    ) -> Result<Found, ArtifactError> {
+    ) -> Result<DigestedBytes, ArtifactError> {
         let wanted = DocumentRequest { expected, limit, form, on_disk: false };
-        self.whole(url, self.look(url, wanted, credentials, Remembered::Counts).await?).await
+        self.whole(url, self.look(url, wanted, credentials, AnswerReuse::Allowed).await?).await
     }
 
     /// Returns the current document, whatever answer is remembered.
@@ -105,9 +105,9 @@ impl Fetch {
         url: &Url,
         (limit, form): (u64, ContentFormat),
         credentials: &Credentials,
-    ) -> Result<Found, ArtifactError> {
+    ) -> Result<DigestedBytes, ArtifactError> {
         let wanted = DocumentRequest { expected: None, limit, form, on_disk: false };
-        self.whole(url, self.look(url, wanted, credentials, Remembered::IsOld).await?).await
+        self.whole(url, self.look(url, wanted, credentials, AnswerReuse::Forbidden).await?).await
     }
 
     /// Returns the cache key of the index at an address that these credentials may read. The index was written to the
@@ -124,12 +124,12 @@ impl Fetch {
             form: ContentFormat::Yaml,
             on_disk: true,
         };
-        let remembered = if now { Remembered::IsOld } else { Remembered::Counts };
-        let (digest, _) = self.look(url, wanted, credentials, remembered).await?;
+        let reuse = if now { AnswerReuse::Forbidden } else { AnswerReuse::Allowed };
+        let (digest, _) = self.look(url, wanted, credentials, reuse).await?;
         Ok((Origin::of(url.as_str()), digest))
     }
 
-    async fn whole(&self, url: &Url, (digest, content): Document) -> Result<Found, ArtifactError> {
+    async fn whole(&self, url: &Url, (digest, content): Document) -> Result<DigestedBytes, ArtifactError> {
         let content = match content {
             Some(content) => Some(content),
             None => self.cache.get((Origin::of(url.as_str()), digest)).await?,
@@ -145,13 +145,13 @@ impl Fetch {
         url: &Url,
         wanted: DocumentRequest,
         credentials: &Credentials,
-        remembered: Remembered,
+        reuse: AnswerReuse,
     ) -> Result<Document, ArtifactError> {
         let what = shown(url);
         self.http.check_address(&what, url)?;
         let ask = ask_of(url, credentials);
         let origin = Origin::of(url.as_str());
-        if remembered == Remembered::Counts
+        if reuse == AnswerReuse::Allowed
             && let Some(digest) = self.proofs.fresh(&ask)
             && wanted.expected.is_none_or(|expected| expected == digest)
             && let Some(found) = self.held((origin, digest), wanted).await?
@@ -159,13 +159,13 @@ impl Fetch {
             return Ok(found);
         }
         let authorization = authorization(url, credentials);
-        let asking = Asking { ask: ask.clone(), what, origin, url: url.clone(), authorization };
+        let address = AddressRequest { ask: ask.clone(), what, origin, url: url.clone(), authorization };
         let fetch = self.clone();
         let work = move || {
             async move {
-                let answer = fetch.prove_document(&asking, wanted).await;
+                let answer = fetch.prove_document(&address, wanted).await;
                 let digest = answer.as_ref().map(|(digest, _)| *digest);
-                match fetch.judge(&asking.ask, digest) {
+                match fetch.judge(&address.ask, digest) {
                     Some(digest) => match fetch.held((origin, digest), wanted).await? {
                         Some(found) => Ok(found),
                         None => answer,
@@ -189,71 +189,75 @@ impl Fetch {
     /// content; if the server offers no way to do that, each pulls it.
     async fn prove_document(
         self: &Arc<Self>,
-        asking: &Asking,
+        address: &AddressRequest,
         wanted: DocumentRequest,
     ) -> Result<Document, ArtifactError> {
         if let Some(expected) = wanted.expected
-            && self.cache.holds((asking.origin, expected))
+            && self.cache.holds((address.origin, expected))
         {
-            self.may_read(asking).await?;
-            if let Some(found) = self.held((asking.origin, expected), wanted).await? {
+            self.may_read(address).await?;
+            if let Some(found) = self.held((address.origin, expected), wanted).await? {
                 return Ok(found);
             }
         }
         let mut is_first = false;
-        let pulled = self.pulls.join((asking.origin, wanted), || {
+        let pulled = self.pulls.join((address.origin, wanted), || {
             is_first = true;
-            let (fetch, asking) = (Arc::clone(self), asking.clone());
-            async move { fetch.pull(&asking, wanted).await }.boxed()
+            let (fetch, address) = (Arc::clone(self), address.clone());
+            async move { fetch.pull(&address, wanted).await }.boxed()
         });
         match pulled.await {
             pulled if is_first => pulled,
             Err(error @ ArtifactError::Unreachable { .. }) => Err(error),
-            Ok(found) if wanted.expected.is_some() => self.may_read(asking).await.map(|()| found),
+            Ok(found) if wanted.expected.is_some() => self.may_read(address).await.map(|()| found),
             // The content may be for other credentials, and a refusal may have been for those of the first caller.
-            _ => self.pull(asking, wanted).await,
+            _ => self.pull(address, wanted).await,
         }
     }
 
     /// Checks that the source permits these credentials to read the document. Some sources refuse only HEAD: signed
     /// addresses, for instance, are for one method.
-    async fn may_read(&self, asking: &Asking) -> Result<(), ArtifactError> {
-        if self.http.send(asking.request(Method::HEAD)).await?.status().is_success() {
+    async fn may_read(&self, address: &AddressRequest) -> Result<(), ArtifactError> {
+        if self.http.send(address.request(Method::HEAD)).await?.status().is_success() {
             return Ok(());
         }
         let first_byte = (RANGE, HeaderValue::from_static("bytes=0-0"));
-        let response = self.http.send(asking.request(Method::GET).modifier(first_byte)).await?;
-        if response.status().is_success() { Ok(()) } else { Err(http::refusal(&asking.what, &response)) }
+        let response = self.http.send(address.request(Method::GET).modifier(first_byte)).await?;
+        if response.status().is_success() { Ok(()) } else { Err(http::refusal(&address.what, &response)) }
     }
 
     /// Pulls the document, unless the server reports that it is unchanged.
-    async fn pull(&self, asking: &Asking, wanted: DocumentRequest) -> Result<Document, ArtifactError> {
-        let Asking { ask, what, origin, .. } = asking;
+    async fn pull(
+        &self,
+        address: &AddressRequest,
+        wanted: DocumentRequest,
+    ) -> Result<Document, ArtifactError> {
+        let AddressRequest { ask, what, origin, .. } = address;
         let known = || self.validators.condition(*origin, ask.who);
         let known = if wanted.expected.is_none() { known() } else { None };
         let known = known.filter(|known| self.cache.holds((*origin, known.digest)));
         let _permit = self.permits.acquire().await;
         let response = match known {
             Some(known) => {
-                let request = asking.request(Method::GET).modifier(known.header);
+                let request = address.request(Method::GET).modifier(known.header);
                 let response = self.http.send(request).await?;
                 if response.status() == StatusCode::NOT_MODIFIED {
                     if let Some(found) = self.held((*origin, known.digest), wanted).await? {
                         return Ok(found);
                     }
-                    self.http.send(asking.request(Method::GET)).await?
+                    self.http.send(address.request(Method::GET)).await?
                 } else {
                     response
                 }
             }
-            None => self.http.send(asking.request(Method::GET)).await?,
+            None => self.http.send(address.request(Method::GET)).await?,
         };
         if !response.status().is_success() {
             return Err(http::refusal(what, &response));
         }
         let headers = response.headers().clone();
         let found = if wanted.on_disk {
-            (self.download(asking, response, wanted).await?, None)
+            (self.download(address, response, wanted).await?, None)
         } else {
             let content = http::body(what, response, wanted.limit).await?;
             let found = Digest::of(&content);
@@ -275,7 +279,7 @@ impl Fetch {
     /// Writes a body of at most `limit` bytes to disk as it arrives.
     async fn download(
         &self,
-        Asking { what, origin, .. }: &Asking,
+        AddressRequest { what, origin, .. }: &AddressRequest,
         mut response: Response,
         DocumentRequest { limit, form, .. }: DocumentRequest,
     ) -> Result<Digest, ArtifactError> {
@@ -301,7 +305,7 @@ impl Fetch {
 /// Refuses content of a wrong format after its first bytes.
 fn check_start(
     what: &str,
-    incoming: &Incoming,
+    incoming: &IncomingFile,
     piece: &[u8],
     form: ContentFormat,
 ) -> Result<(), ArtifactError> {
@@ -315,7 +319,7 @@ pub(super) fn ask_of(url: &Url, credentials: &Credentials) -> Ask {
     Ask { who, what: format!("{} {}", shown(url), Digest::of(url.as_str().as_bytes())) }
 }
 
-impl Asking {
+impl AddressRequest {
     fn request(&self, method: Method) -> Request {
         Request::new(&self.what, method, self.url.clone()).authorization(self.authorization.clone())
     }

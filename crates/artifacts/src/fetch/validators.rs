@@ -14,23 +14,23 @@ use reqwest::header::{
 
 use crate::{Digest, cache::Origin, credentials::Fingerprint};
 
-const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_023);
+const MAX_VALIDATORS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_023);
 /// Maximum length of a validator that is kept.
-const LONGEST: usize = 256;
+const MAX_VALIDATOR_BYTES: usize = 256;
 /// Minimum age of content whose date identifies it (RFC 9110, 8.8.2.2).
-const SETTLED: Duration = Duration::from_mins(1);
+const MIN_DATE_AGE: Duration = Duration::from_mins(1);
 
 /// The last validator of each address. Limited; the least recently used are evicted first.
 pub(super) struct Validators(Mutex<LruCache<Origin, Validator>>);
 
 /// Validators of an answer, and the credentials that received it.
 struct Validator {
-    of: Of,
+    value: ValidatorValue,
     digest: Digest,
     who: Fingerprint,
 }
 
-enum Of {
+enum ValidatorValue {
     /// Identifies one representation, whatever the credentials.
     Strong(HeaderValue),
     Weak(HeaderValue),
@@ -46,14 +46,14 @@ pub(super) struct Condition {
 
 impl Validators {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(LruCache::new(REMEMBERED)))
+        Self(Mutex::new(LruCache::new(MAX_VALIDATORS)))
     }
 
     /// Stores the validator of an answer.
     pub(super) fn remember(&self, origin: Origin, who: Fingerprint, headers: &HeaderMap, digest: Digest) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match Of::read(headers) {
-            Some(of) => held.put(origin, Validator { of, digest, who }),
+        match ValidatorValue::read(headers) {
+            Some(value) => held.put(origin, Validator { value, digest, who }),
             None => held.pop(&origin),
         };
     }
@@ -67,20 +67,22 @@ impl Validators {
     /// representations, so only the credentials that received it may use it.
     pub(super) fn condition(&self, origin: Origin, who: Fingerprint) -> Option<Condition> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Validator { of, digest, who: given } = held.get(&origin)?;
-        let header = match of {
-            Of::Strong(tag) => (IF_NONE_MATCH, tag.clone()),
+        let Validator { value, digest, who: given } = held.get(&origin)?;
+        let header = match value {
+            ValidatorValue::Strong(tag) => (IF_NONE_MATCH, tag.clone()),
             _ if *given != who => return None,
-            Of::Weak(tag) => (IF_NONE_MATCH, tag.clone()),
-            Of::Date(date) => (IF_MODIFIED_SINCE, date.clone()),
+            ValidatorValue::Weak(tag) => (IF_NONE_MATCH, tag.clone()),
+            ValidatorValue::Date(date) => (IF_MODIFIED_SINCE, date.clone()),
         };
         Some(Condition { header, digest: *digest })
     }
 }
 
-impl Of {
+impl ValidatorValue {
     fn read(headers: &HeaderMap) -> Option<Self> {
-        let short = |name| headers.get(name).filter(|value: &&HeaderValue| value.len() <= LONGEST).cloned();
+        let short = |name| {
+            headers.get(name).filter(|value: &&HeaderValue| value.len() <= MAX_VALIDATOR_BYTES).cloned()
+        };
         if let Some(tag) = headers.get(ETAG) {
             let weak = tag.as_bytes().starts_with(b"W/");
             return short(ETAG).map(if weak { Self::Weak } else { Self::Strong });
@@ -90,7 +92,8 @@ impl Of {
             rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
         };
         let (modified, now): (Timestamp, Timestamp) = (time(LAST_MODIFIED)?, time(DATE)?);
-        (now.as_second() - modified.as_second() >= i64::try_from(SETTLED.as_secs()).ok()?).then_some(())?;
+        (now.as_second() - modified.as_second() >= i64::try_from(MIN_DATE_AGE.as_secs()).ok()?)
+            .then_some(())?;
         short(LAST_MODIFIED).map(Self::Date)
     }
 }

@@ -34,7 +34,7 @@ impl Gate<'_> {
             return Err(ArtifactError::verification(problem));
         }
         let passed = (digest, trust.digest());
-        let verified = self.fetch.verified();
+        let verified = self.fetch.verifications();
         if verified.holds(passed) {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl Gate<'_> {
         let Some((trust, keyring)) = self.keyring() else {
             return self.manifest(reference, digest).await;
         };
-        if self.fetch.verified().holds((archive, trust.digest())) {
+        if self.fetch.verifications().holds((archive, trust.digest())) {
             return Ok(());
         }
         let what = reference.clone().pinned(digest).to_string();
@@ -96,7 +96,7 @@ impl Gate<'_> {
     /// Verifies an archive from a chart repository by the provenance beside it, before it is opened.
     pub(crate) async fn archive(&self, url: &Url, archive: Digest) -> Result<(), ArtifactError> {
         let Some((trust, keyring)) = self.keyring() else { return self.archives() };
-        if self.fetch.verified().holds((archive, trust.digest())) {
+        if self.fetch.verifications().holds((archive, trust.digest())) {
             return Ok(());
         }
         let mut place = url.clone();
@@ -128,7 +128,7 @@ impl Gate<'_> {
             Err(error) => Err(Flaw::of(error)?),
         };
         judged.map_err(|flaw| ArtifactError::Untrusted { what: what.to_owned(), flaws: flaw.to_string() })?;
-        self.fetch.verified().remember((archive, trust.digest()));
+        self.fetch.verifications().remember((archive, trust.digest()));
         Ok(())
     }
 

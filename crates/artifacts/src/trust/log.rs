@@ -14,7 +14,7 @@ use super::{
 use crate::Digest;
 
 /// Expected subject of a log entry.
-pub(super) struct Logged<'a> {
+pub(super) struct LogSubject<'a> {
     /// Digest of the signed message.
     pub(super) message: Digest,
     /// Digest of the payload, if that is in an envelope.
@@ -65,16 +65,16 @@ struct Checkpoint {
 
 /// An entry that cosign attaches to a signature under a tag.
 #[derive(Deserialize)]
-struct Attached {
+struct CosignLogEntry {
     #[serde(rename = "SignedEntryTimestamp")]
     timestamp: String,
     #[serde(rename = "Payload")]
-    payload: AttachedEntry,
+    payload: CosignLogPayload,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct AttachedEntry {
+struct CosignLogPayload {
     body: String,
     integrated_time: i64,
     log_index: i64,
@@ -96,7 +96,8 @@ impl Entry {
     /// Parses the entry in the annotation of a signature under a tag.
     pub(super) fn attached(json: &str) -> Result<Self, Flaw> {
         let unreadable = Flaw::Unreadable("its log entry");
-        let Attached { timestamp, payload } = serde_json::from_str(json).map_err(|_| unreadable.clone())?;
+        let CosignLogEntry { timestamp, payload } =
+            serde_json::from_str(json).map_err(|_| unreadable.clone())?;
         let id = hex::decode(payload.log_id).map_err(|_| unreadable)?;
         Ok(Self {
             log_index: payload.log_index,
@@ -114,12 +115,12 @@ impl Entry {
     pub(super) fn time(
         &self,
         root: &TrustRoot,
-        logged: &Logged<'_>,
+        subject: &LogSubject<'_>,
         stamped: &Result<i64, Flaw>,
     ) -> Result<i64, Flaw> {
         let unreadable = || Flaw::Unreadable("its log entry");
         let body = STANDARD.decode(&self.canonicalized_body).map_err(|_| unreadable())?;
-        is_about(&body, logged)?;
+        is_about(&body, subject)?;
         let Some(promise) = &self.inclusion_promise else {
             let time = stamped.clone()?;
             let proof = self.inclusion_proof.as_ref().ok_or(Flaw::LogProof)?;
@@ -165,32 +166,32 @@ impl Proof {
 }
 
 /// Checks that the body of an entry is about this signature of this content by this certificate.
-fn is_about(body: &[u8], logged: &Logged<'_>) -> Result<(), Flaw> {
+fn is_about(body: &[u8], subject: &LogSubject<'_>) -> Result<(), Flaw> {
     let body: Value = serde_json::from_slice(body).map_err(|_| Flaw::Unreadable("its log entry"))?;
     let spec = &body["spec"];
     let is = match (body["kind"].as_str(), body["apiVersion"].as_str()) {
         (Some("hashedrekord"), Some("0.0.1")) => {
             let signature = &spec["signature"];
-            is_digest(&spec["data"]["hash"], logged.message)
-                && is_signature(&signature["content"], logged)
-                && is_certificate(&signature["publicKey"]["content"], logged)
+            is_digest(&spec["data"]["hash"], subject.message)
+                && is_signature(&signature["content"], subject)
+                && is_certificate(&signature["publicKey"]["content"], subject)
         }
         (Some("dsse"), Some("0.0.1")) => {
             let mut signatures = spec["signatures"].as_array().into_iter().flatten();
-            is_digest(&spec["payloadHash"], logged.payload)
+            is_digest(&spec["payloadHash"], subject.payload)
                 && signatures.any(|one| {
-                    is_signature(&one["signature"], logged) && is_certificate(&one["verifier"], logged)
+                    is_signature(&one["signature"], subject) && is_certificate(&one["verifier"], subject)
                 })
         }
         (Some("hashedrekord"), Some("0.0.2")) => {
             let record = &spec["hashedRekordV002"];
-            is_bare_digest(&record["data"], logged.message) && is_signed(&record["signature"], logged)
+            is_bare_digest(&record["data"], subject.message) && is_signed(&record["signature"], subject)
         }
         (Some("dsse"), Some("0.0.2")) => {
             let envelope = &spec["dsseV002"];
             let mut signatures = envelope["signatures"].as_array().into_iter().flatten();
-            is_bare_digest(&envelope["payloadHash"], logged.payload)
-                && signatures.any(|one| is_signed(one, logged))
+            is_bare_digest(&envelope["payloadHash"], subject.payload)
+                && signatures.any(|one| is_signed(one, subject))
         }
         _ => return Err(Flaw::Unreadable("the kind of its log entry")),
     };
@@ -207,18 +208,18 @@ fn is_bare_digest(hash: &Value, digest: Digest) -> bool {
 }
 
 /// Reports whether an entry of Rekor 2 has this signature with its certificate.
-fn is_signed(one: &Value, logged: &Logged<'_>) -> bool {
+fn is_signed(one: &Value, subject: &LogSubject<'_>) -> bool {
     let certificate = decoded(&one["verifier"]["x509Certificate"]["rawBytes"]);
-    is_signature(&one["content"], logged) && certificate.is_some_and(|der| der == logged.certificate)
+    is_signature(&one["content"], subject) && certificate.is_some_and(|der| der == subject.certificate)
 }
 
-fn is_signature(text: &Value, logged: &Logged<'_>) -> bool {
-    decoded(text).is_some_and(|signature| signature == logged.signature)
+fn is_signature(text: &Value, subject: &LogSubject<'_>) -> bool {
+    decoded(text).is_some_and(|signature| signature == subject.signature)
 }
 
-fn is_certificate(text: &Value, logged: &Logged<'_>) -> bool {
+fn is_certificate(text: &Value, subject: &LogSubject<'_>) -> bool {
     let certificate = decoded(text).and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
-    certificate.is_some_and(|certificate| *certificate == *logged.certificate)
+    certificate.is_some_and(|certificate| *certificate == *subject.certificate)
 }
 
 fn decoded(text: &Value) -> Option<Vec<u8>> {

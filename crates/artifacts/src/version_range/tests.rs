@@ -69,8 +69,8 @@ fn a_range_contains_what_helm_and_flux_say_that_it_contains() {
 
 #[test]
 fn what_is_no_range_is_refused() {
-    let long = format!(">={}", "1".repeat(LONGEST));
-    let wide = ["1"; ALTERNATIVES + 1].join("||");
+    let long = format!(">={}", "1".repeat(MAX_RANGE_BYTES));
+    let wide = ["1"; MAX_ALTERNATIVES + 1].join("||");
     for text in [
         "",
         " ",

@@ -72,7 +72,8 @@ async fn our_component_versions_have_the_shape_of_modulectls() {
     push_layout(&setup, &theirs, "theirs.io/keda", "1.12.1").await;
     let theirs: OciReference =
         format!("{}/component-descriptors/theirs.io/keda:1.12.1", setup.registry.address()).parse().unwrap();
-    let (ours, theirs) = (Raw::read(&setup, &pushed).await, Raw::read(&setup, &theirs).await);
+    let (ours, theirs) =
+        (RawComponent::read(&setup, &pushed).await, RawComponent::read(&setup, &theirs).await);
     assert_eq!(keys(&ours.manifest), keys(&theirs.manifest));
     assert_eq!(ours.media_types(), theirs.media_types());
     assert_eq!(keys(&ours.config), keys(&theirs.config));
@@ -156,13 +157,13 @@ pub(crate) fn http() -> Client {
 }
 
 /// A component version as the registry stores it.
-struct Raw {
+struct RawComponent {
     manifest: Value,
     config: Value,
     descriptor: Value,
 }
 
-impl Raw {
+impl RawComponent {
     async fn read(setup: &Setup, reference: &OciReference) -> Self {
         let base = format!("http://{}/v2/{}", setup.registry.address(), reference.repository().path());
         let get = async |path: String| {

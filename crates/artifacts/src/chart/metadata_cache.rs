@@ -11,17 +11,17 @@ use super::ChartMetadata;
 use crate::Digest;
 
 /// Maximum number of remembered archives.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+const MAX_ENTRIES: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// Maximum size of remembered metadata, in bytes: any name or version is shorter.
-const LONGEST: usize = 4096;
+const MAX_METADATA_BYTES: usize = 4096;
 
 /// Metadata of usable archives, by digest. Limited; the least recently used are evicted first.
-pub(crate) struct KnownCharts(Mutex<LruCache<Digest, ChartMetadata>>);
+pub(crate) struct MetadataCache(Mutex<LruCache<Digest, ChartMetadata>>);
 
-impl KnownCharts {
+impl MetadataCache {
     /// Creates an empty cache.
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(LruCache::new(REMEMBERED)))
+        Self(Mutex::new(LruCache::new(MAX_ENTRIES)))
     }
 
     pub(super) fn get(&self, archive: Digest) -> Option<ChartMetadata> {
@@ -29,7 +29,7 @@ impl KnownCharts {
     }
 
     pub(super) fn remember(&self, archive: Digest, metadata: &ChartMetadata) {
-        if metadata.len() <= LONGEST {
+        if metadata.len() <= MAX_METADATA_BYTES {
             self.charts().put(archive, metadata.clone());
         }
     }
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn what_is_too_long_to_be_a_name_is_not_remembered() {
-        let known = KnownCharts::new();
-        for (name, is_kept) in [("demo".to_owned(), true), ("x".repeat(LONGEST + 1), false)] {
+        let known = MetadataCache::new();
+        for (name, is_kept) in [("demo".to_owned(), true), ("x".repeat(MAX_METADATA_BYTES + 1), false)] {
             let archive = Digest::of(name.as_bytes());
             let metadata: ChartMetadata =
                 serde_json::from_value(serde_json::json!({"name": name, "version": "1.0.0"})).unwrap();
