@@ -9,7 +9,7 @@ use kyma_sdk::Failure;
 use crate::copy::{Key, Kind};
 
 /// Maximum number of names in a message.
-const NAMED: usize = 5;
+const MAX_LISTED_COPIES: usize = 5;
 
 /// Result of a reconcile.
 #[derive(Debug)]
@@ -95,8 +95,8 @@ fn words(outcome: &Outcome<'_>) -> (Status, Reason, String) {
 }
 
 fn list(keys: &[Key]) -> String {
-    let named: Vec<String> = keys.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = keys.len().saturating_sub(NAMED);
+    let named: Vec<String> = keys.iter().take(MAX_LISTED_COPIES).map(ToString::to_string).collect();
+    let more = keys.len().saturating_sub(MAX_LISTED_COPIES);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     named.join(", ") + &rest
 }

@@ -16,7 +16,7 @@ use crate::{Blocking, Failure, none_if_unserved};
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 /// Maximum number of objects that a message names.
-const NAMED: usize = 20;
+const MAX_LISTED_OBJECTS: usize = 20;
 /// Number of objects at which counting stops.
 const COUNTED: usize = 10_000;
 /// Maximum length of a displayed name or finalizer, in bytes.
@@ -97,7 +97,7 @@ pub async fn find_blockers(target: &Client, blocking: &Blocking) -> Result<Block
     }
     let mut first: Vec<Blocker> = found.values().cloned().collect();
     first.sort_unstable();
-    first.truncate(NAMED);
+    first.truncate(MAX_LISTED_OBJECTS);
     Ok(Blockers { count: found.len(), first, resources })
 }
 
@@ -203,7 +203,7 @@ fn blocker(resource: &ApiResource, object: &PartialObjectMeta<DynamicObject>) ->
         kind: resource.kind.clone(),
         namespace: shown(&object.namespace().unwrap_or_default()),
         name: shown(&object.name_any()),
-        finalizers: object.finalizers().iter().map(|one| shown(one)).take(NAMED).collect(),
+        finalizers: object.finalizers().iter().map(|one| shown(one)).take(MAX_LISTED_OBJECTS).collect(),
         deleting: object.metadata.deletion_timestamp.is_some(),
     }
 }

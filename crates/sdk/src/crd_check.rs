@@ -28,7 +28,7 @@ pub enum CrdError {
 }
 
 /// Maximum number of missing paths in a message.
-const NAMED: usize = 5;
+const MAX_LISTED_CRDS: usize = 5;
 
 /// Waits until the hub serves each of `needed`, then compares. A CRD that is not there yet is waited for, since
 /// kyma-operator may bring it; one that is older is refused.
@@ -49,7 +49,7 @@ pub async fn await_crds(hub: &Client, needed: &[Crd]) -> Result<(), CrdError> {
                     if missing.is_empty() {
                         break;
                     }
-                    let missing = missing.into_iter().take(NAMED).collect();
+                    let missing = missing.into_iter().take(MAX_LISTED_CRDS).collect();
                     return Err(CrdError::Older { name, missing });
                 }
                 // Not served yet, or the watch is being opened again.

@@ -14,7 +14,7 @@ use testbed::{Matching, Scripted};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::pace::PATIENCE;
+use crate::pace::LONG_TIMEOUT;
 use crate::{config_map, fails, get, limits, loopback, secret, target, targets};
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
         let message = format!("{cause} (server {address})");
         let expected = TargetError::Connection { address, cause: Box::new(cause) };
         // The system's resolver may need long to report that the name does not exist.
-        let limits = Limits { connect: PATIENCE, call: PATIENCE, ..limits() };
+        let limits = Limits { connect: LONG_TIMEOUT, call: LONG_TIMEOUT, ..limits() };
         let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
         let target = target(&targets, &access)?;
         for _ in 0..3 {

@@ -16,7 +16,7 @@ use testbed::{Answer, Matching, Scripted};
 use crate::{config_map, fails, get, limits, loopback, secret, target, targets};
 
 /// Deadline that no step reaches.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> Result<()> {
@@ -143,12 +143,12 @@ async fn calls_at_once_are_bounded() -> Result<()> {
     server.always(ours.clone(), Answer::silence());
     server.always(Matching::any(), config_map());
     // No call reaches its timeout during the test, however slow the machine is.
-    let patient = Limits { call: PATIENCE, connect: PATIENCE, ..limits() };
+    let patient = Limits { call: LONG_TIMEOUT, connect: LONG_TIMEOUT, ..limits() };
     let patient = || Targets::new(loopback(), patient.clone(), "tester/1.2.3", "replica-0", 8);
     let target = target(&patient(), server.access())?;
     let mut calls: FuturesUnordered<_> = (0..20).map(|_| fails(&target)).collect();
     let others = async {
-        server.wait_for(Limits::default().calls, &ours, PATIENCE / 2).await?;
+        server.wait_for(Limits::default().calls, &ours, LONG_TIMEOUT / 2).await?;
         // During as many calls of others, each with a new connection, the waiting calls would be sent too.
         for _ in 0..20 {
             let other = crate::target(&patient(), server.access())?;
@@ -170,7 +170,7 @@ async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() ->
     // Each response takes half a second, a quarter of the call timeout.
     let slow = Answer::slow_drip(&json!({"metadata": {}}), Duration::from_millis(33));
     server.always(Matching::any(), slow);
-    let limits = Limits { call: Duration::from_secs(2), connect: PATIENCE, ..limits() };
+    let limits = Limits { call: Duration::from_secs(2), connect: LONG_TIMEOUT, ..limits() };
     let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
     let target = target(&targets, server.access())?;
     let calls: Vec<_> = futures::future::join_all((0..40).map(|_| get(&target))).await;
@@ -187,7 +187,7 @@ async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() ->
 async fn calls_that_waited_while_a_target_was_found_dead_are_not_sent() -> Result<()> {
     let server = Scripted::start().await?;
     server.always(Matching::any(), Answer::reset());
-    let one_by_one = Limits { calls: 1, call: PATIENCE, connect: PATIENCE, ..limits() };
+    let one_by_one = Limits { calls: 1, call: LONG_TIMEOUT, connect: LONG_TIMEOUT, ..limits() };
     let targets = Targets::new(loopback(), one_by_one, "tester/1.2.3", "replica-0", 8);
     let target = target(&targets, server.access())?;
     let failed = futures::future::try_join_all((0..6).map(|_| fails(&target))).await?;
@@ -204,7 +204,7 @@ async fn large_answers_that_wait_for_one_that_stalls_are_no_sign_of_a_dead_targe
     server.always(Matching::any(), Answer::stalled(&format!("{{\"data\":{{\"k\":\"{}", "x".repeat(SIZE))));
     let limits = Limits {
         call: Duration::from_secs(4),
-        connect: PATIENCE,
+        connect: LONG_TIMEOUT,
         body: 2 * SIZE,
         body_weight: 16 * SIZE,
         ..limits()
@@ -265,7 +265,7 @@ async fn events_of_what_was_written_do_not_wait_but_those_of_dry_runs_do() -> Re
     let mut events = maps.watch(&WatchParams::default(), "0").await?.boxed();
     for _ in 0..32 {
         maps.patch("m", &apply, &change).await?;
-        tokio::time::timeout(PATIENCE, events.next()).await?.context("the stream goes on")??;
+        tokio::time::timeout(LONG_TIMEOUT, events.next()).await?.context("the stream goes on")??;
     }
     let rehearsal = apply.dry_run();
     for _ in 0..32 {
