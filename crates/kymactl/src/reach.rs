@@ -11,7 +11,7 @@ use crate::{error::Error, hub::GlobalFlags};
 /// User agent, for audit logs.
 const READER: &str = "kymactl";
 
-/// Which hub, what its access Secrets may name, and where its targets are.
+/// Selects the hub, limits its access Secrets, and locates its targets.
 #[derive(Args)]
 pub(crate) struct Reach {
     #[command(flatten)]

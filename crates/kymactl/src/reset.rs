@@ -11,7 +11,7 @@ use kyma_api::{Kyma, names::TARGET_KYMA};
 use kyma_sdk::{Failure, targets::Verdict};
 use serde_json::{Value, json};
 
-use crate::{error::Error, hub::MANAGER, output::Lines, target::way::Way};
+use crate::{error::Error, hub::MANAGER, output::Lines, target::connection::ConnectionArgs};
 
 /// Flags of `kymactl reset`.
 #[derive(Args)]
@@ -20,7 +20,7 @@ pub(crate) struct Reset {
     #[arg(add = crate::complete::kymas())]
     kyma: String,
     #[command(flatten)]
-    way: Way,
+    connection: ConnectionArgs,
     /// Namespace of the Kyma on the cluster
     #[arg(long, env, default_value = "kyma-system")]
     target_namespace: String,
@@ -31,7 +31,7 @@ pub(crate) struct Reset {
 
 impl Reset {
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let start = self.way.hub().await?.start(&self.kyma).await?;
+        let start = self.connection.hub().await?.start(&self.kyma).await?;
         let (target, verdict) = start.proven(&start.secret().await?).await?;
         if let Verdict::FirstContact { .. } = verdict {
             return Err(Error::input(
@@ -46,7 +46,7 @@ impl Reset {
         let live = api.get_opt(TARGET_KYMA).await.map_err(failed)?.ok_or_else(|| self.unborn())?;
         let wanted = kyma_operator::initial_spec(&start.kyma);
         let changes = changes(&live.data["spec"], &wanted);
-        let mut lines = Lines::new(self.way.hub.format());
+        let mut lines = Lines::new(self.connection.hub.format());
         for change in &changes {
             lines.add(change, change.split(':').next().unwrap_or_default(), change)?;
         }

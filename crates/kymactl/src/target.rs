@@ -1,8 +1,8 @@
 //! `kymactl target`: checks or adopts the cluster of a Kyma's access Secret.
 
 mod adopt;
+pub(crate) mod connection;
 mod test;
-pub(crate) mod way;
 
 use clap::Subcommand;
 

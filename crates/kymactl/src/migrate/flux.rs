@@ -26,7 +26,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use clap::Args;
 use serde_json::Value;
 
-use self::{convert::Converted, write::Outcome};
+use self::{convert::Conversion, write::Outcome};
 use crate::{
     error::Error,
     hub::GlobalFlags,
@@ -97,8 +97,8 @@ impl Flux {
     }
 }
 
-fn converted(releases: &[Value], facts: &facts::Facts, hub: &str) -> Vec<Converted> {
-    let mut all: Vec<Converted> =
+fn converted(releases: &[Value], facts: &facts::Facts, hub: &str) -> Vec<Conversion> {
+    let mut all: Vec<Conversion> =
         releases.iter().map(|release| convert::convert(release, facts, hub)).collect();
     clashes::keep_apart(releases, facts, hub, &mut all);
     depends::connect(releases, &mut all);
@@ -107,7 +107,7 @@ fn converted(releases: &[Value], facts: &facts::Facts, hub: &str) -> Vec<Convert
 
 /// Migrates releases one by one, dependencies first. A release that fails or is refused stops only those that depend
 /// on it.
-async fn applied(flux: &read::Flux, releases: &[Value], all: &[Converted]) -> Result<(), Error> {
+async fn applied(flux: &read::Flux, releases: &[Value], all: &[Conversion]) -> Result<(), Error> {
     let mut left = BTreeSet::new();
     let mut names = Vec::new();
     for position in depends::order(all) {
@@ -132,7 +132,7 @@ async fn applied(flux: &read::Flux, releases: &[Value], all: &[Converted]) -> Re
 }
 
 /// Prints components to standard output, by default as YAML, and findings to standard error.
-fn printed(all: &[Converted], format: Format) -> Result<(), Error> {
+fn printed(all: &[Conversion], format: Format) -> Result<(), Error> {
     let mut yaml = String::new();
     for converted in all {
         output::remark(&report::text(converted));

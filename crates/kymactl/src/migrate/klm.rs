@@ -42,7 +42,7 @@ use crate::{
     error::Error,
     hub::MANAGER,
     output,
-    target::way::{Start, Way},
+    target::connection::{ConnectionArgs, Start},
 };
 
 /// Field manager of helm-component on targets.
@@ -56,7 +56,7 @@ const LOOKS: usize = 1000;
 #[derive(Args)]
 pub(crate) struct Klm {
     #[command(flatten)]
-    way: Way,
+    connection: ConnectionArgs,
     /// The Kyma to hand over. Default: all
     #[arg(long, conflicts_with = "selector", add = crate::complete::kymas())]
     kyma: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct Klm {
 
 impl Klm {
     pub(super) async fn run(self) -> Result<(), Error> {
-        let hub = self.way.hub().await?;
+        let hub = self.connection.hub().await?;
         let starts = match &self.kyma {
             Some(kyma) => vec![hub.start(kyma).await?],
             None => hub.starts(self.selector.as_deref()).await?,
@@ -93,7 +93,7 @@ impl Klm {
         let reports: Vec<Report> = moves.buffered(PARALLEL).collect().await;
         let paragraphs = || reports.iter().map(Report::text).collect();
         let names = || reports.iter().map(|report| report.kyma.clone()).collect();
-        output::result(&self.way.hub.format().text(&reports, paragraphs, names)?)?;
+        output::result(&self.connection.hub.format().text(&reports, paragraphs, names)?)?;
         match reports.iter().filter(|report| !report.left.is_empty()).count() {
             0 => Ok(()),
             count => Err(Error::NotMoved { count }),
@@ -106,13 +106,17 @@ impl Klm {
         let mut first = Vec::new();
         let (outcome, left) = match Box::pin(self.moved(start, &mut first)).await {
             Ok(outcome) => (outcome, Vec::new()),
-            Err(Stopped::Left(left)) => ("left", left),
-            Err(Stopped::Failed(error)) => ("left", vec![error.to_string()]),
+            Err(StopReason::Obstacles(left)) => ("left", left),
+            Err(StopReason::Failed(error)) => ("left", vec![error.to_string()]),
         };
         Report { kyma, outcome, modules: first, left }
     }
 
-    async fn moved(&self, mut start: Start, first: &mut Vec<report::Line>) -> Result<&'static str, Stopped> {
+    async fn moved(
+        &self,
+        mut start: Start,
+        first: &mut Vec<report::Line>,
+    ) -> Result<&'static str, StopReason> {
         let deadline = Instant::now() + self.timeout;
         let mut idle = false;
         for number in 0..LOOKS {
@@ -133,12 +137,12 @@ impl Klm {
                 Ok(true) => return Ok(self.outcome(idle)),
                 Ok(false) => {}
                 // Another writer changed the object: the next pass reads it again.
-                Err(Stopped::Failed(error)) if error.is_conflict() && Instant::now() < deadline => {}
+                Err(StopReason::Failed(error)) if error.is_conflict() && Instant::now() < deadline => {}
                 Err(stopped) => return Err(stopped),
             }
             start = look.start;
         }
-        Err(Stopped::Left(vec!["it does not come to an end: run the command again".to_owned()]))
+        Err(StopReason::Obstacles(vec!["it does not come to an end: run the command again".to_owned()]))
     }
 
     async fn klm_state(&self, look: &KymaSnapshot) -> Result<KlmState, Error> {
@@ -168,7 +172,7 @@ impl Klm {
     }
 
     /// Runs the next step of a hand-over. Returns true if there is none.
-    async fn step(&self, look: &KymaSnapshot, deadline: Instant) -> Result<bool, Stopped> {
+    async fn step(&self, look: &KymaSnapshot, deadline: Instant) -> Result<bool, StopReason> {
         use plan::Step;
         let facts = &look.facts;
         forbid(plan::obstacles(facts))?;
@@ -187,7 +191,7 @@ impl Klm {
                 await_component(look, &module, "has not applied its objects", deadline, applied).await?;
             }
             Step::Unverified(module, problems) => {
-                return Err(Stopped::Left(
+                return Err(StopReason::Obstacles(
                     problems.into_iter().map(|what| format!("module {module}: {what}")).collect(),
                 ));
             }
@@ -206,7 +210,7 @@ impl Klm {
     }
 
     /// Runs the next step of giving a Kyma back. Returns true if there is none.
-    async fn step_back(&self, look: &KymaSnapshot, deadline: Instant) -> Result<bool, Stopped> {
+    async fn step_back(&self, look: &KymaSnapshot, deadline: Instant) -> Result<bool, StopReason> {
         use back::Step;
         forbid(back::obstacles(&look.facts))?;
         if self.dry_run {
@@ -249,21 +253,21 @@ impl Klm {
 }
 
 /// Reason why a Kyma is not moved.
-enum Stopped {
+enum StopReason {
     /// Obstacles that a user has to remove.
-    Left(Vec<String>),
+    Obstacles(Vec<String>),
     /// A call failed.
     Failed(Error),
 }
 
-impl<E: Into<Error>> From<E> for Stopped {
+impl<E: Into<Error>> From<E> for StopReason {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
 }
 
-fn forbid(obstacles: Vec<String>) -> Result<(), Stopped> {
-    if obstacles.is_empty() { Ok(()) } else { Err(Stopped::Left(obstacles)) }
+fn forbid(obstacles: Vec<String>) -> Result<(), StopReason> {
+    if obstacles.is_empty() { Ok(()) } else { Err(StopReason::Obstacles(obstacles)) }
 }
 
 fn told(facts: &Facts, step: &impl Display) {
@@ -280,7 +284,7 @@ async fn await_component(
     what: &str,
     deadline: Instant,
     wanted: impl Condition<HelmComponent>,
-) -> Result<(), Stopped> {
+) -> Result<(), StopReason> {
     let kyma = &look.facts.kyma;
     let api: Api<HelmComponent> =
         Api::namespaced(look.start.hub.clone(), &kyma.namespace().unwrap_or_default());
@@ -289,7 +293,7 @@ async fn await_component(
         return Ok(());
     }
     let says = api.get_opt(&name).await?.map(|component| component.says()).unwrap_or_default();
-    Err(Stopped::Left(vec![format!("module {module}: component {name} {what}: {says}")]))
+    Err(StopReason::Obstacles(vec![format!("module {module}: component {name} {what}: {says}")]))
 }
 
 /// Waits until the object satisfies the condition or the deadline passes.
@@ -299,12 +303,12 @@ async fn within<K>(
     name: &str,
     wanted: impl Condition<K>,
     why: impl FnOnce() -> String,
-) -> Result<(), Stopped>
+) -> Result<(), StopReason>
 where
     K: Clone + Debug + Send + DeserializeOwned + Resource + 'static,
 {
     match timeout_at(deadline, await_condition(api, name, wanted)).await {
-        Ok(found) => found.map(drop).map_err(Stopped::from),
-        Err(_) => Err(Stopped::Left(vec![why()])),
+        Ok(found) => found.map(drop).map_err(StopReason::from),
+        Err(_) => Err(StopReason::Obstacles(vec![why()])),
     }
 }

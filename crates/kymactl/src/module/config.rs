@@ -82,14 +82,14 @@ pub(crate) enum Crd {
 
 /// A parsed config and its unused fields.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedConfig {
     pub(crate) config: ModuleConfig,
     /// Names of fields that modulectl reads and that have no effect here.
     pub(crate) unused: Vec<String>,
 }
 
 /// Parses the content of a config file.
-pub(crate) fn parse(path: &Path, yaml: &[u8]) -> Result<Parsed, Error> {
+pub(crate) fn parse(path: &Path, yaml: &[u8]) -> Result<ParsedConfig, Error> {
     let invalid = |problem: String| Error::input(path.display().to_string(), problem);
     let mut fields: serde_json::Map<String, Value> = serde_saphyr::from_slice(yaml).map_err(|error| {
         invalid(format!("not a module-config.yaml ({error}); a Go template has to be rendered first"))
@@ -104,14 +104,14 @@ pub(crate) fn parse(path: &Path, yaml: &[u8]) -> Result<Parsed, Error> {
         !known && !value.is_null() && value.as_str() != Some("")
     });
     let config = serde_json::from_value(Value::Object(fields)).map_err(|error| invalid(error.to_string()))?;
-    Ok(Parsed { config, unused })
+    Ok(ParsedConfig { config, unused })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(yaml: &str) -> Result<Parsed, Error> {
+    fn read(yaml: &str) -> Result<ParsedConfig, Error> {
         parse(Path::new("module-config.yaml"), yaml.as_bytes())
     }
 

@@ -123,7 +123,7 @@ impl Push {
         }
     }
 
-    fn print(&self, published: &Published) -> Result<(), Error> {
+    fn print(&self, published: &PublishedModule) -> Result<(), Error> {
         for artifact in &published.artifacts {
             output::remark(&format!("published {}@{}", artifact.reference, artifact.digest));
         }
@@ -144,7 +144,7 @@ impl Push {
 }
 
 /// Published artifacts.
-struct Published {
+struct PublishedModule {
     component: String,
     template: ModuleTemplate,
     artifacts: Vec<PushedArtifact>,
@@ -158,7 +158,7 @@ struct Publisher<'a> {
 }
 
 impl Publisher<'_> {
-    async fn publish(&self, plan: &Plan) -> Result<Published, Error> {
+    async fn publish(&self, plan: &Plan) -> Result<PublishedModule, Error> {
         let default_cr = match &plan.default_cr {
             Some(place) => Some(place.read(self.artifacts).await?),
             None => None,
@@ -184,7 +184,7 @@ impl Publisher<'_> {
             }
             Content::OwnReconciler => (template::template(parts), Vec::new()),
         };
-        Ok(Published { component: plan.name.clone(), template, artifacts })
+        Ok(PublishedModule { component: plan.name.clone(), template, artifacts })
     }
 
     /// Pushes the component version, which contains the ModuleTemplate, as modulectl does.

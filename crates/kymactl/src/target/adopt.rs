@@ -18,7 +18,7 @@ use kyma_sdk::targets::{
 use kyma_sdk::{is_conflict, recorded_of, refusal};
 use serde_json::{Value, json};
 
-use super::way::{Start, Way, uid_of};
+use super::connection::{ConnectionArgs, Start, uid_of};
 use crate::{
     components,
     error::Error,
@@ -36,7 +36,7 @@ pub(crate) struct Adopt {
     #[arg(required_unless_present = "all", add = crate::complete::kymas())]
     kyma: Option<String>,
     #[command(flatten)]
-    way: Way,
+    connection: ConnectionArgs,
     /// uid of Namespace kube-system of that cluster; without it nothing is written
     #[arg(long, value_name = "UID", conflicts_with = "all")]
     cluster_uid: Option<String>,
@@ -53,8 +53,8 @@ pub(crate) struct Adopt {
 
 impl Adopt {
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let hub = self.way.hub().await?;
-        let mut lines = Lines::new(self.way.hub.format());
+        let hub = self.connection.hub().await?;
+        let mut lines = Lines::new(self.connection.hub.format());
         if let Some(kyma) = self.kyma.as_deref() {
             let start = hub.start(kyma).await?;
             let uid = self.cluster_uid.as_deref();
@@ -70,7 +70,7 @@ impl Adopt {
 
 /// Adopts one cluster. Returns the result as text, also if there is nothing to adopt.
 async fn one(start: Start, meant: Option<&str>) -> Result<String, Error> {
-    let refused = match Refused::find(start).await? {
+    let refused = match RefusedCluster::find(start).await? {
         CheckResult::Refused(refused) => refused,
         CheckResult::OnRecord { uid, .. } if meant.is_some_and(|meant| meant != uid) => {
             return Err(Error::input("--cluster-uid", format!("the access Secret leads to cluster {uid}")));
@@ -128,33 +128,33 @@ async fn local(start: Start, meant: Option<&str>) -> Result<String, Error> {
 }
 
 /// Result for the cluster of one of all Kymas.
-enum Became {
+enum AdoptionOutcome {
     Adopted,
-    WouldBe,
-    Left(Error),
-    Fine,
+    Pending,
+    Failed(Error),
+    NotNeeded,
 }
 
 async fn all(starts: Vec<Start>, write: bool, lines: &mut Lines) -> Result<(), Error> {
     let bar = bar(starts.len());
     let outcomes = stream::iter(starts).map(|start| async move {
         let name = start.kyma.name_any();
-        (name, among_all(start, write).await.unwrap_or_else(Became::Left))
+        (name, among_all(start, write).await.unwrap_or_else(AdoptionOutcome::Failed))
     });
     let mut outcomes = pin!(outcomes.buffer_unordered(PARALLEL));
     let (mut adopted, mut would_be, mut left) = (0, 0, 0);
-    while let Some((kyma, became)) = outcomes.next().await {
-        let said = match became {
-            Became::Fine => None,
-            Became::Adopted => {
+    while let Some((kyma, outcome)) = outcomes.next().await {
+        let said = match outcome {
+            AdoptionOutcome::NotNeeded => None,
+            AdoptionOutcome::Adopted => {
                 adopted += 1;
                 Some("adopted".to_owned())
             }
-            Became::WouldBe => {
+            AdoptionOutcome::Pending => {
                 would_be += 1;
                 Some("managed by a later state of this hub".to_owned())
             }
-            Became::Left(error) => {
+            AdoptionOutcome::Failed(error) => {
                 left += 1;
                 Some(format!("left: {error}"))
             }
@@ -189,20 +189,22 @@ fn bar(clusters: usize) -> ProgressBar {
     }
 }
 
-async fn among_all(start: Start, write: bool) -> Result<Became, Error> {
-    let CheckResult::Refused(refused) = Refused::find(start).await? else { return Ok(Became::Fine) };
+async fn among_all(start: Start, write: bool) -> Result<AdoptionOutcome, Error> {
+    let CheckResult::Refused(refused) = RefusedCluster::find(start).await? else {
+        return Ok(AdoptionOutcome::NotNeeded);
+    };
     if refused.verdict != Verdict::StampMismatch(Mismatch::LaterState) {
         return Err(refusal(&refused.verdict).into());
     }
     if !write {
-        return Ok(Became::WouldBe);
+        return Ok(AdoptionOutcome::Pending);
     }
     refused.adoption()?.write().await?;
-    Ok(Became::Adopted)
+    Ok(AdoptionOutcome::Adopted)
 }
 
 /// A refused cluster.
-struct Refused {
+struct RefusedCluster {
     start: Start,
     target: Target,
     found: targets::LiveIdentity,
@@ -211,7 +213,7 @@ struct Refused {
 
 /// Result of the check.
 enum CheckResult {
-    Refused(Box<Refused>),
+    Refused(Box<RefusedCluster>),
     /// The cluster is not refused, but an interrupted adoption may have left components to update.
     OnRecord {
         uid: String,
@@ -219,7 +221,7 @@ enum CheckResult {
     },
 }
 
-impl Refused {
+impl RefusedCluster {
     async fn find(start: Start) -> Result<CheckResult, Error> {
         let target = start.target(&start.secret().await?).await?;
         let found = target.identify().await.map_err(kyma_sdk::Failure::from)?;

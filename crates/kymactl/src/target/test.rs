@@ -14,7 +14,7 @@ use kyma_sdk::targets::{Target, Verdict, classify, compare};
 use kyma_sdk::{Failure, Program as _, Rule, refusal};
 use release_meta_syncer::ReleaseMetaSyncer;
 
-use super::way::Way;
+use super::connection::ConnectionArgs;
 use crate::{error::Error, output::Lines};
 
 /// Maximum number of concurrent access reviews.
@@ -27,7 +27,7 @@ pub(crate) struct Test {
     #[arg(add = crate::complete::kymas())]
     kyma: String,
     #[command(flatten)]
-    way: Way,
+    connection: ConnectionArgs,
 }
 
 /// An action on a target, as in RBAC.
@@ -42,14 +42,14 @@ struct Right {
 
 impl Test {
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let mut report = Report(Lines::new(self.way.hub.format()));
+        let mut report = Report(Lines::new(self.connection.hub.format()));
         let checked = self.check(&mut report).await;
         report.0.finish()?;
         checked
     }
 
     async fn check(&self, report: &mut Report) -> Result<(), Error> {
-        let start = self.way.hub().await?.start(&self.kyma).await?;
+        let start = self.connection.hub().await?.start(&self.kyma).await?;
         let secret = report.step("access Secret", start.secret().await)?;
         report.passed("access Secret", &secret.name)?;
         let target = report.step("kubeconfig", start.target(&secret).await)?;

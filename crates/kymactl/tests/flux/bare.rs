@@ -16,7 +16,7 @@ use tokio::process::Command;
 use super::{BED, CRD, apply, crd, settled};
 
 /// A hub with Flux's kinds, and none of this project.
-struct Bare {
+struct FluxHub {
     /// Keeps the hub running.
     _hub: Cluster,
     client: Client,
@@ -24,7 +24,7 @@ struct Bare {
     releases: Api<DynamicObject>,
 }
 
-impl Bare {
+impl FluxHub {
     async fn start() -> Self {
         let bed = BED.bed().await.unwrap();
         let hub = bed.cluster("flux-bare").await.unwrap();
@@ -81,7 +81,7 @@ impl Bare {
 /// Whether the hub accepts the component is checked before Flux stops.
 #[tokio::test]
 async fn a_release_whose_component_the_hub_does_not_take_stays_with_flux_and_others_do_not() {
-    let bare = Bare::start().await;
+    let bare = FluxHub::start().await;
     // One more than a component accepts.
     let many: Vec<Value> =
         (0..17).map(|number| json!({"kind": "ConfigMap", "name": format!("c{number}")})).collect();

@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::convert::{self, Converted};
+use super::convert::{self, Conversion};
 use super::facts::{Facts, Kind, ReducedObject, Ref};
 use super::finding::{Finding, Weight};
 
 /// Finds components, and copies for namespace `hub`, that would share a name. Equal component names are refused, and
 /// components with equal names of different copies are suspended.
-pub(super) fn keep_apart(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Converted]) {
+pub(super) fn keep_apart(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Conversion]) {
     names(all);
     copies(releases, facts, hub, all);
 }
 
 /// Refuses equal component names: `a-b/c` and `a/b-c` would become one component.
-fn names(all: &mut [Converted]) {
+fn names(all: &mut [Conversion]) {
     let mut by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (position, one) in all.iter().enumerate() {
         if let Some(component) = &one.component {
@@ -41,7 +41,7 @@ fn names(all: &mut [Converted]) {
 
 /// Suspends components that read ConfigMaps or Secrets of one name from several namespaces, unless they are known to
 /// be equal: their copies would have the same name.
-fn copies(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Converted]) {
+fn copies(releases: &[Value], facts: &Facts, hub: &str, all: &mut [Conversion]) {
     let used: Vec<BTreeSet<Ref>> = releases.iter().map(|release| used(release, facts, hub)).collect();
     let mut by_name: BTreeMap<(Kind, &str), BTreeSet<&Ref>> = BTreeMap::new();
     for one in used.iter().flatten() {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     /// Converts releases of these namespaces and names, with values from a Secret in each namespace.
-    fn kept_apart(releases: &[(&str, &str)], secrets: &[(&str, Value)], hub: &str) -> Vec<Converted> {
+    fn kept_apart(releases: &[(&str, &str)], secrets: &[(&str, Value)], hub: &str) -> Vec<Conversion> {
         let mut facts = Facts::new();
         let repository = json!({"kind": "HelmRepository", "spec": {"url": "oci://registry.example.org"}});
         let place = Ref::new(Kind::HelmRepository, "sources", "r");
@@ -110,13 +110,13 @@ mod tests {
                 "spec": {"chart": chart, "valuesFrom": values}})
         };
         let releases: Vec<Value> = releases.iter().map(release).collect();
-        let mut all: Vec<Converted> =
+        let mut all: Vec<Conversion> =
             releases.iter().map(|release| convert::convert(release, &facts, hub)).collect();
         keep_apart(&releases, &facts, hub, &mut all);
         all
     }
 
-    fn worst(all: &[Converted]) -> Vec<Weight> {
+    fn worst(all: &[Conversion]) -> Vec<Weight> {
         all.iter().map(|one| one.findings[0].weight).collect()
     }
 

@@ -16,8 +16,8 @@ use super::failures;
 use super::fields;
 use super::finding::{Finding, Weight};
 use super::patches;
-use super::source::Charted;
-use super::values_from::Referring;
+use super::source::ReleaseReferences;
+use super::values_from::ValuesReferences;
 
 /// Annotation on a HelmRelease that `kymactl migrate flux --apply` suspended: the resulting component.
 pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
@@ -30,7 +30,7 @@ const HASH: usize = 12;
 
 /// Result of a conversion.
 #[derive(Debug)]
-pub(super) struct Converted {
+pub(super) struct Conversion {
     /// The release, as `namespace/name`.
     pub(super) release: String,
     /// The component; `None` if the conversion was refused.
@@ -39,7 +39,7 @@ pub(super) struct Converted {
     pub(super) findings: Vec<Finding>,
 }
 
-impl Converted {
+impl Conversion {
     /// Reports whether no finding blocks the component.
     pub(super) fn is_clean(&self) -> bool {
         !self.findings.iter().any(|finding| finding.weight <= Weight::Changes)
@@ -54,17 +54,17 @@ impl Converted {
 /// Returns the objects that the conversion needs, for a component in namespace `hub`.
 pub(super) fn refers_to(release: &Value, facts: &Facts, hub: &str) -> Vec<Ref> {
     let mut all = reads(release, facts, hub);
-    all.extend(Referring { spec: &release["spec"], namespace: namespace_of(release), hub }.copies());
+    all.extend(ValuesReferences { spec: &release["spec"], namespace: namespace_of(release), hub }.copies());
     all
 }
 
 /// Returns the objects that Flux reads for the release.
 pub(super) fn reads(release: &Value, facts: &Facts, hub: &str) -> Vec<Ref> {
     let namespace = namespace_of(release);
-    let mut all = Charted { release, namespace, facts }.refers_to();
+    let mut all = ReleaseReferences { release, namespace, facts }.refers_to();
     let access = text(release, "/spec/kubeConfig/secretRef/name");
     all.extend(access.map(|name| Ref::new(Kind::Secret, namespace, name)));
-    all.extend(Referring { spec: &release["spec"], namespace, hub }.originals());
+    all.extend(ValuesReferences { spec: &release["spec"], namespace, hub }.originals());
     all
 }
 
@@ -73,20 +73,20 @@ fn namespace_of(release: &Value) -> &str {
 }
 
 /// Converts a release to a component in namespace `hub`.
-pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
+pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Conversion {
     let namespace = namespace_of(release);
     let name = text(release, "/metadata/name").unwrap_or_default();
     let spec = &release["spec"];
     let mut findings = fields::walk(fields::RELEASE, spec, "spec.");
     findings.extend(failures::uninstalls(spec));
     findings.extend(set_back(release));
-    let source = Charted { release, namespace, facts }.source_for(hub, &mut findings);
+    let source = ReleaseReferences { release, namespace, facts }.source_for(hub, &mut findings);
     let component = source.map(|source| {
         let mut made = HelmComponentSpec {
             target: target(spec, namespace, facts, hub, &mut findings),
             source,
             release: Some(release_of(spec, namespace, name)),
-            values_from: some(Referring { spec, namespace, hub }.values_from(facts, &mut findings)),
+            values_from: some(ValuesReferences { spec, namespace, hub }.values_from(facts, &mut findings)),
             patches: some(patches::patches(spec, &mut findings)),
             common_metadata: common_metadata(spec, &mut findings),
             crds: crds(spec, &mut findings),
@@ -115,7 +115,7 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
         let changes = findings.iter().any(|finding| finding.weight == Weight::Changes);
         component.spec.suspend = (changes || component.spec.suspend == Some(true)).then_some(true);
     }
-    let mut converted = Converted { release: format!("{namespace}/{name}"), component, findings };
+    let mut converted = Conversion { release: format!("{namespace}/{name}"), component, findings };
     converted.sort();
     converted
 }

@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use kyma_api::{ComponentDependency, Dependency};
 use serde_json::Value;
 
-use super::convert::Converted;
+use super::convert::Conversion;
 use super::facts::{list, text};
 use super::finding::{Finding, Weight};
 
@@ -14,8 +14,8 @@ use super::finding::{Finding, Weight};
 const MOST: usize = 64;
 
 /// Sets the dependencies of the components, in the order of the releases'.
-pub(super) fn connect(releases: &[Value], all: &mut [Converted]) {
-    let made = |one: &Converted| Some((one.release.clone(), one.component.as_ref()?.name_any()));
+pub(super) fn connect(releases: &[Value], all: &mut [Conversion]) {
+    let made = |one: &Conversion| Some((one.release.clone(), one.component.as_ref()?.name_any()));
     let components: BTreeMap<String, String> = all.iter().filter_map(made).collect();
     for (release, converted) in releases.iter().zip(all) {
         let Some(component) = &mut converted.component else { continue };
@@ -50,13 +50,13 @@ pub(super) fn connect(releases: &[Value], all: &mut [Converted]) {
 }
 
 /// Returns the names of the components that this one depends on.
-pub(super) fn needs(converted: &Converted) -> impl Iterator<Item = &str> {
+pub(super) fn needs(converted: &Conversion) -> impl Iterator<Item = &str> {
     let all = converted.component.iter().flat_map(|component| component.spec.depends_on.iter().flatten());
     all.filter_map(|one| Some(one.component.as_ref()?.name.as_str()))
 }
 
 /// Returns positions sorted so that dependencies come first. A cycle is broken at one of its members.
-pub(super) fn order(all: &[Converted]) -> Vec<usize> {
+pub(super) fn order(all: &[Conversion]) -> Vec<usize> {
     let by_name: BTreeMap<String, usize> = all
         .iter()
         .enumerate()
@@ -89,7 +89,7 @@ mod tests {
     use crate::migrate::flux::facts::{Facts, Kind, ReducedObject, Ref};
 
     /// Returns converted releases of namespace `apps` with these dependencies.
-    fn connected(releases: &[(&str, Value)]) -> Vec<Converted> {
+    fn connected(releases: &[(&str, Value)]) -> Vec<Conversion> {
         let source =
             json!({"kind": "HelmRepository", "spec": {"type": "oci", "url": "oci://registry.example.org"}});
         let repository = Ref::new(Kind::HelmRepository, "apps", "r");
@@ -98,7 +98,7 @@ mod tests {
         let chart = json!({"spec": {"chart": "a", "version": "1.0.0", "sourceRef": {"kind": "HelmRepository", "name": "r"}}});
         let release = |(name, on): &(&str, Value)| json!({"metadata": {"name": name, "namespace": "apps"}, "spec": {"chart": chart, "dependsOn": on}});
         let releases: Vec<Value> = releases.iter().map(release).collect();
-        let mut all: Vec<Converted> =
+        let mut all: Vec<Conversion> =
             releases.iter().map(|release| convert(release, &facts, "hub")).collect();
         connect(&releases, &mut all);
         all
@@ -108,7 +108,7 @@ mod tests {
         names.iter().map(|name| json!({"name": name})).collect()
     }
 
-    fn told(converted: &Converted) -> Vec<(&str, Weight)> {
+    fn told(converted: &Conversion) -> Vec<(&str, Weight)> {
         let lost =
             converted.findings.iter().filter(|one| one.weight <= Weight::Lost && one.weight != Weight::Todo);
         lost.map(|one| (one.path.as_str(), one.weight)).collect()

@@ -11,14 +11,14 @@ use super::finding::{Finding, Weight};
 pub(super) struct Field {
     /// Path below `spec`, without list indexes.
     pub(super) path: &'static str,
-    pub(super) fate: Fate,
+    pub(super) fate: FieldConversion,
     /// For `Carried` the new field, for `Idle` the reason why it is not needed, otherwise what to do.
     pub(super) says: &'static str,
 }
 
 /// Conversion of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum FieldConversion {
     /// A component has an equivalent field.
     Carried,
     /// Not needed by components.
@@ -32,19 +32,19 @@ pub(super) enum Fate {
 }
 
 const fn carried(path: &'static str, says: &'static str) -> Field {
-    Field { path, fate: Fate::Carried, says }
+    Field { path, fate: FieldConversion::Carried, says }
 }
 
 const fn idle(path: &'static str, says: &'static str) -> Field {
-    Field { path, fate: Fate::Idle, says }
+    Field { path, fate: FieldConversion::Idle, says }
 }
 
 const fn lost(path: &'static str, says: &'static str) -> Field {
-    Field { path, fate: Fate::Lost, says }
+    Field { path, fate: FieldConversion::Lost, says }
 }
 
 const fn changes(path: &'static str, says: &'static str) -> Field {
-    Field { path, fate: Fate::Changes, says }
+    Field { path, fate: FieldConversion::Changes, says }
 }
 
 const EVENTS: &str = "nothing is polled";
@@ -96,7 +96,7 @@ pub(super) const RELEASE: &[Field] = &[
     carried("kubeConfig.secretRef", "`target.kubeconfigSecretRef`; without a key `value`, else `value.yaml`"),
     Field {
         path: "kubeConfig.configMapRef",
-        fate: Fate::Refused,
+        fate: FieldConversion::Refused,
         says: "logins of cloud providers have no equal: make a Secret with a kubeconfig and set `kubeConfig.secretRef`",
     },
     carried("serviceAccountName", "`serviceAccountName`"),
@@ -258,12 +258,12 @@ fn visit(fields: &[Field], value: &Value, path: &str, place: &str, whose: &str, 
     let mut found = |weight, says: &str| findings.push(Finding::new(format!("{whose}{place}"), weight, says));
     if let Some(field) = fields.iter().find(|field| field.path == path) {
         match field.fate {
-            Fate::Carried => {}
-            Fate::Idle => found(Weight::Idle, field.says),
-            Fate::Lost if is_default(path, value) => {}
-            Fate::Lost => found(Weight::Lost, field.says),
-            Fate::Changes => found(Weight::Changes, field.says),
-            Fate::Refused => found(Weight::Refused, field.says),
+            FieldConversion::Carried => {}
+            FieldConversion::Idle => found(Weight::Idle, field.says),
+            FieldConversion::Lost if is_default(path, value) => {}
+            FieldConversion::Lost => found(Weight::Lost, field.says),
+            FieldConversion::Changes => found(Weight::Changes, field.says),
+            FieldConversion::Refused => found(Weight::Refused, field.says),
         }
         return;
     }
@@ -384,11 +384,11 @@ mod tests {
 
     fn line(field: &Field) -> String {
         let becomes = match field.fate {
-            Fate::Carried => "carried over",
-            Fate::Idle => "not needed",
-            Fate::Lost => "not carried over",
-            Fate::Changes => "not carried over, suspended",
-            Fate::Refused => "refused",
+            FieldConversion::Carried => "carried over",
+            FieldConversion::Idle => "not needed",
+            FieldConversion::Lost => "not carried over",
+            FieldConversion::Changes => "not carried over, suspended",
+            FieldConversion::Refused => "refused",
         };
         format!("| `{}` | {becomes} | {} |\n", field.path, field.says)
     }

@@ -9,7 +9,7 @@ const SHORT_DIGEST: usize = 12;
 
 /// The last installed chart.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Installed {
+pub(super) struct InstalledChart {
     /// Version of the chart.
     pub(super) version: Option<String>,
     /// Digest of the OCI manifest, for an OCIRepository.
@@ -17,7 +17,7 @@ pub(super) struct Installed {
 }
 
 /// Reads the latest entry of the history, or the status fields of versions before v2beta2, which have no history.
-pub(super) fn installed(release: &Value) -> Installed {
+pub(super) fn installed(release: &Value) -> InstalledChart {
     let latest = list(release, "/status/history").max_by_key(|entry| entry["version"].as_i64());
     let entry = |field: &str| latest.and_then(|entry| entry[field].as_str());
     let status = |field: &str| text(release, &format!("/status/{field}"));
@@ -26,7 +26,7 @@ pub(super) fn installed(release: &Value) -> Installed {
         .or_else(|| status("lastAttemptedRevision"));
     let attempted = || status("lastAttemptedRevisionDigest").filter(|_| latest.is_none());
     let digest = entry("ociDigest").or_else(attempted);
-    Installed { version: version.map(str::to_owned), digest: digest.map(str::to_owned) }
+    InstalledChart { version: version.map(str::to_owned), digest: digest.map(str::to_owned) }
 }
 
 /// Removes the digest: `1.2.3+1234567890ab` is version 1.2.3 with the beginning of the digest.
@@ -61,7 +61,7 @@ mod tests {
         let release = json!({"status": {"lastAttemptedRevision": "9.9.9", "history": [
             {"version": 2, "chartVersion": "1.0.1"}, {"version": 11, "chartVersion": "1.2.0", "ociDigest": "sha256:ab"},
         ]}});
-        let expected = Installed { version: Some("1.2.0".into()), digest: Some("sha256:ab".into()) };
+        let expected = InstalledChart { version: Some("1.2.0".into()), digest: Some("sha256:ab".into()) };
         assert_eq!(installed(&release), expected);
         let beta = json!({"status": {"lastAppliedRevision": "1.0.0", "lastAttemptedRevision": "1.1.0"}});
         assert_eq!(installed(&beta).version.as_deref(), Some("1.0.0"));

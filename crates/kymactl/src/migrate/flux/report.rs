@@ -6,11 +6,11 @@ use kube::ResourceExt as _;
 use kyma_api::HelmComponent;
 use serde_json::Value;
 
-use super::convert::Converted;
+use super::convert::Conversion;
 use super::finding::Weight;
 
 /// Returns a heading and a line for each finding; unneeded fields share one line.
-pub(super) fn text(converted: &Converted) -> String {
+pub(super) fn text(converted: &Conversion) -> String {
     let mut text = match &converted.component {
         Some(component) => {
             let namespace = component.namespace().unwrap_or_default();

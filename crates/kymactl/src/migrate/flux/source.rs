@@ -8,20 +8,20 @@ use serde_json::Value;
 use super::facts::{Facts, Kind, ReducedObject, Ref, is_set, text};
 use super::fields::{self, Field};
 use super::finding::{Finding, Weight};
-use super::installed::{Installed, installed, without_digest, without_generation};
-use super::verify::Asked;
+use super::installed::{InstalledChart, installed, without_digest, without_generation};
+use super::verify::VerifyField;
 
 /// Type of a Secret with registry credentials.
 const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
 
 /// A release with its known references.
-pub(super) struct Charted<'a> {
+pub(super) struct ReleaseReferences<'a> {
     pub(super) release: &'a Value,
     pub(super) namespace: &'a str,
     pub(super) facts: &'a Facts,
 }
 
-impl Charted<'_> {
+impl ReleaseReferences<'_> {
     /// Returns the object that `chart` or `chartRef` names.
     fn first(&self) -> Option<Ref> {
         let spec = &self.release["spec"];
@@ -67,7 +67,7 @@ impl Charted<'_> {
     }
 
     /// Returns the signature check: of the object that `chartRef` names, or else of the release's chart.
-    fn asked<'b>(&'b self, first: &'b Ref) -> Option<Asked<'b>> {
+    fn asked<'b>(&'b self, first: &'b Ref) -> Option<VerifyField<'b>> {
         let spec = &self.release["spec"];
         let (place, verify) = if spec.get("chartRef").is_some() {
             let object = self.source(first)?;
@@ -78,7 +78,7 @@ impl Charted<'_> {
         // Flux creates the HelmChart of a release in its repository's namespace. Objects of files may have no
         // namespace.
         let namespace = first.namespace.as_str();
-        verify.is_object().then_some(Asked { place, namespace, verify })
+        verify.is_object().then_some(VerifyField { place, namespace, verify })
     }
 
     /// Returns the source for components in this namespace. If it is `None`, the findings have the reason.
@@ -174,7 +174,7 @@ impl Charted<'_> {
 
     fn of_oci(&self, named: &Ref, object: &Value, hub: &str, findings: &mut Vec<Finding>) -> Option<Source> {
         let url = Self::url(named, object, findings)?;
-        let Installed { version, digest } = installed(self.release);
+        let InstalledChart { version, digest } = installed(self.release);
         let version = version.map(|version| without_digest(&version).to_owned());
         let reference = &object["spec"]["ref"];
         // Precedence in Flux: digest, then range, then tag.

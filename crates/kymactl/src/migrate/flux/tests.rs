@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 use kyma_api::{ChartSource, CrdPolicy, HelmComponent, HookPolicy};
 use serde_json::{Value, json};
 
-use super::convert::{Converted, MIGRATED, convert};
+use super::convert::{Conversion, MIGRATED, convert};
 use super::facts::{Facts, Kind, ReducedObject, Ref};
 use super::finding::Weight;
 use super::{depends, read, report};
 
-fn converted(file: &str, hub: &str) -> Vec<Converted> {
+fn converted(file: &str, hub: &str) -> Vec<Conversion> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples").join(file);
     let (releases, facts) = read::files(&[path], "default").unwrap();
-    let mut all: Vec<Converted> = releases.iter().map(|release| convert(release, &facts, hub)).collect();
+    let mut all: Vec<Conversion> = releases.iter().map(|release| convert(release, &facts, hub)).collect();
     depends::connect(&releases, &mut all);
     all
 }
 
 /// Returns components and findings as text, without findings about fields that helm-component does not implement yet.
-fn told(all: &mut [Converted]) -> String {
-    let one = |converted: &mut Converted| {
+fn told(all: &mut [Conversion]) -> String {
+    let one = |converted: &mut Conversion| {
         converted.findings.retain(|finding| finding.path != "the component");
         let yaml = converted.component.as_ref().map(|component| report::yaml(component).unwrap());
         format!("{}\n{}", report::text(converted), yaml.unwrap_or_default())
@@ -106,7 +106,7 @@ fn objects_of_files_without_a_namespace_lie_in_the_one_that_is_said() {
 }
 
 /// Converts a sample release with this spec.
-fn with(spec: Value) -> Converted {
+fn with(spec: Value) -> Conversion {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
     let (mut releases, facts) = read::files(&[path], "apps").unwrap();
     if let (Some(whole), Value::Object(more)) = (releases[0]["spec"].as_object_mut(), spec) {

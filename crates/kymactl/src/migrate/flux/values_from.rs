@@ -12,7 +12,7 @@ use super::finding::{Finding, Weight};
 const KEY: &str = "values.yaml";
 
 /// The values of a release of `namespace` for a component in namespace `hub`.
-pub(super) struct Referring<'a> {
+pub(super) struct ValuesReferences<'a> {
     pub(super) spec: &'a Value,
     pub(super) namespace: &'a str,
     pub(super) hub: &'a str,
@@ -40,7 +40,7 @@ enum ValueState<'a> {
     There(&'a Content),
 }
 
-impl<'a> Referring<'a> {
+impl<'a> ValuesReferences<'a> {
     fn entries(&self) -> impl Iterator<Item = Entry<'a>> {
         let (namespace, hub) = (self.namespace, self.hub);
         list(self.spec, "/valuesFrom").enumerate().map(move |(number, one)| {
@@ -186,7 +186,7 @@ mod tests {
         entry["name"] = json!("c");
         let spec = json!({"valuesFrom": [entry], "values": {"taken": 1}});
         let mut findings = vec![];
-        let referring = Referring { spec: &spec, namespace: "apps", hub };
+        let referring = ValuesReferences { spec: &spec, namespace: "apps", hub };
         assert_eq!(referring.values_from(facts, &mut findings).len(), 1);
         findings.into_iter().map(|one| one.weight).collect()
     }
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_path_that_values_set_too_suspends() {
         let spec = json!({"valuesFrom": [{"kind": "ConfigMap", "name": "c"}]});
-        let referring = Referring { spec: &spec, namespace: "apps", hub: "apps" };
+        let referring = ValuesReferences { spec: &spec, namespace: "apps", hub: "apps" };
         let entry = referring.entries().next().unwrap();
         let is_told = |values: &Value| entry.set_twice("a.b", values).is_some();
         assert!(is_told(&json!({"a": {"b": 1}})) && is_told(&json!({"a": 1})));

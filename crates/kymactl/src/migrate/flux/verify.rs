@@ -16,7 +16,7 @@ const META: &[char] = &['*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '^', '
 const PUBLIC: &str = ".pub";
 
 /// The `verify` field of a Flux object.
-pub(super) struct Asked<'a> {
+pub(super) struct VerifyField<'a> {
     /// The field with its object.
     pub(super) place: String,
     /// Namespace of the object.
@@ -24,7 +24,7 @@ pub(super) struct Asked<'a> {
     pub(super) verify: &'a Value,
 }
 
-impl Asked<'_> {
+impl VerifyField<'_> {
     /// Returns the Secret with the keys.
     pub(super) fn secret(&self) -> Option<Ref> {
         Some(Ref::new(Kind::Secret, self.namespace, text(self.verify, "/secretRef/name")?))
@@ -103,7 +103,7 @@ mod tests {
 
     fn converted(verify: &Value, facts: &Facts) -> (Option<Verify>, Vec<(String, Weight)>) {
         let mut findings = vec![];
-        let asked = Asked { place: "spec.verify".to_owned(), namespace: "apps", verify };
+        let asked = VerifyField { place: "spec.verify".to_owned(), namespace: "apps", verify };
         let verify = asked.verify(facts, "apps", &mut findings);
         (verify, findings.into_iter().map(|one| (one.path, one.weight)).collect())
     }

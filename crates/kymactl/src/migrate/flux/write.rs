@@ -8,7 +8,7 @@ use kube::{
 use kyma_api::{HelmComponent, HelmComponentSpec, condition};
 use serde_json::{Value, json};
 
-use super::convert::{Converted, MIGRATED};
+use super::convert::{Conversion, MIGRATED};
 use super::facts::{is_set, text};
 use super::read::Flux;
 use crate::{error::Error, hub::MANAGER};
@@ -50,7 +50,7 @@ impl Outcome {
 }
 
 /// Returns the reason why Flux has to keep a release for now.
-fn obstacle(release: &Value, converted: &Converted) -> Option<String> {
+fn obstacle(release: &Value, converted: &Conversion) -> Option<String> {
     if !converted.is_clean() {
         return Some(
             "see above what has to be looked at first; without --apply the component is printed".to_owned(),
@@ -73,7 +73,7 @@ fn obstacle(release: &Value, converted: &Converted) -> Option<String> {
 
 impl Flux {
     /// Suspends the release in the state that was read, and creates its component.
-    pub(super) async fn take_over(&self, release: &Value, converted: &Converted) -> Result<Outcome, Error> {
+    pub(super) async fn take_over(&self, release: &Value, converted: &Conversion) -> Result<Outcome, Error> {
         if let Some(why) = obstacle(release, converted) {
             return Ok(Outcome::Left(why));
         }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn left(release: &Value) -> bool {
-        let clean = Converted { release: String::new(), component: None, findings: vec![] };
+        let clean = Conversion { release: String::new(), component: None, findings: vec![] };
         obstacle(release, &clean).is_some()
     }
 

@@ -40,14 +40,14 @@ struct Install {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ManifestStatus {
-    pub(super) synced: Vec<Synced>,
+    pub(super) synced: Vec<SyncedObject>,
     pub(super) conditions: Vec<Condition>,
 }
 
 /// An object that KLM applied.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Synced {
+pub(super) struct SyncedObject {
     pub(super) group: String,
     pub(super) version: String,
     pub(super) kind: String,
@@ -55,7 +55,7 @@ pub(super) struct Synced {
     pub(super) name: String,
 }
 
-impl Synced {
+impl SyncedObject {
     pub(super) fn identity(&self) -> Identity {
         let namespace = Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         Identity::new(&self.group, &self.kind, namespace, &self.name)
@@ -137,7 +137,7 @@ pub(super) trait ReadManifest {
     /// Returns the name of the OCM component.
     fn ocm_component(&self) -> Option<String>;
     /// Returns the objects that KLM applied.
-    fn synced(&self) -> &[Synced];
+    fn synced(&self) -> &[SyncedObject];
     /// Reports whether the applied content is that of `spec`.
     fn is_settled(&self) -> bool;
     /// Reports whether KLM has created the default CR, which is then never created again.
@@ -157,7 +157,7 @@ impl ReadManifest for Manifest {
         self.annotations().get(annotations::OCM_COMPONENT_NAME).filter(|name| !name.is_empty()).cloned()
     }
 
-    fn synced(&self) -> &[Synced] {
+    fn synced(&self) -> &[SyncedObject] {
         self.status.as_ref().map_or(&[], |status| &status.synced)
     }
 

@@ -131,7 +131,7 @@ fn obstacle(facts: &Facts, module: &Module, manifest: &Manifest) -> Option<Strin
     if !manifest.is_settled() {
         return Some("KLM has not applied yet what its Manifest asks for: wait until it has".to_owned());
     }
-    let synced = manifest.synced().iter().map(super::facts::Synced::identity);
+    let synced = manifest.synced().iter().map(super::facts::SyncedObject::identity);
     let missing = synced.filter(|identity| !facts.target.contains_key(identity)).count();
     if manifest.metadata.deletion_timestamp.is_some() && missing > 0 {
         return Some("KLM has begun to remove it: wait until its Manifest is gone".to_owned());
@@ -254,7 +254,7 @@ fn after(facts: &Facts) -> Step {
 /// Returns the remaining objects of a module that is being removed, without CRDs and Namespaces: those that existed
 /// before stay.
 pub(super) fn remains(facts: &Facts, manifest: &Manifest) -> Vec<String> {
-    let objects = manifest.synced().iter().map(super::facts::Synced::identity);
+    let objects = manifest.synced().iter().map(super::facts::SyncedObject::identity);
     let objects = objects.filter(|identity| !identity.is_crd() && !identity.is_namespace());
     objects
         .filter(|identity| facts.target.contains_key(identity))

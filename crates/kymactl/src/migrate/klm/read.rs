@@ -14,7 +14,7 @@ use kyma_sdk::{Failure, none_if_unserved, targets::Target};
 
 use super::facts::{Facts, Manifest, Module, ReadManifest as _};
 use super::lease::KlmState;
-use crate::{error::Error, target::way::Start};
+use crate::{error::Error, target::connection::Start};
 
 /// Maximum number of concurrent reads.
 const PARALLEL: usize = 8;
@@ -23,11 +23,11 @@ const PARALLEL: usize = 8;
 pub(super) struct KymaSnapshot {
     pub(super) facts: Facts,
     pub(super) start: Start,
-    pub(super) target: Option<Reached>,
+    pub(super) target: Option<VerifiedTarget>,
 }
 
 /// A target that is verified to be the Kyma's.
-pub(super) struct Reached {
+pub(super) struct VerifiedTarget {
     /// Every write checks that this is still so.
     pub(super) target: Target,
     pub(super) kinds: std::sync::Arc<Kinds>,
@@ -168,15 +168,15 @@ async fn status(hub: &Client, namespace: &str, name: &str) -> Result<serde_json:
 }
 
 /// Connects to the target, verifies its identity, and discovers its kinds.
-async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Reached, String> {
+async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<VerifiedTarget, String> {
     let (target, _) = start.proven(access).await.map_err(|failure| said(&failure))?;
     let kinds = Discovery::new().kinds(&target.client()).await;
     let kinds = kinds.map_err(|error| format!("{}: {error}", error.reason()))?;
-    Ok(Reached { target, kinds })
+    Ok(VerifiedTarget { target, kinds })
 }
 
 /// Reads the metadata of all objects that Manifests and components list, and of the Kyma.
-async fn live(reached: &Reached, facts: &Facts) -> Result<BTreeMap<Identity, ObjectMeta>, Error> {
+async fn live(reached: &VerifiedTarget, facts: &Facts) -> Result<BTreeMap<Identity, ObjectMeta>, Error> {
     let modules = &facts.modules;
     let defaults = modules.values().filter_map(|module| module.manifest.as_ref()?.default_cr());
     let defaults = defaults.map(|(identity, version)| {
@@ -191,7 +191,7 @@ async fn live(reached: &Reached, facts: &Facts) -> Result<BTreeMap<Identity, Obj
 }
 
 async fn one(
-    reached: &Reached,
+    reached: &VerifiedTarget,
     identity: Identity,
     version: String,
 ) -> Result<Option<(Identity, ObjectMeta)>, Error> {

@@ -42,7 +42,7 @@ pub(super) fn lines(facts: &Facts) -> Vec<Line> {
 
 fn line(facts: &Facts, name: &str, module: &Module) -> Option<Line> {
     let manifest = module.manifest.as_ref()?;
-    let synced: Vec<_> = manifest.synced().iter().map(super::facts::Synced::identity).collect();
+    let synced: Vec<_> = manifest.synced().iter().map(super::facts::SyncedObject::identity).collect();
     let (there, absent): (Vec<_>, Vec<_>) =
         synced.iter().partition(|identity| facts.target.contains_key(identity));
     let mut notes = Vec::new();

@@ -24,7 +24,7 @@ use super::{
     MANAGER, back,
     facts::{Manifest, Module},
     note::KymaNote,
-    read::{KymaSnapshot, Reached},
+    read::{KymaSnapshot, VerifiedTarget},
     write::json_patch,
 };
 use crate::error::Error;
@@ -111,7 +111,7 @@ fn owners_back(live: &ObjectMeta, noted: &KymaNote) -> Vec<ManagedFieldsEntry> {
 
 /// An object on the target.
 struct Object<'a> {
-    reached: &'a Reached,
+    reached: &'a VerifiedTarget,
     version: String,
     identity: Identity,
 }

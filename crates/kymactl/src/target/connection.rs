@@ -23,9 +23,9 @@ const OPERATOR: Operator = Operator { name: "kyma-operator", version: env!("CARG
 /// Maximum number of cached connections.
 const TARGETS: usize = 64;
 
-/// Which hub, and what its access Secrets may name.
+/// Selects the hub, and limits its access Secrets.
 #[derive(Args)]
-pub(crate) struct Way {
+pub(crate) struct ConnectionArgs {
     #[command(flatten)]
     pub(crate) hub: GlobalFlags,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(crate) struct Start {
     hub_uid: String,
 }
 
-impl Way {
+impl ConnectionArgs {
     /// Connects to the hub.
     pub(crate) async fn hub(&self) -> Result<Hub, Error> {
         let config = self.hub.config().await?;
