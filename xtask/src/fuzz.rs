@@ -142,7 +142,7 @@ fn fuzz(target: &str, seconds: u64) -> Result<()> {
     }
     say(&format!("{target}: {seconds} s …"));
     let mut child = cargo.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot start it")?;
-    let mut told = Told::new(target);
+    let mut told = FuzzerOutput::new(target);
     for line in child.stderr.take().into_iter().flat_map(|text| BufReader::new(text).split(b'\n')) {
         told.read(&String::from_utf8_lossy(&line?), Instant::now());
     }
@@ -154,7 +154,7 @@ fn fuzz(target: &str, seconds: u64) -> Result<()> {
 }
 
 /// Output of libFuzzer.
-struct Told {
+struct FuzzerOutput {
     target: String,
     tail: VecDeque<String>,
     statistics: BTreeMap<String, String>,
@@ -163,7 +163,7 @@ struct Told {
     last: Instant,
 }
 
-impl Told {
+impl FuzzerOutput {
     fn new(target: &str) -> Self {
         let (tail, statistics) = (VecDeque::new(), BTreeMap::new());
         Self { target: target.to_owned(), tail, statistics, state: String::new(), last: Instant::now() }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_run_is_summed_up_by_its_last_statistics() {
-        let mut told = Told::new("values");
+        let mut told = FuzzerOutput::new("values");
         for line in [
             "INFO: Seed: 1",
             "#2\tINITED cov: 9 ft: 9 corp: 1/1b",
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn of_a_failure_the_end_is_kept() {
-        let mut told = Told::new("values");
+        let mut told = FuzzerOutput::new("values");
         (0..100).for_each(|number| told.read(&format!("line {number}"), Instant::now()));
         assert_eq!(told.tail.len(), DEPTH);
         assert_eq!(told.tail.back().map(String::as_str), Some("line 99"));

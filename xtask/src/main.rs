@@ -37,7 +37,7 @@ struct Arguments {
 
 /// A benchmark and its build profile.
 #[derive(Args)]
-struct Measured {
+struct BenchArguments {
     /// Of optimised builds, as they are deployed
     #[arg(long)]
     release: bool,
@@ -60,7 +60,7 @@ enum Chore {
     Down(Arguments),
     /// Measure (`bench --help`); with --release first, of optimised builds
     #[command(disable_help_flag = true)]
-    Bench(Measured),
+    Bench(BenchArguments),
     /// Feed generated input to every parser of foreign bytes
     Fuzz(fuzz::Request),
     /// Get the programs that the test bed runs

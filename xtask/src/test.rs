@@ -54,7 +54,7 @@ struct Count {
 }
 
 /// A completed step.
-struct Done {
+struct CompletedStep {
     name: &'static str,
     time: Duration,
     ok: bool,
@@ -64,7 +64,7 @@ struct Done {
 
 struct Run {
     request: Request,
-    done: Vec<Done>,
+    done: Vec<CompletedStep>,
     count: Count,
     panics: Panics,
     /// Note of the running step.
@@ -154,7 +154,7 @@ impl Run {
         let start = Instant::now();
         let outcome = work(self);
         let note = self.note.take();
-        self.done.push(Done { name, time: start.elapsed(), ok: outcome.is_ok(), note });
+        self.done.push(CompletedStep { name, time: start.elapsed(), ok: outcome.is_ok(), note });
         outcome.with_context(|| format!("step failed: {name}"))
     }
 
@@ -232,7 +232,7 @@ impl Run {
 
     fn print_table(&self) {
         say("\n  seconds  step");
-        for Done { name, time, ok, note } in &self.done {
+        for CompletedStep { name, time, ok, note } in &self.done {
             let mark = match (ok, note) {
                 (false, _) => "  FAILED".to_owned(),
                 (true, Some(reason)) => format!("  NOT CHECKED: {reason}"),

@@ -17,13 +17,13 @@ use crate::workspace;
 const LANES: usize = 2;
 
 /// A finished test binary.
-struct Ended {
+struct BinaryResult {
     binary: String,
     seconds: f64,
-    outcome: io::Result<Printed>,
+    outcome: io::Result<BinaryOutput>,
 }
 
-struct Printed {
+struct BinaryOutput {
     text: String,
     passed: bool,
 }
@@ -48,8 +48,9 @@ impl Run {
                 });
             }
             drop(sender);
-            for Ended { binary, seconds, outcome } in ended {
-                let Printed { text, passed } = outcome.with_context(|| format!("cannot run {binary}"))?;
+            for BinaryResult { binary, seconds, outcome } in ended {
+                let BinaryOutput { text, passed } =
+                    outcome.with_context(|| format!("cannot run {binary}"))?;
                 write!(io::stdout(), "{text}")?;
                 say(&format!("{binary}: {seconds:.0} s"));
                 text.lines().for_each(|line| self.take(line));
@@ -72,13 +73,13 @@ impl Run {
     }
 }
 
-fn run(binary: String, command: Command) -> Ended {
+fn run(binary: String, command: Command) -> BinaryResult {
     let started = Instant::now();
     let outcome = printed(command);
-    Ended { binary, seconds: started.elapsed().as_secs_f64(), outcome }
+    BinaryResult { binary, seconds: started.elapsed().as_secs_f64(), outcome }
 }
 
-fn printed(mut command: Command) -> io::Result<Printed> {
+fn printed(mut command: Command) -> io::Result<BinaryOutput> {
     let (mut reader, writer) = io::pipe()?;
     let mut child = command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).spawn()?;
     // It holds ends of the pipe, which would never close.
@@ -86,7 +87,7 @@ fn printed(mut command: Command) -> io::Result<Printed> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes)?;
     let passed = child.wait()?.success();
-    Ok(Printed { text: String::from_utf8_lossy(&bytes).into_owned(), passed })
+    Ok(BinaryOutput { text: String::from_utf8_lossy(&bytes).into_owned(), passed })
 }
 
 /// Returns the names of the workspace's test binaries. Binaries of the same name in two packages run together.
@@ -113,7 +114,7 @@ mod tests {
     fn what_a_binary_prints_is_kept_whichever_stream_it_uses_and_a_failure_is_one() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo told; echo logged >&2; exit 1"]);
-        let Printed { text, passed } = printed(shell).unwrap();
+        let BinaryOutput { text, passed } = printed(shell).unwrap();
         assert_eq!((text.as_str(), passed), ("told\nlogged\n", false));
     }
 }
