@@ -67,20 +67,20 @@ impl Status {
 pub struct DesiredCondition<'a> {
     /// One of [`types`].
     pub type_: &'a str,
-    /// Its status.
+    /// Status of the condition.
     pub status: Status,
-    /// The cause.
+    /// Reason of the status.
     pub reason: Reason,
     /// Message. Truncated at [`limits::MESSAGE_BYTES`]. Must be equal for equal states, or each pass would write.
     pub message: &'a str,
-    /// The observed generation.
+    /// Generation that the condition applies to.
     pub observed_generation: Option<i64>,
 }
 
 /// Sets a condition and returns whether anything changed.
 ///
-/// The transition time becomes `now` only when the status changes (or the condition is new). Others stay as they
-/// are and in order; of several of the same type, which no apiserver with our schema would store, the first stays.
+/// The transition time becomes `now` only if the status changes or the condition is new. Conditions of other types keep
+/// their content and order. Of several conditions of the type, which the schema does not allow, the first stays.
 pub fn set(conditions: &mut Vec<Condition>, desired: &DesiredCondition<'_>, now: &Time) -> bool {
     let Some(position) = conditions.iter().position(|held| held.type_ == desired.type_) else {
         conditions.push(build(desired, now.clone()));

@@ -69,7 +69,7 @@ pub fn to_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::s
     serde_saphyr::to_string(crd)
 }
 
-/// Removes what the generator adds and users of Kubernetes or KLM do not expect.
+/// Removes parts of the generated CRD that users of Kubernetes or KLM do not expect.
 fn tidy(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
     for version in &mut crd.spec.versions {

@@ -52,12 +52,12 @@ pub struct PauseSpec {
 /// Actions that a Pause stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PauseScope {
-    /// Every write except the operators' own status.
+    /// Stops every write except the operators' own status.
     #[default]
     All,
-    /// Removals.
+    /// Stops removals.
     Deletes,
-    /// Changes of installed versions.
+    /// Stops changes of installed versions.
     Upgrades,
 }
 

@@ -11,11 +11,11 @@ pub use table::Reason;
 /// How to handle a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ErrorClass {
-    /// Temporary: retry with backoff.
+    /// The failure is temporary: retry with backoff.
     Transient,
-    /// Waits for an event: another object, a user's action, a dependency.
+    /// The object waits for an event: a change of another object, an action of a user, or a dependency.
     Blocked,
-    /// Cannot succeed with this input: stop until the input changes.
+    /// The input is invalid: stop until it changes.
     Invalid,
     /// The target does not answer properly: trip its circuit breaker.
     Unreachable,

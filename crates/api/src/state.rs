@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum State {
-    /// Work is in progress, or waits for an event.
+    /// A reconcile is in progress or waits for an event.
     Processing,
-    /// Being removed.
+    /// The object is being removed.
     Deleting,
     /// The observed state is the desired one.
     Ready,
-    /// Stopped by an error.
+    /// An error stops the reconcile.
     Error,
-    /// Nothing reported yet. Written as the empty string.
+    /// No state is reported yet. Serialized as the empty string.
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// Works, but needs attention.
+    /// The module works, but a user has to act.
     Warning,
-    /// Taken out of management by the user.
+    /// The user took the module out of management.
     Unmanaged,
 }
 

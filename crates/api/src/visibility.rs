@@ -1,4 +1,4 @@
-//! Which Kymas may select a module or version: beta, internal, restricted and mandatory, as in KLM.
+//! Decides which Kymas may select a module or version: beta, internal, restricted and mandatory, as in KLM.
 //!
 //! The same rule decides which modules may be installed and which a target's catalogue shows.
 
@@ -22,24 +22,24 @@ pub struct Viewer<'a> {
 /// Visibility of a ModuleTemplate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Audience {
-    /// Only for Kymas with the beta label.
+    /// Whether only Kymas with the beta label may select the version.
     pub beta: bool,
-    /// Only for Kymas with the internal label.
+    /// Whether only Kymas with the internal label may select the version.
     pub internal: bool,
-    /// Every Kyma gets it, so none selects it.
+    /// Whether every Kyma gets the version, so that none selects it.
     pub mandatory: bool,
 }
 
 /// Reason why a Kyma may not select a module or version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
-    /// It is mandatory.
+    /// The module or version is mandatory.
     Mandatory,
-    /// It needs a matching `kymaSelector`.
+    /// The module needs a matching `kymaSelector`.
     Restricted,
-    /// It is for Kymas with the beta label.
+    /// The module or version is for Kymas with the beta label.
     Beta,
-    /// It is for Kymas with the internal label.
+    /// The module or version is for Kymas with the internal label.
     Internal,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Hidden {
 }
 
 impl Audience {
-    /// Reads the visibility of a template. Its field `mandatory` is older than that of release metas.
+    /// Reads the visibility of a template, including its deprecated field `mandatory`.
     pub fn of(template: &ModuleTemplate) -> Self {
         let held = template.metadata.labels.as_ref();
         let has = |label: &str| held.is_some_and(|held| is_true(held, label));

@@ -62,10 +62,10 @@ pub enum DeletionPolicy {
 /// Policy for the module's default CR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ResourcePolicy {
-    /// Created with the module unless it exists, deleted with it.
+    /// The default CR is created with the module, unless it exists, and deleted with the module.
     #[default]
     CreateAndDelete,
-    /// Neither created nor deleted.
+    /// The default CR is neither created nor deleted.
     Ignore,
 }
 

@@ -7,11 +7,11 @@ use crate::annotations;
 /// Reason of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeletionReason {
-    /// The user removed it from the Kyma.
+    /// The user removed the module from the Kyma.
     Disabled,
     /// The Kyma itself is being deleted.
     KymaDeleted,
-    /// The catalogue withdrew it by an explicit field.
+    /// The catalogue withdrew the module by an explicit field.
     Withdrawn,
 }
 

@@ -138,22 +138,22 @@ pub struct ObjectSelector {
 /// Policy for CRDs in a chart's `crds` directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum CrdPolicy {
-    /// Installed and kept up to date.
+    /// Installs the CRDs and keeps them up to date.
     #[default]
     CreateReplace,
-    /// Installed if missing, as Helm does, otherwise left as they are.
+    /// Installs missing CRDs and leaves existing ones unchanged, as Helm does.
     Create,
-    /// Ignored.
+    /// Ignores the CRDs.
     Skip,
 }
 
 /// Policy for the chart's hooks, objects with the annotation helm.sh/hook. It does not apply to plain manifests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum HookPolicy {
-    /// Run in order at their event.
+    /// Runs the hooks of an event in order.
     #[default]
     Run,
-    /// Omitted.
+    /// Omits the hooks.
     Skip,
 }
 
@@ -218,12 +218,12 @@ pub struct Drift {
 /// were taken over, until the spec asks for other content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DriftMode {
-    /// Reverted.
+    /// Reverts the changes.
     #[default]
     Correct,
-    /// Reported.
+    /// Reports the changes.
     Warn,
-    /// Ignored.
+    /// Ignores the changes.
     Off,
 }
 
@@ -243,12 +243,12 @@ pub struct DriftIgnore {
 /// Policy for objects that exist before the component.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Adopt {
-    /// Left alone.
+    /// Leaves existing objects unchanged.
     Never,
-    /// Taken over if no other existing component owns them.
+    /// Takes over objects that no other existing component owns.
     #[default]
     Unowned,
-    /// Taken over from other owners too.
+    /// Takes over all objects, also from other owners.
     Always,
 }
 

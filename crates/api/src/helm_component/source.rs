@@ -122,7 +122,7 @@ pub struct ManifestSource {
 }
 
 /// Signatures that the content must have: one by any of the keys, identities or OpenPGP keys. They are verified
-/// before the content is read. Content without one is never applied; the installed content stays.
+/// before the content is read. Content without a valid signature is never applied; the installed content stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{

@@ -213,7 +213,7 @@ pub struct HelmHistory {
 }
 
 impl HelmHistory {
-    /// Reports whether it records an installation or upgrade that failed.
+    /// Reports whether the newest record is of a failed installation or upgrade.
     pub fn has_failed(&self) -> bool {
         self.status.as_deref() == Some("failed")
     }

@@ -5,7 +5,7 @@ use super::{ErrorClass, Reason};
 /// Minimum and maximum length of a reason in conditions and alerts.
 const LENGTH: (usize, usize) = (3, 41);
 
-/// A reason beside the common list, which another team defines for its component kind.
+/// A reason that another team defines for its component kind, in addition to the common reasons.
 ///
 /// Created by [`Reason::own`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,8 +16,8 @@ pub struct OwnReason {
 }
 
 impl Reason {
-    /// A reason of a reconciler's own: its word, what to do about it (`None` where nothing is wrong), and one line for
-    /// people. Meant for constants, where a mistake does not compile:
+    /// Returns a reason of a single reconciler: its word, the class of the failure (`None` without a failure), and one
+    /// line with the meaning and what to do. In a constant an invalid word is a compile error:
     ///
     /// ```
     /// use kyma_api::{ErrorClass, Reason};
@@ -35,7 +35,7 @@ impl Reason {
     /// ```
     ///
     /// # Panics
-    /// The word is not CamelCase of 3 to 41 letters and digits, or is one of the common list, which then says it.
+    /// The word is not CamelCase of 3 to 41 letters and digits, or [`Reason::all`] has it already.
     pub const fn own(word: &'static str, class: Option<ErrorClass>, summary: &'static str) -> Self {
         assert!(is_word(word.as_bytes()), "a reason is CamelCase: 3 to 41 letters and digits");
         assert!(!is_common(word.as_bytes()), "this reason is in the common list: use that one");
