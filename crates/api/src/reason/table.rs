@@ -58,23 +58,23 @@ reasons! {
     Progressing => "Work is under way or an object is not ready yet; wait, or look at the objects that the message names.";
     Deleting => "Removal is under way; the message names what it waits for.";
     Orphaned => "The component ended and everything on the target stays; the next component of the same owner adopts it.";
-    Suspended => "Nothing is done while suspended; take away the suspension to go on.";
-    SkipReconciliation => "A label says that this object shall be left alone; remove the label operator.kyma-project.io/skip-reconciliation to go on.";
+    Suspended => "Reconciliation is suspended; remove the suspension to resume it.";
+    SkipReconciliation => "The label operator.kyma-project.io/skip-reconciliation stops reconciliation; remove it to resume.";
     NotHandedOver => "Kyma Lifecycle Manager manages this Kyma, so it is left alone; hand it over with kymactl migrate klm.";
     AwaitingMaintenanceWindow => "An upgrade that needs downtime waits for the window that the message names; what runs stays as it is.";
     MaintenanceWindowSkipped => "Upgrades that need downtime do not wait, because skipMaintenanceWindows is set; the message says by whom.";
     HooksSkipped => "The chart has hooks that are not run; everything else is installed.";
-    ContentWarning => "Something in the content is not as its author will have meant it; the message says what, and what was made of it.";
+    ContentWarning => "The content has a probable mistake; the message names it and how it was handled.";
     Unmanaged => "The user took the module out of management; set managed to true to hand it back.";
     CatalogSynced => "The target holds the catalogue that this Kyma may see.";
-    ClusterGone => "The access Secret is gone for good and the Kyma is being deleted; what was on the cluster is left alone.";
+    ClusterGone => "The Kyma is being deleted and its access Secret no longer exists; the objects on the cluster stay.";
 
     // Creation and deletion of a Kyma, in the words of Kyma Lifecycle Manager.
     RemoteInstallation => "The target got a Kyma of its own, in which its users choose modules.";
     SetKcpKymaStateDeleting => "The deletion of the Kyma has begun; its status says what it waits for.";
-    DeleteManifests => "The deletion of the Kyma goes on: its components have their orders.";
-    DeleteSkrKyma => "The deletion of the Kyma goes on: the target's own Kyma is gone, and what else was ours there.";
-    DropKymaFinalizer => "The deletion of the Kyma is done: our finalizer is off.";
+    DeleteManifests => "The Kyma is being deleted: the removal of its components is requested.";
+    DeleteSkrKyma => "The Kyma is being deleted: the target's Kyma and the operators' other objects there are gone.";
+    DropKymaFinalizer => "The Kyma is being deleted: kyma-operator removed its finalizer.";
 
     // Connection to the target.
     AwaitingAccess: Blocked => "No access Secret for the target yet; create it and work starts by itself.";
@@ -89,9 +89,9 @@ reasons! {
     TargetForbidden: Blocked => "The target's roles don't allow a call; grant what the message names to the user of the kubeconfig.";
     TargetTimeout: Unreachable => "The target didn't answer in time; check the load of its apiserver and the network.";
     TargetServerError: Unreachable => "The target's apiserver answers with server errors; look at its own health.";
-    TargetThrottled: Transient => "The target asks to slow down; work goes on when it allows.";
+    TargetThrottled: Transient => "The target's apiserver limits the rate of calls (429); the operator retries when it may.";
     TargetAnswerInvalid: Transient => "The target's answer is too large or no valid answer at all; check what stands between operator and apiserver.";
-    TargetChanged: Blocked => "Behind the access Secret is another cluster than before; restore the Secret, or confirm with kymactl target adopt.";
+    TargetChanged: Blocked => "The access Secret leads to another cluster than before; restore the Secret, or confirm with kymactl target adopt.";
     TargetInUse: Blocked => "Another Kyma already manages this cluster; delete one of the two.";
     TargetIsHub: Blocked => "The access Secret leads back to the hub; use another cluster, or --local-kyma or single-cluster mode if that is meant.";
     StampMismatch: Blocked => "The target was last managed by another hub or a later state of this one; confirm with kymactl target adopt.";
@@ -102,14 +102,14 @@ reasons! {
     MassDeletion: Blocked => "Deletions on too many targets within ten minutes were stopped; find out why, and delete the Pause that the message names if they are meant.";
 
     // The hub.
-    HubUnavailable: Transient => "The hub's apiserver didn't answer as it should; work goes on when it does.";
+    HubUnavailable: Transient => "The hub's apiserver didn't answer or answered with an error; the operator retries.";
     HubForbidden: Blocked => "This operator's role on the hub doesn't allow a call; install the role of its own version.";
     HubRefused: Invalid => "The hub's apiserver refuses an object as invalid; correct the field that the message names.";
     ObjectTooLarge: Blocked => "An object is larger than its API server takes; make its values, resource or module smaller.";
-    DeadlineExceeded: Transient => "One pass took longer than it may; it goes on from where it stopped.";
+    DeadlineExceeded: Transient => "One reconcile took longer than allowed; the next one continues its work.";
     CacheFailed: Transient => "The operator's cache on disk can't be read or written; check its volume and free space.";
     SpecInvalid: Invalid => "Fields of the object contradict each other or one is missing; correct what the message names.";
-    ServiceAccountMissing: Invalid => "The component names no ServiceAccount to act as on its target, and helm-component demands one; set spec.serviceAccountName.";
+    ServiceAccountMissing: Invalid => "helm-component requires a ServiceAccount to impersonate on the target, and the component names none; set spec.serviceAccountName.";
     Internal: Transient => "A fault of the operator itself; please report it with its log.";
 
     // The user's selection and the catalogue.
@@ -119,7 +119,7 @@ reasons! {
     ChannelUnknown: Blocked => "The module isn't offered in this channel; choose a channel that its ModuleReleaseMeta lists.";
     ChannelAndVersion: Invalid => "The module names both a channel and a version; remove one of them.";
     VersionNotListed: Blocked => "The pinned version isn't offered; choose one that the ModuleReleaseMeta lists.";
-    SourceMissing: Blocked => "The module says nowhere what to install; give its ModuleReleaseMeta an OCM component, or its ModuleTemplate a chart or component.";
+    SourceMissing: Blocked => "The module has no source; set an OCM component in its ModuleReleaseMeta, or a chart or component in its ModuleTemplate.";
     DowngradeRefused: Blocked => "The wanted version is lower than the installed one, which stays; choose one that is not lower.";
     MaintenanceWindowUnknown: Blocked => "An upgrade needs a maintenance window, and the policy gives none; correct the policy as the message says. The installed version stays.";
     VersionDeprecated: Blocked => "The version is no longer supported: what runs stays, and it is not installed anew; choose the version that the message advises.";
