@@ -33,7 +33,7 @@ pub(crate) struct Request {
     /// Seconds for each target
     #[arg(long, default_value_t = 60)]
     pub(crate) seconds: u64,
-    /// Targets, by the names of the files in fuzz/fuzz_targets; all of them where none is named
+    /// Targets: names of files in fuzz/fuzz_targets. Default: all
     pub(crate) targets: Vec<String>,
 }
 

@@ -38,7 +38,7 @@ struct Arguments {
 /// A benchmark and its build profile.
 #[derive(Args)]
 struct BenchArguments {
-    /// Of optimised builds, as they are deployed
+    /// Measure optimised builds, as they are deployed
     #[arg(long)]
     release: bool,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -50,7 +50,7 @@ enum Chore {
     /// Show the main job on a hub and two clusters (`demo --help`)
     #[command(disable_help_flag = true)]
     Demo(Arguments),
-    /// Run every test: format, lints, generated files, unit tests, control planes, commands in the docs
+    /// Run every test: format, lints, generated files, units, control planes, docs
     Test(test::Request),
     /// Start hub, targets, registry and operators in the background (`up --help`)
     #[command(disable_help_flag = true)]
@@ -58,7 +58,7 @@ enum Chore {
     /// Stop what `up` started (`down --help`)
     #[command(disable_help_flag = true)]
     Down(Arguments),
-    /// Measure (`bench --help`); with --release first, of optimised builds
+    /// Measure (`bench --help`); --release must come first
     #[command(disable_help_flag = true)]
     Bench(BenchArguments),
     /// Feed generated input to every parser of foreign bytes
@@ -67,11 +67,11 @@ enum Chore {
     Setup,
     /// Write the generated files (CRDs, roles) from the operators' code
     Codegen {
-        /// Only compare; fail when a file differs
+        /// Only compare; fail if a file differs
         #[arg(long)]
         check: bool,
     },
-    /// Check the house rules that rustfmt and clippy do not know
+    /// Check rules of the repository that rustfmt and clippy do not cover
     Tidy,
     /// Run the commands that the documentation shows
     Docs,

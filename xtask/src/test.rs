@@ -23,21 +23,20 @@ use crate::{codegen, docs, fuzz, setup, tidy, workspace};
 #[derive(Args)]
 #[command(group(ArgGroup::new("what").args(["filters", "concurrency"])))]
 pub(crate) struct Request {
-    /// Also what takes very long: ignored tests, TEST_FULL=1 for tests that have a longer form, the dependency
-    /// policy and advisories (need cargo-deny and an advisory database), fuzzing (needs cargo-fuzz and a nightly toolchain), and 20 minutes of watching
-    /// idle operators
+    /// Run slow checks too: long tests, dependencies, fuzzing, idle operators
+    // Dependencies need cargo-deny and an advisory database, fuzzing needs cargo-fuzz and a nightly toolchain.
     #[arg(long)]
     full: bool,
     /// Leave out the tests that read third-party modules and charts
     #[arg(long)]
     no_inputs: bool,
-    /// Run nothing but the tests whose names contain a FILTER, this often, and tell which failed how often
+    /// Run only tests whose names contain a FILTER, N times, and count failures
     #[arg(long, value_name = "N", requires = "what", conflicts_with = "full")]
     repeat: Option<NonZeroU32>,
-    /// Run nothing but the tests in which several write at once, 300 rounds of each or as many as --repeat says
+    /// Run only tests of concurrent writers, 300 rounds each or --repeat rounds
     #[arg(long, conflicts_with_all = ["full", "package"])]
     concurrency: bool,
-    /// Run only tests of this package; may be given several times
+    /// Run only tests of this package; repeatable
     #[arg(long, short, value_name = "NAME", requires = "repeat")]
     package: Vec<String>,
     /// Parts of the names of tests

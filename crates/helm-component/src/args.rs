@@ -49,7 +49,7 @@ pub struct AccountArgs {
     /// Refuse components without a ServiceAccount to impersonate
     #[arg(long, env)]
     pub require_service_account: bool,
-    /// Namespace of these ServiceAccounts. Empty: the target namespace
+    /// Namespace of impersonated ServiceAccounts. Empty: the target namespace
     #[arg(long, env, value_name = "NAMESPACE", default_value = "", value_parser = kyma_sdk::object_name)]
     pub service_account_namespace: String,
 }
@@ -60,39 +60,39 @@ pub struct ContentArgs {
     /// The helm program (4.x) that renders charts. Default: helm on PATH
     #[arg(long, env = "HELM", value_name = "FILE")]
     pub helm: Option<PathBuf>,
-    /// SHA-256 of the helm program in hex digits; another one is refused
+    /// SHA-256 of the helm program, in hex; any other program is refused
     #[arg(long, env = "HELM_SHA256", value_name = "DIGEST")]
     pub helm_sha256: Option<String>,
-    /// Registry base host[:port][/path] of OCM components that name none
+    /// Default repository host[:port][/path] of OCM components
     #[arg(long, env = "OCI_REGISTRY", value_name = "BASE")]
     pub oci_registry: Option<RegistryBase>,
-    /// Secret with registry credentials of modules without pullSecretRef
+    /// Secret with registry credentials for modules without pullSecretRef
     #[arg(long, env = "OCI_REGISTRY_CRED_SECRET", value_name = "NAME", default_value = "",
           value_parser = kyma_sdk::object_name)]
     pub oci_registry_cred_secret: String,
     /// host[:port] of registries and repositories with plain HTTP
     #[arg(long, env = "OCI_INSECURE_HOSTS", value_name = "HOST", value_delimiter = ',')]
     pub oci_insecure_hosts: Vec<String>,
-    /// More hosts for redirects and tokens of registries; `*.` for subdomains
+    /// Further hosts for redirects and tokens of registries; `*.` for subdomains
     #[arg(long, env = "OCI_ALLOWED_HOSTS", value_name = "HOST", value_delimiter = ',')]
     pub oci_allowed_hosts: Vec<String>,
     /// host[:port] of registries in private networks; `*.` for subdomains
     #[arg(long, env = "OCI_PRIVATE_HOSTS", value_name = "HOST", value_delimiter = ',')]
     pub oci_private_hosts: Vec<String>,
-    /// PEM file with certificates of registries, beside public ones
+    /// PEM file with certificates of registries, in addition to public ones
     #[arg(long, env = "OCI_CA_FILE", value_name = "FILE")]
     pub oci_ca_file: Option<PathBuf>,
-    /// Seconds for one request to a registry or repository
+    /// Timeout of one request to a registry or repository, in seconds
     #[arg(long, env = "OCI_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub oci_request_timeout_seconds: u64,
-    /// Proxy http://host:port to registries; the environment's are ignored
+    /// Proxy for registries, http://host:port; HTTP_PROXY and the like are ignored
     #[arg(long, env = "OCI_PROXY", value_name = "URL")]
     pub oci_proxy: Option<Url>,
     /// host[:port] that are reached without the proxy; `*.` for subdomains
     #[arg(long, env = "OCI_NO_PROXY", value_name = "HOST", value_delimiter = ',')]
     pub oci_no_proxy: Vec<String>,
-    /// trusted_root.json for signers without keys (source.verify.identities)
+    /// trusted_root.json for keyless signers (source.verify.identities)
     #[arg(long, env = "SIGSTORE_TRUSTED_ROOT", value_name = "FILE")]
     pub sigstore_trusted_root: Option<PathBuf>,
     /// Directory of the artifact cache of this process. Default: a temporary one
@@ -101,7 +101,7 @@ pub struct ContentArgs {
     /// Size of the artifact cache in MiB
     #[arg(long, env = "ARTIFACT_CACHE_MIB", value_name = "MIB", default_value_t = 1024)]
     pub artifact_cache_mib: u64,
-    /// Corrections of one object in 10 minutes before another writer wins
+    /// Maximum number of drift corrections of one object in 10 minutes
     #[arg(long, env = "DRIFT_REPAIRS", value_name = "COUNT", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub drift_repairs: u32,

@@ -12,7 +12,7 @@ use crate::resolve::Policy;
 /// Flags of kyma-operator.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct KymaArgs {
-    /// API groups of component kinds beside the default one; never *.k8s.io
+    /// API groups of component kinds, in addition to the default; never *.k8s.io
     #[arg(long, env, value_delimiter = ',')]
     pub component_groups: Vec<String>,
     /// Modules only for Kymas that match their kymaSelector
@@ -27,22 +27,22 @@ pub struct KymaArgs {
     /// Policy for the removal of a module with customResourcePolicy Ignore
     #[arg(long, env, value_enum, default_value_t = IgnorePolicy::Leave)]
     pub ignore_policy: IgnorePolicy,
-    /// Time without access Secret until the cluster of a deleted Kyma is gone
+    /// Time without access Secret until the cluster of a deleted Kyma counts as gone
     #[arg(long, env, default_value = "10m", value_parser = duration)]
     pub cluster_gone_after: SignedDuration,
-    /// Time without a reconciler until a component is reported for it
+    /// Time after which a component without a reconciler is reported
     #[arg(long, env, default_value = "2m", value_parser = duration)]
     pub reconciler_deadline: SignedDuration,
     /// File with the maintenance policy, in KLM's format; re-read on change
     #[arg(long, env, default_value = "/etc/maintenance-policy/policy.json")]
     pub maintenance_policy: PathBuf,
-    /// KLM's metric series per Kyma and module (`lifecycle_mgr_*_state`)
+    /// Serve KLM's metrics per Kyma and module (`lifecycle_mgr_*_state`)
     #[arg(long, env, default_value_t = true, action = ArgAction::Set)]
     pub per_kyma_metrics: bool,
     /// Show each component as a read-only Manifest of KLM, for its dashboards
     #[arg(long, env)]
     pub manifest_mirror: bool,
-    /// Time left of a window for an upgrade with downtime to begin
+    /// Minimum rest of a maintenance window in which an upgrade still starts
     #[arg(long, env, default_value = "20m", value_parser = duration)]
     pub min_maintenance_window_size: SignedDuration,
 }
@@ -50,9 +50,9 @@ pub struct KymaArgs {
 /// Policy for installed modules that their Kyma may no longer have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum VisibilityLoss {
-    /// It stays as it is, with a warning.
+    /// Keep the module unchanged, with a warning
     Freeze,
-    /// It is uninstalled, as KLM does.
+    /// Uninstall the module, as KLM does
     Uninstall,
 }
 

@@ -9,13 +9,13 @@ use kyma_api::{DeletionPolicy, ResourcePolicy};
 
 use crate::component::ComponentView;
 
-/// How a module under `customResourcePolicy: Ignore` goes.
+/// Policy for the removal of a module with `customResourcePolicy: Ignore`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum IgnorePolicy {
-    /// We stop, and everything on the target stays as it is (kyma-project/community#870).
+    /// Leave everything on the target unchanged (kyma-project/community#870)
     #[default]
     Leave,
-    /// The removal waits until no custom resource of the module is left, then removes it (KLM).
+    /// Wait until no custom resource is left, then remove the module, as KLM does
     BlockThenRemove,
 }
 

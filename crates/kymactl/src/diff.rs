@@ -23,7 +23,7 @@ pub(crate) struct Diff {
     /// The HelmComponent
     #[arg(required_unless_present = "file", add = crate::complete::components())]
     component: Option<String>,
-    /// File with the HelmComponent as it shall be, instead of the one on the hub
+    /// File with the desired HelmComponent, instead of the one on the hub
     #[arg(short, long, value_name = "FILE", conflicts_with = "component")]
     file: Option<PathBuf>,
     #[command(flatten)]

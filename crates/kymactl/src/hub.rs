@@ -43,10 +43,10 @@ pub(crate) struct GlobalFlags {
     /// Namespace of the Kymas and components. Default: that of --hub-namespace
     #[arg(short, long, global = true, value_name = "NAME", add = crate::complete::namespaces())]
     pub(crate) namespace: Option<String>,
-    /// Namespace on the hub for which the operators run
+    /// Namespace on the hub that the operators serve
     #[arg(long, global = true, env, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
     pub(crate) hub_namespace: String,
-    /// How the result is written
+    /// Output format
     #[arg(short, long, global = true, value_enum)]
     pub(crate) output: Option<Format>,
 }

@@ -8,18 +8,18 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// How a result is written, as `kubectl --output`.
+/// Output format, as `kubectl --output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Table
     Table,
-    /// For people, with more columns where there are more.
+    /// Table with all columns
     Wide,
-    /// JSON.
+    /// JSON
     Json,
-    /// YAML.
+    /// YAML
     Yaml,
-    /// One name per line.
+    /// One name per line
     Name,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Reset {
     /// Namespace of the Kyma on the cluster
     #[arg(long, env, default_value = "kyma-system")]
     target_namespace: String,
-    /// Write. Without it the command only prints what would change
+    /// Apply the changes; without it the command only prints them
     #[arg(long)]
     yes: bool,
 }

@@ -63,10 +63,10 @@ struct Task {
     /// Operator for a module's own component kind: a path, or a name in $PATH
     #[arg(long = "component", value_name = "PROGRAM", requires = "kyma")]
     components: Vec<PathBuf>,
-    /// Longest time to wait, as 30s or 10m; exit code 3 after it
+    /// Maximum time to wait, such as 30s or 10m; exit code 3 after it
     #[arg(long, default_value = "10m", value_parser = duration, requires = "kyma")]
     timeout: Duration,
-    /// Go on although the namespace has other Kymas, which share --catalogue
+    /// Continue although the namespace has other Kymas, which share --catalogue
     #[arg(long, requires = "kyma")]
     allow_other_kymas: bool,
 }

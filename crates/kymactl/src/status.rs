@@ -45,7 +45,7 @@ pub(crate) struct Status {
     /// Wait until all Kymas and modules are Ready; exit code 3 after the timeout
     #[arg(long)]
     wait: bool,
-    /// Longest time to wait, as 30s or 10m
+    /// Maximum time to wait, such as 30s or 10m
     #[arg(long, default_value = "10m", value_parser = duration)]
     timeout: Duration,
 }

@@ -16,7 +16,7 @@ pub(crate) struct Test {
     /// Do not wait for the tests
     #[arg(long)]
     no_wait: bool,
-    /// Longest time to wait, in seconds
+    /// Maximum time to wait, in seconds
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
     #[command(flatten)]

@@ -20,7 +20,7 @@ pub(crate) struct Why {
     kyma: String,
     #[command(flatten)]
     hub: GlobalFlags,
-    /// An operator's admin server, as http://127.0.0.1:8080; may be repeated
+    /// Admin server of an operator, such as http://127.0.0.1:8080; repeatable
     #[arg(long = "operator", value_name = "URL")]
     operators: Vec<String>,
 }

@@ -7,10 +7,10 @@ use jiff::SignedDuration;
 /// Flags of release-meta-syncer.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Flags {
-    /// Modules only for Kymas that match their kymaSelector.
+    /// Modules only for Kymas that match their kymaSelector
     #[arg(long, env, value_delimiter = ',')]
     pub restricted_default_modules: Vec<String>,
-    /// Time without access Secret until the cluster of a deleted Kyma is gone.
+    /// Time without access Secret until the cluster of a deleted Kyma counts as gone
     #[arg(long, env, default_value = "10m", value_parser = duration)]
     pub cluster_gone_after: SignedDuration,
 }

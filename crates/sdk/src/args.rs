@@ -20,13 +20,13 @@ pub struct Args {
     /// Kubeconfig of the hub. Default: $KUBECONFIG, ~/.kube/config, ServiceAccount
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// Custom resources that are reconciled at the same time
+    /// Maximum number of custom resources that are reconciled at the same time
     #[arg(long, env, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub concurrency: u16,
-    /// Longest time between two verifications of a resource, minus up to 10 %
+    /// Maximum time between two verifications of a resource, minus up to 10 %
     #[arg(long, env, default_value = "24h")]
     pub resync: String,
-    /// Longest time that one reconcile may take
+    /// Maximum duration of one reconcile
     #[arg(long, env, default_value = "2m")]
     pub reconcile_deadline: String,
     /// Format of log lines
@@ -44,10 +44,10 @@ pub struct Args {
     /// The one Kyma whose target is the hub, on a hub that also manages itself
     #[arg(long, env)]
     pub local_kyma: Option<String>,
-    /// Targets with deletions in 10 minutes before a user has to confirm more
+    /// Maximum number of targets with deletions in 10 minutes without confirmation
     #[arg(long, env, default_value_t = 10)]
     pub brake_targets: u32,
-    /// The same as a percentage of all targets; the larger of the two counts
+    /// --brake-targets as a percentage of all targets; the larger one counts
     #[arg(long, env, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub brake_percent: u8,
     /// Restrictions of access Secrets, and tokens for targets.
@@ -79,10 +79,10 @@ pub struct TokenExchangeArgs {
     /// Token endpoint (https) that exchanges tokens for targets. Empty: none
     #[arg(long, env, value_name = "URL", default_value = "")]
     pub token_exchange_url: String,
-    /// Audience of these tokens; {server} stands for host[:port] of the target
+    /// Audience of exchanged tokens; {server} stands for the target's host[:port]
     #[arg(long, env, value_name = "AUDIENCE", default_value = "")]
     pub token_exchange_audience: String,
-    /// host[:port] of targets that get such tokens; `*.` covers subdomains
+    /// host[:port] of targets that get exchanged tokens; `*.` covers subdomains
     #[arg(long, env, value_name = "HOST", value_delimiter = ',')]
     pub token_exchange_servers: Vec<String>,
     /// File with the operator's own token, whose audience is the issuer
@@ -91,7 +91,7 @@ pub struct TokenExchangeArgs {
     /// PEM file with certificates of the issuer, instead of public ones
     #[arg(long, env, value_name = "FILE")]
     pub token_exchange_ca_file: Option<PathBuf>,
-    /// Command in a kubeconfig's exec entry that means the exchange; never run
+    /// Command of exec entries in kubeconfigs that selects the exchange; never run
     #[arg(long, env, value_name = "NAME", default_value = "token-exchange")]
     pub token_exchange_command: String,
 }

@@ -27,7 +27,7 @@ pub struct Settings {
     pub concurrency: u16,
     /// Longest time between two verifications of one object.
     pub resync: Duration,
-    /// Longest time that one reconcile may take.
+    /// Maximum duration of one reconcile.
     pub reconcile_deadline: Duration,
     /// Format of log lines.
     pub log_format: LogFormat,

@@ -69,7 +69,7 @@ pub(crate) struct Klm {
     /// Give the Kymas back to KLM
     #[arg(long)]
     rollback: bool,
-    /// KLM has no Lease and is stopped: no leader election, or another cluster
+    /// Confirm that KLM is stopped although it has no Lease on the hub
     #[arg(long = "klm-is-stopped")]
     is_stopped: bool,
     #[clap(skip)]
@@ -77,7 +77,7 @@ pub(crate) struct Klm {
     /// Namespace of the users' Kyma on targets
     #[arg(long, env, default_value = "kyma-system")]
     target_namespace: String,
-    /// Longest time to wait for the operators, per Kyma
+    /// Maximum time to wait for the operators, per Kyma
     #[arg(long, default_value = "5m", value_parser = duration)]
     timeout: Duration,
 }

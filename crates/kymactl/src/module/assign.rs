@@ -25,7 +25,7 @@ pub(crate) struct Assign {
     /// The module
     #[arg(add = complete::modules())]
     module: String,
-    /// The channel, as regular or fast
+    /// The channel, such as regular or fast
     channel: String,
     /// The version
     version: String,

@@ -32,7 +32,7 @@ pub(crate) struct Push {
     /// The module's config file. Without it, flags describe the module
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The module's component, as kyma-project.io/module/keda, or the module
+    /// Component of the module, such as kyma-project.io/module/keda, or its name
     #[arg(long)]
     name: Option<String>,
     /// Version to publish, semantic
@@ -47,7 +47,7 @@ pub(crate) struct Push {
     /// Helm chart that installs the module: a directory or an archive
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "manifest")]
     chart: Option<String>,
-    /// Workload whose state is the module's: [GROUP/VERSION/]KIND/[NAMESPACE/]NAME
+    /// Workload with the module's state: [GROUP/VERSION/]KIND/[NAMESPACE/]NAME
     #[arg(long)]
     manager: Option<String>,
     /// Registry to publish to, with an optional path.
@@ -59,7 +59,7 @@ pub(crate) struct Push {
     /// Docker config with the registry's credentials. Default: the user's
     #[arg(long, value_name = "FILE")]
     docker_config: Option<PathBuf>,
-    /// PEM file of certificates to trust beside the system's
+    /// PEM file of certificates to trust, in addition to the system's
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Commit of the repository that the module is built from

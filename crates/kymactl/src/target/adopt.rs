@@ -32,21 +32,21 @@ const PARALLEL: usize = 8;
 /// Flags of `kymactl target adopt`.
 #[derive(Args)]
 pub(crate) struct Adopt {
-    /// The Kyma whose cluster is meant
+    /// The Kyma of the cluster
     #[arg(required_unless_present = "all", add = crate::complete::kymas())]
     kyma: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// uid of Namespace kube-system of that cluster; without it nothing is written
+    /// uid of the cluster's kube-system Namespace; without it nothing is written
     #[arg(long, value_name = "UID", conflicts_with = "all")]
     cluster_uid: Option<String>,
-    /// The cluster is the hub itself: after a restore in single-cluster mode
+    /// Adopt the hub itself, after a restore in single-cluster mode
     #[arg(long, conflicts_with = "all")]
     local: bool,
-    /// After a restore: all clusters that a later state of this hub managed
+    /// After a restore: adopt all clusters that a later state of this hub managed
     #[arg(long, conflicts_with = "kyma")]
     all: bool,
-    /// With --all: write. Without it the clusters are only named
+    /// With --all: adopt the clusters; without it they are only listed
     #[arg(long, requires = "all")]
     yes: bool,
 }

@@ -21,24 +21,24 @@ struct Line<F: clap::Args> {
 
 #[derive(Subcommand)]
 enum Command<F: clap::Args> {
-    /// Reconcile until stopped.
+    /// Run the operator until it is stopped
     Run(Box<RunFlags<F>>),
-    /// Print the CRDs as YAML.
+    /// Print the CRDs as YAML
     Crd,
-    /// Print the roles as YAML, each rule with its reason.
+    /// Print the roles as YAML, each rule with its reason
     Rbac {
-        /// Namespace of the ServiceAccount and of the namespaced role.
+        /// Namespace of the ServiceAccount and of the namespaced role
         #[arg(long, env = "HUB_NAMESPACE", default_value = "kcp-system")]
         namespace: String,
-        /// Which cluster the roles are for.
-        #[arg(long, value_enum, default_value_t = For::Both)]
-        r#for: For,
+        /// Cluster for which the roles are printed
+        #[arg(long, value_enum, default_value_t = RoleScope::Both)]
+        r#for: RoleScope,
     },
-    /// Print the reasons that conditions, events and metrics give, with class and meaning.
+    /// Print the reasons of conditions, events and metrics, with class and meaning
     Reasons,
-    /// Print the metrics, with kind, labels and meaning.
+    /// Print the metrics, with kind, labels and meaning
     Metrics,
-    /// Print name and version.
+    /// Print name and version
     Version,
 }
 
@@ -50,15 +50,16 @@ struct RunFlags<F: clap::Args> {
     own: F,
 }
 
+/// Cluster for which roles are printed.
 #[derive(Clone, Copy, ValueEnum)]
-enum For {
-    /// The hub.
+enum RoleScope {
+    /// The hub
     Hub,
-    /// A target.
+    /// A target
     Target,
-    /// The hub, and the role that is wanted on targets.
+    /// The hub, and the role for targets
     Both,
-    /// Hub and target in one.
+    /// A hub that is its own target
     SingleCluster,
 }
 
@@ -102,10 +103,10 @@ fn print<P: Program>(command: &Command<P::Flags>) -> io::Result<()> {
         }
         Command::Rbac { namespace, r#for } => {
             let side = match r#for {
-                For::Hub => Side::Hub,
-                For::Target => Side::Target,
-                For::Both => Side::Both,
-                For::SingleCluster => Side::SingleCluster,
+                RoleScope::Hub => Side::Hub,
+                RoleScope::Target => Side::Target,
+                RoleScope::Both => Side::Both,
+                RoleScope::SingleCluster => Side::SingleCluster,
             };
             write!(out, "{}", P::rbac().render(namespace, side))?;
             if P::COLLECTS_COMPONENTS && side != Side::Target {
