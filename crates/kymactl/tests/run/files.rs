@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Output,
 };
 
 use serde_json::{Value, json};
@@ -72,16 +73,17 @@ impl Files {
 
     /// Does the same as [`Self::once`], with more flags.
     pub(crate) async fn once_with(&self, flags: &[&str]) -> String {
-        let mut command = self.kymactl(&["run", "--once", "--timeout", "5m"]);
-        command
-            .args(flags)
-            .arg("--kyma")
-            .arg(self.path("kyma.yaml"))
-            .arg("--catalogue")
-            .arg(self.path("catalogue"));
-        let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+        let output = self.run("--once", "5m", flags).await;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs `kymactl run` for the Kyma and the catalogue; `mode` is `--once` or `--remove`.
+    pub(crate) async fn run(&self, mode: &str, timeout: &str, flags: &[&str]) -> Output {
+        let mut command = self.kymactl(&["run", mode, "--timeout", timeout]);
+        command.args(flags).arg("--kyma").arg(self.path("kyma.yaml"));
+        command.arg("--catalogue").arg(self.path("catalogue"));
+        tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap()
     }
 
     /// Returns a command for the cluster.

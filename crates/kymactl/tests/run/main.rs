@@ -73,15 +73,10 @@ async fn leaves_a_fleet_alone(files: &Files, client: &Client) {
         (kyma.resource_version(), components.get("fleet-lantern").await.unwrap().resource_version())
     };
     let before = seen().await;
-    let run = async |more: &[&str]| {
-        let mut command = files.kymactl(&["run", "--once", "--timeout", "5m"]);
-        command.arg("--kyma").arg(files.path("kyma.yaml")).arg("--catalogue").arg(files.path("catalogue"));
-        tokio::time::timeout(PATIENCE, command.args(more).output()).await.unwrap().unwrap()
-    };
-    let refused = run(&[]).await;
+    let refused = files.run("--once", "5m", &[]).await;
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && told.contains("--allow-other-kymas"), "{told}");
-    let allowed = run(&["--allow-other-kymas"]).await;
+    let allowed = files.run("--once", "5m", &["--allow-other-kymas"]).await;
     assert!(allowed.status.success(), "{}", String::from_utf8_lossy(&allowed.stderr));
     assert_eq!(seen().await, before, "the Kyma of the fleet and its component are untouched");
 }
@@ -92,9 +87,7 @@ async fn once_gives_up_at_the_timeout_and_says_what_is_missing() {
     let files = Files::new(&cluster, &["lantern"]).await;
     // The catalogue promises a version that has no ModuleTemplate.
     files.assign("lantern", "9.9.9");
-    let mut command = files.kymactl(&["run", "--once", "--timeout", "10s"]);
-    command.arg("--kyma").arg(files.path("kyma.yaml")).arg("--catalogue").arg(files.path("catalogue"));
-    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    let output = files.run("--once", "10s", &[]).await;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{told}");
     assert!(told.contains("one lantern"), "{told}");

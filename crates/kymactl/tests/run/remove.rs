@@ -107,14 +107,7 @@ async fn refuses_a_kyma_that_no_run_created(files: &Files, kymas: &Api<Kyma>) {
 
 /// Runs `kymactl run --remove` with these additional flags.
 pub(crate) async fn remove(files: &Files, flags: &[&str]) -> Output {
-    let mut command = files.kymactl(&["run", "--remove", "--timeout", "5m"]);
-    command
-        .args(flags)
-        .arg("--kyma")
-        .arg(files.path("kyma.yaml"))
-        .arg("--catalogue")
-        .arg(files.path("catalogue"));
-    tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap()
+    files.run("--remove", "5m", flags).await
 }
 
 /// Waits until the cluster has exactly the `expected` objects.

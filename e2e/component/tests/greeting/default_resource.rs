@@ -12,7 +12,7 @@ use kyma_sdk::api::{CreatedResource, State};
 use serde_json::{Value, json};
 use testbed::until;
 
-use crate::stage::{SOON, Stage};
+use crate::stage::{SOON, Stage, test_crd};
 
 /// Spec of a greeting whose default custom resource is a ConfigMap of this name, in the target namespace.
 fn with_default(name: &str, policy: &str) -> Value {
@@ -132,20 +132,6 @@ async fn an_ignored_default_resource_is_neither_created_nor_deleted() -> Result<
     stage.stop().await
 }
 
-/// A kind that only one test installs on the target.
-fn bell_crd() -> Result<CustomResourceDefinition> {
-    let schema = json!({"openAPIV3Schema": {"type": "object"}});
-    Ok(serde_json::from_value(json!({
-        "metadata": {"name": "bells.bells.example.org"},
-        "spec": {
-            "group": "bells.example.org",
-            "names": {"kind": "Bell", "plural": "bells"},
-            "scope": "Namespaced",
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
-        },
-    }))?)
-}
-
 #[tokio::test]
 async fn a_component_waits_for_the_kind_of_its_default_resource() -> Result<()> {
     let stage = Stage::new("default-kind").await?;
@@ -154,7 +140,7 @@ async fn a_component_waits_for_the_kind_of_its_default_resource() -> Result<()> 
     let waiting = stage.until_ready_says("bell", "the kind Bell.bells.example.org").await?;
     assert_eq!(waiting.status.unwrap().state, Some(State::Processing));
     let crds: Api<CustomResourceDefinition> = Api::all(stage.target.client()?);
-    crds.create(&PostParams::default(), &bell_crd()?).await?;
+    crds.create(&PostParams::default(), &test_crd("Bell")?).await?;
     // The role of the component does not cover the kind: the failure is reported, and nothing is recorded.
     let refused = stage.until_ready_says("bell", "TargetForbidden").await?;
     assert_eq!(refused.status.unwrap().resource, None);

@@ -10,7 +10,7 @@ use kyma_sdk::api::{HelmComponent, State};
 use serde_json::{Value, json};
 use testbed::until;
 
-use crate::stage::{SOON, Stage};
+use crate::stage::{SOON, Stage, test_crd};
 
 fn on(name: &str) -> Value {
     json!({"apiVersion": "demo.kyma-project.io/v1alpha1", "kind": "Greeting", "name": name})
@@ -77,20 +77,6 @@ async fn a_greeting_waits_for_a_helm_component() -> Result<()> {
     stage.stop().await
 }
 
-/// A kind that only one test installs on the target.
-fn lamp_crd() -> Result<CustomResourceDefinition> {
-    let schema = json!({"openAPIV3Schema": {"type": "object"}});
-    Ok(serde_json::from_value(json!({
-        "metadata": {"name": "lamps.lamps.example.org"},
-        "spec": {
-            "group": "lamps.example.org",
-            "names": {"kind": "Lamp", "plural": "lamps"},
-            "scope": "Namespaced",
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
-        },
-    }))?)
-}
-
 async fn until_dependencies_are(stage: &Stage, name: &str, status: &str, message: &str) -> Result<()> {
     let greetings: Api<greeting_component::Greeting> =
         Api::namespaced(stage.hub.client()?, stage.namespace());
@@ -114,7 +100,7 @@ async fn a_missing_kind_is_reported_until_the_target_serves_it() -> Result<()> {
     // A missing kind does not hold back the component.
     stage.until_state("lamps", State::Ready).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(stage.target.client()?);
-    crds.create(&PostParams::default(), &lamp_crd()?).await?;
+    crds.create(&PostParams::default(), &test_crd("Lamp")?).await?;
     until_dependencies_are(&stage, "lamps", "True", "").await?;
     stage.change("lamps", json!({"dependsOn": [lamp("v2")]})).await?;
     until_dependencies_are(&stage, "lamps", "False", &missing("v2")).await?;

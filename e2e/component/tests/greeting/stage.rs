@@ -331,27 +331,31 @@ impl Stage {
     }
 
     pub(crate) fn writes_on_target(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
-        let user = format!("system:serviceaccount:default:{}", self.namespace);
-        let events = self.target.audit()?.since(mark)?;
-        Ok(events.into_iter().filter(|event| event.user == user && event.is_write()).collect())
+        self.calls(&self.target, mark, AuditEvent::is_write)
     }
 
     pub(crate) fn reads_on_target(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
-        let user = format!("system:serviceaccount:default:{}", self.namespace);
-        let events = self.target.audit()?.since(mark)?;
-        Ok(events.into_iter().filter(|event| event.user == user && !event.is_write()).collect())
+        self.calls(&self.target, mark, |event| !event.is_write())
     }
 
     pub(crate) fn writes_on_hub(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
-        let user = format!("system:serviceaccount:default:{}", self.namespace);
-        let events = self.hub.audit()?.since(mark)?;
-        Ok(events.into_iter().filter(|event| event.user == user && event.is_write()).collect())
+        self.calls(&self.hub, mark, AuditEvent::is_write)
     }
 
     pub(crate) fn reads_on_hub(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+        self.calls(&self.hub, mark, |event| !event.is_write())
+    }
+
+    /// Returns the component's calls since `mark` that `filter` selects.
+    fn calls(
+        &self,
+        cluster: &Cluster,
+        mark: AuditMark,
+        filter: impl Fn(&AuditEvent) -> bool,
+    ) -> Result<Vec<AuditEvent>> {
         let user = format!("system:serviceaccount:default:{}", self.namespace);
-        let events = self.hub.audit()?.since(mark)?;
-        Ok(events.into_iter().filter(|event| event.user == user && !event.is_write()).collect())
+        let events = cluster.audit()?.since(mark)?;
+        Ok(events.into_iter().filter(|event| event.user == user && filter(event)).collect())
     }
 
     fn greetings(&self) -> Result<Api<Greeting>> {
@@ -401,6 +405,22 @@ async fn install_crds(hub: &Cluster) -> Result<()> {
         crds.patch(&crd.name_any(), &params, &Patch::Apply(&crd)).await?;
     }
     Ok(())
+}
+
+/// Returns a CRD of `kind` in an API group of its own. The tests share the target, so each one uses another kind.
+pub(crate) fn test_crd(kind: &str) -> Result<CustomResourceDefinition> {
+    let plural = format!("{}s", kind.to_lowercase());
+    let group = format!("{plural}.example.org");
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    }))?)
 }
 
 /// Applies rendered YAML. Bindings are to the test's `ServiceAccount`, and those of cluster roles get its name
