@@ -32,7 +32,7 @@ pub struct Audience {
 
 /// Reason why a Kyma may not select a module or version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hidden {
+pub enum VisibilityRefusal {
     /// The module or version is mandatory.
     Mandatory,
     /// The module needs a matching `kymaSelector`.
@@ -43,7 +43,7 @@ pub enum Hidden {
     Internal,
 }
 
-impl fmt::Display for Hidden {
+impl fmt::Display for VisibilityRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Mandatory => "mandatory",
@@ -77,28 +77,28 @@ impl Viewer<'_> {
         name: &str,
         is_mandatory: bool,
         selector: Option<&LabelSelector>,
-    ) -> Result<(), Hidden> {
+    ) -> Result<(), VisibilityRefusal> {
         if is_mandatory {
-            return Err(Hidden::Mandatory);
+            return Err(VisibilityRefusal::Mandatory);
         }
         let is_restricted = self.restricted.contains(name);
         let admits = match selector {
             None => !is_restricted,
             Some(selector) => is_restricted && self.matches(selector),
         };
-        if admits { Ok(()) } else { Err(Hidden::Restricted) }
+        if admits { Ok(()) } else { Err(VisibilityRefusal::Restricted) }
     }
 
     /// Checks whether the Kyma may select a version, by its template.
-    pub fn version(&self, audience: Audience) -> Result<(), Hidden> {
+    pub fn version(&self, audience: Audience) -> Result<(), VisibilityRefusal> {
         if audience.mandatory {
-            return Err(Hidden::Mandatory);
+            return Err(VisibilityRefusal::Mandatory);
         }
         if audience.beta && !is_true(self.labels, labels::BETA) {
-            return Err(Hidden::Beta);
+            return Err(VisibilityRefusal::Beta);
         }
         if audience.internal && !is_true(self.labels, labels::INTERNAL) {
-            return Err(Hidden::Internal);
+            return Err(VisibilityRefusal::Internal);
         }
         Ok(())
     }
@@ -154,12 +154,12 @@ mod tests {
         let both = Audience { beta: true, internal: true, mandatory: false };
         let rows: [(&[_], _, _); 7] = [
             (&[], Audience::default(), Ok(())),
-            (&[], Audience { internal: false, ..both }, Err(Hidden::Beta)),
-            (&[], Audience { beta: false, ..both }, Err(Hidden::Internal)),
-            (&[beta], both, Err(Hidden::Internal)),
+            (&[], Audience { internal: false, ..both }, Err(VisibilityRefusal::Beta)),
+            (&[], Audience { beta: false, ..both }, Err(VisibilityRefusal::Internal)),
+            (&[beta], both, Err(VisibilityRefusal::Internal)),
             (&[beta, internal], both, Ok(())),
-            (&[(labels::BETA, "True")], Audience { internal: false, ..both }, Err(Hidden::Beta)),
-            (&[beta, internal], Audience { mandatory: true, ..both }, Err(Hidden::Mandatory)),
+            (&[(labels::BETA, "True")], Audience { internal: false, ..both }, Err(VisibilityRefusal::Beta)),
+            (&[beta, internal], Audience { mandatory: true, ..both }, Err(VisibilityRefusal::Mandatory)),
         ];
         let restricted = BTreeSet::new();
         for (kyma, audience, expected) in rows {
@@ -173,7 +173,7 @@ mod tests {
         let gold = json!({"matchLabels": {"plan": "gold"}});
         let one_of = json!({"matchExpressions": [{"key": "plan", "operator": "In", "values": ["gold"]}]});
         let broken = json!({"matchExpressions": [{"key": "plan", "operator": "Near", "values": ["gold"]}]});
-        let denied = Err(Hidden::Restricted);
+        let denied = Err(VisibilityRefusal::Restricted);
         let rows = [
             ("neither listed nor selecting", "free", Value::Null, Ok(())),
             ("selecting, not listed", "free", gold.clone(), denied),
@@ -191,7 +191,7 @@ mod tests {
             let selector: Option<LabelSelector> = serde_json::from_value(selector).unwrap();
             assert_eq!(viewer.module(module, false, selector.as_ref()), expected, "{name}");
             let mandatory = viewer.module(module, true, selector.as_ref());
-            assert_eq!(mandatory, Err(Hidden::Mandatory), "{name}");
+            assert_eq!(mandatory, Err(VisibilityRefusal::Mandatory), "{name}");
         }
     }
 }

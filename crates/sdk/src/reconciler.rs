@@ -2,8 +2,8 @@
 //! error class.
 
 mod changes;
+mod event_filter;
 mod halted;
-mod news;
 mod records;
 
 use std::{

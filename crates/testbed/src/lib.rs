@@ -67,8 +67,8 @@ pub use registry::{Gate, Registry, TlsGate};
 pub use rest::until_quiet;
 pub use rounds::rounds;
 pub use scripted::{
-    Answer, Body, Fate, InterceptedRequest, Interceptor, Matching, ReceivedRequest, Scripted, disordered,
-    emptied, expiring, halved,
+    Answer, Body, EventDelivery, InterceptedRequest, Interceptor, Matching, ReceivedRequest, Scripted,
+    disordered, emptied, expiring, halved,
 };
 pub use shared::SharedBed;
 pub use wait::{until, until_or_why};

@@ -9,7 +9,7 @@ mod serve;
 
 pub use altered::{emptied, expiring, halved};
 pub use answer::{Answer, Body};
-pub use disorder::{Fate, disordered};
+pub use disorder::{EventDelivery, disordered};
 pub use interceptor::{InterceptedRequest, Interceptor};
 pub(crate) use serve::tls as acceptor;
 

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Response;
 use serde_json::Value;
-use testbed::{Answer, Body, Fate, InterceptedRequest, Interceptor, disordered};
+use testbed::{Answer, Body, EventDelivery, InterceptedRequest, Interceptor, disordered};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
@@ -182,18 +182,18 @@ impl Doors {
     }
 
     /// Returns the handling of a watch event.
-    fn fate(&self, kyma: &str, number: usize) -> Fate {
+    fn fate(&self, kyma: &str, number: usize) -> EventDelivery {
         let mut cases = lock(&self.cases);
-        let Some(case) = cases.get_mut(kyma) else { return Fate::Comes };
+        let Some(case) = cases.get_mut(kyma) else { return EventDelivery::OnTime };
         let is_garbled = case.faults.iter().any(|fault| matches!(fault, Fault::Disorder));
         let fate = match number % 4 {
-            _ if case.is_late() => Fate::Late(LAG),
-            0 if is_garbled => Fate::Doubled,
-            1 if is_garbled => Fate::Overtaken,
-            3 if is_garbled => Fate::Lost,
-            _ => Fate::Comes,
+            _ if case.is_late() => EventDelivery::Late(LAG),
+            0 if is_garbled => EventDelivery::Twice,
+            1 if is_garbled => EventDelivery::Overtaken,
+            3 if is_garbled => EventDelivery::Lost,
+            _ => EventDelivery::OnTime,
         };
-        case.record.faults += usize::from(fate != Fate::Comes);
+        case.record.faults += usize::from(fate != EventDelivery::OnTime);
         fate
     }
 }
@@ -314,13 +314,13 @@ impl Door {
         Ok(disordered(answer, move |event| this.judge(&path, event)))
     }
 
-    fn judge(&self, path: &str, event: &Value) -> Fate {
+    fn judge(&self, path: &str, event: &Value) -> EventDelivery {
         let meta = &event["object"]["metadata"];
         if let Some(version) = meta["resourceVersion"].as_str().and_then(|version| version.parse().ok()) {
             lock(&self.told).push((Instant::now(), version));
         }
         let Some(kyma) = self.concerned(meta["name"].as_str().unwrap_or_default()) else {
-            return Fate::Comes;
+            return EventDelivery::OnTime;
         };
         let number = {
             let mut events = lock(&self.events);
@@ -330,7 +330,7 @@ impl Door {
         let fate = self.doors.fate(&kyma, number);
         // Half of the watches that lost an event can be resumed, which delivers it again; the others expire, which
         // forces a list.
-        if fate == Fate::Lost && number % 8 == 3 {
+        if fate == EventDelivery::Lost && number % 8 == 3 {
             lock(&self.gaps).insert(path.to_owned());
         }
         fate

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kyma_api::visibility::{Hidden, Viewer};
+use kyma_api::visibility::{Viewer, VisibilityRefusal};
 use kyma_api::{Reason, State};
 
 use super::{Inputs, Install, Installed, ModuleProblem};
@@ -95,8 +95,8 @@ pub(super) fn template(
     })
 }
 
-fn denied(module: &str, hidden: Hidden) -> ModuleProblem {
-    if hidden == Hidden::Mandatory {
+fn denied(module: &str, hidden: VisibilityRefusal) -> ModuleProblem {
+    if hidden == VisibilityRefusal::Mandatory {
         let message = format!("module {module} is mandatory: it is installed without being listed");
         return ModuleProblem::warning(Reason::Mandatory, message);
     }

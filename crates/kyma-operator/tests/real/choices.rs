@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams};
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, ResourcePolicy, annotations};
 use serde_json::json;
 
-use testbed::{Body, Cluster, Fate, InterceptedRequest, Scripted, disordered, rounds};
+use testbed::{Body, Cluster, EventDelivery, InterceptedRequest, Scripted, disordered, rounds};
 
 use crate::landscape::{Landscape, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
@@ -208,8 +208,8 @@ async fn a_target_kyma_that_is_deleted_right_after_a_choice_is_born_again_with_i
             let answer: Response<Body> = passing.onward().await?;
             let is_watch = path.ends_with("/kymas") && query.contains("watch=true");
             let fate = |event: &serde_json::Value| match event["type"].as_str() {
-                Some("MODIFIED") => Fate::Late(LATE),
-                _ => Fate::Comes,
+                Some("MODIFIED") => EventDelivery::Late(LATE),
+                _ => EventDelivery::OnTime,
             };
             Ok(if is_watch { disordered(answer, fate) } else { answer })
         };
@@ -247,7 +247,7 @@ async fn a_choice_made_while_a_status_is_written_counts() -> Result<()> {
             }
             let answer: Response<Body> = passing.onward().await?;
             let is_watch = seen.query.contains("watch=true");
-            Ok(if is_watch { disordered(answer, |_| Fate::Late(LATE)) } else { answer })
+            Ok(if is_watch { disordered(answer, |_| EventDelivery::Late(LATE)) } else { answer })
         };
         Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
     };

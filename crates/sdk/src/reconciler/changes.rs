@@ -12,7 +12,7 @@ use kube_runtime::{
 };
 use kyma_api::hand_over;
 
-use super::news::News;
+use super::event_filter::EventFilter;
 use crate::evaluation::contain_panic;
 use crate::{HubResource, Runtime, hub_watch, readable};
 
@@ -56,13 +56,13 @@ where
     let config =
         watcher::Config { label_selector: labels, field_selector: fields, ..watcher::Config::default() };
     let last = writer.as_reader();
-    let mut seen = ChangeDetector { hooks, store: writer.as_reader(), present: HashSet::new() };
-    let mut news = News::default();
+    let mut detector = ChangeDetector { hooks, store: writer.as_reader(), present: HashSet::new() };
+    let mut filter = EventFilter::default();
     hub_watch(guarded, config)
         .try_filter_map(move |event| futures::future::ready(Ok(decode(event, &last))))
         .reflect(writer)
-        .inspect_ok(move |event| seen.tell(event))
-        .map_ok(move |event| stream::iter(news.of(event).into_iter().map(Ok)))
+        .inspect_ok(move |event| detector.tell(event))
+        .map_ok(move |event| stream::iter(filter.of(event).into_iter().map(Ok)))
         .try_flatten()
 }
 
@@ -182,13 +182,13 @@ mod tests {
                 heard.lock().unwrap().push(matches!(change, Change::Gone(_)));
             }
         };
-        let mut seen =
+        let mut detector =
             ChangeDetector { hooks: vec![Box::new(hook)], store: store.clone(), present: HashSet::new() };
         let list = |data: Value| [Event::Init, Event::InitApply(guard(&data)), Event::InitDone];
         for event in list(json!({"x": "1"})).into_iter().chain(list(json!({"x": 5}))) {
             if let Some(event) = decode(event, &store) {
                 writer.apply_watcher_event(&event);
-                seen.tell(&event);
+                detector.tell(&event);
             }
         }
         assert_eq!(*told.lock().unwrap(), [false, false]);

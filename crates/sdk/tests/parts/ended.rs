@@ -14,7 +14,7 @@ use kube::{
 use kyma_sdk::api::{HelmComponent, crds};
 use kyma_sdk::{Component, Context, Failure, Mode, Progress, Removal, Rule, Waker, drive};
 use serde_json::json;
-use testbed::{Cluster, Fate, InterceptedRequest, Scripted, disordered, until};
+use testbed::{Cluster, EventDelivery, InterceptedRequest, Scripted, disordered, until};
 
 use crate::{SOON, cluster, connect, serve};
 
@@ -58,8 +58,8 @@ async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<Scripted> 
         async move {
             let answer = passing.onward().await?;
             let fate = |event: &serde_json::Value| match event["type"].as_str() {
-                Some("DELETED") => Fate::Late(LATE),
-                _ => Fate::Comes,
+                Some("DELETED") => EventDelivery::Late(LATE),
+                _ => EventDelivery::OnTime,
             };
             Ok(if is_watch { disordered(answer, fate) } else { answer })
         }

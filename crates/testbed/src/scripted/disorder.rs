@@ -16,15 +16,15 @@ use tokio::time::{Instant, sleep_until};
 use super::answer::Body;
 
 /// Maximum time for which an event waits for another one that overtakes it.
-const OVERTAKEN: Duration = Duration::from_millis(300);
+const MAX_OVERTAKING_WAIT: Duration = Duration::from_millis(300);
 
-/// Handling of a watch event.
+/// Delivery of a watch event to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum EventDelivery {
     /// The event is passed on.
-    Comes,
+    OnTime,
     /// The event is passed on twice.
-    Doubled,
+    Twice,
     /// The event is overtaken by the next event of another object.
     Overtaken,
     /// The event is delayed by this time, behind events that are delayed already.
@@ -38,7 +38,7 @@ pub enum Fate {
 /// apiservers guarantee.
 pub fn disordered(
     answer: Response<Body>,
-    judge: impl FnMut(&Value) -> Fate + Send + 'static,
+    judge: impl FnMut(&Value) -> EventDelivery + Send + 'static,
 ) -> Response<Body> {
     let (head, body) = answer.into_parts();
     let (told, mut lines) = mpsc::channel::<Bytes>(64);
@@ -93,7 +93,7 @@ impl DelayedEvent {
 /// Passes events on until the stream ends. Fails if the client is gone.
 async fn tell(
     mut events: Events,
-    mut judge: impl FnMut(&Value) -> Fate,
+    mut judge: impl FnMut(&Value) -> EventDelivery,
     told: mpsc::Sender<Bytes>,
 ) -> Result<(), mpsc::error::SendError<Bytes>> {
     let mut held = VecDeque::<DelayedEvent>::new();
@@ -112,22 +112,24 @@ async fn tell(
             return send_all(&told, held).await;
         };
         let uid = &event["object"]["metadata"]["uid"];
-        let fate = if event["type"] == "BOOKMARK" { None } else { Some(judge(&event)) };
+        let delivery = if event["type"] == "BOOKMARK" { None } else { Some(judge(&event)) };
         let is_behind = held.iter().any(|other| other.uid == *uid);
-        let ends_waiting = matches!(fate, None | Some(Fate::Lost));
-        if ends_waiting || is_behind && !matches!(fate, Some(Fate::Late(_))) {
+        let ends_waiting = matches!(delivery, None | Some(EventDelivery::Lost));
+        if ends_waiting || is_behind && !matches!(delivery, Some(EventDelivery::Late(_))) {
             send_all(&told, held.drain(..)).await?;
         }
-        match fate {
-            Some(Fate::Lost) => return Ok(()),
-            Some(Fate::Late(time)) => held.push_back(DelayedEvent::new(&line, uid, time, false)),
-            Some(Fate::Overtaken) => held.push_back(DelayedEvent::new(&line, uid, OVERTAKEN, true)),
-            Some(Fate::Doubled) => {
+        match delivery {
+            Some(EventDelivery::Lost) => return Ok(()),
+            Some(EventDelivery::Late(time)) => held.push_back(DelayedEvent::new(&line, uid, time, false)),
+            Some(EventDelivery::Overtaken) => {
+                held.push_back(DelayedEvent::new(&line, uid, MAX_OVERTAKING_WAIT, true));
+            }
+            Some(EventDelivery::Twice) => {
                 told.send(line.clone()).await?;
                 told.send(line).await?;
                 let_go(&told, &mut held).await?;
             }
-            Some(Fate::Comes) | None => {
+            Some(EventDelivery::OnTime) | None => {
                 told.send(line).await?;
                 let_go(&told, &mut held).await?;
             }
@@ -164,14 +166,14 @@ mod tests {
     use super::*;
 
     /// Returns what a client receives of these events, by uid; `b` is a bookmark.
-    async fn heard(events: &[&str], fates: &[Fate]) -> String {
+    async fn heard(events: &[&str], deliveries: &[EventDelivery]) -> String {
         let line = |uid: &&str| {
             let type_ = if *uid == "b" { "BOOKMARK" } else { "MODIFIED" };
             format!("{}\n", json!({"type": type_, "object": {"metadata": {"uid": uid}}}))
         };
         let lines: String = events.iter().map(line).collect();
-        let mut fates = Vec::from(fates).into_iter();
-        let answer = disordered(Response::new(whole(lines.into())), move |_| fates.next().unwrap());
+        let mut deliveries = Vec::from(deliveries).into_iter();
+        let answer = disordered(Response::new(whole(lines.into())), move |_| deliveries.next().unwrap());
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let uid = |line: &[u8]| {
@@ -184,16 +186,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_event_meets_its_fate() {
-        use Fate::{Comes, Doubled, Late, Lost, Overtaken};
+    async fn each_event_is_delivered_as_judged() {
+        use EventDelivery::{Late, Lost, OnTime, Overtaken, Twice};
         let late = Late(Duration::from_mins(1));
-        assert_eq!(heard(&["x", "y", "z"], &[Comes, Doubled, Comes]).await, "xyyz");
-        assert_eq!(heard(&["x", "y", "z"], &[Overtaken, Comes, Comes]).await, "yxz");
+        assert_eq!(heard(&["x", "y", "z"], &[OnTime, Twice, OnTime]).await, "xyyz");
+        assert_eq!(heard(&["x", "y", "z"], &[Overtaken, OnTime, OnTime]).await, "yxz");
         assert_eq!(heard(&["x", "y"], &[Overtaken, Lost]).await, "x", "the stream ends");
-        assert_eq!(heard(&["x", "y", "z"], &[late, Comes, late]).await, "yxz", "late ones before the end");
-        assert_eq!(heard(&["x", "x", "y"], &[Overtaken, Comes, Comes]).await, "xxy", "in order for each");
+        assert_eq!(heard(&["x", "y", "z"], &[late, OnTime, late]).await, "yxz", "late ones before the end");
+        assert_eq!(heard(&["x", "x", "y"], &[Overtaken, OnTime, OnTime]).await, "xxy", "in order for each");
         assert_eq!(
-            heard(&["x", "b", "y"], &[Overtaken, Comes]).await,
+            heard(&["x", "b", "y"], &[Overtaken, OnTime]).await,
             "xby",
             "a bookmark leaves none behind"
         );

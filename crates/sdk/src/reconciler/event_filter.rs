@@ -11,19 +11,19 @@ type Fingerprint = (Option<String>, Option<u64>);
 
 /// Fingerprints of the existing objects, which separate changes of the desired state from others, such as status
 /// writes. An object that was missing in a list is reconciled when it reappears, since its caches were dropped.
-pub(super) struct News<K: Resource<DynamicType = ()>> {
+pub(super) struct EventFilter<K: Resource<DynamicType = ()>> {
     known: HashMap<ObjectRef<K>, Fingerprint>,
     listed: HashMap<ObjectRef<K>, Fingerprint>,
     held: Vec<K>,
 }
 
-impl<K: Resource<DynamicType = ()>> Default for News<K> {
+impl<K: Resource<DynamicType = ()>> Default for EventFilter<K> {
     fn default() -> Self {
         Self { known: HashMap::new(), listed: HashMap::new(), held: vec![] }
     }
 }
 
-impl<K: Resource<DynamicType = ()>> News<K> {
+impl<K: Resource<DynamicType = ()>> EventFilter<K> {
     /// Returns the objects to reconcile after an event. Objects of a list are returned at its end, since the store
     /// lacks them before.
     pub(super) fn of(&mut self, event: Event<K>) -> Vec<K> {
@@ -79,8 +79,11 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata})).unwrap()
     }
 
-    fn told(news: &mut News<ConfigMap>, events: impl IntoIterator<Item = Event<ConfigMap>>) -> Vec<String> {
-        events.into_iter().flat_map(|event| news.of(event)).map(|map| map.name_any()).collect()
+    fn told(
+        filter: &mut EventFilter<ConfigMap>,
+        events: impl IntoIterator<Item = Event<ConfigMap>>,
+    ) -> Vec<String> {
+        events.into_iter().flat_map(|event| filter.of(event)).map(|map| map.name_any()).collect()
     }
 
     fn list(maps: &[ConfigMap]) -> Vec<Event<ConfigMap>> {
@@ -90,30 +93,30 @@ mod tests {
 
     #[test]
     fn a_repetition_is_no_news_and_a_change_or_another_object_of_the_name_is() {
-        let mut news = News::default();
-        assert_eq!(told(&mut news, list(&[map("a", "1", 1), map("b", "2", 1)])), ["a", "b"]);
-        assert!(told(&mut news, [Event::Apply(map("a", "1", 1))]).is_empty(), "a write of status");
-        assert!(told(&mut news, list(&[map("a", "1", 1), map("b", "2", 1)])).is_empty());
-        assert_eq!(told(&mut news, [Event::Apply(map("a", "1", 2))]), ["a"]);
-        assert_eq!(told(&mut news, list(&[map("a", "1", 2), map("b", "3", 1)])), ["b"]);
+        let mut filter = EventFilter::default();
+        assert_eq!(told(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])), ["a", "b"]);
+        assert!(told(&mut filter, [Event::Apply(map("a", "1", 1))]).is_empty(), "a write of status");
+        assert!(told(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])).is_empty());
+        assert_eq!(told(&mut filter, [Event::Apply(map("a", "1", 2))]), ["a"]);
+        assert_eq!(told(&mut filter, list(&[map("a", "1", 2), map("b", "3", 1)])), ["b"]);
     }
 
     #[test]
     fn what_a_list_left_out_is_news_when_it_is_back() {
-        let mut news = News::default();
-        told(&mut news, list(&[map("a", "1", 1)]));
-        assert!(told(&mut news, list(&[])).is_empty());
-        assert_eq!(told(&mut news, list(&[map("a", "1", 1)])), ["a"]);
-        assert!(told(&mut news, [Event::Delete(map("a", "1", 1))]).is_empty());
-        assert_eq!(told(&mut news, [Event::Apply(map("a", "1", 1))]), ["a"]);
+        let mut filter = EventFilter::default();
+        told(&mut filter, list(&[map("a", "1", 1)]));
+        assert!(told(&mut filter, list(&[])).is_empty());
+        assert_eq!(told(&mut filter, list(&[map("a", "1", 1)])), ["a"]);
+        assert!(told(&mut filter, [Event::Delete(map("a", "1", 1))]).is_empty());
+        assert_eq!(told(&mut filter, [Event::Apply(map("a", "1", 1))]), ["a"]);
     }
 
     #[test]
     fn news_of_a_list_waits_for_its_end_and_one_that_broke_off_takes_nothing_away() {
-        let mut news = News::default();
-        told(&mut news, list(&[map("a", "1", 1)]));
+        let mut filter = EventFilter::default();
+        told(&mut filter, list(&[map("a", "1", 1)]));
         let broken = [Event::Init, Event::InitApply(map("b", "2", 1))];
-        assert!(told(&mut news, broken).is_empty());
-        assert_eq!(told(&mut news, list(&[map("a", "1", 1), map("b", "2", 1)])), ["b"]);
+        assert!(told(&mut filter, broken).is_empty());
+        assert_eq!(told(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])), ["b"]);
     }
 }
