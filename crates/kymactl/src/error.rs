@@ -67,7 +67,7 @@ pub(crate) enum Error {
         /// The remaining objects.
         left: String,
     },
-    /// A call on the way to a target, or what the target is.
+    /// The connection to a target failed, or its identity forbids the command.
     #[error("{}: {}", .0.reason, .0.message)]
     Target(Box<kyma_sdk::Failure>),
     /// Some clusters were not adopted; each was reported.

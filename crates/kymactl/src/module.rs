@@ -23,7 +23,7 @@ The version needs a ModuleTemplate on the hub. Other fields stay as they are; a
 concurrent change of the channels is an error, and nothing is written.
 Exit codes: 0 assigned or already so, 1 the hub refused, 2 wrong input.";
 
-/// Commands for people who make modules.
+/// Commands for authors of modules.
 #[derive(Subcommand)]
 pub(crate) enum Module {
     /// Publish a version of a module and print its ModuleTemplate

@@ -27,8 +27,9 @@ use component::{ComponentProgram, ProgramKubeconfig};
 use input::RunInput;
 use operators::Operators;
 
-/// The default of `--log-level`, and what it means with `--once` and `--remove`.
+/// Default of `--log-level`.
 const INFO: &str = "info";
+/// Log level with `--once` and `--remove`, if `--log-level` is the default.
 const WARN: &str = "warn";
 
 /// Flags of `kymactl run`.
@@ -143,7 +144,7 @@ impl Run {
         if !programs.is_empty() {
             stop_on_hangup(&process)?;
         }
-        // To name a program is to allow its kinds.
+        // A named program implies permission for its kinds.
         let crds = programs.iter().flat_map(ComponentProgram::crds);
         flags.kymas.component_groups.extend(crds.map(|crd| crd.spec.group.clone()));
         let program_kubeconfig = ProgramKubeconfig::select(global)?;

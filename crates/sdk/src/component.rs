@@ -115,24 +115,24 @@ pub struct Progress {
 pub struct Step {
     /// One of [`kyma_api::condition::types`], or a type of the component's own.
     pub type_: &'static str,
-    /// Its value.
+    /// Status of the condition.
     pub status: Status,
-    /// The cause.
+    /// Reason of the status.
     pub reason: Reason,
-    /// For people.
+    /// Message for users.
     pub message: String,
 }
 
 /// When to reconcile again without an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Not before the resync: all inputs are watched.
+    /// At the resync: all inputs are watched.
     #[default]
     Event,
-    /// After this time: something is due at a known moment.
+    /// After this time, at which an action is due.
     Timer(Duration),
-    /// For the first answer of a dependency, at most for this time. The step did nothing yet, so the count of
-    /// failures in a row stays.
+    /// At the first answer of a dependency, at the latest after this time. The step did nothing yet, so the number of
+    /// failures in a row is kept.
     Answer(Duration),
 }
 

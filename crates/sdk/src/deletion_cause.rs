@@ -1,4 +1,4 @@
-//! Tells the deletion of one hub object from its removal together with its namespace or its CRD.
+//! Distinguishes the deletion of one hub object from the deletion of its namespace or its CRD.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -6,8 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
 
-/// Returns since when the namespace and the CRDs all exist; `None` if one of them is absent or being deleted. Live
-/// reads, not a cache.
+/// Returns the creation time of the youngest of the namespace and the CRDs; `None` if one of them is absent or being
+/// deleted. Reads live, not from a cache.
 ///
 /// # Errors
 /// If the hub does not answer.

@@ -26,7 +26,7 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// Maximum delay of a retry; `None`: the class alone decides.
     pub at_latest: Option<Duration>,
-    /// Reason of a second failure in the same reconcile. The retry comes at the earlier time of both. Boxed, so that
+    /// Reason of a second failure in the same reconcile, which is retried at the earlier time of both. Boxed, so that
     /// results stay small.
     pub beside: Option<Box<Reason>>,
 }
@@ -69,7 +69,7 @@ impl Failure {
         self
     }
 
-    /// Adds the reason of a second failure; the retry comes at the earlier time of both.
+    /// Adds the reason of a second failure. The reconcile is retried at the earlier time of both.
     pub fn beside(mut self, reason: Reason) -> Self {
         self.beside = Some(Box::new(reason));
         self

@@ -110,7 +110,7 @@ where
         }
     }
 
-    /// All objects of the kind, whatever the selector of the settings: for a kind that others share.
+    /// Watches all objects of the kind, without the selector of the settings: for a kind that several operators share.
     pub fn without_selector(self) -> Self {
         Self { scope: (None, None), ..self }
     }
@@ -125,7 +125,7 @@ where
         self.trigger.clone()
     }
 
-    /// Calls `hook` on every change, status included, before it can trigger a reconcile. It must return at once.
+    /// Calls `hook` on every change, status included, before it can trigger a reconcile. The hook must not block.
     pub fn on_change(mut self, hook: impl Fn(Change<'_, K>) + Send + Sync + 'static) -> Self {
         self.hooks.push(Box::new(hook));
         self

@@ -18,7 +18,7 @@ impl Runtime {
     /// part of the User-Agent.
     ///
     /// # Errors
-    /// The hub does not answer or forbids to read who it is.
+    /// The hub does not answer, or the user may not read the hub's identity.
     pub async fn reading(
         operator: Operator,
         replica: &str,

@@ -89,10 +89,10 @@ impl Process {
         })
     }
 
-    /// Serves /livez, /readyz, /metrics and /diagnosis at `address`, which is tried at once, until everything ends.
+    /// Binds `address` and serves /livez, /readyz, /metrics and /diagnosis there until the shutdown.
     ///
     /// # Errors
-    /// The address cannot be taken.
+    /// The address cannot be bound.
     pub async fn serve_admin(
         &self,
         address: SocketAddr,

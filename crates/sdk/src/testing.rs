@@ -1,8 +1,7 @@
-//! Contract conformance: whether a component behaves as kyma-operator and people count on. For the tests of any
-//! team's component; nothing in here runs in production.
+//! Conformance tests of the component contract, for the tests of every team's component. Not used in production.
 //!
-//! [`check_tables`] needs no cluster. [`check_behaviour`] runs the component on two real control planes, under the
-//! users that it is given: with exactly the roles of its table, a rule that is missing shows as a violation.
+//! [`check_tables`] needs no cluster. [`check_behaviour`] runs the component on two real control planes as the users of
+//! its [`ConformanceSetup`]. If these have exactly the roles of the component's table, a missing rule is a violation.
 //!
 //! [`unconnected_runtime`] is for unit tests of an operator: it needs neither a cluster nor a network.
 
@@ -14,5 +13,5 @@ pub use behaviour::{ConformanceSetup, check_behaviour};
 pub use tables::check_tables;
 pub use unconnected::unconnected_runtime;
 
-/// One way in which a component falls short, for people.
+/// Message about one violation of the contract.
 pub type Violation = String;

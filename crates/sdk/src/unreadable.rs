@@ -46,7 +46,7 @@ fn is_wrong<T: DeserializeOwned>(path: &[&str], value: &Value) -> bool {
         .iter()
         .rev()
         .fold(value.clone(), |inner, key| Value::Object(Map::from_iter([((*key).to_owned(), inner)])));
-    // The words of an error are looked at, never shown.
+    // The text of the error is only compared: it may contain values of the object.
     serde_json::from_value::<T>(alone).is_err_and(|error| !error.to_string().starts_with("missing field"))
 }
 

@@ -11,7 +11,7 @@ pub enum Outcome {
     Healthy,
     /// The target answered 5xx with a Kubernetes `Status`: the apiserver works, something behind it may not.
     Failing,
-    /// The target does not know who calls (401): all calls with these credentials are in vain.
+    /// The target refused the credentials (401): every other call with them would be refused too.
     Refused,
     /// No answer: refused, reset, timed out, TLS failed, or a 5xx that no apiserver wrote.
     Unreachable,
@@ -24,9 +24,9 @@ pub enum Effect {
     None,
     /// Probe now, while calls go on: only the probe decides whether the breaker opens.
     ProbeNow,
-    /// Calls are refused from now on; probe after this delay.
+    /// Refuse calls from now on, and probe after this delay.
     Open(Duration),
-    /// Calls pass again after having been refused; waiting callers have to be notified.
+    /// Let calls pass again, and notify waiting callers.
     Recovered,
 }
 

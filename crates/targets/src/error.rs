@@ -86,7 +86,7 @@ pub enum TargetError {
     Server {
         /// HTTP status.
         code: u16,
-        /// Reason and path of the `Status`, or what stands for it.
+        /// Reason and path of the `Status`, or a description of an answer without one.
         detail: String,
     },
     /// The target refused the request itself.
@@ -94,7 +94,7 @@ pub enum TargetError {
     Api {
         /// HTTP status.
         code: u16,
-        /// Reason and path of the `Status`, or what stands for it.
+        /// Reason and path of the `Status`, or a description of an answer without one.
         detail: String,
         /// Its stable reason.
         reason: Reason,

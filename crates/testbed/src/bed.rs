@@ -16,8 +16,7 @@ use crate::certificates::Authority;
 use crate::etcd::Etcd;
 use crate::registry::Registry;
 
-/// Number of apiservers that start at the same time. A machine with two cores starts two as fast as one, and three
-/// at once more slowly than two and then one.
+/// Maximum number of apiservers that start at the same time: on two cores, two starts in parallel take as long as one.
 const APISERVERS_AT_A_TIME: usize = 2;
 
 /// A running etcd and everything that its clusters share. Clones are handles to the same bed. With the last handle,

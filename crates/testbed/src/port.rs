@@ -1,4 +1,4 @@
-//! Ports for servers that need to know theirs before they start.
+//! Free ports for servers whose port must be chosen before they start.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::Range;

@@ -40,7 +40,7 @@ use forward::Upstream;
 /// let target = Scripted::in_front_of(target).await?;
 /// target.next(2, Matching::any().method("PATCH"), Answer::too_many_requests(1));
 /// let client = target.access().client()?;
-/// // The first two applies are told to come back after a second, all else reaches the cluster.
+/// // The first two applies get 429 with a retry after one second; all other requests reach the cluster.
 /// # Ok(())
 /// # }
 /// ```

@@ -27,13 +27,13 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, Sign
 #[cfg(test)]
 mod tests;
 
-/// Why certificates cannot serve as authorities.
+/// Reason why certificates cannot be used as authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
-    /// One of them is no X.509 certificate.
+    /// One of the entries is no X.509 certificate.
     #[error("one of the certificates cannot be read")]
     Unreadable,
-    /// There is none.
+    /// The list is empty.
     #[error("there is no certificate")]
     None,
 }
@@ -57,7 +57,7 @@ pub fn server_verifier(
     Ok(Arc::new(Verifier { by_authority, trusted: certificates.to_vec() }))
 }
 
-/// Trusts what an authority issued, and certificates that are trusted themselves.
+/// Trusts certificates issued by an authority, and the trusted certificates themselves.
 #[derive(Debug)]
 struct Verifier {
     by_authority: Arc<WebPkiServerVerifier>,
@@ -107,14 +107,14 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether a certificate is refused only for who issued it: nobody who is trusted, or another bearer of a trusted name.
-/// Validity is judged before that.
+/// Reports whether a certificate is refused only because of its issuer: an untrusted one, or an untrusted one with the
+/// name of a trusted one. The validity period is checked before the issuer.
 fn is_about_issuer(error: &Error) -> bool {
     use CertificateError::{BadSignature, UnknownIssuer};
     matches!(error, Error::InvalidCertificate(UnknownIssuer | BadSignature)) || is_authority(error)
 }
 
-/// Returns whether a server certificate is refused since it is one of an authority.
+/// Reports whether a server certificate is refused because it is a certificate of an authority.
 pub fn is_authority(error: &Error) -> bool {
     // webpki's error, whose text is its name.
     matches!(

@@ -1,14 +1,14 @@
-//! Clients of kube's own write bodies that API servers read with other data. Programs make theirs by one function.
+//! Programs create clients by one function: kube's own clients send bodies that API servers parse as other data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// Where a client of kube's own becomes one whose bodies are safe.
+/// File with the function that creates clients with safe bodies.
 const ALLOWED: &[&str] = &["crates/targets/src/apply_body.rs"];
 
-/// Crates that are no part of an operator: the control planes of tests, and the chores.
+/// Crates that are not part of an operator.
 const TEST_CRATES: &[&str] = &["crates/testbed", "e2e/src", "xtask", "fuzz"];
 
 const FORBIDDEN: &[&str] = &["Client::try_from(", "Client::try_default(", "ClientBuilder::"];

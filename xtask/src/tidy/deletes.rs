@@ -67,8 +67,8 @@ fn violations(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Whether a call has more than one argument: those of collections in memory take a key alone. `rest` begins behind the
-/// opening parenthesis.
+/// Reports whether a call has more than one argument; `remove` and the like of collections take only a key. `rest`
+/// begins after the opening parenthesis.
 fn has_two_arguments(rest: &str) -> bool {
     let mut depth = 0_usize;
     for (at, byte) in rest.bytes().enumerate() {

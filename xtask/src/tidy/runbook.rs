@@ -1,4 +1,4 @@
-//! Every reason has a page that says what to do and is given by some code, and no page is left over.
+//! Checks that every reason has a runbook page and is used by code, and that every page has a reason.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ pub(super) fn all_reasons(root: &Path) -> Result<BTreeSet<String>> {
     Ok(reasons(&table).collect())
 }
 
-/// Reasons that nothing gives: people would read and match what never comes.
+/// Finds reasons that no code uses: users would match reasons that never occur.
 fn unused(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let table = fs::read_to_string(root.join(TABLE)).with_context(|| format!("cannot read {TABLE}"))?;
     anyhow::ensure!(reasons(&table).next().is_some(), "{TABLE} lists no reasons");

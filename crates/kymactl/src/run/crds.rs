@@ -133,7 +133,7 @@ async fn install_all(client: &Client, marks: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// What to do with one CRD.
+/// Action for one CRD.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// Keep it: it has all required fields.

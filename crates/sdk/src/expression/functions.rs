@@ -13,7 +13,7 @@ type Result<T> = std::result::Result<T, EvaluationError>;
 /// Bytes of text that are searched in one step.
 const SEARCHED_BYTES_PER_STEP: usize = 8;
 
-/// The type that a name stands for where no variable has it.
+/// Returns the CEL type of this name; a variable of the same name takes precedence.
 pub(super) fn type_of_name(name: &str) -> Option<&'static str> {
     const TYPES: [&str; 11] = [
         "null_type",

@@ -29,7 +29,7 @@ pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
     }
 }
 
-/// Adds the note as long as the label is what it was.
+/// Returns a patch that adds the note if the label is unchanged.
 fn patch(kyma: &Kyma, note: &str) -> json_patch::Patch {
     let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
     let label = escaped(labels::HAND_OVER);

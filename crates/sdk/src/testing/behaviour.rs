@@ -39,12 +39,12 @@ pub struct ConformanceSetup {
 /// Name of the access Secret and prefix of the components.
 const NAME: &str = "conformance";
 
-/// Runs `component` with `sample` as spec (without the fields of the contract) and gives everything in which it
-/// falls short:
-/// - it becomes Ready, and reports `observedGeneration` and its condition for the generation that it saw;
-/// - seen again without a change, it changes nothing;
-/// - ended with Orphan, it leaves everything; ended with Delete, it leaves nothing;
-/// - it ends even if it never installed anything.
+/// Runs `component` with `sample` as spec (without the fields of the contract) and returns the violations of these
+/// rules:
+/// - It becomes Ready, and reports `observedGeneration` and its condition for the observed generation.
+/// - A reconcile without a change writes nothing.
+/// - A deletion with Orphan leaves all objects, one with Delete leaves none.
+/// - A component that never installed anything can be deleted.
 ///
 /// The CRD is installed and the roles of the table are granted by the caller.
 ///
@@ -192,7 +192,7 @@ impl<C: Component> Trial<'_, C> {
         Ok(self.until(name, |held: Option<&C::Resource>| held.is_none()).await?.is_some())
     }
 
-    /// Returns the component once a watch shows it as wanted; `None` if that is too late.
+    /// Returns the component once a watch shows that it meets the condition; `None` after the timeout.
     async fn until(
         &self,
         name: &str,
@@ -211,7 +211,7 @@ impl<C: Component> Trial<'_, C> {
             if start.elapsed() > self.setup.step_timeout {
                 return Ok(None);
             }
-            // That nothing more comes is no event: one second without a change has to do.
+            // No event marks the end of changes, so one second without a change counts as settled.
             tokio::time::sleep(PAUSE).await;
             let now = self.owned(name).await?;
             if now != last {
@@ -229,7 +229,7 @@ impl<C: Component> Trial<'_, C> {
             .map_or_else(|| "no condition Ready".to_owned(), |it| format!("{}: {}", it.reason, it.message)))
     }
 
-    /// Everything on the target with the component's owner label, whatever its kind.
+    /// Returns all objects on the target with the component's owner label, of any kind.
     async fn owned(&self, name: &str) -> Result<Objects, RunError> {
         let owner = names::owner_hash(&self.setup.settings.hub_namespace, name);
         let params = ListParams::default().labels(&names::label_selector(labels::OWNER, &owner));

@@ -108,7 +108,7 @@ struct OpenStream<D> {
 }
 
 impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
-    /// A registry without streams. What they see goes to `listener`.
+    /// Returns a registry without streams, which reports events to `listener`.
     pub fn new(operator: &'static str, process: &Process, listener: impl Listener<D>) -> Self {
         Self::with_times(operator, process, WatchTimes::default(), listener)
     }
@@ -293,7 +293,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         self.inner.metrics.watches(self.inner.operator, -1);
     }
 
-    /// Tells the listener, on a thread apart where that takes processor time.
+    /// Calls the listener, on a separate thread if it is expensive.
     async fn tell(&self, key: &Key, sighting: Sighting) {
         if !self.inner.listener.is_expensive(key.target.as_ref(), &key.interest) {
             return self.tell_here(key, &sighting);
@@ -308,7 +308,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     fn tell_here(&self, key: &Key, sighting: &Sighting) {
         let told = |dependents: &[D]| {
             let saw = || self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, dependents);
-            // The stream goes on, also for the other objects of its kind.
+            // A panic must not end the stream, which serves other objects too.
             contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), saw);
         };
         let Some(mut before) = self.dependents(key) else { return };

@@ -361,7 +361,7 @@ fn reduced_event(event: WatchEvent<PartialObjectMeta<DynamicObject>>) -> WatchEv
 mod tests {
     use super::*;
 
-    /// When a new stream tries for the second time, the third, … if each try fails at once.
+    /// Returns the times of the second, third and later attempts of a new stream, if each attempt fails immediately.
     fn tries(jitter: f64) -> impl Iterator<Item = Duration> {
         (1..).scan(Duration::ZERO, move |at, failures| {
             *at += pause_after(failures, *at, jitter);
