@@ -42,7 +42,7 @@ pub(crate) struct Tool {
     pub(crate) version_arguments: &'static [&'static str],
     /// Official builds, if they are published with a checksum.
     pub(crate) download: Option<Download>,
-    /// How to build it.
+    /// Build from source.
     pub(crate) build: Build,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Download {
     pub(crate) member: Option<String>,
 }
 
-/// How Go builds a program.
+/// Build of a program with Go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Build {
     /// In the module `xtask/tools/<wrapper>`, which pins all dependencies.

@@ -44,7 +44,7 @@ pub(crate) struct Session<'a> {
     pub(crate) http: &'a Http,
     pub(crate) repository: &'a Repository,
     pub(crate) credentials: &'a Credentials,
-    /// Whether it writes.
+    /// Whether the requests write.
     pub(crate) push: bool,
 }
 

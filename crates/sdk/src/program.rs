@@ -23,17 +23,17 @@ pub trait Program: Send + Sized + 'static {
     /// Its name and version.
     const OPERATOR: Operator;
 
-    /// One line for `--help`.
+    /// Description for `--help`, one line.
     const ABOUT: &'static str;
 
-    /// Whether it works on components of any kind and so needs the rules that their roles aggregate. Default: no.
+    /// Whether the operator accesses components of all kinds, and so needs their aggregated rules. Default: no.
     const COLLECTS_COMPONENTS: bool = false;
 
-    /// The CRDs that it owns, printed by `crd`.
+    /// Returns the CRDs that the operator owns, printed by `crd`.
     fn crds() -> Vec<CustomResourceDefinition>;
 
-    /// The CRDs that must be on the hub, at least as new as these, before it starts, besides that of Pauses, which
-    /// every operator obeys. Default: its own.
+    /// Returns the CRDs that must be on the hub, in these versions or newer, before the operator starts, in addition to
+    /// the CRD of Pauses. Default: its own.
     fn needs() -> Vec<CustomResourceDefinition> {
         Self::crds()
     }
@@ -41,7 +41,7 @@ pub trait Program: Send + Sized + 'static {
     /// Returns its RBAC table, printed by `rbac` as roles.
     fn rbac() -> rbac::Table;
 
-    /// The reasons that it gives, printed by `reasons`. Default: all.
+    /// Returns the reasons that the operator reports, printed by `reasons`. Default: all.
     fn reasons() -> Vec<Reason> {
         Reason::all().to_vec()
     }

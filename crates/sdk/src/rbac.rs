@@ -11,15 +11,15 @@ pub use guard::{COMPONENT_METADATA, Check, Guard};
 pub struct Rule {
     /// API groups; `""` is the core group.
     pub groups: &'static [&'static str],
-    /// Resources, in plural, with subresource where one is meant (`deployments/scale`).
+    /// Resources in plural, with the subresource if there is one (`deployments/scale`).
     pub resources: &'static [&'static str],
     /// Verbs.
     pub verbs: &'static [&'static str],
     /// Names that the rule is limited to; empty: all.
     pub names: &'static [&'static str],
-    /// Paths outside of the resources (`/readyz`); with it groups and resources are empty.
+    /// Non-resource paths (`/readyz`). Groups and resources are then empty.
     pub paths: &'static [&'static str],
-    /// Which step needs it. Rendered as comment.
+    /// Step that needs the rule. Rendered as a comment.
     pub why: &'static str,
     /// Limit of the writes that the rule allows on the hub.
     pub guard: Guard,
@@ -130,7 +130,7 @@ const HELM_COMPONENT: &str = "helm-component";
 /// Label of the ClusterRoles that aggregate into kyma-operator's.
 pub const AGGREGATE_LABEL: &str = "component.kyma-project.io/aggregate-to-kyma-operator";
 
-/// Which roles to render.
+/// Selects the roles to render.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Roles on the hub, bound to the operator's ServiceAccount.

@@ -40,7 +40,7 @@ fn collect<T: DeserializeOwned>(path: &[&str], value: &Value, found: &mut Vec<St
     }
 }
 
-/// Whether an object with this one field cannot be read because of the field's type.
+/// Reports whether an object with only this field cannot be read because of the field's type.
 fn is_wrong<T: DeserializeOwned>(path: &[&str], value: &Value) -> bool {
     let alone = path
         .iter()

@@ -1,6 +1,6 @@
-//! Which cluster a connection reaches, and whose target that cluster is (pure).
+//! Identity of the cluster that a connection reaches, and the owner of that target (pure).
 //!
-//! A target is known by the uid of its `kube-system` namespace, which lives as long as the cluster. The hub
+//! A target is identified by the uid of its `kube-system` namespace, which lives as long as the cluster. The hub
 //! records that uid; the target carries a stamp that says which hub and Kyma manage it. Both are compared on
 //! each new connection, before the first write.
 
@@ -35,7 +35,7 @@ pub struct Claim {
     pub kyma: Option<KymaId>,
     /// Name of the operator that asks; key in [`Stamp::versions`].
     pub operator: String,
-    /// Its version, `major.minor` of which is compared.
+    /// Version of the operator; `major.minor` is compared.
     pub version: String,
 }
 
@@ -76,16 +76,16 @@ impl From<&TargetIdentity> for TargetRecord {
 /// Identity and stamp as read from the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveIdentity {
-    /// uid of its `kube-system` namespace.
+    /// uid of the target's `kube-system` namespace.
     pub target_uid: String,
-    /// Its stamp, where it has one.
+    /// The stamp; `None` if the target has none.
     pub stamp: Option<Stamp>,
     /// resourceVersion of the stamp's `ConfigMap`, for the precondition of a rewrite.
     pub stamp_version: Option<String>,
 }
 
 impl LiveIdentity {
-    /// The turn in its stamp.
+    /// Returns the turn in the stamp.
     pub fn turn(&self) -> Option<Turn> {
         self.stamp.as_ref().and_then(|stamp| stamp.turn.clone())
     }
@@ -96,30 +96,30 @@ impl LiveIdentity {
 pub struct Stamp {
     /// uid of the managing hub.
     pub hub_uid: String,
-    /// The Kyma there.
+    /// The Kyma on that hub.
     pub kyma: KymaId,
-    /// Epoch of its claim.
+    /// Epoch of the hub's claim.
     pub epoch: u64,
-    /// The last change that it ordered here.
+    /// The last change that the hub ordered for the target.
     pub turn: Option<Turn>,
-    /// `major.minor` of each operator that wrote here.
+    /// `major.minor` of each operator that wrote to the target.
     pub versions: BTreeMap<String, String>,
 }
 
-/// Outcome of [`compare`]. Everything but `Match` and `FirstContact` means: no write and no delete there.
+/// Outcome of [`compare`]. Only `Match` and `FirstContact` permit writes to the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is the target known to the hub. `write`: the stamp to put there before anything else, where the
-    /// present one is missing or older.
+    /// The target is the recorded one. `write`: the stamp to write before any other change, if the present one is
+    /// missing or older.
     Match {
         /// New content of the stamp, if it has to change.
         write: Option<Stamp>,
     },
-    /// The hub has no record of this target yet. Record `target_uid` and `epoch` on the hub, then put `write` there.
+    /// The hub has no record of this target yet. Write `record` to the hub, then `write` to the target.
     FirstContact {
         /// Record to write to the hub.
         record: TargetRecord,
-        /// The stamp to put there; none for a component without a Kyma.
+        /// The stamp for the target; `None` for a component without a Kyma.
         write: Option<Stamp>,
     },
     /// The access leads to another cluster than before.
@@ -129,7 +129,7 @@ pub enum Verdict {
         /// The uid found.
         found: String,
     },
-    /// The stamp contradicts what the hub knows.
+    /// The stamp contradicts the hub's record.
     StampMismatch(Mismatch),
     /// The target belongs to another Kyma or hub already.
     TargetInUse {
@@ -153,7 +153,7 @@ pub enum Mismatch {
     NewerOperator,
 }
 
-/// Compares what the hub recorded with what the target says. Pure; see [`Verdict`].
+/// Compares the hub's record with the target's identity and stamp. Pure; see [`Verdict`].
 pub fn compare(claim: &Claim, recorded: &TargetRecord, found: &LiveIdentity) -> Verdict {
     if found.target_uid == claim.hub_uid {
         return Verdict::TargetIsHub;

@@ -29,7 +29,7 @@ pub struct Limits {
     pub calls: usize,
     /// Maximum open watch streams. Default 128.
     pub watches: usize,
-    /// When a target counts as unhealthy and how it is probed.
+    /// Limits of the circuit breaker.
     pub breaker: BreakerLimits,
 }
 
@@ -38,22 +38,22 @@ pub struct Limits {
 /// controllers react to it: otherwise the events of a large installation would pile up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchPace {
-    /// Bytes that are read at once after a silence. Default 8 MiB.
+    /// Burst in bytes, available after a silence. Default 8 MiB.
     pub burst: usize,
-    /// Bytes per second beyond that. Default 256 KiB.
+    /// Sustained rate in bytes per second. Default 256 KiB.
     pub per_second: usize,
     /// Further bytes for each write of the operator that the target accepted, dry runs excepted. Default 64 KiB.
     pub per_write: usize,
 }
 
-/// When a target counts as unhealthy and how it is probed.
+/// Limits of the circuit breaker of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerLimits {
-    /// Consecutive failures after which calls are refused without being tried. Default 3.
+    /// Consecutive failures after which calls are refused without an attempt. Default 3.
     pub failures: u32,
     /// Delay before the first probe; it doubles with each failed one. Default 15 s.
     pub probe_first: Duration,
-    /// Longest delay between probes. Default 5 min.
+    /// Maximum delay between probes. Default 5 min.
     pub probe_longest: Duration,
 }
 

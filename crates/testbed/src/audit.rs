@@ -42,9 +42,9 @@ pub struct AuditEvent {
     pub name: String,
     /// HTTP status of the response; 0 if there was none.
     pub code: u16,
-    /// When the apiserver received it.
+    /// Time at which the apiserver received the request.
     pub received: Timestamp,
-    /// When it wrote this record.
+    /// Time at which the apiserver wrote this record.
     pub recorded: Timestamp,
 }
 

@@ -1,4 +1,4 @@
-//! Every event of KLM has its row in the compatibility page, and what that calls ours is a reason.
+//! Checks that the compatibility page has a row for every event of KLM, and names only existing reasons.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use regex::Regex;
 use super::klm::PAGE;
 use super::runbook;
 
-/// What KLM gives as an event's reason: of a Kyma at work, of its deletion, of mandatory modules, of Watchers.
+/// Reasons of KLM's events: about a Kyma, its deletion, mandatory modules and Watchers.
 const EVENTS: &str = "MetricsError UpdateSpecError UpdateStatusError PatchStatus RemoteInstallation \
                       MetadataSynchronization StatusSynchronization KymaDeletionStuck \
                       SetKcpKymaStateDeleting SetSkrKymaStateDeleting DeleteManifests DeleteCertificateSetup \

@@ -1,11 +1,11 @@
-//! Rooms that decide import no client, clock or environment.
+//! Checks that modules for decisions import no client, clock or environment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// Rooms, by path without extension, in which everything is decided from arguments.
+/// Modules, by path without extension, whose results depend only on arguments.
 const PURE: &[&str] = &[
     "crates/api/src",
     "crates/kyma-operator/src/plan",
@@ -59,7 +59,7 @@ fn is_rust(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "rs")
 }
 
-/// Whether a file calls itself pure: its first paragraph ends with the word.
+/// Reports whether the documentation of a file ends with the word `Pure`.
 fn says_so(text: &str) -> bool {
     let head = text.lines().map_while(|line| line.strip_prefix("//! "));
     head.collect::<Vec<_>>().join(" ").ends_with(". Pure.")

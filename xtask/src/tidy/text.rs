@@ -1,4 +1,4 @@
-//! What files may be called, how long they may be, and what they may say.
+//! Rules for names, lengths and words of files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use regex::Regex;
 
-const MOST_LINES: usize = 600;
+const MAX_LINES: usize = 600;
 
 /// Names that say nothing about what is inside.
 const BANNED_NAMES: &[&str] =
@@ -46,7 +46,7 @@ fn name(path: &Path) -> Option<String> {
 
 fn length(path: &Path, text: &str) -> Option<String> {
     let lines = text.lines().count();
-    (lines > MOST_LINES).then(|| format!("{}: {lines} lines, {MOST_LINES} are the most", path.display()))
+    (lines > MAX_LINES).then(|| format!("{}: {lines} lines, {MAX_LINES} are the most", path.display()))
 }
 
 /// Relative links must lead somewhere.

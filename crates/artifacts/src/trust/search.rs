@@ -10,7 +10,8 @@ use crate::{ArtifactError, Credentials, Digest, OciReference, fetch::Fetch, regi
 
 /// Maximum number of signatures of one manifest that are verified, of each kind.
 const SIGNATURES: usize = 64;
-const LOOKED: &str = "neither under cosign's tag nor among what refers to it is a signature";
+/// Message if no signature is found.
+const NO_SIGNATURE: &str = "there is no signature, neither under cosign's tag nor among the referrers";
 
 /// A search for a trusted signature. A failed request to the registry never counts as a missing signature.
 pub(crate) struct Search {
@@ -30,7 +31,7 @@ impl Search {
         }
         let what = self.reference.clone().pinned(self.digest).to_string();
         if flaws.is_empty() {
-            return Err(ArtifactError::Unsigned { what, looked: LOOKED });
+            return Err(ArtifactError::Unsigned { what, looked: NO_SIGNATURE });
         }
         let mut said: Vec<String> = flaws.iter().map(Flaw::to_string).collect();
         said.sort_unstable();

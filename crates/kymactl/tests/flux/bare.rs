@@ -78,7 +78,7 @@ impl FluxHub {
     }
 }
 
-/// Whether the hub accepts the component is checked before Flux stops.
+/// The hub's acceptance of the component is checked before Flux is stopped.
 #[tokio::test]
 async fn a_release_whose_component_the_hub_does_not_take_stays_with_flux_and_others_do_not() {
     let bare = FluxHub::start().await;

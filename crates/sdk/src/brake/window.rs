@@ -88,7 +88,7 @@ pub(crate) struct Window {
     record_lost_at: Option<ClockReading>,
 }
 
-/// Whether something may be deleted on a target.
+/// Decision about a deletion on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BrakeDecision {
     /// Allowed: the target is counted already, or nothing is counted now.

@@ -31,12 +31,12 @@ pub(super) fn type_of_name(name: &str) -> Option<&'static str> {
     TYPES.into_iter().find(|known| *known == name)
 }
 
-/// Whether a function of this name belongs to a namespace, as in `optional.of(1)`.
+/// Reports whether a function of this name belongs to a namespace, as in `optional.of(1)`.
 pub(super) fn is_namespace(namespace: &str, function: &str) -> bool {
     namespace == "optional" && matches!(function, "none" | "of" | "ofNonZeroValue")
 }
 
-/// Makes an optional value.
+/// Returns an optional value.
 pub(super) fn call_optional<'a>(
     function: &str,
     arguments: Vec<Value<'a>>,

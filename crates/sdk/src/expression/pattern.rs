@@ -37,7 +37,7 @@ struct Pattern {
 }
 
 impl Patterns {
-    /// Whether a pattern matches a part of a text.
+    /// Reports whether a pattern matches a part of a text.
     ///
     /// # Errors
     /// It is no pattern, or the budget does not suffice to compile it or to search with it.
@@ -95,8 +95,8 @@ impl Pattern {
     }
 }
 
-/// How many sets of characters with many ranges a pattern may have: classes such as `\w`, and, where flags may make it
-/// blind to case, every bracket and dot.
+/// Returns an upper bound of the number of large character sets in a pattern: classes such as `\w`, and every bracket
+/// and dot if flags may make the pattern case-insensitive.
 fn sets(pattern: &str) -> usize {
     let has_flags =
         pattern.match_indices("(?").any(|(at, _)| !pattern[at + 2..].starts_with([':', 'P', '<']));

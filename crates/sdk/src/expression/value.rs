@@ -124,7 +124,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether two values are equal; values of different types are not, but for numbers.
+    /// Reports whether two values are equal. Values of different types are not, except numbers.
     pub(super) fn equals(&self, other: &Self, budget: &mut Budget) -> Result<bool, EvaluationError> {
         budget.take_steps(1)?;
         Ok(match (self, other) {
@@ -227,7 +227,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether `optional.ofNonZeroValue` leaves it out.
+    /// Reports whether `optional.ofNonZeroValue` returns no value for it.
     pub(super) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,

@@ -42,7 +42,7 @@ impl PendingSessions {
 }
 
 impl PendingSession {
-    /// Whether the session that was opened is of no use.
+    /// Reports whether the session was ended while it was opened, so that it must not be used.
     pub fn is_interrupted(&self) -> bool {
         self.pending_sessions.lock().get(&self.kyma).copied().unwrap_or(true)
     }

@@ -113,7 +113,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         Self::with_times(operator, process, WatchTimes::default(), listener)
     }
 
-    /// The same with other bounds for how long a stream is relied on.
+    /// Returns the same as [`Self::new`], with other timeouts of streams.
     pub fn with_times(
         operator: &'static str,
         process: &Process,

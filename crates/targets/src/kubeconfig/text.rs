@@ -29,7 +29,7 @@ pub(super) fn without_empty_documents(text: &str) -> &str {
     rest
 }
 
-/// Whether a line holds no content: a marker, perhaps with a comment, or a comment.
+/// Reports whether a line has no content: it is a comment, or a marker with or without a comment.
 fn is_empty(line: &str) -> bool {
     let after = line.strip_prefix("---").or_else(|| line.strip_prefix("..."));
     match after {

@@ -55,7 +55,7 @@ impl ComponentProgram {
             }
         };
         if let Some(log) = log {
-            // What was read until then is reported.
+            // After the timeout the lines read so far are reported.
             _ = timeout(LOG_TIMEOUT, log).await;
         }
         let Some(status) = ended.filter(|_| !process.shutdown.is_cancelled()) else { return Ok(()) };
