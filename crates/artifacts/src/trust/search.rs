@@ -11,7 +11,7 @@ use crate::{ArtifactError, Credentials, Digest, OciReference, fetch::Fetch, regi
 /// Maximum number of signatures of one manifest that are verified, of each kind.
 const SIGNATURES: usize = 64;
 /// Message if no signature is found.
-const NO_SIGNATURE: &str = "there is no signature, neither under cosign's tag nor among the referrers";
+const NO_SIGNATURE: &str = "no signature under cosign's tag or among the referrers";
 
 /// A search for a trusted signature. A failed request to the registry never counts as a missing signature.
 pub(crate) struct Search {
