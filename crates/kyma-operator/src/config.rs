@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 mod counts;
 mod govern;
 mod index;
+mod initial_kymas;
 mod recorded;
 mod report;
 mod rule;
@@ -20,6 +21,7 @@ use counts::ConfigCounts;
 pub(crate) use counts::{CountsByConfig, RuleRefusals};
 pub(crate) use govern::{EffectiveEntry, govern, govern_all};
 pub(crate) use index::Configs;
+pub(crate) use initial_kymas::InitialKymas;
 pub(crate) use recorded::{
     ConfigRecords, ConfigUids, is_unreadable_record, keep_under_missing, missing_config_reason, record,
     recorded, recorded_of_kyma,

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use kube_runtime::reflector::Store;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_sdk::{AccessChange, Change, Interest, KymaAccess, KymaKey, Reconciler, Runtime, Sighting, Watches};
 use kyma_targets::{SecretKey, TargetEvent};
@@ -39,8 +40,8 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
     follow_access(&state);
     let events = state.runtime.targets.events();
     feeds::spawn(&state, follow_targets(Arc::clone(&state), events));
-    let hook = Arc::clone(&state);
-    let reconciler = reconciler.on_change(move |change| follow_kymas(&hook, change));
+    let (hook, listed) = (Arc::clone(&state), store.clone());
+    let reconciler = reconciler.on_change(move |change| follow_kymas(&hook, &listed, change));
     feeds::start(&state, &store).await;
     tokio::select! {
         () = state.runtime.access.listed() => {}
@@ -170,7 +171,7 @@ fn suspect_all(state: &State, lost: u64) {
 
 /// Requeues a Kyma whose status another writer changed. Forgets a deleted one and requeues Kymas that wait for its
 /// target.
-fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
+fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
     match change {
         Change::Applied(kyma) => {
             state.long_names.add(&KymaKey::of(kyma).name);
@@ -190,12 +191,19 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
             // The hub may have been restored from a backup.
             state.runtime.targets.forget_turns();
         }
-        Change::Listed => state.written().listed(),
+        Change::Listed => {
+            state.written().listed();
+            state.record_list(kymas.state().iter().map(|kyma| KymaKey::of(kyma)));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use kube_runtime::{reflector, watcher};
+    use serde_json::json;
     use tokio::sync::broadcast;
 
     use super::*;
@@ -237,5 +245,28 @@ mod tests {
         drop(sender);
         follow_targets(Arc::new(state), events).await;
         assert_eq!(trigger.waiting_count(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_first_list_of_kymas_delays_counts_of_configs() {
+        let (state, _) = unconnected();
+        let (store, mut writer) = reflector::store();
+        let kyma = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": { "name": "a", "namespace": "kcp-system" }, "spec": { "channel": "regular" },
+        });
+        let kyma: Kyma = serde_json::from_value(kyma).unwrap();
+        let key = KymaKey::of(&kyma);
+        for event in [watcher::Event::Init, watcher::Event::InitApply(kyma), watcher::Event::InitDone] {
+            writer.apply_watcher_event(&event);
+        }
+        follow_kymas(&state, &store, Change::Listed);
+        assert!(state.initial_kymas().remaining_wait(Instant::now()).is_some());
+        state.record_decision(&key);
+        follow_kymas(&state, &store, Change::Listed);
+        assert!(
+            state.initial_kymas().remaining_wait(Instant::now()).is_none(),
+            "a later list changes nothing"
+        );
     }
 }

@@ -40,25 +40,45 @@ const RULES_DEADLINE: Duration = Duration::from_secs(10);
 const UNTOLD: Duration = Duration::from_secs(30);
 
 /// Reconciles one Kyma.
-pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) -> Result<Wait, Failure> {
-    state.written().delivered(&seen);
-    let kyma = state.written().latest(seen);
+pub(crate) async fn reconcile(state: Arc<State>, object: Arc<Kyma>, pass: Pass) -> Result<Wait, Failure> {
+    let key = KymaKey::of(&object);
+    let ended = reconcile_latest(&state, object, &pass).await;
+    if is_decided(&ended) {
+        state.record_decision(&key);
+    }
+    ended
+}
+
+/// Returns whether a reconcile ended with a decision about the Kyma. Without the answer of the hub or of the target
+/// nothing is decided.
+fn is_decided(ended: &Result<Wait, Failure>) -> bool {
+    match ended {
+        Ok(Wait::Answer(_)) => false,
+        Ok(Wait::Event | Wait::Timer(_)) => true,
+        Err(failure) => !failure.is_about_hub(),
+    }
+}
+
+/// Reconciles the latest state of a Kyma, which may be an own write that the watch has not delivered yet.
+async fn reconcile_latest(state: &State, object: Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
+    state.written().delivered(&object);
+    let kyma = state.written().latest(object);
     let actor = hand_over::actor(&kyma.metadata);
     if actor.keeps_us_away() {
-        return stay_away(&state, &kyma, actor).await;
+        return stay_away(state, &kyma, actor).await;
     }
     let is_going = kyma.metadata.deletion_timestamp.is_some();
     if !is_going && actor == Actor::Nobody && pass.halt().writes().is_none() {
-        return report::leave_alone(&state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
+        return report::leave_alone(state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }
     let done = if is_going {
-        removal::reconcile(&state, &kyma, &pass).await
+        removal::reconcile(state, &kyma, pass).await
     } else {
-        pass_over(&state, &kyma, &pass).await
+        pass_over(state, &kyma, pass).await
     };
     // Also after a failure: a mirror shows errors too.
     let mirrored = match pass.halt().writes() {
-        None => mirror::sync(&state, &KymaKey::of(&kyma)).await,
+        None => mirror::sync(state, &KymaKey::of(&kyma)).await,
         Some(_) => Ok(()),
     };
     done.and_then(|wait| mirrored.map(|()| wait))
@@ -324,5 +344,27 @@ fn patient(failure: Failure) -> Failure {
     match failure.reason {
         Reason::TargetInUse => failure.retry_after(UNTOLD),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_answer_or_a_hub_failure_is_no_decision() {
+        let second = Duration::from_secs(1);
+        let failed = |reason| Err(Failure::new(reason, ""));
+        for (ended, expected) in [
+            (Ok(Wait::Event), true),
+            (Ok(Wait::Timer(second)), true),
+            (Ok(Wait::Answer(second)), false),
+            (failed(Reason::TargetTimeout), true),
+            (failed(Reason::AwaitingAccess), true),
+            (failed(Reason::HubUnavailable), false),
+            (failed(Reason::ApplyConflict), false),
+        ] {
+            assert_eq!(is_decided(&ended), expected, "{ended:?}");
+        }
     }
 }

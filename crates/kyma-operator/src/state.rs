@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
@@ -11,7 +12,7 @@ use crate::admission::known::Policies;
 use crate::args::KymaArgs;
 use crate::catalogue::{Affected, Catalogue};
 use crate::component::Components;
-use crate::config::{Configs, CountsByConfig, EffectiveEntry, RuleRefusals};
+use crate::config::{Configs, CountsByConfig, EffectiveEntry, InitialKymas, RuleRefusals};
 use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
@@ -50,6 +51,7 @@ pub(crate) struct State {
     blocked: Mutex<HashSet<KymaKey>>,
     configs: RwLock<Configs>,
     config_counts: Mutex<CountsByConfig>,
+    initial_kymas: Mutex<InitialKymas>,
     maintenance: RwLock<Arc<Maintenance>>,
     awaiting_windows: Mutex<HashSet<KymaKey>>,
     /// Sessions that are being opened.
@@ -88,6 +90,7 @@ impl State {
             blocked: Mutex::default(),
             configs: RwLock::default(),
             config_counts: Mutex::default(),
+            initial_kymas: Mutex::default(),
             maintenance: RwLock::default(),
             awaiting_windows: Mutex::default(),
             pending_sessions: PendingSessions::default(),
@@ -116,6 +119,36 @@ impl State {
     /// Locks the counts of Kymas by ModuleConfig.
     pub(crate) fn config_counts(&self) -> MutexGuard<'_, CountsByConfig> {
         lock(&self.config_counts)
+    }
+
+    /// Locks the Kymas that are not reconciled yet since the start.
+    pub(crate) fn initial_kymas(&self) -> MutexGuard<'_, InitialKymas> {
+        lock(&self.initial_kymas)
+    }
+
+    /// Records a list of Kymas. Until all Kymas of the first list have a decision, the status of ModuleConfigs keeps
+    /// its counts.
+    pub(crate) fn record_list(&self, kymas: impl IntoIterator<Item = KymaKey>) {
+        let is_complete = self.initial_kymas().list(kymas, Instant::now());
+        if is_complete {
+            self.report_on_all_configs();
+        }
+    }
+
+    /// Records that a reconcile of the Kyma ended with a decision. The last Kyma of the first list requeues all
+    /// ModuleConfigs, since their counts are complete now.
+    pub(crate) fn record_decision(&self, kyma: &KymaKey) {
+        let is_complete = self.initial_kymas().remove(kyma);
+        if is_complete {
+            self.report_on_all_configs();
+        }
+    }
+
+    fn report_on_all_configs(&self) {
+        let names = self.configs().names();
+        for name in &names {
+            self.report_on_config(name);
+        }
     }
 
     /// Requeues a ModuleConfig to update its status.
@@ -316,6 +349,7 @@ impl State {
         lock(&self.klms).remove(kyma);
         self.manifests().forget(kyma);
         self.metrics.forget(kyma);
+        self.record_decision(kyma);
     }
 }
 

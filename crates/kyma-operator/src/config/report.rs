@@ -12,15 +12,15 @@ const MAX_NAMED_KYMAS: usize = 10;
 /// Conditions of this operator.
 const OWN: [&str; 2] = [types::READY, types::RESOURCE_RULES];
 
-/// Returns the next status; `None` if it equals the current one.
+/// Returns the next status; `None` if it equals the current one. Without `counts` the status keeps the current ones.
 pub(crate) fn next(
     config: &Config,
-    counts: &ConfigCounts,
-    held: Option<&ModuleConfigStatus>,
+    counts: Option<&ConfigCounts>,
+    current: Option<&ModuleConfigStatus>,
     now: Timestamp,
 ) -> Option<ModuleConfigStatus> {
-    let held = held.cloned().unwrap_or_default();
-    let mut conditions: Vec<Condition> = held.conditions.clone().unwrap_or_default();
+    let current = current.cloned().unwrap_or_default();
+    let mut conditions: Vec<Condition> = current.conditions.clone().unwrap_or_default();
     conditions.retain(|condition| OWN.contains(&condition.type_.as_str()));
     let generation = config.revision.1;
     let (status, reason, message) = match &config.invalid {
@@ -32,24 +32,28 @@ pub(crate) fn next(
     // API objects store whole seconds.
     let now = Time(now.round(jiff::Unit::Second).unwrap_or(now));
     let mut changed = condition::set(&mut conditions, &desired, &now);
-    changed |= if config.resource_rules.is_empty() {
-        condition::remove(&mut conditions, types::RESOURCE_RULES)
-    } else {
+    if config.resource_rules.is_empty() {
+        changed |= condition::remove(&mut conditions, types::RESOURCE_RULES);
+    } else if let Some(counts) = counts {
         let (status, reason, message) = resource_rules(counts);
         let (type_, message) = (types::RESOURCE_RULES, message.as_str());
         let desired = DesiredCondition { type_, status, reason, message, observed_generation: generation };
-        condition::set(&mut conditions, &desired, &now)
+        changed |= condition::set(&mut conditions, &desired, &now);
+    }
+    let (matching, refused) = match counts {
+        Some(counts) => (Some(counts.matching()), Some(counts.refused())),
+        None => (current.matching.clone(), current.refused.clone()),
     };
     let next = ModuleConfigStatus {
         conditions: Some(conditions),
         observed_generation: generation,
-        matching: Some(counts.matching()),
-        refused: Some(counts.refused()),
+        matching,
+        refused,
     };
-    let is_held = !changed
-        && (held.observed_generation, &held.matching, &held.refused)
+    let is_equal = !changed
+        && (current.observed_generation, &current.matching, &current.refused)
             == (next.observed_generation, &next.matching, &next.refused);
-    (!is_held).then_some(next)
+    (!is_equal).then_some(next)
 }
 
 /// Returns the condition `ResourceRules`: whether targets refuse the rules, and the first Kymas whose targets do. All

@@ -152,11 +152,12 @@ fn a_config_counts_each_kyma_once_and_shows_the_first_20() {
 fn a_status_is_written_once_and_says_what_is_wrong() {
     let now = "2026-06-01T00:00:00Z".parse().unwrap();
     let fine = config("a", &json!({ "module": "keda" }));
-    let status = report::next(&fine, &ConfigCounts::default(), None, now).unwrap();
+    let status = report::next(&fine, Some(&ConfigCounts::default()), None, now).unwrap();
     assert_eq!(status.conditions.as_ref().unwrap()[0].status, "True");
-    assert_eq!(report::next(&fine, &ConfigCounts::default(), Some(&status), now), None);
+    assert_eq!(report::next(&fine, Some(&ConfigCounts::default()), Some(&status), now), None);
     let bad = json!({ "module": "keda", "rules": [{ "expression": "true", "message": "" }, { "expression": "(", "message": "" }] });
-    let status = report::next(&config("a", &bad), &ConfigCounts::default(), Some(&status), now).unwrap();
+    let status =
+        report::next(&config("a", &bad), Some(&ConfigCounts::default()), Some(&status), now).unwrap();
     let ready = &status.conditions.as_ref().unwrap()[0];
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "ModuleConfigInvalid"));
     assert!(ready.message.starts_with("spec.rules[1] is no CEL: "), "{}", ready.message);
@@ -172,8 +173,8 @@ fn ruled() -> Config {
 fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
     let now = "2026-06-01T00:00:00Z".parse().unwrap();
     let mut counts = CountsByConfig::default();
-    let told = |counts: &CountsByConfig, held: Option<&kyma_api::ModuleConfigStatus>| {
-        let status = report::next(&ruled(), &counts.of("a"), held, now)?;
+    let told = |counts: &CountsByConfig, current: Option<&kyma_api::ModuleConfigStatus>| {
+        let status = report::next(&ruled(), Some(&counts.of("a")), current, now)?;
         let rules = status.conditions.as_ref().unwrap()[1].clone();
         assert_eq!(rules.type_, "ResourceRules");
         Some((status, (rules.status, rules.reason, rules.message)))
@@ -193,7 +194,7 @@ fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
     let end = "kyma-09 (ApplyRefused), and 2 more; condition ResourceRules of each Kyma says why";
     assert!(message.starts_with(begin) && message.ends_with(end), "{message}");
     assert!(told(&counts, Some(&refused)).is_none(), "written once");
-    assert_eq!(report::next(&ruled(), &counts.of("b"), Some(&fine), now), None, "another's refusals");
+    assert_eq!(report::next(&ruled(), Some(&counts.of("b")), Some(&fine), now), None, "another's refusals");
 
     assert_eq!(counts.record_rule_refusals(&kyma(0), RuleRefusals::new()), ["a"], "in force by now");
     for number in 1..12 {
@@ -203,8 +204,34 @@ fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
     let (again, condition) = told(&counts, Some(&refused)).unwrap();
     assert_eq!(condition.0, "True");
     let without = config("a", &json!({ "module": "keda" }));
-    let status = report::next(&without, &counts.of("a"), Some(&again), now).unwrap();
+    let status = report::next(&without, Some(&counts.of("a")), Some(&again), now).unwrap();
     assert_eq!(status.conditions.unwrap().len(), 1, "without resourceRules there is nothing to tell");
+}
+
+#[test]
+fn without_counts_a_status_keeps_its_counts() {
+    let now = "2026-06-01T00:00:00Z".parse().unwrap();
+    let mut counts = CountsByConfig::default();
+    let kyma = KymaKey::new("kcp-system", "a");
+    counts.decided(&kyma, &[governed(&[("a", json!({ "module": "keda" }))], &json!({ "name": "keda" }))]);
+    counts.record_rule_refusals(&kyma, RuleRefusals::from([("a".to_owned(), Reason::ApplyRefused)]));
+    let before = report::next(&ruled(), Some(&counts.of("a")), None, now).unwrap();
+    assert_eq!(before.matching.as_ref().unwrap().count, 1);
+    assert_eq!(report::next(&ruled(), None, Some(&before), now), None, "nothing changed");
+
+    let edited = Config { revision: (None, Some(2)), ..ruled() };
+    let status = report::next(&edited, None, Some(&before), now).unwrap();
+    assert_eq!((&status.matching, &status.refused), (&before.matching, &before.refused));
+    let (rules, rules_before) =
+        (&status.conditions.as_ref().unwrap()[1], &before.conditions.as_ref().unwrap()[1]);
+    assert_eq!(rules, rules_before, "the generation of its counts stays too");
+    assert_eq!((rules.status.as_str(), status.observed_generation), ("False", Some(2)));
+
+    let new = report::next(&ruled(), None, None, now).unwrap();
+    assert_eq!((new.matching, new.refused), (None, None));
+    assert_eq!(new.conditions.unwrap().len(), 1, "only Ready is known");
+    let zero = report::next(&ruled(), Some(&ConfigCounts::default()), Some(&before), now).unwrap();
+    assert_eq!(zero.matching.unwrap().count, 0, "complete counts replace the previous ones");
 }
 
 #[test]

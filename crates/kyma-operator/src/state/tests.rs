@@ -1,11 +1,14 @@
-//! Tests that no entries of deleted Kymas remain.
+//! Tests of the state without a hub.
 
 use clap::Parser;
 use kyma_sdk::testing::unconnected_runtime;
 use kyma_sdk::{Interest, Operator, Sighting};
 use kyma_targets::SecretKey;
 
+use serde_json::json;
+
 use super::*;
+use crate::config::Config;
 
 const OPERATOR: Operator = Operator { name: "kyma-operator", version: "0.1.0" };
 
@@ -59,4 +62,26 @@ async fn only_a_pending_session_is_interrupted() {
     drop(pending);
     state.end_session(&kyma);
     assert_eq!(state.pending_sessions.count(), 0);
+}
+
+#[tokio::test]
+async fn the_last_decision_of_the_first_list_requeues_all_configs() {
+    let (state, _) = unconnected();
+    for name in ["a", "b"] {
+        let config = json!({
+            "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "ModuleConfig",
+            "metadata": { "name": name }, "spec": { "module": "keda" },
+        });
+        state.configs_mut().apply(Config::from(serde_json::from_value::<ModuleConfig>(config).unwrap()));
+    }
+    let keys: Vec<KymaKey> = kymas(2).into_iter().map(|(kyma, _)| kyma).collect();
+    let requeued = || state.triggers.configs.waiting_count();
+    state.record_list(keys.clone());
+    state.record_decision(&keys[0]);
+    assert_eq!(requeued(), 0);
+    assert!(state.initial_kymas().remaining_wait(Instant::now()).is_some());
+    // A deleted Kyma is not awaited.
+    state.forget(&keys[1]);
+    assert_eq!(requeued(), 2);
+    assert!(state.initial_kymas().remaining_wait(Instant::now()).is_none());
 }

@@ -36,7 +36,8 @@ impl Landscape {
     }
 }
 
-fn counts(status: &ModuleConfigStatus) -> (i64, i64) {
+/// Returns the numbers of matching and of refused Kymas.
+pub(crate) fn counts(status: &ModuleConfigStatus) -> (i64, i64) {
     let count = |found: &Option<kyma_api::FleetCount>| found.as_ref().map_or(0, |found| found.count);
     (count(&status.matching), count(&status.refused))
 }
@@ -166,6 +167,7 @@ async fn a_config_that_cannot_be_used_freezes_its_module_until_it_is_mended_also
     landscape
         .until_kyma("its user is told", "sample", |kyma| modules(kyma) == ["keda Warning 1.0.0 regular"])
         .await?;
+    landscape.until_config("the Kyma is counted", "broken", |status| counts(status) == (1, 1)).await?;
 
     landscape.stop().await?;
     landscape.module("keda", &[("regular", "1.1.0")]).await?;
@@ -185,7 +187,7 @@ async fn a_config_that_cannot_be_used_freezes_its_module_until_it_is_mended_also
         component.spec.module.as_ref().is_some_and(|module| module.version == "1.1.0")
     };
     landscape.until_component("the upgrade", "keda", is_new).await?;
-    Ok(())
+    landscape.until_config("counts change after a restart", "broken", |status| counts(status) == (1, 0)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

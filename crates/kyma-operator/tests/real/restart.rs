@@ -11,6 +11,7 @@ use kyma_api::State;
 use serde_json::json;
 use testbed::until;
 
+use crate::configs::counts;
 use crate::landscape::{Landscape, SOON, is_ready, modules, remote, until_remote};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -18,6 +19,7 @@ async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
     let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("restart").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.config("counted", &json!({ "module": "keda", "values": { "replicas": 1 } })).await?;
     landscape.secret("sample", &kubeconfig).await?;
     landscape.kyma("sample", "[{name: keda}, {name: nobody}]").await?;
     landscape.report_ready("keda").await?;
@@ -25,6 +27,7 @@ async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
         |kyma: &kyma_api::Kyma| modules(kyma) == ["keda Ready 1.0.0 regular", "nobody Warning - regular"];
     landscape.until_kyma("one module Ready, one refused", "sample", is_settled).await?;
     until_remote(&target, "the target shows it", is_settled).await?;
+    landscape.until_config("the Kyma is counted", "counted", |status| counts(status) == (1, 0)).await?;
     landscape.stop().await?;
 
     let (on_hub, on_target) = (landscape.hub.audit()?.mark()?, target.audit()?.mark()?);
@@ -51,7 +54,7 @@ async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
         Ok((written.len() > 1).then_some(written))
     })
     .await?;
-    // The turn is recorded before the first request.
+    // The turn is recorded before the first request. The ModuleConfig keeps its counts.
     assert!(hub[0] == "patch kymas/status sample" && hub[1].starts_with("patch helmcomponents"), "{hub:?}");
     let target_writes = writes(target.audit()?.since(on_target)?);
     let mut told = target_writes.iter().filter(|write| *write != "patch configmaps kyma-target-stamp");

@@ -46,14 +46,16 @@ async fn reconcile(
     if let Some(rest) = early {
         return Ok(Wait::Timer(rest));
     }
+    let remaining_wait = state.initial_kymas().remaining_wait(Instant::now());
     // Cloned under the lock that Kymas need, so at most once per pace.
-    let counts = state.config_counts().of(&name);
-    let Some(status) = next_status(&config, &counts, object.status.as_ref(), Timestamp::now()) else {
-        return Ok(Wait::Event);
+    let counts = remaining_wait.is_none().then(|| state.config_counts().of(&name));
+    let wait = remaining_wait.map_or(Wait::Event, Wait::Timer);
+    let Some(status) = next_status(&config, counts.as_ref(), object.status.as_ref(), Timestamp::now()) else {
+        return Ok(wait);
     };
     write(state, object, &status).await?;
     written.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
-    Ok(Wait::Event)
+    Ok(wait)
 }
 
 async fn write(state: &State, object: &ModuleConfig, status: &ModuleConfigStatus) -> Result<(), Error> {
