@@ -21,16 +21,16 @@ use crate::resolve::{Decision, Resolved};
 use crate::session;
 use crate::state::State;
 
-pub(crate) mod known;
 mod policy;
 mod prune;
 mod refusals;
+pub(crate) mod target_policies;
 pub(crate) mod watch;
 
-use known::Versions;
 use policy::{BINDING, Body, Id, POLICY};
 use prune::PruneScope;
 use refusals::Refusals;
+use target_policies::Versions;
 
 /// Group of policies and bindings.
 const GROUP: &str = "admissionregistration.k8s.io";

@@ -19,7 +19,7 @@ use crate::FIELD_MANAGER;
 use crate::component::{ComponentKind, ComponentView};
 use crate::component_crd::{self, Offer};
 use crate::error::Error;
-use crate::plan::{OfferedCrd, Plan, Upgrade, Wanted};
+use crate::plan::{DesiredComponent, OfferedCrd, Plan, Upgrade};
 use crate::state::State;
 
 pub(crate) use orders::give;
@@ -70,8 +70,8 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
         }
     }
     let components = stream::iter(plan.components.clone())
-        .map(|wanted| async move {
-            (wanted.module.clone(), component(state, &wanted).await.map_err(Failure::from))
+        .map(|desired| async move {
+            (desired.module.clone(), component(state, &desired).await.map_err(Failure::from))
         })
         .buffer_unordered(PARALLEL);
     done.extend(components.collect::<Vec<_>>().await);
@@ -88,8 +88,8 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
         let done_with = upgrade_leaving(state, upgrade).await.map_err(Failure::from);
         done.push((upgrade.component.module.clone(), done_with));
     }
-    for wanted in &plan.finishes {
-        done.push((wanted.module.clone(), finish(state, wanted, authority).await));
+    for desired in &plan.finishes {
+        done.push((desired.module.clone(), finish(state, desired, authority).await));
     }
     for view in &plan.recalls {
         done.push((view.module.clone(), recall(state, view).await.map_err(Failure::from)));
@@ -117,16 +117,16 @@ async fn install(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
     let name = crd.name_any();
     let failed = |source| Error::InstallComponentCrd { name: name.clone(), source };
     let live = api.get_opt(&name).await.map_err(failed)?;
-    let wanted = component_crd::install(&Offer { module, version, kind, crd }, live.as_ref());
-    let wanted = wanted.map_err(|problem| Failure::new(problem.reason, problem.message))?;
-    let Some(mut wanted) = wanted else { return Ok(()) };
-    component_crd::mark_created(&mut wanted, live.as_ref(), state.runtime.settings.marks_created_crds);
+    let desired = component_crd::install(&Offer { module, version, kind, crd }, live.as_ref());
+    let desired = desired.map_err(|problem| Failure::new(problem.reason, problem.message))?;
+    let Some(mut desired) = desired else { return Ok(()) };
+    component_crd::mark_created(&mut desired, live.as_ref(), state.runtime.settings.marks_created_crds);
     let applied = match live {
-        None => create_new(&api, FIELD_MANAGER, &wanted).await,
+        None => create_new(&api, FIELD_MANAGER, &desired).await,
         Some(live) => {
-            wanted.metadata.uid = live.metadata.uid;
-            wanted.metadata.resource_version = live.metadata.resource_version;
-            api.patch(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&wanted)).await
+            desired.metadata.uid = live.metadata.uid;
+            desired.metadata.resource_version = live.metadata.resource_version;
+            api.patch(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&desired)).await
         }
     };
     let applied = applied.map_err(failed)?;
@@ -134,39 +134,39 @@ async fn install(state: &State, offered: &OfferedCrd) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn component(state: &State, wanted: &Wanted) -> Result<(), Error> {
-    let meta = &wanted.body["metadata"];
+async fn component(state: &State, desired: &DesiredComponent) -> Result<(), Error> {
+    let meta = &desired.body["metadata"];
     let text = |name: &str| meta[name].as_str().unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
-    let api = api(state, &wanted.kind, &wanted.plural, namespace);
-    let applied = api.patch(name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&wanted.body)).await;
-    let failed = |source| Error::ApplyComponent { component: format!("{} {name}", wanted.kind), source };
+    let api = api(state, &desired.kind, &desired.plural, namespace);
+    let applied = api.patch(name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&desired.body)).await;
+    let failed = |source| Error::ApplyComponent { component: format!("{} {name}", desired.kind), source };
     let applied = applied.map_err(failed)?;
-    saw(state, &wanted.kind, &applied);
-    tracing::info!(component = name, kind = %wanted.kind, version = ?wanted.body["spec"]["module"]["version"], "component applied");
+    saw(state, &desired.kind, &applied);
+    tracing::info!(component = name, kind = %desired.kind, version = ?desired.body["spec"]["module"]["version"], "component applied");
     Ok(())
 }
 
 /// Creates a component with a deletion request for a module that lost its own, and deletes it.
-async fn finish(state: &State, wanted: &Wanted, authority: Authority<'_>) -> Result<(), Failure> {
-    let text = |name: &str| wanted.body["metadata"][name].as_str().unwrap_or_default();
+async fn finish(state: &State, desired: &DesiredComponent, authority: Authority<'_>) -> Result<(), Failure> {
+    let text = |name: &str| desired.body["metadata"][name].as_str().unwrap_or_default();
     let gate = DeleteGate::new(authority.halt, &state.runtime.brake, authority.kyma.to_string());
     gate.permit().await?;
-    let resource = resource(&wanted.kind, &wanted.plural);
-    let api = api(state, &wanted.kind, &wanted.plural, text("namespace"));
-    let named = || format!("{} {}", wanted.kind, text("name"));
-    let body = serde_json::from_value(wanted.body.clone());
+    let resource = resource(&desired.kind, &desired.plural);
+    let api = api(state, &desired.kind, &desired.plural, text("namespace"));
+    let named = || format!("{} {}", desired.kind, text("name"));
+    let body = serde_json::from_value(desired.body.clone());
     let body: DynamicObject = body.map_err(|source| Error::Compose { what: "a component", source })?;
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let made = api.create(&params, &body).await;
     let made = made.map_err(|source| Error::ApplyComponent { component: named(), source })?;
-    saw(state, &wanted.kind, &made);
+    saw(state, &desired.kind, &made);
     let deleted = gate
         .carry_out(&state.runtime.hub, &DeleteRequest::new(&resource, &made.metadata, &[FIELD_MANAGER]))
         .await;
     let failed = |source| Error::DeleteComponent { component: named(), source };
     deleted.map_err(|error| Error::of_gate(error, failed))?;
-    tracing::info!(component = text("name"), kind = %wanted.kind, module = wanted.module, "component made anew to remove the module");
+    tracing::info!(component = text("name"), kind = %desired.kind, module = desired.module, "component made anew to remove the module");
     Ok(())
 }
 

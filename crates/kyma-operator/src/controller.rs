@@ -101,15 +101,15 @@ fn saw_kyma(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
     match sighting {
         Sighting::Listed { objects, .. } => {
             let seen = objects.iter().find(is_ours).and_then(TargetKyma::of);
-            state.remotes().listed(kyma, seen, sighting.revision().unwrap_or_default())
+            state.remotes().record_list(kyma, seen, sighting.revision().unwrap_or_default())
         }
         // Ignore objects that the watch did not request.
         Sighting::Applied(object) | Sighting::Deleted(object) if !is_ours(&&**object) => false,
         Sighting::Applied(object) => {
-            TargetKyma::of(object).is_some_and(|seen| state.remotes().saw(kyma, seen))
+            TargetKyma::of(object).is_some_and(|seen| state.remotes().record_event(kyma, seen))
         }
         Sighting::Deleted(object) => {
-            TargetKyma::of(object).is_some_and(|last| state.remotes().ended(kyma, &last))
+            TargetKyma::of(object).is_some_and(|last| state.remotes().record_deletion(kyma, &last))
         }
     }
 }

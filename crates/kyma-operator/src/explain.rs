@@ -70,15 +70,15 @@ impl Input {
 
 /// Explains every module of the Kyma: those with an entry in its status, then mandatory ones.
 pub fn explain(sources: &Sources) -> Vec<Explanation> {
-    let known = Known::of(sources);
+    let inputs = DecisionInputs::of(sources);
     let listed = sources.kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
-    let listed = listed.map(|line| known.listed(line));
-    let mandatory = known.catalogue.mandatory().map(|release| known.mandatory(release));
+    let listed = listed.map(|line| inputs.listed(line));
+    let mandatory = inputs.catalogue.mandatory().map(|release| inputs.mandatory(release));
     listed.chain(mandatory).collect()
 }
 
 /// The sources in the form that decisions use.
-struct Known<'a> {
+struct DecisionInputs<'a> {
     labels: BTreeMap<String, String>,
     selection: Selection,
     whose: &'static str,
@@ -88,7 +88,7 @@ struct Known<'a> {
     components: Vec<ComponentView>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> DecisionInputs<'a> {
     fn of(sources: &'a Sources) -> Self {
         let kyma = &sources.kyma;
         let remembered = kyma.status.as_ref().and_then(|status| status.selection.as_ref());

@@ -30,11 +30,12 @@ pub(crate) enum KindStatus {
 /// The kinds by group and kind.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    known: HashMap<GroupKind, Known>,
+    kinds: HashMap<GroupKind, IndexedKind>,
 }
 
+/// A kind on the hub.
 #[derive(Debug)]
-struct Known {
+struct IndexedKind {
     crd: Arc<CustomResourceDefinition>,
     synced: bool,
 }
@@ -44,44 +45,44 @@ impl Kinds {
     pub(crate) fn apply(&mut self, crd: CustomResourceDefinition) {
         let key = (crd.spec.group.clone(), crd.spec.names.kind.clone());
         let crd = Arc::new(crd);
-        let synced = self.known.get(&key).is_some_and(|known| known.synced);
-        self.known.insert(key, Known { crd, synced });
+        let synced = self.kinds.get(&key).is_some_and(|indexed| indexed.synced);
+        self.kinds.insert(key, IndexedKind { crd, synced });
     }
 
     /// Removes a kind whose CRD is gone.
     pub(crate) fn remove(&mut self, group: &str, kind: &str) -> bool {
-        self.known.remove(&(group.to_owned(), kind.to_owned())).is_some()
+        self.kinds.remove(&(group.to_owned(), kind.to_owned())).is_some()
     }
 
     /// Sets whether the components of the kind are indexed.
     pub(crate) fn set_synced(&mut self, group: &str, kind: &str, synced: bool) {
-        if let Some(known) = self.known.get_mut(&(group.to_owned(), kind.to_owned())) {
-            known.synced = synced;
+        if let Some(indexed) = self.kinds.get_mut(&(group.to_owned(), kind.to_owned())) {
+            indexed.synced = synced;
         }
     }
 
     /// Returns the CRD of a kind.
     pub(crate) fn crd(&self, kind: &ComponentKind) -> Option<&Arc<CustomResourceDefinition>> {
-        self.get(kind).map(|known| &known.crd)
+        self.get(kind).map(|indexed| &indexed.crd)
     }
 
     /// Returns the status of a kind: whether its components can be written, and otherwise the reason.
     pub(crate) fn status(&self, kind: &ComponentKind) -> KindStatus {
-        let Some(known) = self.get(kind) else {
+        let Some(indexed) = self.get(kind) else {
             return KindStatus::Missing;
         };
-        let violations = component_crd::violations(&known.crd, kind);
+        let violations = component_crd::violations(&indexed.crd, kind);
         if !violations.is_empty() {
             return KindStatus::Violated(violations);
         }
-        if known.synced {
-            KindStatus::Ready { plural: known.crd.spec.names.plural.clone() }
+        if indexed.synced {
+            KindStatus::Ready { plural: indexed.crd.spec.names.plural.clone() }
         } else {
             KindStatus::Starting
         }
     }
 
-    fn get(&self, kind: &ComponentKind) -> Option<&Known> {
-        self.known.get(&(kind.group().to_owned(), kind.kind.clone()))
+    fn get(&self, kind: &ComponentKind) -> Option<&IndexedKind> {
+        self.kinds.get(&(kind.group().to_owned(), kind.kind.clone()))
     }
 }

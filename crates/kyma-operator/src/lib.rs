@@ -15,6 +15,7 @@ mod claim;
 mod mandatory;
 mod mirror;
 mod observe;
+mod prerequisites;
 mod pull_secret;
 mod report;
 mod scope;
@@ -24,7 +25,6 @@ mod target_kyma;
 mod written;
 
 // Decisions.
-mod brought;
 mod catalogue;
 mod component;
 mod component_crd;

@@ -10,7 +10,7 @@ use crate::deletion::{IgnorePolicy, stays};
 
 /// A module that the Kyma's status shows as installed, but that has no component.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct LostModule {
     /// The module.
     pub(crate) module: String,
     /// Its last reported version.
@@ -29,7 +29,7 @@ pub(crate) fn of(
     status: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
     ignore: IgnorePolicy,
-) -> Vec<Lost> {
+) -> Vec<LostModule> {
     let without_component = status.modules.iter().flatten().filter(|line| !views.contains_key(&line.name));
     let chosen = without_component.filter(|line| !is_left(status, &line.name, ignore)).filter_map(lost);
     chosen.chain(without_their_component(status, views).map(lost_mandatory)).collect()
@@ -44,8 +44,8 @@ fn without_their_component<'a>(
     known.filter(|known| !known.deleting && !views.contains_key(&known.name))
 }
 
-fn lost_mandatory(known: &MandatoryModule) -> Lost {
-    Lost {
+fn lost_mandatory(known: &MandatoryModule) -> LostModule {
+    LostModule {
         module: known.name.clone(),
         version: known.version.clone(),
         channel: None,
@@ -73,13 +73,13 @@ pub(crate) fn mandatory(
     known
 }
 
-fn lost(line: &ModuleStatus) -> Option<Lost> {
+fn lost(line: &ModuleStatus) -> Option<LostModule> {
     if matches!(line.state, State::Deleting | State::Unmanaged) {
         return None;
     }
     // The operator does not remove modules that a KLM Manifest installed.
     let kind = ComponentKind::of_line(line)?;
-    Some(Lost {
+    Some(LostModule {
         module: line.name.clone(),
         version: line.version.clone()?,
         channel: line.channel.clone(),

@@ -32,7 +32,7 @@ enum Origin {
 
 /// A Manifest on the hub, reduced to the fields that are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedManifest {
     uid: String,
     /// resourceVersion as a number; only compared between states of one object.
     resource_version: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Seen {
     terminating: bool,
 }
 
-impl Seen {
+impl ObservedManifest {
     /// Reduces a Manifest. Returns `None` if it cannot be read.
     pub(crate) fn of(object: &DynamicObject) -> Option<(String, Self)> {
         let meta = &object.metadata;
@@ -60,7 +60,7 @@ impl Seen {
         };
         let mut owners = meta.owner_references.iter().flatten();
         let controller = owners.find(|owner| owner.controller == Some(true));
-        let seen = Self {
+        let observed = Self {
             uid: meta.uid.clone()?,
             resource_version: meta.resource_version.as_deref()?.parse().ok()?,
             module: label(labels::MODULE_NAME).map(str::to_owned),
@@ -70,13 +70,13 @@ impl Seen {
             status: owned::status_fingerprint(object, FIELD_MANAGER),
             terminating: meta.deletion_timestamp.is_some(),
         };
-        Some((meta.name.clone()?, seen))
+        Some((meta.name.clone()?, observed))
     }
 }
 
 /// A component with an up-to-date Manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Settled {
+struct SyncedManifest {
     /// resourceVersion of the component.
     component: u64,
     /// Name of its Manifest.
@@ -88,8 +88,8 @@ struct Settled {
 /// The hub's Manifests, and the components whose Manifest is up to date.
 #[derive(Debug, Default)]
 pub(crate) struct Manifests {
-    seen: HashMap<String, Seen>,
-    settled: HashMap<KymaKey, BTreeMap<ComponentId, Settled>>,
+    observed: HashMap<String, ObservedManifest>,
+    synced: HashMap<KymaKey, BTreeMap<ComponentId, SyncedManifest>>,
     /// Kyma whose component a Manifest shows, by name of the Manifest.
     shown: HashMap<String, KymaKey>,
     is_listed: bool,
@@ -108,74 +108,75 @@ impl Manifests {
 
     /// Records a complete list, by name. Returns the Kymas whose components have to be compared, or `None` for all
     /// Kymas if nothing was listed before.
-    pub(crate) fn listed(&mut self, all: HashMap<String, Seen>) -> Option<Vec<KymaKey>> {
+    pub(crate) fn listed(&mut self, all: HashMap<String, ObservedManifest>) -> Option<Vec<KymaKey>> {
         let was_listed = std::mem::replace(&mut self.is_listed, true);
-        self.seen = all;
+        self.observed = all;
         if !was_listed {
             return None;
         }
         // The hub may have been restored: only Manifests in exactly the recorded state are up to date.
-        let (seen, shown) = (&self.seen, &self.shown);
-        let differs = |settled: &Settled| {
-            seen.get(&settled.manifest).is_none_or(|seen| seen.resource_version != settled.version)
+        let (observed, shown) = (&self.observed, &self.shown);
+        let differs = |synced: &SyncedManifest| {
+            observed.get(&synced.manifest).is_none_or(|observed| observed.resource_version != synced.version)
         };
-        for settled in self.settled.values_mut() {
-            settled.retain(|_, settled| !differs(settled));
+        for synced in self.synced.values_mut() {
+            synced.retain(|_, synced| !differs(synced));
         }
-        let is_settled = |name: &String, kyma: &KymaKey| {
-            let mut of = self.settled.get(kyma).into_iter().flat_map(BTreeMap::values);
-            of.any(|settled| settled.manifest == *name)
+        let is_synced = |name: &String, kyma: &KymaKey| {
+            let mut of = self.synced.get(kyma).into_iter().flat_map(BTreeMap::values);
+            of.any(|synced| synced.manifest == *name)
         };
-        let open = shown.iter().filter(|(name, kyma)| !is_settled(name, kyma));
+        let open = shown.iter().filter(|(name, kyma)| !is_synced(name, kyma));
         Some(open.map(|(_, kyma)| kyma.clone()).collect())
     }
 
     /// Records a new or changed Manifest. Returns the Kyma of its component, unless the Manifest is as it was last
     /// written.
-    pub(crate) fn apply(&mut self, name: String, seen: Seen) -> Option<KymaKey> {
+    pub(crate) fn apply(&mut self, name: String, observed: ObservedManifest) -> Option<KymaKey> {
         let kyma = self.shown.get(&name).cloned();
-        let settled = kyma.iter().filter_map(|kyma| self.settled.get(kyma)).flat_map(BTreeMap::values);
+        let synced = kyma.iter().filter_map(|kyma| self.synced.get(kyma)).flat_map(BTreeMap::values);
         let is_ours =
-            settled.into_iter().any(|one| one.manifest == name && one.version >= seen.resource_version);
-        self.seen.insert(name, seen);
+            synced.into_iter().any(|one| one.manifest == name && one.version >= observed.resource_version);
+        self.observed.insert(name, observed);
         kyma.filter(|_| !is_ours)
     }
 
     /// Records a deleted Manifest. Returns the Kyma of its component.
     pub(crate) fn delete(&mut self, name: &str) -> Option<KymaKey> {
-        self.seen.remove(name);
+        self.observed.remove(name);
         self.shown.get(name).cloned()
     }
 
     /// Removes all records of a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
-        for settled in self.settled.remove(kyma).into_iter().flatten() {
-            self.shown.remove(&settled.1.manifest);
+        for synced in self.synced.remove(kyma).into_iter().flatten() {
+            self.shown.remove(&synced.1.manifest);
         }
     }
 
     /// Reports whether the Manifest of this component is up to date, for both resourceVersions.
-    fn is_settled(&self, kyma: &KymaKey, component: &ComponentId, version: u64) -> bool {
-        let settled = self.settled.get(kyma).and_then(|of| of.get(component));
-        settled.is_some_and(|settled| {
-            let seen = self.seen.get(&settled.manifest);
-            settled.component == version && seen.is_some_and(|seen| seen.resource_version <= settled.version)
+    fn is_synced(&self, kyma: &KymaKey, component: &ComponentId, version: u64) -> bool {
+        let synced = self.synced.get(kyma).and_then(|of| of.get(component));
+        synced.is_some_and(|synced| {
+            let observed = self.observed.get(&synced.manifest);
+            synced.component == version
+                && observed.is_some_and(|observed| observed.resource_version <= synced.version)
         })
     }
 
-    fn settle(&mut self, kyma: &KymaKey, component: ComponentId, settled: Settled) {
-        self.shown.insert(settled.manifest.clone(), kyma.clone());
-        self.settled.entry(kyma.clone()).or_default().insert(component, settled);
+    fn set_synced(&mut self, kyma: &KymaKey, component: ComponentId, synced: SyncedManifest) {
+        self.shown.insert(synced.manifest.clone(), kyma.clone());
+        self.synced.entry(kyma.clone()).or_default().insert(component, synced);
     }
 
     /// Removes the records of deleted components.
     fn retain(&mut self, kyma: &KymaKey, is_there: impl Fn(&ComponentId) -> bool) {
-        let Some(settled) = self.settled.get_mut(kyma) else { return };
-        for (_, gone) in settled.extract_if(.., |component, _| !is_there(component)) {
+        let Some(synced) = self.synced.get_mut(kyma) else { return };
+        for (_, gone) in synced.extract_if(.., |component, _| !is_there(component)) {
             self.shown.remove(&gone.manifest);
         }
-        if settled.is_empty() {
-            self.settled.remove(kyma);
+        if synced.is_empty() {
+            self.synced.remove(kyma);
         }
     }
 }

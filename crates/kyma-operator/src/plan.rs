@@ -60,11 +60,11 @@ pub(crate) struct Plan {
     /// Component CRDs to install or extend.
     pub(crate) crds: Vec<OfferedCrd>,
     /// Components to apply.
-    pub(crate) components: Vec<Wanted>,
+    pub(crate) components: Vec<DesiredComponent>,
     /// Deletion requests to write.
     pub(crate) orders: Vec<Order>,
     /// Components to create with a deletion request, for modules that lost theirs.
-    pub(crate) finishes: Vec<Wanted>,
+    pub(crate) finishes: Vec<DesiredComponent>,
     /// New versions for components whose removal is blocked.
     pub(crate) upgrades: Vec<Upgrade>,
     /// Components whose deletion request is withdrawn, because the module was selected again.
@@ -109,7 +109,7 @@ pub(crate) struct Upgrade {
 
 /// A component to apply.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredComponent {
     /// Its module.
     pub(crate) module: String,
     /// Its kind.
@@ -199,10 +199,10 @@ fn have(
             format!("component {kind} of module {} would be larger than 1 MiB", install.release.module);
         return Err(ModuleProblem::error(Reason::ObjectTooLarge, message));
     }
-    let wanted = crate::owned::fingerprint_of_apply(&body);
-    let is_written = view.and_then(|view| view.owned.as_ref()) == Some(&wanted);
+    let fingerprint = crate::owned::fingerprint_of_apply(&body);
+    let is_written = view.and_then(|view| view.owned.as_ref()) == Some(&fingerprint);
     if !is_written {
-        plan.components.push(Wanted { module: install.release.module.clone(), kind, plural, body });
+        plan.components.push(DesiredComponent { module: install.release.module.clone(), kind, plural, body });
     }
     Ok(())
 }
@@ -241,7 +241,7 @@ fn finish(
     }
     let mut body = body::compose(scope, install, &kind, None)?;
     body::order(scope, reason, &mut body);
-    plan.finishes.push(Wanted { module: install.release.module.clone(), kind, plural, body });
+    plan.finishes.push(DesiredComponent { module: install.release.module.clone(), kind, plural, body });
     Ok(())
 }
 
@@ -310,7 +310,7 @@ fn offer_crd(
 
 /// Returns kinds of required components that cannot be written yet. The Kyma is requeued when they can.
 pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKind> {
-    let wanted = decided.iter().filter_map(|resolved| match &resolved.decision {
+    let required = decided.iter().filter_map(|resolved| match &resolved.decision {
         Decision::Install(install)
         | Decision::KeepVersion(install, _)
         | Decision::Await(Some(install), _)
@@ -318,7 +318,7 @@ pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKin
         | Decision::Finish(install, _) => Some(kind_of(&install.template)),
         _ => None,
     });
-    let unready = wanted.filter(|kind| !matches!(kinds.status(kind), KindStatus::Ready { .. }));
+    let unready = required.filter(|kind| !matches!(kinds.status(kind), KindStatus::Ready { .. }));
     unready.map(|kind| (kind.group().to_owned(), kind.kind.clone())).collect()
 }
 

@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::observe::{Observed, RemoteSide};
 use crate::state::State;
 
+pub(crate) mod copies;
 mod copy;
-pub(crate) mod known;
 pub(crate) mod watch;
 
 /// Name that the role on targets permits: the right to read all Secrets there would be too wide.
@@ -50,7 +50,7 @@ async fn bring(state: &State, kyma: &KymaKey, remote: &RemoteSide, name: &str) -
     };
     let from = found.map(|found| Revision::of(&found.metadata)).unwrap_or_default();
     let version = there.resource_version().and_then(|version| version.parse().ok());
-    state.pull_secrets().copied(kyma, from, version.unwrap_or_default());
+    state.pull_secrets().record_copy(kyma, from, version.unwrap_or_default());
     Ok(())
 }
 

@@ -10,7 +10,6 @@ use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
 use kyma_sdk::{Failure, Halt, KymaKey, Pass, Wait, evaluate_apart};
 
 use crate::apply;
-use crate::brought::Brought;
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::config::{EffectiveEntry, govern_all, keep_under_missing};
@@ -19,6 +18,7 @@ use crate::lost;
 use crate::mirror;
 use crate::observe::{self, Observed};
 use crate::plan::{self, Plan};
+use crate::prerequisites::Prerequisites;
 use crate::removal;
 use crate::report::{self, Facts, Trouble, windows};
 use crate::resolve::{self, Inputs, Resolved};
@@ -107,13 +107,13 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     {
         return troubled(state, &observed.kyma, failure).await;
     }
-    let brought = Brought::bring(state, &observed, &decided, pass.halt()).await;
+    let prerequisites = Prerequisites::apply(state, &observed, &decided, pass.halt()).await;
     let applied = apply::apply(state, &plan, observed.authority(pass.halt())).await;
     if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
         remote.session.turn_is_used();
     }
     pass.repaired(plan.components.len());
-    let (status, wait) = status_of(state, &observed, &decided, (&plan, &applied), &brought);
+    let (status, wait) = status_of(state, &observed, &decided, (&plan, &applied), &prerequisites);
     let kyma = match report::write(state, &observed.kyma, &status).await {
         Ok(kyma) => kyma,
         Err(error) => {
@@ -131,7 +131,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
         }
     }
     apply::let_go(state, &plan, observed.authority(pass.halt())).await?;
-    let failed = applied.worst().or(brought.may_pass());
+    let failed = applied.worst().or(prerequisites.retryable_failure());
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }
 

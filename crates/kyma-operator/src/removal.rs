@@ -18,7 +18,7 @@ use crate::deletion::{self, Facts, Order, Step, TargetFacts};
 use crate::error::Error;
 use crate::events;
 use crate::local;
-use crate::lost::Lost;
+use crate::lost::LostModule;
 use crate::report;
 use crate::scope;
 use crate::session::{self, Session};
@@ -187,7 +187,7 @@ async fn reach(
     state: &State,
     kyma: &Arc<Kyma>,
     components: &[ComponentView],
-    lost: &[Lost],
+    lost: &[LostModule],
     pass: &Pass,
 ) -> Result<Reach, Failure> {
     let none = |facts, failure| Reach { facts, session: None, failure };

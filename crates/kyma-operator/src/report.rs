@@ -10,12 +10,12 @@ use kyma_api::{
 };
 
 mod module;
-mod told;
+mod optional_condition;
 pub(crate) mod windows;
 mod write;
 
 pub(crate) use module::{Line, Outcome, line, lines_before, next_look};
-pub(crate) use told::Told;
+pub(crate) use optional_condition::OptionalCondition;
 pub(crate) use write::{initial, leave_alone, write};
 
 /// Conditions that kyma-operator owns; all others are kept.
@@ -60,11 +60,11 @@ pub(crate) struct Facts<'a> {
     /// Mandatory modules on the target; `None` if unknown.
     pub(crate) mandatory: Option<Vec<MandatoryModule>>,
     /// The condition about maintenance windows.
-    pub(crate) windows: Option<Told>,
+    pub(crate) windows: Option<OptionalCondition>,
     /// The condition about the image-pull Secret; `None` without one.
-    pub(crate) pull_secret: Option<Told>,
+    pub(crate) pull_secret: Option<OptionalCondition>,
     /// The condition about the rules of ModuleConfigs on modules' objects; `None` without rules.
-    pub(crate) resource_rules: Option<Told>,
+    pub(crate) resource_rules: Option<OptionalCondition>,
     /// Fields in use that this version does not implement.
     pub(crate) unsupported: Vec<String>,
     /// Whether the Kyma is being deleted.
@@ -86,7 +86,7 @@ pub(crate) struct Trouble {
 pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
     let state = state_of(facts);
     let operation = operation(facts, state);
-    let modules: Vec<ModuleStatus> = facts.lines.iter().map(|line| told(facts, line)).collect();
+    let modules: Vec<ModuleStatus> = facts.lines.iter().map(|line| module_status(facts, line)).collect();
     KymaStatus {
         state: Some(state),
         active_channel: facts.channel.clone().or_else(|| facts.before.active_channel.clone()),
@@ -110,7 +110,7 @@ fn modules_ready(modules: &[ModuleStatus]) -> String {
 }
 
 /// Returns the line with its reason and transition time.
-fn told(facts: &Facts<'_>, line: &Line) -> ModuleStatus {
+fn module_status(facts: &Facts<'_>, line: &Line) -> ModuleStatus {
     let status = &line.status;
     let reason = Some(line.reason.as_str().to_owned());
     let is_same = |before: &&ModuleStatus| {
@@ -189,7 +189,7 @@ fn operation(facts: &Facts<'_>, state: State) -> String {
         (None, State::Ready) => "kyma is ready".to_owned(),
         (None, State::Deleting) => "waiting for modules to be deleted".to_owned(),
         (None, State::Warning) if facts.lines.iter().all(Line::is_settled) => {
-            missing(facts).map(|told| told.message.clone()).unwrap_or_default()
+            missing(facts).map(|condition| condition.message.clone()).unwrap_or_default()
         }
         (None, State::Processing) if facts.lines.iter().all(Line::is_settled) => {
             "waiting for the module catalogue on the target".to_owned()
@@ -248,9 +248,9 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
         (types::SKR_IMAGE_PULL_SECRET_SYNC, &facts.pull_secret),
         (types::RESOURCE_RULES, &facts.resource_rules),
     ];
-    for (type_, told) in optional {
-        match told {
-            Some(told) => told.put(&mut own, facts),
+    for (type_, condition) in optional {
+        match condition {
+            Some(condition) => condition.put(&mut own, facts),
             // Nothing is decided while the target is unreachable, so the condition stays.
             None if facts.trouble.as_ref().is_some_and(|trouble| trouble.about_target) => {}
             None => drop(condition::remove(&mut own, type_)),
@@ -274,7 +274,7 @@ fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
             let message = line.status.message.as_deref().unwrap_or_default();
             (status_for(state), line.reason, format!("module {}: {message}", line.status.name))
         }
-        (None, Some(told)) => (Status::False, told.reason, told.message.clone()),
+        (None, Some(condition)) => (Status::False, condition.reason, condition.message.clone()),
         (None, None) if !facts.unsupported.is_empty() => {
             let message = format!("these fields have no effect yet: {}", facts.unsupported.join(", "));
             (Status::True, Reason::NotYetSupported, message)
@@ -298,9 +298,9 @@ fn unsynced_catalogue<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
 }
 
 /// Returns the condition about a missing image-pull Secret or missing policies.
-fn missing<'a>(facts: &'a Facts<'_>) -> Option<&'a Told> {
-    let brought = facts.pull_secret.iter().chain(&facts.resource_rules);
-    brought.into_iter().find(|told| told.status == Status::False)
+fn missing<'a>(facts: &'a Facts<'_>) -> Option<&'a OptionalCondition> {
+    let prerequisites = facts.pull_secret.iter().chain(&facts.resource_rules);
+    prerequisites.into_iter().find(|condition| condition.status == Status::False)
 }
 
 fn status_for(state: State) -> Status {

@@ -13,12 +13,11 @@ use kyma_api::{Reason, State};
 use crate::catalogue::{Catalogue, Interest, Release};
 use crate::component::{TemplateRecord, TemplateRecords, kind_of};
 use crate::config::{self, ConfigUids, Configs, EffectiveEntry};
-use crate::lost::Lost;
+use crate::lost::LostModule;
 use crate::maintenance::Maintenance;
 use crate::selection::Wish;
 
 mod approval;
-mod awaited;
 mod changed;
 mod choice;
 mod decision;
@@ -28,13 +27,14 @@ mod halt;
 mod leaving;
 mod lost;
 mod rollout;
+mod upgrade_wait;
 mod version;
 
-pub(crate) use awaited::Awaited;
 use choice::{channel_of, choose, template};
 pub(crate) use decision::{Decision, Install, ModuleProblem, Resolved};
 pub(crate) use leaving::govern_leaving;
 pub(crate) use lost::finish;
+pub(crate) use upgrade_wait::UpgradeWait;
 pub(crate) use version::compare;
 
 /// Inputs of the decisions about one Kyma.
@@ -65,7 +65,7 @@ pub(crate) struct Inputs<'a> {
     /// Reason of the Pause that stops upgrades now.
     pub(crate) upgrades_halted: Option<&'a str>,
     /// Modules that lost their component.
-    pub(crate) lost: &'a [Lost],
+    pub(crate) lost: &'a [LostModule],
     /// The maintenance policy.
     pub(crate) maintenance: &'a Maintenance,
     /// Whether upgrades ignore maintenance windows.
@@ -139,7 +139,7 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
             decided.push(leaving::follow(inputs, installed, removal));
         }
     }
-    let gone = |lost: &&Lost| !decided.iter().any(|resolved| resolved.module == lost.module);
+    let gone = |lost: &&LostModule| !decided.iter().any(|resolved| resolved.module == lost.module);
     let lost = inputs.lost.iter().filter(gone);
     let lost: Vec<Resolved> = lost.filter_map(|lost| taken_out(inputs.catalogue, lost)).collect();
     decided.extend(lost);
@@ -171,7 +171,7 @@ fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> Resolved {
         Decision::Unmanage
     };
     let opens = match &decision {
-        Decision::Await(_, awaited) => awaited.until(),
+        Decision::Await(_, wait) => wait.until(),
         _ => None,
     };
     let until = deprecated.into_iter().chain(opens).min();
@@ -344,7 +344,7 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resol
 
 /// Decides about a lost module without an entry. A mandatory module stays until the deletion of its release meta was
 /// requested.
-fn taken_out(catalogue: &Catalogue, lost: &Lost) -> Option<Resolved> {
+fn taken_out(catalogue: &Catalogue, lost: &LostModule) -> Option<Resolved> {
     if !lost.mandatory {
         return Some(lost::finish(catalogue, lost, DeletionReason::Disabled));
     }

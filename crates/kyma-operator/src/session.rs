@@ -17,10 +17,10 @@ use crate::state::State;
 use crate::target_kyma;
 
 mod ground;
-pub(crate) mod held;
+pub(crate) mod open_session;
 mod turn;
 
-pub(crate) use held::Session;
+pub(crate) use open_session::Session;
 pub(crate) use turn::take as take_turn;
 
 /// Returns the session of a Kyma with its target. Opens one if there is none, if it has expired, or if the connection

@@ -8,7 +8,7 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_sdk::{Index, KymaKey, LongNames, PendingSessions, Runtime, Trigger, Watches};
 
-use crate::admission::known::Policies;
+use crate::admission::target_policies::Policies;
 use crate::args::KymaArgs;
 use crate::catalogue::{Affected, Catalogue};
 use crate::component::Components;
@@ -17,9 +17,9 @@ use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
 use crate::mirror::Manifests;
-use crate::pull_secret::known::Copies;
+use crate::pull_secret::copies::Copies;
 use crate::resolve::Policy;
-use crate::session::held::Session;
+use crate::session::open_session::Session;
 use crate::target_kyma::Remotes;
 use crate::written::Written;
 

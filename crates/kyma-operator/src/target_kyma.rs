@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::selection;
 
-mod known;
+mod remotes;
 mod write;
 
-pub(crate) use known::{Remote, Remotes};
+pub(crate) use remotes::{Remote, Remotes};
 pub(crate) use write::{give_birth, show};
 
 pub(crate) use kyma_api::names::TARGET_KYMA as NAME;

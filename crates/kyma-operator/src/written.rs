@@ -9,13 +9,13 @@ use kyma_sdk::KymaKey;
 /// Last written state of each Kyma that the watch has not delivered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    own: HashMap<KymaKey, Own>,
+    writes: HashMap<KymaKey, OwnWrite>,
     /// Number of lists begun.
     lists: u64,
 }
 
 #[derive(Debug)]
-struct Own {
+struct OwnWrite {
     kyma: Arc<Kyma>,
     /// Number of lists begun before the write.
     lists: u64,
@@ -25,14 +25,14 @@ impl Written {
     /// Records the result of a write.
     pub(crate) fn wrote(&mut self, kyma: Arc<Kyma>) {
         let lists = self.lists;
-        self.own.insert(KymaKey::of(&kyma), Own { kyma, lists });
+        self.writes.insert(KymaKey::of(&kyma), OwnWrite { kyma, lists });
     }
 
     /// Removes states that are not newer than one that the watch's store contains.
     pub(crate) fn delivered(&mut self, seen: &Kyma) {
         let key = KymaKey::of(seen);
         if self.get(&key).is_some_and(|ours| !is_later(ours, seen)) {
-            self.own.remove(&key);
+            self.writes.remove(&key);
         }
     }
 
@@ -49,7 +49,7 @@ impl Written {
 
     /// Removes a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
-        self.own.remove(kyma);
+        self.writes.remove(kyma);
     }
 
     /// Records the beginning of a list. Until it completes, the watch's store is unchanged, so written states still
@@ -62,11 +62,11 @@ impl Written {
     /// states written since it began are kept.
     pub(crate) fn listed(&mut self) {
         let lists = self.lists;
-        self.own.retain(|_, ours| ours.lists == lists);
+        self.writes.retain(|_, ours| ours.lists == lists);
     }
 
     fn get(&self, key: &KymaKey) -> Option<&Arc<Kyma>> {
-        self.own.get(key).map(|ours| &ours.kyma)
+        self.writes.get(key).map(|ours| &ours.kyma)
     }
 }
 

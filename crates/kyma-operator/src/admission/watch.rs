@@ -4,8 +4,8 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kyma_sdk::{Interest, KymaKey, Sighting};
 
-use super::known::Versions;
 use super::policy::Id;
+use super::target_policies::Versions;
 use super::{GROUP, KINDS, resource, selector};
 use crate::state::State;
 

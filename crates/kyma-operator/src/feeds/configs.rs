@@ -28,13 +28,13 @@ const JUDGE_AGAIN: Duration = Duration::from_secs(10);
 
 /// ModuleConfigs whose deletion could not be judged, because the hub did not answer.
 #[derive(Debug, Default)]
-struct Unjudged {
+struct PendingJudgements {
     names: BTreeSet<String>,
     /// When the deletions are checked again: `JUDGE_AGAIN` after the first of them, also if more events arrive.
     retry_at: Option<Instant>,
 }
 
-impl Unjudged {
+impl PendingJudgements {
     fn add(&mut self, names: impl IntoIterator<Item = String>, now: Instant) {
         self.names.extend(names);
         if !self.names.is_empty() {
@@ -58,13 +58,13 @@ impl Unjudged {
 /// Follows the ModuleConfigs until the process shuts down.
 pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
     let mut news = pin!(feed::<ModuleConfig>(&state.runtime));
-    let mut unjudged = Unjudged::default();
+    let mut pending = PendingJudgements::default();
     loop {
         let next = tokio::select! {
             next = news.next() => next,
-            () = sleep_until(unjudged.retry_at.unwrap_or_else(Instant::now)), if unjudged.retry_at.is_some() => {
-                let left = vanished(&state, &kymas, unjudged.take()).await;
-                unjudged.add(left, Instant::now());
+            () = sleep_until(pending.retry_at.unwrap_or_else(Instant::now)), if pending.retry_at.is_some() => {
+                let left = vanished(&state, &kymas, pending.take()).await;
+                pending.add(left, Instant::now());
                 continue;
             }
         };
@@ -72,12 +72,12 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
             None => return,
             Some(News::Applied(object)) => {
                 let config = Config::from(*object);
-                unjudged.remove(&config.name);
+                pending.remove(&config.name);
                 take(&state, &kymas, config);
             }
             Some(News::Gone(name)) => {
                 if ended(&state, &kymas, &name).await.is_err() {
-                    unjudged.add([name], Instant::now());
+                    pending.add([name], Instant::now());
                 }
             }
             Some(News::Listed(names)) => {
@@ -88,9 +88,9 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
                     );
                 }
                 // The list lacks every name that is still to be judged.
-                unjudged.take();
+                pending.take();
                 let left = vanished(&state, &kymas, lacked).await;
-                unjudged.add(left, Instant::now());
+                pending.add(left, Instant::now());
                 announce(&mut first);
             }
         }
@@ -99,7 +99,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
 
 /// Handles ModuleConfigs that a list no longer contains. Returns those that the hub gave no answer for.
 async fn vanished(state: &State, kymas: &Store<Kyma>, names: BTreeSet<String>) -> BTreeSet<String> {
-    let mut unjudged = BTreeSet::new();
+    let mut pending = BTreeSet::new();
     for name in names {
         match deletion::judge_deletion(state, &name, None).await {
             // The watch reports it next.
@@ -108,11 +108,11 @@ async fn vanished(state: &State, kymas: &Store<Kyma>, names: BTreeSet<String>) -
             Ok(Verdict::Unproven) => miss(state, kymas, &name),
             Err(_) => {
                 miss(state, kymas, &name);
-                unjudged.insert(name);
+                pending.insert(name);
             }
         }
     }
-    unjudged
+    pending
 }
 
 /// Handles a DELETE event.
@@ -179,23 +179,23 @@ mod tests {
 
     #[test]
     fn events_do_not_defer_the_retry_of_a_judgement() {
-        let (mut unjudged, start) = (Unjudged::default(), Instant::now());
-        unjudged.add([], start);
-        assert_eq!(unjudged.retry_at, None);
-        unjudged.add(["a".to_owned()], start);
-        unjudged.add(["b".to_owned()], start + Duration::from_secs(9));
-        assert_eq!(unjudged.retry_at, Some(start + JUDGE_AGAIN));
-        assert_eq!(unjudged.take().len(), 2);
-        assert_eq!(unjudged.retry_at, None);
+        let (mut pending, start) = (PendingJudgements::default(), Instant::now());
+        pending.add([], start);
+        assert_eq!(pending.retry_at, None);
+        pending.add(["a".to_owned()], start);
+        pending.add(["b".to_owned()], start + Duration::from_secs(9));
+        assert_eq!(pending.retry_at, Some(start + JUDGE_AGAIN));
+        assert_eq!(pending.take().len(), 2);
+        assert_eq!(pending.retry_at, None);
     }
 
     #[test]
     fn a_config_that_was_created_again_is_not_judged_again() {
-        let mut unjudged = Unjudged::default();
-        unjudged.add(["a".to_owned(), "b".to_owned()], Instant::now());
-        unjudged.remove("a");
-        assert!(unjudged.retry_at.is_some());
-        unjudged.remove("b");
-        assert!(unjudged.names.is_empty() && unjudged.retry_at.is_none());
+        let mut pending = PendingJudgements::default();
+        pending.add(["a".to_owned(), "b".to_owned()], Instant::now());
+        pending.remove("a");
+        assert!(pending.retry_at.is_some());
+        pending.remove("b");
+        assert!(pending.names.is_empty() && pending.retry_at.is_none());
     }
 }

@@ -13,7 +13,7 @@ use kyma_api::{Kyma, klm};
 use kyma_sdk::{KymaKey, hub_watch};
 
 use super::components::is_denied;
-use crate::mirror::Seen;
+use crate::mirror::ObservedManifest;
 use crate::state::State;
 
 /// Keeps the Manifests in the index and requeues the Kyma whose Manifest another writer changed. Retries if the hub
@@ -29,7 +29,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>) {
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(object)) => listed.extend(Seen::of(&object)),
+            Ok(Event::InitApply(object)) => listed.extend(ObservedManifest::of(&object)),
             Ok(Event::InitDone) => {
                 let known = state.manifests().listed(std::mem::take(&mut listed));
                 state.wake_all(
@@ -37,8 +37,8 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>) {
                 );
             }
             Ok(Event::Apply(object)) => {
-                let seen = Seen::of(&object);
-                let changed = seen.and_then(|(name, seen)| state.manifests().apply(name, seen));
+                let observed = ObservedManifest::of(&object);
+                let changed = observed.and_then(|(name, observed)| state.manifests().apply(name, observed));
                 state.wake_all(&changed);
             }
             Ok(Event::Delete(object)) => {

@@ -24,12 +24,12 @@ pub(super) struct KlmGauges {
     mandatory: IntGauge,
     mandatory_modules: GaugeVec,
     maintenance_policy: IntGauge,
-    shown: Arc<Mutex<HashMap<KymaKey, Shown>>>,
+    series: Arc<Mutex<HashMap<KymaKey, KymaSeries>>>,
 }
 
 /// Exported values of one Kyma.
 #[derive(Clone, PartialEq, Eq)]
-struct Shown {
+struct KymaSeries {
     shoot: String,
     instance: String,
     state: State,
@@ -70,7 +70,7 @@ impl KlmGauges {
         process.register(mandatory_modules.clone())?;
         process.register(kymas.clone())?;
         process.register(modules.clone())?;
-        Ok(Self { kymas, modules, mandatory, mandatory_modules, maintenance_policy, shown: Arc::default() })
+        Ok(Self { kymas, modules, mandatory, mandatory_modules, maintenance_policy, series: Arc::default() })
     }
 
     /// Sets whether a valid maintenance policy exists.
@@ -94,15 +94,15 @@ impl KlmGauges {
     ) {
         let domain = kyma.annotations().get(annotations::SKR_DOMAIN).map(String::as_str).unwrap_or_default();
         let modules = status.modules.iter().flatten();
-        let now = Shown {
+        let now = KymaSeries {
             shoot: domain.split('.').next().unwrap_or_default().to_owned(),
             instance: kyma.labels().get(labels::INSTANCE_ID).cloned().unwrap_or_default(),
             state: status.state.unwrap_or_default(),
             modules: modules.map(|module| (module.name.clone(), module.state)).collect(),
             mandatory: components.iter().filter(|view| view.mandatory).map(state_of).collect(),
         };
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = shown.insert(key.clone(), now.clone());
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = series.insert(key.clone(), now.clone());
         if before.as_ref() == Some(&now) {
             return;
         }
@@ -133,24 +133,26 @@ impl KlmGauges {
 
     /// Removes the series of a deleted Kyma.
     pub(super) fn forget(&self, key: &KymaKey) {
-        let before = self.shown.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let before = self.series.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         if let Some(before) = before {
             self.remove(key, &before);
         }
     }
 
     /// Removes series; missing ones are ignored.
-    fn remove(&self, key: &KymaKey, shown: &Shown) {
+    fn remove(&self, key: &KymaKey, series: &KymaSeries) {
         for state in KYMA_STATES {
-            self.kymas.remove_label_values(&[&key.name, state.as_str(), &shown.shoot, &shown.instance]).ok();
+            self.kymas
+                .remove_label_values(&[&key.name, state.as_str(), &series.shoot, &series.instance])
+                .ok();
         }
-        for module in shown.modules.keys() {
+        for module in series.modules.keys() {
             for state in MODULE_STATES {
-                let labels = [module, key.name.as_str(), state.as_str(), &shown.shoot, &shown.instance];
+                let labels = [module, key.name.as_str(), state.as_str(), &series.shoot, &series.instance];
                 self.modules.remove_label_values(&labels).ok();
             }
         }
-        for module in shown.mandatory.keys() {
+        for module in series.mandatory.keys() {
             for state in MODULE_STATES {
                 self.mandatory_modules.remove_label_values(&[module, &key.name, state.as_str()]).ok();
             }

@@ -18,12 +18,12 @@ const BUCKETS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
 pub(super) struct ModuleMetrics {
     modules: IntGaugeVec,
     ready: HistogramVec,
-    seen: Mutex<HashMap<KymaKey, Seen>>,
+    records: Mutex<HashMap<KymaKey, KymaRecord>>,
 }
 
 /// Last recorded state of a Kyma.
 #[derive(Debug, Default)]
-struct Seen {
+struct KymaRecord {
     /// State and reason, by module.
     lines: BTreeMap<String, (State, String)>,
     /// Time of the last change of each Ready component, by module.
@@ -43,7 +43,7 @@ impl ModuleMetrics {
         let ready = HistogramVec::new(ready.buckets(BUCKETS.to_vec()), &["module"])?;
         process.register(modules.clone())?;
         process.register(ready.clone())?;
-        Ok(Self { modules, ready, seen: Mutex::default() })
+        Ok(Self { modules, ready, records: Mutex::default() })
     }
 
     /// Records the status of a Kyma.
@@ -54,8 +54,8 @@ impl ModuleMetrics {
         components: &[ComponentView],
         now: Timestamp,
     ) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = seen.remove(key);
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = records.remove(key);
         for (module, took) in became_ready(before.as_ref(), components, now) {
             self.ready.with_label_values(&[module]).observe(took.as_secs_f64());
         }
@@ -68,19 +68,19 @@ impl ModuleMetrics {
         let mut known = before.map(|before| before.settled).unwrap_or_default();
         known.retain(|module, _| components.iter().any(|view| view.module == *module));
         known.extend(settled(components));
-        let now = Seen { lines, settled: known };
+        let now = KymaRecord { lines, settled: known };
         self.count(Some(&now), 1);
-        seen.insert(key.clone(), now);
+        records.insert(key.clone(), now);
     }
 
     /// Removes a deleted Kyma.
     pub(super) fn forget(&self, key: &KymaKey) {
-        let gone = self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let gone = self.records.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.count(gone.as_ref(), -1);
     }
 
-    fn count(&self, seen: Option<&Seen>, by: i64) {
-        for (state, reason) in seen.into_iter().flat_map(|seen| seen.lines.values()) {
+    fn count(&self, record: Option<&KymaRecord>, by: i64) {
+        for (state, reason) in record.into_iter().flat_map(|record| record.lines.values()) {
             self.modules.with_label_values(&[state.as_str(), reason]).add(by);
         }
     }
@@ -101,7 +101,7 @@ fn settled(components: &[ComponentView]) -> BTreeMap<String, Timestamp> {
 /// Returns modules that became Ready after a change and the time that took. Modules that are Ready when first seen
 /// are not counted.
 fn became_ready<'a>(
-    before: Option<&Seen>,
+    before: Option<&KymaRecord>,
     components: &'a [ComponentView],
     now: Timestamp,
 ) -> Vec<(&'a str, Duration)> {

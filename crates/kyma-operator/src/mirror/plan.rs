@@ -5,7 +5,7 @@ use kyma_api::condition::types;
 use kyma_api::{InventoryGroup, State, annotations, klm, labels};
 use serde_json::{Map, Value, json};
 
-use super::{Origin, Seen};
+use super::{ObservedManifest, Origin};
 use crate::component::ComponentView;
 use crate::owned;
 
@@ -15,7 +15,7 @@ const READ_ONLY: &str = "DO NOT EDIT - This Manifest is a read-only copy of the 
 
 /// Desired state of a Manifest.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wanted {
+pub(super) struct DesiredManifest {
     pub(super) name: String,
     module: String,
     /// uid of the component.
@@ -34,23 +34,24 @@ pub(super) struct Write {
 }
 
 /// Compares the desired Manifest with the live one.
-pub(super) fn write(wanted: &Wanted, seen: Option<&Seen>) -> Write {
-    let Some(seen) = seen else { return Write { body: true, status: true } };
+pub(super) fn write(desired: &DesiredManifest, observed: Option<&ObservedManifest>) -> Write {
+    let Some(observed) = observed else { return Write { body: true, status: true } };
     // KLM truncates long names, so two modules may share one.
-    let is_of_module = seen.module.as_ref() == Some(&wanted.module);
-    let is_its = is_of_module || seen.owner.as_ref() == Some(&wanted.owner);
-    let status = seen.status.as_ref() != Some(&owned::fingerprint_of_status(&wanted.status));
-    match seen.origin {
-        Origin::Mirror if is_its && !seen.terminating => {
-            Write { body: seen.body.as_ref() != Some(&owned::fingerprint_of_apply(&wanted.body)), status }
-        }
+    let is_of_module = observed.module.as_ref() == Some(&desired.module);
+    let is_its = is_of_module || observed.owner.as_ref() == Some(&desired.owner);
+    let status = observed.status.as_ref() != Some(&owned::fingerprint_of_status(&desired.status));
+    match observed.origin {
+        Origin::Mirror if is_its && !observed.terminating => Write {
+            body: observed.body.as_ref() != Some(&owned::fingerprint_of_apply(&desired.body)),
+            status,
+        },
         Origin::HandedOver if is_of_module => Write { body: false, status },
         _ => Write::default(),
     }
 }
 
 /// Returns the Manifest of a component. `ocm` is the name of the OCM component in the catalogue.
-pub(super) fn wanted(view: &ComponentView, component: &DynamicObject, ocm: Option<&str>) -> Wanted {
+pub(super) fn desired(view: &ComponentView, component: &DynamicObject, ocm: Option<&str>) -> DesiredManifest {
     let contract = kyma_api::ComponentView::of(component);
     let named = component.data.pointer("/spec/source/ocm/component").and_then(Value::as_str);
     let ocm = named.or(ocm).unwrap_or(&view.module);
@@ -80,7 +81,7 @@ pub(super) fn wanted(view: &ComponentView, component: &DynamicObject, ocm: Optio
         "spec": spec_of(component, &contract),
     });
     let status = status_of(component, &contract);
-    Wanted { name, module: view.module.clone(), owner: contract.uid, body, status }
+    DesiredManifest { name, module: view.module.clone(), owner: contract.uid, body, status }
 }
 
 fn labels_of(component: &DynamicObject) -> Map<String, Value> {

@@ -6,8 +6,8 @@ use kyma_api::klm;
 use kyma_sdk::{Failure, KymaKey};
 use serde_json::json;
 
-use super::plan::{self, Wanted};
-use super::{Seen, Settled};
+use super::plan::{self, DesiredManifest};
+use super::{ObservedManifest, SyncedManifest};
 use crate::FIELD_MANAGER;
 use crate::apply;
 use crate::component::ComponentView;
@@ -31,17 +31,17 @@ pub(crate) async fn sync(state: &State, kyma: &KymaKey) -> Result<(), Failure> {
 
 async fn one(state: &State, view: &ComponentView) -> Result<(), Error> {
     let id = view.id();
-    if state.manifests().is_settled(&view.kyma, &id, view.resource_version) {
+    if state.manifests().is_synced(&view.kyma, &id, view.resource_version) {
         return Ok(());
     }
     let Some(component) = read(state, view).await? else { return Ok(()) };
     let ocm = state.catalogue().release(&view.module).and_then(|release| release.ocm_component.clone());
-    let wanted = plan::wanted(view, &component, ocm.as_deref());
-    let seen = state.manifests().seen.get(&wanted.name).cloned();
-    let written = carry_out(state, &view.kyma.namespace, &wanted, seen.as_ref()).await?;
+    let desired = plan::desired(view, &component, ocm.as_deref());
+    let observed = state.manifests().observed.get(&desired.name).cloned();
+    let written = carry_out(state, &view.kyma.namespace, &desired, observed.as_ref()).await?;
     let (Some(version), Some(component)) = (written, version(&component)) else { return Ok(()) };
-    let settled = Settled { component, manifest: wanted.name, version };
-    state.manifests().settle(&view.kyma, id, settled);
+    let synced = SyncedManifest { component, manifest: desired.name, version };
+    state.manifests().set_synced(&view.kyma, id, synced);
     Ok(())
 }
 
@@ -58,41 +58,42 @@ async fn read(state: &State, view: &ComponentView) -> Result<Option<DynamicObjec
 async fn carry_out(
     state: &State,
     namespace: &str,
-    wanted: &Wanted,
-    seen: Option<&Seen>,
+    desired: &DesiredManifest,
+    observed: Option<&ObservedManifest>,
 ) -> Result<Option<u64>, Error> {
     let api: Api<DynamicObject> =
         Api::namespaced_with(state.runtime.hub.clone(), namespace, &klm::manifest_resource());
-    let failed = |source| Error::Mirror { manifest: wanted.name.clone(), source };
-    let mut last = seen.map(|seen| seen.resource_version);
+    let failed = |source| Error::Mirror { manifest: desired.name.clone(), source };
+    let mut last = observed.map(|observed| observed.resource_version);
     // The API server drops fields that KLM's CRD does not have in this version.
     let by_force = PatchParams::apply(FIELD_MANAGER).force();
-    let mut write = plan::write(wanted, seen);
+    let mut write = plan::write(desired, observed);
     if write.body {
-        let mut body = wanted.body.clone();
-        let params = match seen {
-            Some(seen) => {
-                body["metadata"]["uid"] = json!(seen.uid);
+        let mut body = desired.body.clone();
+        let params = match observed {
+            Some(observed) => {
+                body["metadata"]["uid"] = json!(observed.uid);
                 by_force.clone()
             }
             // Not forced: if the Manifest exists by now, its owner keeps its fields.
             None => PatchParams::apply(FIELD_MANAGER),
         };
-        let applied = api.patch(&wanted.name, &params, &Patch::Apply(&body)).await.map_err(failed)?;
-        tracing::info!(manifest = wanted.name, "mirror applied");
+        let applied = api.patch(&desired.name, &params, &Patch::Apply(&body)).await.map_err(failed)?;
+        tracing::info!(manifest = desired.name, "mirror applied");
         last = version(&applied);
         // Compare again: the result includes what other writers changed since the last read.
-        write.status = Seen::of(&applied).is_some_and(|(_, now)| plan::write(wanted, Some(&now)).status);
+        write.status =
+            ObservedManifest::of(&applied).is_some_and(|(_, now)| plan::write(desired, Some(&now)).status);
     }
     if write.status {
         let body = json!({
             "apiVersion": klm::manifest_resource().api_version,
             "kind": klm::MANIFEST,
             "metadata": { "resourceVersion": last.map(|version| version.to_string()) },
-            "status": wanted.status,
+            "status": desired.status,
         });
         let applied =
-            api.patch_status(&wanted.name, &by_force, &Patch::Apply(&body)).await.map_err(failed)?;
+            api.patch_status(&desired.name, &by_force, &Patch::Apply(&body)).await.map_err(failed)?;
         last = version(&applied);
     }
     Ok(last)

@@ -3,7 +3,7 @@
 use kyma_api::{InventoryGroup, annotations};
 use serde_json::{Value, json};
 
-use super::plan::{Wanted, Write, wanted, write};
+use super::plan::{DesiredManifest, Write, desired, write};
 use super::*;
 use crate::component::{ComponentKind, ComponentView};
 
@@ -44,18 +44,18 @@ fn component() -> Value {
     })
 }
 
-fn of(component: &Value, ocm: Option<&str>) -> Wanted {
+fn of(component: &Value, ocm: Option<&str>) -> DesiredManifest {
     let kind =
         ComponentKind::new(component["apiVersion"].as_str().unwrap(), component["kind"].as_str().unwrap());
     let object: DynamicObject = serde_json::from_value(component.clone()).unwrap();
-    wanted(&ComponentView::of(&kind, &object).unwrap(), &object, ocm)
+    desired(&ComponentView::of(&kind, &object).unwrap(), &object, ocm)
 }
 
 #[test]
 fn a_copy_has_klms_name_labels_and_annotations_and_nothing_to_install() {
-    let wanted = of(&component(), None);
-    assert_eq!(wanted.name, "sample-keda-1095022605");
-    let meta = &wanted.body["metadata"];
+    let desired = of(&component(), None);
+    assert_eq!(desired.name, "sample-keda-1095022605");
+    let meta = &desired.body["metadata"];
     let expected = json!({
         labels::KYMA_NAME: "sample", labels::MODULE_NAME: "keda", labels::CHANNEL: "regular",
         labels::CONTROLLER_NAME: "", labels::MANAGED_BY: "lifecycle-manager",
@@ -71,11 +71,11 @@ fn a_copy_has_klms_name_labels_and_annotations_and_nothing_to_install() {
         "it goes with its component"
     );
     assert!(meta.get("finalizers").is_none());
-    let spec = &wanted.body["spec"];
+    let spec = &desired.body["spec"];
     assert_eq!((&spec["version"], &spec["install"]["source"]), (&json!("1.1.0"), &json!({})));
     assert_eq!(spec["resource"]["kind"], "Keda");
     assert_eq!(spec["manager"]["name"], "keda-manager");
-    assert!(!format!("{wanted:?}").contains("hush"), "values of users stay in the component");
+    assert!(!format!("{desired:?}").contains("hush"), "values of users stay in the component");
 }
 
 #[test]
@@ -132,29 +132,29 @@ fn a_component_of_another_kind_is_named_by_the_catalogue() {
     own["metadata"]["labels"].as_object_mut().unwrap().remove(labels::CHANNEL);
     own["spec"] = json!({"module": {"name": "keda", "version": "1.1.0"}, "resource": "mine", "manager": {"kind": "Pod"}});
     own["status"] = json!({"state": "Ready"});
-    let wanted = of(&own, Some("example.com/greeting"));
-    assert!(wanted.name.starts_with("sample-greeting-"), "{}", wanted.name);
-    let spec = &wanted.body["spec"];
+    let desired = of(&own, Some("example.com/greeting"));
+    assert!(desired.name.starts_with("sample-greeting-"), "{}", desired.name);
+    let spec = &desired.body["spec"];
     assert!(
         spec.get("resource").is_none() && spec.get("manager").is_none(),
         "not what KLM's CRD takes: {spec}"
     );
-    assert_eq!(wanted.body["metadata"]["labels"][labels::MANDATORY_MODULE], "true");
-    assert!(wanted.body["metadata"]["labels"].get(labels::CHANNEL).is_none());
+    assert_eq!(desired.body["metadata"]["labels"][labels::MANDATORY_MODULE], "true");
+    assert!(desired.body["metadata"]["labels"].get(labels::CHANNEL).is_none());
     assert_eq!(of(&own, None).body["metadata"]["annotations"][annotations::FQDN], "keda");
 }
 
 /// Returns the Manifest after it was written, with this resourceVersion.
-fn written(wanted: &Wanted, version: u64) -> Value {
-    let mut object = wanted.body.clone();
+fn written(desired: &DesiredManifest, version: u64) -> Value {
+    let mut object = desired.body.clone();
     object["metadata"]["uid"] = json!("m");
     object["metadata"]["resourceVersion"] = json!(version.to_string());
-    object["status"] = wanted.status.clone();
+    object["status"] = desired.status.clone();
     let leaves = |value: &Value| -> Value {
         let fields = value.as_object().unwrap().keys().map(|key| (format!("f:{key}"), json!({})));
         Value::Object(fields.collect())
     };
-    let (mut meta, status) = (leaves(&wanted.body["metadata"]), leaves(&wanted.status));
+    let (mut meta, status) = (leaves(&desired.body["metadata"]), leaves(&desired.status));
     for name in ["f:name", "f:namespace"] {
         meta.as_object_mut().unwrap().remove(name);
     }
@@ -166,41 +166,41 @@ fn written(wanted: &Wanted, version: u64) -> Value {
     object
 }
 
-fn seen(object: &Value) -> Seen {
-    Seen::of(&serde_json::from_value(object.clone()).unwrap()).unwrap().1
+fn observed(object: &Value) -> ObservedManifest {
+    ObservedManifest::of(&serde_json::from_value(object.clone()).unwrap()).unwrap().1
 }
 
 #[test]
 fn what_is_as_it_should_be_is_not_written_and_what_differs_is() {
-    let wanted = of(&component(), None);
+    let desired = of(&component(), None);
     let both = Write { body: true, status: true };
-    assert_eq!(write(&wanted, None), both);
-    let held = written(&wanted, 9);
-    assert_eq!(write(&wanted, Some(&seen(&held))), Write::default());
+    assert_eq!(write(&desired, None), both);
+    let held = written(&desired, 9);
+    assert_eq!(write(&desired, Some(&observed(&held))), Write::default());
     let mut edited = held.clone();
     edited["spec"]["version"] = json!("9.9.9");
-    assert_eq!(write(&wanted, Some(&seen(&edited))), Write { body: true, status: false });
+    assert_eq!(write(&desired, Some(&observed(&edited))), Write { body: true, status: false });
     let mut edited = held.clone();
     edited["status"]["state"] = json!("Ready");
-    assert_eq!(write(&wanted, Some(&seen(&edited))), Write { body: false, status: true });
+    assert_eq!(write(&desired, Some(&observed(&edited))), Write { body: false, status: true });
     let mut taken = held.clone();
     taken["metadata"]["managedFields"] = json!([]);
-    assert_eq!(write(&wanted, Some(&seen(&taken))), both, "somebody else's fields now");
+    assert_eq!(write(&desired, Some(&observed(&taken))), both, "somebody else's fields now");
     let mut unmarked = held.clone();
     unmarked["metadata"]["labels"] = json!({labels::MODULE_NAME: "nats"});
     let body = Write { body: true, status: false };
-    assert_eq!(write(&wanted, Some(&seen(&unmarked))), body, "a component owns it");
+    assert_eq!(write(&desired, Some(&observed(&unmarked))), body, "a component owns it");
     let mut going = held;
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     going["spec"]["version"] = json!("9.9.9");
-    assert_eq!(write(&wanted, Some(&seen(&going))), Write::default(), "it is made anew once it is gone");
+    assert_eq!(write(&desired, Some(&observed(&going))), Write::default(), "it is made anew once it is gone");
 }
 
 #[test]
 fn of_klms_manifests_only_the_status_of_what_was_handed_over_is_written() {
-    let wanted = of(&component(), None);
+    let desired = of(&component(), None);
     let with = |labels: Value, finalizers: &[&str], module: &str| {
-        let mut object = written(&wanted, 9);
+        let mut object = written(&desired, 9);
         object["metadata"]["managedFields"] = json!([]);
         let by_klm = json!([{
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "sample", "uid": "k",
@@ -210,7 +210,7 @@ fn of_klms_manifests_only_the_status_of_what_was_handed_over_is_written() {
         object["metadata"]["labels"] = labels;
         object["metadata"]["labels"][labels::MODULE_NAME] = json!(module);
         object["metadata"]["finalizers"] = json!(finalizers);
-        write(&wanted, Some(&seen(&object)))
+        write(&desired, Some(&observed(&object)))
     };
     let (done, pending) = (labels::HAND_OVER_DONE, labels::HAND_OVER_PENDING);
     let status = Write { body: false, status: true };
@@ -227,10 +227,10 @@ fn of_klms_manifests_only_the_status_of_what_was_handed_over_is_written() {
 }
 
 #[test]
-fn what_is_settled_needs_no_look_until_component_or_manifest_changes() {
-    let (kyma, wanted) = (KymaKey::new("kcp-system", "sample"), of(&component(), None));
-    let at = |version: u64| seen(&written(&wanted, version));
-    let name = || wanted.name.clone();
+fn a_synced_manifest_is_compared_when_it_or_its_component_changes() {
+    let (kyma, desired) = (KymaKey::new("kcp-system", "sample"), of(&component(), None));
+    let at = |version: u64| observed(&written(&desired, version));
+    let name = || desired.name.clone();
     let id = |name: &str| ComponentId {
         group: "g".to_owned(),
         kind: "k".to_owned(),
@@ -240,29 +240,29 @@ fn what_is_settled_needs_no_look_until_component_or_manifest_changes() {
     let mut manifests = Manifests::default();
     assert!(!manifests.is_listed());
     assert_eq!(manifests.listed(HashMap::new()), None, "nothing was known, so everybody looks");
-    manifests.settle(&kyma, id("c"), Settled { component: 7, manifest: name(), version: 9 });
-    assert!(!manifests.is_settled(&kyma, &id("c"), 7), "made, and not seen yet: it may be gone again");
+    manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 9 });
+    assert!(!manifests.is_synced(&kyma, &id("c"), 7), "made, and not observed yet: it may be gone again");
     assert_eq!(manifests.apply(name(), at(8)), None, "the first of our two writes");
     assert_eq!(manifests.apply(name(), at(9)), None, "our own write");
-    assert!(manifests.is_settled(&kyma, &id("c"), 7));
-    assert!(!manifests.is_settled(&kyma, &id("c"), 8), "the component changed");
+    assert!(manifests.is_synced(&kyma, &id("c"), 7));
+    assert!(!manifests.is_synced(&kyma, &id("c"), 8), "the component changed");
     assert_eq!(manifests.apply(name(), at(10)), Some(kyma.clone()), "somebody edited it");
-    assert!(!manifests.is_settled(&kyma, &id("c"), 7));
+    assert!(!manifests.is_synced(&kyma, &id("c"), 7));
 
-    manifests.settle(&kyma, id("c"), Settled { component: 7, manifest: name(), version: 10 });
+    manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
     assert_eq!(manifests.listed(HashMap::from([(name(), at(10))])), Some(Vec::new()));
-    assert!(manifests.is_settled(&kyma, &id("c"), 7));
+    assert!(manifests.is_synced(&kyma, &id("c"), 7));
     let restored = manifests.listed(HashMap::from([(name(), at(5))]));
     assert_eq!(restored, Some(vec![kyma.clone()]), "the hub went back in time");
-    assert!(!manifests.is_settled(&kyma, &id("c"), 7));
+    assert!(!manifests.is_synced(&kyma, &id("c"), 7));
     assert_eq!(manifests.delete(&name()), Some(kyma.clone()), "somebody deleted it");
 
-    manifests.settle(&kyma, id("c"), Settled { component: 7, manifest: name(), version: 10 });
+    manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
     manifests.retain(&kyma, |there| *there == id("other"));
-    assert!(manifests.settled.is_empty() && manifests.shown.is_empty(), "its component is gone");
-    manifests.settle(&kyma, id("c"), Settled { component: 7, manifest: name(), version: 10 });
+    assert!(manifests.synced.is_empty() && manifests.shown.is_empty(), "its component is gone");
+    manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
     manifests.forget(&kyma);
-    assert!(manifests.settled.is_empty() && manifests.shown.is_empty(), "its Kyma is gone");
+    assert!(manifests.synced.is_empty() && manifests.shown.is_empty(), "its Kyma is gone");
     manifests.lost();
     assert!(!manifests.is_listed());
 }

@@ -31,10 +31,10 @@ pub(crate) fn saw(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
     match sighting {
         Sighting::Listed { objects, .. } => {
             let listed = objects.iter().find(|object| is_it(object)).and_then(version);
-            state.pull_secrets().listed(kyma, listed)
+            state.pull_secrets().record_list(kyma, listed)
         }
         Sighting::Applied(object) | Sighting::Deleted(object) => {
-            is_it(object) && state.pull_secrets().changed(kyma, version(object).unwrap_or(u64::MAX))
+            is_it(object) && state.pull_secrets().record_change(kyma, version(object).unwrap_or(u64::MAX))
         }
     }
 }

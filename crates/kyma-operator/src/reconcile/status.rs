@@ -8,12 +8,12 @@ use kyma_api::{KymaStatus, MandatoryModule, State as ModuleState};
 use kyma_sdk::Wait;
 
 use crate::apply::Applied;
-use crate::brought::Brought;
 use crate::component::ComponentView;
 use crate::deletion::IgnorePolicy;
 use crate::lost;
 use crate::observe::{self, Observed};
 use crate::plan::Plan;
+use crate::prerequisites::Prerequisites;
 use crate::report::{self, Facts, Outcome, Trouble, windows};
 use crate::resolve::{Decision, Resolved};
 use crate::state::State;
@@ -24,7 +24,7 @@ pub(super) fn status_of(
     observed: &Observed,
     decided: &[Resolved],
     (plan, applied): (&Plan, &Applied),
-    brought: &Brought,
+    prerequisites: &Prerequisites,
 ) -> (KymaStatus, Wait) {
     let now = Timestamp::now();
     let before = observed.kyma.status.clone().unwrap_or_default();
@@ -60,9 +60,9 @@ pub(super) fn status_of(
         access_missing: false,
         choice: observed.remote.as_ref().and_then(|_| observed.choice.clone()),
         mandatory: Some(mandatory(&before, &views, decided, state.args.ignore_policy)),
-        windows: windows::told(decided, observed.skips_windows),
-        pull_secret: brought.pull_secret(),
-        resource_rules: brought.resource_rules(),
+        windows: windows::condition(decided, observed.skips_windows),
+        pull_secret: prerequisites.pull_secret(),
+        resource_rules: prerequisites.resource_rules(),
         unsupported: unsupported(decided),
         deleting: false,
     });

@@ -12,7 +12,7 @@ use crate::catalogue::Interest;
 use crate::deletion::Step;
 use crate::events;
 use crate::local;
-use crate::lost::{self, Lost};
+use crate::lost::{self, LostModule};
 use crate::observe;
 use crate::plan::{self, Plan};
 use crate::resolve::{self, Decision, ModuleProblem, Resolved};
@@ -21,25 +21,36 @@ use crate::state::State;
 
 /// Result of a step's writes on the hub.
 #[derive(Default)]
-pub(super) struct Done {
+pub(super) struct StepResult {
     pub(super) plan: Plan,
     pub(super) applied: Applied,
 }
 
 /// Carries out requests that remove objects. Requests that leave everything in place are reported in the status
 /// first.
-pub(super) async fn carry_out(state: &State, kyma: &Kyma, step: &Step, lost: &[Lost], halt: &Halt) -> Done {
+pub(super) async fn carry_out(
+    state: &State,
+    kyma: &Kyma,
+    step: &Step,
+    lost: &[LostModule],
+    halt: &Halt,
+) -> StepResult {
     let plan = match step {
         Step::Order(orders) => Plan { orders: orders.clone(), ..Plan::default() },
         Step::Finish => plan_to_finish(state, kyma, lost),
-        _ => return Done::default(),
+        _ => return StepResult::default(),
     };
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
     let applied = apply::apply(state, &plan, authority(kyma, &key, &uid, halt)).await;
-    Done { plan, applied }
+    StepResult { plan, applied }
 }
 
-pub(super) async fn end_of(done: Done, state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait, Failure> {
+pub(super) async fn end_of(
+    done: StepResult,
+    state: &State,
+    kyma: &Kyma,
+    halt: &Halt,
+) -> Result<Wait, Failure> {
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
     apply::let_go(state, &done.plan, authority(kyma, &key, &uid, halt)).await?;
     if let Some(failure) = done.applied.worst() {
@@ -57,12 +68,12 @@ fn authority<'a>(kyma: &Kyma, key: &'a KymaKey, uid: &'a str, halt: &'a Halt) ->
 
 /// Returns modules without a component that would remove them. Components of a kind that is being listed do not count
 /// as lost.
-pub(super) fn lost_modules(state: &State, kyma: &Kyma) -> Vec<Lost> {
+pub(super) fn lost_modules(state: &State, kyma: &Kyma) -> Vec<LostModule> {
     let before = kyma.status.clone().unwrap_or_default();
     lost::of(&before, &observe::views(state, &KymaKey::of(kyma), Some(&before)), state.args.ignore_policy)
 }
 
-fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
+fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[LostModule]) -> Plan {
     let key = KymaKey::of(kyma);
     let decided: Vec<Resolved> = {
         let catalogue = state.catalogue();
@@ -108,7 +119,7 @@ fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
     plan
 }
 
-fn blocked(lost: &[Lost], reason: Reason, message: &str) -> Plan {
-    let problem = |lost: &Lost| (lost.module.clone(), ModuleProblem::warning(reason, message));
+fn blocked(lost: &[LostModule], reason: Reason, message: &str) -> Plan {
+    let problem = |lost: &LostModule| (lost.module.clone(), ModuleProblem::warning(reason, message));
     Plan { blocked: lost.iter().map(problem).collect(), ..Plan::default() }
 }

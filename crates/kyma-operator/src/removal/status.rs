@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Reason, State as ModuleState};
 use kyma_sdk::{Failure, KymaKey};
 
-use super::orders::{Done, lost_modules};
+use super::orders::{StepResult, lost_modules};
 use super::unseen::unwatched;
 use super::{CLUSTER_GONE, Reach};
 use crate::component::{ComponentKind, ComponentView};
@@ -45,7 +45,7 @@ pub(super) async fn report(
     reach: &Reach,
     step: &Step,
     gone: bool,
-    done: &Done,
+    done: &StepResult,
 ) -> Result<(), Failure> {
     if *step == Step::Release {
         return Ok(());
@@ -103,7 +103,7 @@ fn lines(
     before: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
     gone: bool,
-    done: &Done,
+    done: &StepResult,
 ) -> Vec<Line> {
     let lost: BTreeSet<String> = lost_modules(state, kyma).into_iter().map(|lost| lost.module).collect();
     let mut lines = report::lines_before(before);

@@ -11,7 +11,7 @@ use kyma_sdk::Failure;
 use crate::component::ComponentView;
 use crate::deletion::{IgnorePolicy, stays};
 use crate::plan::{values_without_effect, withheld};
-use crate::resolve::{Awaited, Decision, Install, ModuleProblem, Resolved};
+use crate::resolve::{Decision, Install, ModuleProblem, Resolved, UpgradeWait};
 
 /// A module's status and the reason of its state.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
         Decision::Install(install) | Decision::Finish(install, _) if install.mandatory => return None,
         Decision::Install(install) => installing(outcome, install, None),
         Decision::KeepVersion(install, problem) => held_back(outcome, install, problem),
-        Decision::Await(install, awaited) => awaiting(outcome, install.as_ref(), awaited),
+        Decision::Await(install, wait) => awaiting(outcome, install.as_ref(), wait),
         Decision::Keep(problem) => kept(outcome, problem),
         Decision::Remove { problem, .. } => removing(outcome, problem.as_ref())?,
         Decision::Leave(_) => removing(outcome, None)?,
@@ -155,16 +155,16 @@ fn held_back(outcome: &Outcome<'_>, install: &Install, problem: &ModuleProblem) 
 }
 
 /// Returns the line of the running version, with a message about the upgrade.
-fn awaiting(outcome: &Outcome<'_>, install: Option<&Install>, awaited: &Awaited) -> Line {
+fn awaiting(outcome: &Outcome<'_>, install: Option<&Install>, wait: &UpgradeWait) -> Line {
     let gone = "the ModuleTemplate of the installed version is gone";
     let line = match install {
         Some(install) => installing(outcome, install, None),
         None => kept(outcome, &ModuleProblem::warning(Reason::ModuleTemplateMissing, gone)),
     };
-    let message = line.status.message.into_iter().chain([awaited.to_string()]).collect::<Vec<_>>().join("; ");
-    let (maintenance, pending_upgrade) = match awaited {
-        Awaited::Window { .. } => (true, None),
-        Awaited::Approval { version, since, .. } => {
+    let message = line.status.message.into_iter().chain([wait.to_string()]).collect::<Vec<_>>().join("; ");
+    let (maintenance, pending_upgrade) = match wait {
+        UpgradeWait::Window { .. } => (true, None),
+        UpgradeWait::Approval { version, since, .. } => {
             (false, Some(PendingUpgrade { version: version.clone(), since: super::time(*since) }))
         }
     };

@@ -168,7 +168,7 @@ fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
 fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_is() {
     let failure = Failure::new(Reason::CopyNotAllowed, "Secret pull may not be copied");
     let with = |before, copied: Result<(), Failure>| Facts {
-        pull_secret: Some(Told::of_pull_secret(&copied)),
+        pull_secret: Some(OptionalCondition::of_pull_secret(&copied)),
         ..facts(before, &[line_in(State::Ready, Reason::Ready)], at(0))
     };
     let nothing = KymaStatus::default();
@@ -188,7 +188,7 @@ fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_
 
 #[test]
 fn what_waits_for_a_window_is_told_until_that_is_decided_anew() {
-    let told = Told {
+    let told = OptionalCondition {
         type_: types::MAINTENANCE_WINDOW,
         status: condition::Status::False,
         reason: Reason::AwaitingMaintenanceWindow,

@@ -3,9 +3,9 @@
 use kyma_api::Reason;
 use kyma_api::condition::{Status, types};
 
-use super::Told;
+use super::OptionalCondition;
 use crate::maintenance::Skips;
-use crate::resolve::{Awaited, Decision, Resolved};
+use crate::resolve::{Decision, Resolved, UpgradeWait};
 
 /// Reports whether the decision depends on the maintenance policy.
 pub(crate) fn is_awaited(resolved: &Resolved) -> bool {
@@ -14,14 +14,19 @@ pub(crate) fn is_awaited(resolved: &Resolved) -> bool {
 
 /// Returns the condition about upgrades that wait for a window, or about windows that are skipped; `None` if neither
 /// applies.
-pub(crate) fn told(decided: &[Resolved], skips: Option<Skips>) -> Option<Told> {
+pub(crate) fn condition(decided: &[Resolved], skips: Option<Skips>) -> Option<OptionalCondition> {
     let waiting: Vec<(Reason, String)> = decided.iter().filter_map(waits).collect();
     let worst =
         waiting.iter().map(|(reason, _)| *reason).find(|reason| *reason != Reason::AwaitingMaintenanceWindow);
     if let Some((reason, _)) = waiting.first() {
         let message = waiting.iter().map(|(_, message)| message.as_str()).collect::<Vec<_>>().join("; ");
         let reason = worst.unwrap_or(*reason);
-        return Some(Told { type_: types::MAINTENANCE_WINDOW, status: Status::False, reason, message });
+        return Some(OptionalCondition {
+            type_: types::MAINTENANCE_WINDOW,
+            status: Status::False,
+            reason,
+            message,
+        });
     }
     let whose = match skips? {
         Skips::OnHub => "on the hub",
@@ -29,13 +34,13 @@ pub(crate) fn told(decided: &[Resolved], skips: Option<Skips>) -> Option<Told> {
     };
     let message = format!("no upgrade waits: skipMaintenanceWindows is set {whose}");
     let reason = Reason::MaintenanceWindowSkipped;
-    Some(Told { type_: types::MAINTENANCE_WINDOW, status: Status::True, reason, message })
+    Some(OptionalCondition { type_: types::MAINTENANCE_WINDOW, status: Status::True, reason, message })
 }
 
 fn waits(resolved: &Resolved) -> Option<(Reason, String)> {
     match &resolved.decision {
-        Decision::Await(_, awaited @ Awaited::Window { .. }) => {
-            Some((Reason::AwaitingMaintenanceWindow, format!("{}: {awaited}", resolved.module)))
+        Decision::Await(_, wait @ UpgradeWait::Window { .. }) => {
+            Some((Reason::AwaitingMaintenanceWindow, format!("{}: {wait}", resolved.module)))
         }
         Decision::Keep(problem) | Decision::KeepVersion(_, problem)
             if problem.reason == Reason::MaintenanceWindowUnknown =>

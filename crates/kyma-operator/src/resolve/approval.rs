@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kyma_api::UpgradeMode;
 
-use super::{Awaited, Decision, Inputs, Install, Installed, Wish, kept};
+use super::{Decision, Inputs, Install, Installed, UpgradeWait, Wish, kept};
 
 /// Returns the decision if the version needs approval. A pinned version is approved by its entry.
 pub(super) fn decide(
@@ -24,8 +24,8 @@ pub(super) fn decide(
     if deadline.is_some_and(|deadline| deadline <= inputs.now) {
         return None;
     }
-    let awaited = Awaited::Approval { version: version.clone(), since, deadline };
-    Some(Decision::Await(kept(inputs, installed, install), awaited))
+    let wait = UpgradeWait::Approval { version: version.clone(), since, deadline };
+    Some(Decision::Await(kept(inputs, installed, install), wait))
 }
 
 fn after(since: Timestamp, days: i32) -> Option<Timestamp> {

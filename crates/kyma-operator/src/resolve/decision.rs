@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kyma_api::component::DeletionReason;
 use kyma_api::{Reason, State};
 
-use super::Awaited;
+use super::UpgradeWait;
 use crate::catalogue::{Interest, Release, Template};
 use crate::config::ConfigUids;
 use crate::selection::Wish;
@@ -37,7 +37,7 @@ pub(crate) enum Decision {
     KeepVersion(Install, ModuleProblem),
     /// Keep the installed version until the upgrade may start; this is no problem. `None` if the catalogue no longer
     /// has the installed version: the installed component then stays unchanged.
-    Await(Option<Install>, Awaited),
+    Await(Option<Install>, UpgradeWait),
     /// Remove the module.
     Remove {
         /// The reason in the deletion request.

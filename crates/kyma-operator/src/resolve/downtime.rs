@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use kyma_api::{Reason, labels};
 
-use super::{Awaited, Decision, Inputs, Install, Installed, ModuleProblem, keep_version, kept};
+use super::{Decision, Inputs, Install, Installed, ModuleProblem, UpgradeWait, keep_version, kept};
 use crate::maintenance::{Runtime, Window};
 
 /// Returns the decision if the selected version may not be installed now.
@@ -24,8 +24,8 @@ pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Insta
             return Some(keep_version(inputs, installed, install, problem));
         }
     };
-    let awaited = Awaited::Window { version: install.version.clone(), window };
-    Some(Decision::Await(kept(inputs, installed, install), awaited))
+    let wait = UpgradeWait::Window { version: install.version.clone(), window };
+    Some(Decision::Await(kept(inputs, installed, install), wait))
 }
 
 fn window(inputs: &Inputs<'_>) -> Result<Window, String> {

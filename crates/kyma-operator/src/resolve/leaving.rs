@@ -32,7 +32,7 @@ pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolv
     };
     match downtime::decide(inputs, installed, &install) {
         None => resolved.decision = Decision::Leave(install),
-        Some(Decision::Await(_, awaited)) => resolved.until = awaited.until(),
+        Some(Decision::Await(_, wait)) => resolved.until = wait.until(),
         // The maintenance window is unknown. A policy change does not requeue the Kyma for a module that is being
         // removed.
         Some(_) => {}

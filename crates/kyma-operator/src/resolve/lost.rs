@@ -10,12 +10,12 @@ use super::choice::missing_release;
 use super::{Decision, Install, ModuleProblem, Resolved, kind_of};
 use crate::catalogue::{Catalogue, Interest};
 use crate::config::ConfigUids;
-use crate::lost::Lost;
+use crate::lost::LostModule;
 use crate::selection::Wish;
 
 /// Decides about a module to be removed that lost its component. Without its template, which names the objects of
 /// users that block a removal, nothing is removed.
-pub(crate) fn finish(catalogue: &Catalogue, lost: &Lost, reason: DeletionReason) -> Resolved {
+pub(crate) fn finish(catalogue: &Catalogue, lost: &LostModule, reason: DeletionReason) -> Resolved {
     let interest = Interest {
         module: lost.module.clone(),
         channel: None,
@@ -28,7 +28,7 @@ pub(crate) fn finish(catalogue: &Catalogue, lost: &Lost, reason: DeletionReason)
     Resolved { module: lost.module.clone(), decision, interest, until: None, configs: ConfigUids::new() }
 }
 
-fn install(catalogue: &Catalogue, lost: &Lost) -> Result<Install, ModuleProblem> {
+fn install(catalogue: &Catalogue, lost: &LostModule) -> Result<Install, ModuleProblem> {
     let release = catalogue.release(&lost.module).ok_or_else(|| missing_release(&lost.module))?;
     let missing = || {
         let message = format!(

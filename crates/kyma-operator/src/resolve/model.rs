@@ -133,7 +133,7 @@ pub(crate) struct Installed {
 
 /// An installed module that lost its component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct LostModule {
     pub(crate) version: &'static str,
     pub(crate) channel: Option<&'static str>,
 }
@@ -156,12 +156,12 @@ impl Offer {
 
 /// The user's selection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chosen {
+pub(crate) struct ChosenModules {
     pub(crate) channel: &'static str,
     pub(crate) entries: BTreeMap<&'static str, Entry>,
 }
 
-impl Chosen {
+impl ChosenModules {
     /// Applies an action of a user; ignores all others.
     fn act(&mut self, action: Action) {
         match action {
@@ -190,14 +190,14 @@ impl Chosen {
 /// State of the model.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
-    pub(crate) chosen: Chosen,
+    pub(crate) chosen: ChosenModules,
     pub(crate) offers: BTreeMap<&'static str, Offer>,
     pub(crate) tester: bool,
     pub(crate) paused: bool,
     pub(crate) governed: BTreeMap<&'static str, &'static str>,
     pub(crate) used: BTreeSet<&'static str>,
     pub(crate) installed: BTreeMap<&'static str, Installed>,
-    pub(crate) lost: BTreeMap<&'static str, Lost>,
+    pub(crate) lost: BTreeMap<&'static str, LostModule>,
 }
 
 impl World {
@@ -210,7 +210,7 @@ impl World {
             beta: BTreeSet::new(),
         };
         Self {
-            chosen: Chosen { channel: "regular", entries: BTreeMap::new() },
+            chosen: ChosenModules { channel: "regular", entries: BTreeMap::new() },
             offers: MODULES.map(|module| (module, offer.clone())).into(),
             tester: false,
             paused: false,
@@ -262,7 +262,7 @@ impl World {
     /// Deletes a component, which is not a deletion request: everything stays on the target.
     fn lose(&mut self, module: &'static str) {
         if let Some(Installed { ordered: version, channel, .. }) = self.installed.remove(module) {
-            self.lost.insert(module, Lost { version, channel });
+            self.lost.insert(module, LostModule { version, channel });
         }
     }
 
@@ -302,7 +302,7 @@ impl World {
 
     /// Creates a component with a deletion request for a lost module without an entry, if its template is known.
     fn finish(&mut self, module: &'static str) -> Option<Installed> {
-        let Lost { version, channel } = *self.lost.get(module)?;
+        let LostModule { version, channel } = *self.lost.get(module)?;
         let offer = self.offers.get(module).filter(|offer| offer.is_there())?;
         if !offer.templates.contains(version) {
             return None;

@@ -273,10 +273,10 @@ fn written(decision: &Decision) -> String {
             format!("install {version} from {channel}")
         }
         Decision::Install(install) => format!("install {}", install.version),
-        Decision::Await(Some(install), awaited) => {
-            format!("keep-version {} until {}", install.version, end(awaited))
+        Decision::Await(Some(install), wait) => {
+            format!("keep-version {} until {}", install.version, end(wait))
         }
-        Decision::Await(None, awaited) => format!("keep until {}", end(awaited)),
+        Decision::Await(None, wait) => format!("keep until {}", end(wait)),
         Decision::Keep(why) => problem("keep", why),
         Decision::KeepVersion(install, why) => problem(&format!("keep-version {}", install.version), why),
         Decision::Remove { reason, problem: None } => format!("remove {reason}"),
@@ -288,8 +288,8 @@ fn written(decision: &Decision) -> String {
     }
 }
 
-fn end(awaited: &Awaited) -> String {
-    awaited.until().map_or_else(|| "approved".to_owned(), |moment| moment.to_string())
+fn end(wait: &UpgradeWait) -> String {
+    wait.until().map_or_else(|| "approved".to_owned(), |moment| moment.to_string())
 }
 
 fn decide_all(case: Case) -> BTreeMap<String, String> {
@@ -302,14 +302,14 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         uninstall_on_visibility_loss: case.policy.uninstall_on_visibility_loss,
         ..super::Policy::default()
     };
-    let lost = |(module, version)| Lost {
+    let lost = |(module, version)| LostModule {
         module,
         version,
         channel: None,
         kind: ComponentKind::helm(),
         mandatory: false,
     };
-    let lost: Vec<Lost> = case.lost.into_iter().map(lost).collect();
+    let lost: Vec<LostModule> = case.lost.into_iter().map(lost).collect();
     let configs = configs(case.configs);
     let missing = |(module, config): (&String, &String)| {
         (module.clone(), ConfigUids::from([(config.clone(), "uid".to_owned())]))

@@ -39,7 +39,7 @@ pub(crate) async fn give_birth(
     };
     let created = created.map_err(|source| Error::GiveBirth { source })?;
     let remote = TargetKyma::of(&created).ok_or(Error::ReadKyma)?;
-    state.remotes().wrote(&KymaKey::of(kyma), remote.clone());
+    state.remotes().record_write(&KymaKey::of(kyma), remote.clone());
     Ok(remote)
 }
 
@@ -91,6 +91,6 @@ fn api(state: &State, session: &Session) -> Api<DynamicObject> {
 fn wrote(state: &State, kyma: &Kyma, before: &TargetKyma, object: &DynamicObject) {
     let Some(now) = TargetKyma::of(object) else { return };
     if now.spec == before.spec && now.terminating == before.terminating && is_marked(&now, kyma) {
-        state.remotes().wrote(&KymaKey::of(kyma), now);
+        state.remotes().record_write(&KymaKey::of(kyma), now);
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kyma_api::{DeletionPolicy, HelmComponent, State, labels};
-use model::{Chosen, World};
+use model::{ChosenModules, World};
 use serde_json::{Value, json};
 use testbed::until;
 
@@ -54,7 +54,7 @@ impl Names {
     }
 
     /// The objects of the hub that are the model's world; `chosen` stands in the Kyma.
-    pub(crate) fn objects(&self, world: &World, chosen: &Chosen) -> Objects {
+    pub(crate) fn objects(&self, world: &World, chosen: &ChosenModules) -> Objects {
         let mut objects = self.offers(world);
         objects.extend(self.decisions(world));
         let mut labels = beta(world.tester);

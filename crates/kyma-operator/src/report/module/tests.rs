@@ -250,8 +250,8 @@ fn i81_to_i83_a_default_resource_of_the_cluster_is_told_without_a_namespace() {
 
 #[test]
 fn an_upgrade_that_waits_for_approval_is_told_beside_what_runs() {
-    let awaited = Awaited::Approval { version: "1.2.0".into(), since: at(5), deadline: Some(at(9)) };
-    let line = line_of(Decision::Await(Some(install()), awaited), Some(&view(&ready())), at(7)).0.unwrap();
+    let wait = UpgradeWait::Approval { version: "1.2.0".into(), since: at(5), deadline: Some(at(9)) };
+    let line = line_of(Decision::Await(Some(install()), wait), Some(&view(&ready())), at(7)).0.unwrap();
     assert_eq!(
         (line.status.state, line.reason, line.status.maintenance),
         (State::Ready, Reason::Ready, false)

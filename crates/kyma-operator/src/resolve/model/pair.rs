@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Chosen, Entry, Installed, MODULES, World, put};
+use super::{Action, ChosenModules, Entry, Installed, MODULES, World, put};
 
 /// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Hub {
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// Its Kyma, unless it was deleted.
-    pub(crate) chosen: Option<Chosen>,
+    pub(crate) chosen: Option<ChosenModules>,
     pub(crate) used: BTreeSet<&'static str>,
     turn: Turn,
 }

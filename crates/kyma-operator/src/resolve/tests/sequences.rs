@@ -9,7 +9,7 @@ use super::*;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hub {
     installed: BTreeMap<String, Installed>,
-    lost: Vec<Lost>,
+    lost: Vec<LostModule>,
     /// Whether a change was requested since [`Self::has_ordered`] was last called.
     has_ordered: bool,
 }
@@ -122,7 +122,7 @@ impl Hub {
     /// Deletes a component.
     pub(super) fn lose(&mut self, module: &str) {
         let Some(held) = self.installed.remove(module) else { return };
-        self.lost.push(Lost {
+        self.lost.push(LostModule {
             module: module.to_owned(),
             version: held.ordered.unwrap_or_default(),
             channel: held.channel,

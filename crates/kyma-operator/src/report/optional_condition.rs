@@ -7,16 +7,16 @@ use kyma_sdk::Failure;
 
 use super::{Facts, time};
 
-/// The condition's type, status, reason and message.
+/// A condition of this operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct OptionalCondition {
     pub(crate) type_: &'static str,
     pub(crate) status: Status,
     pub(crate) reason: Reason,
     pub(crate) message: String,
 }
 
-impl Told {
+impl OptionalCondition {
     /// Adds it to the conditions.
     pub(super) fn put(&self, conditions: &mut Vec<Condition>, facts: &Facts<'_>) {
         let desired = DesiredCondition {
@@ -30,18 +30,18 @@ impl Told {
     }
 
     /// Returns the condition about the image-pull Secret on the target.
-    pub(crate) fn of_pull_secret(copied: &Result<(), Failure>) -> Self {
-        Self::of(types::SKR_IMAGE_PULL_SECRET_SYNC, copied, "skr image pull secret is synchronized")
+    pub(crate) fn of_pull_secret(result: &Result<(), Failure>) -> Self {
+        Self::of(types::SKR_IMAGE_PULL_SECRET_SYNC, result, "skr image pull secret is synchronized")
     }
 
     /// Returns the condition about the rules of ModuleConfigs on modules' objects.
-    pub(crate) fn of_resource_rules(brought: &Result<(), Failure>) -> Self {
-        Self::of(types::RESOURCE_RULES, brought, "the rules on modules' objects are in force")
+    pub(crate) fn of_resource_rules(result: &Result<(), Failure>) -> Self {
+        Self::of(types::RESOURCE_RULES, result, "the rules on modules' objects are in force")
     }
 
-    fn of(type_: &'static str, done: &Result<(), Failure>, well: &str) -> Self {
-        let (status, reason, message) = match done {
-            Ok(()) => (Status::True, Reason::Ready, well),
+    fn of(type_: &'static str, result: &Result<(), Failure>, success: &str) -> Self {
+        let (status, reason, message) = match result {
+            Ok(()) => (Status::True, Reason::Ready, success),
             Err(failure) => (Status::False, failure.reason, failure.message.as_str()),
         };
         Self { type_, status, reason, message: message.to_owned() }

@@ -8,7 +8,7 @@ use crate::maintenance::Window;
 
 /// The condition that an upgrade waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Awaited {
+pub(crate) enum UpgradeWait {
     /// Its maintenance window.
     Window {
         /// The new version.
@@ -27,7 +27,7 @@ pub(crate) enum Awaited {
     },
 }
 
-impl Awaited {
+impl UpgradeWait {
     /// Returns when the upgrade no longer waits.
     pub(crate) fn until(&self) -> Option<Timestamp> {
         match self {
@@ -37,7 +37,7 @@ impl Awaited {
     }
 }
 
-impl fmt::Display for Awaited {
+impl fmt::Display for UpgradeWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Window { version, window } => {

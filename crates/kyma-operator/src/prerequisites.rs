@@ -1,0 +1,44 @@
+//! Image-pull Secret and admission policies, applied to a target before modules.
+
+use kyma_sdk::{Failure, Halt, longest_delay};
+
+use crate::admission;
+use crate::observe::Observed;
+use crate::pull_secret;
+use crate::report::OptionalCondition;
+use crate::resolve::Resolved;
+use crate::state::State;
+
+/// Results of applying the image-pull Secret and the policies; `None` if there is nothing to apply.
+#[derive(Debug)]
+pub(crate) struct Prerequisites {
+    pull_secret: Option<Result<(), Failure>>,
+    resource_rules: Option<Result<(), Failure>>,
+}
+
+impl Prerequisites {
+    /// Applies Secret and policies to the target.
+    pub(crate) async fn apply(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Self {
+        Self {
+            pull_secret: pull_secret::sync(state, observed).await,
+            resource_rules: admission::sync(state, observed, decided, halt).await,
+        }
+    }
+
+    /// Returns the condition about the image-pull Secret.
+    pub(crate) fn pull_secret(&self) -> Option<OptionalCondition> {
+        self.pull_secret.as_ref().map(OptionalCondition::of_pull_secret)
+    }
+
+    /// Returns the condition about the rules of ModuleConfigs on modules' objects.
+    pub(crate) fn resource_rules(&self) -> Option<OptionalCondition> {
+        self.resource_rules.as_ref().map(OptionalCondition::of_resource_rules)
+    }
+
+    /// Returns a failure that is retried after a delay, if any. Others wait for an event of the hub or the target.
+    pub(crate) fn retryable_failure(&self) -> Option<&Failure> {
+        let results = [&self.pull_secret, &self.resource_rules].into_iter().flatten();
+        let is_retried = |failure: &&Failure| longest_delay(failure).is_some();
+        results.filter_map(|result| result.as_ref().err()).find(is_retried)
+    }
+}
