@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use kyma_api::{limits, patterns};
-use kyma_operator::fuzzing::{Wish, birth, select};
+use kyma_operator::fuzzing::{ModuleEntry, birth, select};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -13,25 +13,25 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(spec) = serde_json::from_slice::<Value>(bytes) else { return };
     let born = birth(&spec);
     assert_eq!(birth(&born), born, "a birth is remembered as it is");
-    let (channel, wishes) = match select(&spec) {
+    let (channel, entries) = match select(&spec) {
         Ok(selected) => selected,
         Err(error) => return assert!(is_plain(&error), "{error:?}"),
     };
     assert!(channel.is_empty() || patterns::is_channel(&channel));
-    assert!(wishes.len() <= limits::MODULES);
-    assert_eq!(wishes.iter().map(|wish| &wish.name).collect::<BTreeSet<_>>().len(), wishes.len());
-    wishes.iter().for_each(check);
+    assert!(entries.len() <= limits::MODULES);
+    assert_eq!(entries.iter().map(|entry| &entry.name).collect::<BTreeSet<_>>().len(), entries.len());
+    entries.iter().for_each(check);
     let (_, again) = select(&born).expect("what is born of a choice is a choice");
-    let usable = wishes.iter().filter(|wish| wish.invalid.is_none());
-    assert!(usable.eq(again.iter().filter(|wish| wish.invalid.is_none())), "{wishes:?} became {again:?}");
+    let usable = entries.iter().filter(|entry| entry.invalid.is_none());
+    assert!(usable.eq(again.iter().filter(|entry| entry.invalid.is_none())), "{entries:?} became {again:?}");
 });
 
-fn check(wish: &Wish) {
+fn check(entry: &ModuleEntry) {
     let part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    assert!((1..=64).contains(&wish.name.len()) && wish.name.bytes().all(part), "{}", wish.name);
-    assert!(wish.invalid.as_deref().is_none_or(is_plain));
-    assert!(wish.channel.as_deref().is_none_or(patterns::is_channel));
-    assert!(wish.values.as_ref().is_none_or(|values| limits::fits(values, limits::USER_VALUES_BYTES)));
+    assert!((1..=64).contains(&entry.name.len()) && entry.name.bytes().all(part), "{}", entry.name);
+    assert!(entry.invalid.as_deref().is_none_or(is_plain));
+    assert!(entry.channel.as_deref().is_none_or(patterns::is_channel));
+    assert!(entry.values.as_ref().is_none_or(|values| limits::fits(values, limits::USER_VALUES_BYTES)));
 }
 
 /// Fixed words and a validated name, nothing else of the input.

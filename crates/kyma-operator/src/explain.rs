@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::component::{ComponentKind, ComponentView};
 use crate::config::{Config, Configs, EffectiveEntry, govern};
-use crate::selection::{Selection, Wish};
+use crate::selection::{ModuleEntry, Selection};
 
 /// Objects on the hub about one Kyma.
 #[derive(Debug)]
@@ -122,15 +122,15 @@ impl<'a> DecisionInputs<'a> {
 
     fn listed(&self, line: &ModuleStatus) -> Explanation {
         let reason = line.reason.as_deref().and_then(Reason::from_word);
-        let wish = self.selection.wishes.iter().find(|wish| wish.name == line.name);
-        let mut inputs = vec![self.choice(wish)];
+        let entry = self.selection.entries.iter().find(|entry| entry.name == line.name);
+        let mut inputs = vec![self.choice(entry)];
         if self.initial.contains(&line.name.as_str()) {
             inputs.push(Input::new("initial set", "the module is in it"));
         }
         let channel = &self.selection.channel;
-        let effective = wish.map(|wish| govern(&self.configs, &self.labels, channel, wish));
+        let effective = entry.map(|entry| govern(&self.configs, &self.labels, channel, entry));
         inputs.extend(effective.iter().flat_map(|effective| self.configured(effective)));
-        let in_force = effective.as_ref().map(|effective| &effective.wish);
+        let in_force = effective.as_ref().map(|effective| &effective.entry);
         let offered = self.offered(&line.name, in_force);
         let version = offered.0.clone().or_else(|| line.version.clone());
         inputs.push(offered.1);
@@ -172,21 +172,21 @@ impl<'a> DecisionInputs<'a> {
         }
     }
 
-    fn choice(&self, wish: Option<&Wish>) -> Input {
-        let Some(wish) = wish else { return Input::new("choice", format!("not in {}", self.whose)) };
-        let mut said = vec![match (&wish.version, &wish.channel) {
+    fn choice(&self, entry: Option<&ModuleEntry>) -> Input {
+        let Some(entry) = entry else { return Input::new("choice", format!("not in {}", self.whose)) };
+        let mut said = vec![match (&entry.version, &entry.channel) {
             (Some(version), _) => format!("version {version}, pinned"),
             (None, Some(channel)) => format!("channel {channel}"),
             (None, None) => format!("the Kyma's channel {}", self.selection.channel),
         }];
-        said.extend((!wish.managed).then(|| "managed: false".to_owned()));
-        said.extend(manual(&wish.upgrade));
+        said.extend((!entry.managed).then(|| "managed: false".to_owned()));
+        said.extend(manual(&entry.upgrade));
         said.extend(
-            (wish.policy != kyma_api::ResourcePolicy::default()).then(|| {
-                format!("customResourcePolicy: {}", json!(wish.policy).as_str().unwrap_or_default())
+            (entry.policy != kyma_api::ResourcePolicy::default()).then(|| {
+                format!("customResourcePolicy: {}", json!(entry.policy).as_str().unwrap_or_default())
             }),
         );
-        said.extend(wish.invalid.clone());
+        said.extend(entry.invalid.clone());
         Input::new("choice", format!("{}, says {}", said.join(", "), self.whose))
     }
 
@@ -208,7 +208,7 @@ impl<'a> DecisionInputs<'a> {
     }
 
     /// Returns the version that the catalogue has for the entry in force, and the ModuleReleaseMeta as an input.
-    fn offered(&self, module: &str, wish: Option<&Wish>) -> (Option<String>, Input) {
+    fn offered(&self, module: &str, entry: Option<&ModuleEntry>) -> (Option<String>, Input) {
         let says = |text: String| Input::new("ModuleReleaseMeta", text);
         let Some(release) = self.catalogue.release(module) else {
             return (None, says("there is none".to_owned()));
@@ -216,9 +216,9 @@ impl<'a> DecisionInputs<'a> {
         if let Some(version) = &release.mandatory {
             return (None, says(format!("every Kyma gets version {version}, nobody chooses it")));
         }
-        let Some(wish) = wish else { return (None, says("is there".to_owned())) };
-        let channel = wish.channel.as_ref().unwrap_or(&self.selection.channel);
-        let (version, mut text) = match (&wish.version, release.channels.get(channel)) {
+        let Some(entry) = entry else { return (None, says("is there".to_owned())) };
+        let channel = entry.channel.as_ref().unwrap_or(&self.selection.channel);
+        let (version, mut text) = match (&entry.version, release.channels.get(channel)) {
             (Some(pin), _) if release.versions.is_some() && release.find(pin).is_none() => {
                 (None, format!("version {pin} is not listed"))
             }

@@ -6,7 +6,7 @@ use crate::selection::{self, Selection};
 
 /// One selected module.
 #[derive(Debug, PartialEq)]
-pub struct Wish {
+pub struct ModuleEntry {
     /// The module.
     pub name: String,
     /// Its own channel.
@@ -20,16 +20,16 @@ pub struct Wish {
 }
 
 /// Reads the spec of a target's Kyma: the channel and the entries, or the reason why it is invalid.
-pub fn select(spec: &Value) -> Result<(String, Vec<Wish>), String> {
-    let Selection { channel, wishes } = Selection::read(spec).map_err(|error| error.to_string())?;
-    let wish = |wish: selection::Wish| Wish {
-        name: wish.name,
-        channel: wish.channel,
-        version: wish.version,
-        values: wish.values,
-        invalid: wish.invalid,
+pub fn select(spec: &Value) -> Result<(String, Vec<ModuleEntry>), String> {
+    let Selection { channel, entries } = Selection::read(spec).map_err(|error| error.to_string())?;
+    let entry = |entry: selection::ModuleEntry| ModuleEntry {
+        name: entry.name,
+        channel: entry.channel,
+        version: entry.version,
+        values: entry.values,
+        invalid: entry.invalid,
     };
-    Ok((channel, wishes.into_iter().map(wish).collect()))
+    Ok((channel, entries.into_iter().map(entry).collect()))
 }
 
 /// Returns the spec with which a target's Kyma is created for this selection.

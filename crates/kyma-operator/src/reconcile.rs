@@ -185,7 +185,7 @@ struct Entries {
     /// Revision of the ModuleConfigs that were applied.
     revision: u64,
     /// Entries of the user.
-    wishes: Vec<EffectiveEntry>,
+    selected: Vec<EffectiveEntry>,
     /// Last entries of modules whose removal is blocked, by module.
     leaving: BTreeMap<String, EffectiveEntry>,
 }
@@ -199,7 +199,7 @@ async fn govern(state: &State, observed: &Observed) -> Result<Entries, Failure> 
     let has_rules = configs.have_rules();
     let evaluate = move || Entries {
         revision: configs.revision(),
-        wishes: govern_all(&configs, &labels, &selection),
+        selected: govern_all(&configs, &labels, &selection),
         leaving: resolve::govern_leaving(&configs, &labels, &installed),
     };
     let mut entries = if has_rules {
@@ -207,7 +207,7 @@ async fn govern(state: &State, observed: &Observed) -> Result<Entries, Failure> 
     } else {
         evaluate()
     };
-    keep_under_missing(&mut entries.wishes, &observed.missing_configs);
+    keep_under_missing(&mut entries.selected, &observed.missing_configs);
     Ok(entries)
 }
 
@@ -233,7 +233,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt, entries: &Entries) ->
     let decided = resolve::resolve(&Inputs {
         labels,
         channel: &selection.channel,
-        wishes: &entries.wishes,
+        entries: &entries.selected,
         leaving: &entries.leaving,
         configs: &configs,
         missing_configs: &observed.missing_configs,
@@ -252,7 +252,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt, entries: &Entries) ->
     state.awaits_window(&observed.key, decided.iter().any(windows::is_awaited));
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     catalogue.follow(&observed.key, &interests);
-    state.count_for_configs(&observed.key, &entries.wishes);
+    state.count_for_configs(&observed.key, &entries.selected);
     Some(decided)
 }
 

@@ -15,7 +15,7 @@ use crate::component::{TemplateRecord, TemplateRecords, kind_of};
 use crate::config::{self, ConfigUids, Configs, EffectiveEntry};
 use crate::lost::LostModule;
 use crate::maintenance::Maintenance;
-use crate::selection::Wish;
+use crate::selection::ModuleEntry;
 
 mod approval;
 mod changed;
@@ -45,7 +45,7 @@ pub(crate) struct Inputs<'a> {
     /// The `spec.channel` in force.
     pub(crate) channel: &'a str,
     /// The entries of the user after ModuleConfigs were applied.
-    pub(crate) wishes: &'a [EffectiveEntry],
+    pub(crate) entries: &'a [EffectiveEntry],
     /// The entries in force of modules whose removal is blocked, by module.
     pub(crate) leaving: &'a BTreeMap<String, EffectiveEntry>,
     /// ModuleConfigs; they also apply to mandatory modules without an entry.
@@ -127,8 +127,9 @@ impl Installed {
 /// installed modules without an entry, then lost ones.
 pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
     let mut decided: Vec<Resolved> =
-        inputs.wishes.iter().map(|effective| decide(inputs, effective)).collect();
-    let listed: BTreeSet<&str> = inputs.wishes.iter().map(|effective| effective.wish.name.as_str()).collect();
+        inputs.entries.iter().map(|effective| decide(inputs, effective)).collect();
+    let listed: BTreeSet<&str> =
+        inputs.entries.iter().map(|effective| effective.entry.name.as_str()).collect();
     let mandatory: Vec<Resolved> =
         inputs.catalogue.mandatory().filter_map(|release| require(inputs, release)).collect();
     let is_mandatory: BTreeSet<String> = mandatory.iter().map(|resolved| resolved.module.clone()).collect();
@@ -147,23 +148,23 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
 }
 
 fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> Resolved {
-    let wish = &effective.wish;
-    let installed = inputs.installed.get(&wish.name);
+    let entry = &effective.entry;
+    let installed = inputs.installed.get(&entry.name);
     let mut interest = Interest {
-        module: wish.name.clone(),
-        channel: wish.version.is_none().then(|| channel_of(inputs, wish).to_owned()),
+        module: entry.name.clone(),
+        channel: entry.version.is_none().then(|| channel_of(inputs, entry).to_owned()),
         versions: installed.and_then(Installed::version).map(str::to_owned).into_iter().collect(),
     };
     // Also for a refused pin: the catalogue may offer the version later.
-    interest.versions.extend(wish.version.clone());
+    interest.versions.extend(entry.version.clone());
     let mut deprecated = None;
     let decision = if let Some(objection) = &effective.objection {
         object(installed, objection)
-    } else if wish.managed || wish.invalid.is_some() {
-        match choose(inputs, wish, &mut interest) {
+    } else if entry.managed || entry.invalid.is_some() {
+        match choose(inputs, entry, &mut interest) {
             Ok(install) => {
                 deprecated = deprecation::due(inputs, &install);
-                settle(inputs, wish, installed, install)
+                settle(inputs, entry, installed, install)
             }
             Err(problem) => refuse_or_keep(inputs, installed, problem),
         }
@@ -175,7 +176,7 @@ fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> Resolved {
         _ => None,
     };
     let until = deprecated.into_iter().chain(opens).min();
-    Resolved { module: wish.name.clone(), decision, interest, until, configs: wish.central.configs.clone() }
+    Resolved { module: entry.name.clone(), decision, interest, until, configs: entry.central.configs.clone() }
 }
 
 /// Returns the decision for an entry that is refused: the installed component stays unchanged.
@@ -187,7 +188,12 @@ fn object(installed: Option<&Installed>, objection: &ModuleProblem) -> Decision 
 }
 
 /// Decides about a selected version, compared with the installed one.
-fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, install: Install) -> Decision {
+fn settle(
+    inputs: &Inputs<'_>,
+    entry: &ModuleEntry,
+    installed: Option<&Installed>,
+    install: Install,
+) -> Decision {
     if let Some(problem) = changed::refused(inputs, installed, &install) {
         let is_other = |installed: &&Installed| installed.wanted() != Some(install.version.as_str());
         return match installed.filter(is_other) {
@@ -195,35 +201,35 @@ fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, insta
             None => object(installed, &ModuleProblem { state: State::Error, ..problem }),
         };
     }
-    let Some(installed) = installed else { return install_anew(inputs, wish, install) };
+    let Some(installed) = installed else { return install_anew(inputs, entry, install) };
     if let Some(problem) = kind_changed(installed, &install) {
         return Decision::Keep(problem);
     }
     let held_back = version::judge(installed, &install)
         .or_else(|| halt::halted(inputs, installed, &install))
-        .or_else(|| rollout::held_back(wish, installed, &install))
+        .or_else(|| rollout::held_back(entry, installed, &install))
         .map(|problem| keep_version(inputs, installed, &install, problem))
         .or_else(|| deprecation::decide(inputs, installed, &install))
-        .or_else(|| approval::decide(inputs, wish, installed, &install))
+        .or_else(|| approval::decide(inputs, entry, installed, &install))
         .or_else(|| downtime::decide(inputs, installed, &install));
     held_back.unwrap_or(Decision::Install(install))
 }
 
 /// Decides about a module without a component. A recorded version is kept if another one would not be allowed to
 /// replace it.
-fn install_anew(inputs: &Inputs<'_>, wish: &Wish, install: Install) -> Decision {
+fn install_anew(inputs: &Inputs<'_>, entry: &ModuleEntry, install: Install) -> Decision {
     if let Some(why) = deprecation::deprecated(inputs, &install) {
         return Decision::Refuse(ModuleProblem::error(Reason::VersionDeprecated, why));
     }
-    let Some(recorded) = inputs.recorded.get(&wish.name) else { return Decision::Install(install) };
+    let Some(recorded) = inputs.recorded.get(&entry.name) else { return Decision::Install(install) };
     let installed = Installed {
         ordered: Some(recorded.clone()),
         channel: install.channel.clone(),
         ..Installed::default()
     };
-    let held_back = rollout::held_back(wish, &installed, &install)
+    let held_back = rollout::held_back(entry, &installed, &install)
         .map(|problem| keep_version(inputs, &installed, &install, problem))
-        .or_else(|| approval::decide(inputs, wish, &installed, &install));
+        .or_else(|| approval::decide(inputs, entry, &installed, &install));
     held_back.unwrap_or(Decision::Install(install))
 }
 
@@ -292,14 +298,14 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
         Ok(template) => {
             let release = Arc::clone(release);
             let central = inputs.configs.central(inputs.labels, &release.module);
-            let wish = Arc::new(Wish { central, ..Wish::of(&release.module) });
-            let install = Install { template, release, version, channel: None, mandatory: true, wish };
+            let entry = Arc::new(ModuleEntry { central, ..ModuleEntry::of(&release.module) });
+            let install = Install { template, release, version, channel: None, mandatory: true, entry };
             let problem = installed.and_then(|installed| {
                 missing_config(inputs, &install.release.module)
                     .or_else(|| kind_changed(installed, &install))
                     .or_else(|| version::judge(installed, &install))
                     .or_else(|| halt::halted(inputs, installed, &install))
-                    .or_else(|| rollout::held_back(&install.wish, installed, &install))
+                    .or_else(|| rollout::held_back(&install.entry, installed, &install))
             });
             match (problem, changed::refused(inputs, installed, &install)) {
                 (Some(problem), _) => Decision::Keep(problem),

@@ -27,12 +27,12 @@ pub(crate) struct Selection {
     /// The default channel.
     pub(crate) channel: String,
     /// The entries in the user's order; names are unique.
-    pub(crate) wishes: Vec<Wish>,
+    pub(crate) entries: Vec<ModuleEntry>,
 }
 
 /// An entry for a module.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct ModuleEntry {
     /// The module.
     pub(crate) name: String,
     /// Its own channel.
@@ -55,7 +55,7 @@ pub(crate) struct Wish {
     pub(crate) invalid: Option<String>,
 }
 
-impl Wish {
+impl ModuleEntry {
     /// Creates an entry with defaults.
     pub(crate) fn of(name: impl Into<String>) -> Self {
         Self {
@@ -133,15 +133,15 @@ impl Selection {
             return Err(SelectionError::TooMany(modules.len()));
         }
         let mut names = BTreeSet::new();
-        let mut wishes = Vec::with_capacity(modules.len());
+        let mut entries = Vec::with_capacity(modules.len());
         for module in modules {
-            let wish = entry::read(module).ok_or(SelectionError::Modules)?;
-            if !names.insert(wish.name.clone()) {
-                return Err(SelectionError::Twice(wish.name));
+            let entry = entry::read(module).ok_or(SelectionError::Modules)?;
+            if !names.insert(entry.name.clone()) {
+                return Err(SelectionError::Twice(entry.name));
             }
-            wishes.push(wish);
+            entries.push(entry);
         }
-        Ok(Self { channel: channel.to_owned(), wishes })
+        Ok(Self { channel: channel.to_owned(), entries })
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{Config, Configs, missing_config_reason};
 use crate::plan::lay_over_component;
 use crate::resolve::ModuleProblem;
-use crate::selection::{Central, Selection, Wish};
+use crate::selection::{Central, ModuleEntry, Selection};
 
 /// Maximum number of steps of all rules for one Kyma: half a second of processor time. The remaining rules count as
 /// broken.
@@ -18,7 +18,7 @@ const MAX_STEPS_OF_A_KYMA: u64 = 10_000_000;
 #[derive(Debug, Clone)]
 pub(crate) struct EffectiveEntry {
     /// The entry, with what was decided for it.
-    pub(crate) wish: Wish,
+    pub(crate) entry: ModuleEntry,
     /// Names of the ModuleConfigs that apply to it in ascending precedence, and whether each refuses the entry.
     pub(crate) by: Vec<(String, bool)>,
     /// Why the entry is not followed.
@@ -32,8 +32,8 @@ pub(crate) fn govern_all(
     selection: &Selection,
 ) -> Vec<EffectiveEntry> {
     let mut steps = MAX_STEPS_OF_A_KYMA;
-    let govern = |wish| govern_within(configs, labels, &selection.channel, wish, &mut steps);
-    selection.wishes.iter().map(govern).collect()
+    let govern = |entry| govern_within(configs, labels, &selection.channel, entry, &mut steps);
+    selection.entries.iter().map(govern).collect()
 }
 
 /// Returns the entry in force in a Kyma with these labels and this channel.
@@ -41,37 +41,37 @@ pub(crate) fn govern(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
     channel: &str,
-    wish: &Wish,
+    entry: &ModuleEntry,
 ) -> EffectiveEntry {
-    govern_within(configs, labels, channel, wish, &mut MAX_STEPS_OF_A_KYMA.clone())
+    govern_within(configs, labels, channel, entry, &mut MAX_STEPS_OF_A_KYMA.clone())
 }
 
 fn govern_within(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
     channel: &str,
-    wish: &Wish,
+    entry: &ModuleEntry,
     steps: &mut u64,
 ) -> EffectiveEntry {
-    let holding = configs.holding(&wish.name, labels);
-    let mut wish = wish.clone();
+    let holding = configs.holding(&entry.name, labels);
+    let mut entry = entry.clone();
     for config in &holding {
-        replace(&mut wish, &config.entry);
+        replace(&mut entry, &config.entry);
     }
-    wish.central = central(&holding);
-    let entry = (!holding.is_empty() && wish.invalid.is_none()).then(|| entry(&wish, channel));
+    entry.central = central(&holding);
+    let input = (!holding.is_empty() && entry.invalid.is_none()).then(|| rule_input(&entry, channel));
     let objections: Vec<(&str, Option<ModuleProblem>)> = holding
         .iter()
         .map(|config| {
             let missing = configs.is_missing(&config.name).then(|| missing_config_reason(&config.name));
-            let objection = missing.or_else(|| object(config, entry.as_ref()?, steps));
+            let objection = missing.or_else(|| object(config, input.as_ref()?, steps));
             (config.name.as_str(), objection)
         })
         .collect();
     let by = objections.iter().map(|(name, objection)| ((*name).to_owned(), objection.is_some())).collect();
     // Report the objection of the ModuleConfig with the highest precedence.
     let objection = objections.into_iter().rev().find_map(|(_, objection)| objection);
-    EffectiveEntry { wish, by, objection }
+    EffectiveEntry { entry, by, objection }
 }
 
 impl Configs {
@@ -95,40 +95,40 @@ fn central(holding: &[&Config]) -> Central {
 }
 
 /// Sets channel or version, which exclude each other, and the other overrides.
-fn replace(wish: &mut Wish, by: &ModuleOverride) {
+fn replace(entry: &mut ModuleEntry, by: &ModuleOverride) {
     if by.channel.is_some() || by.version.is_some() {
-        (wish.channel, wish.version) = (by.channel.clone(), by.version.clone());
+        (entry.channel, entry.version) = (by.channel.clone(), by.version.clone());
     }
     if let Some(managed) = by.managed {
-        wish.managed = managed;
+        entry.managed = managed;
     }
     if let Some(policy) = by.custom_resource_policy {
-        wish.policy = policy;
+        entry.policy = policy;
     }
     if let Some(upgrade) = &by.upgrade {
-        wish.upgrade = upgrade.clone();
+        entry.upgrade = upgrade.clone();
     }
 }
 
 /// Returns the entry as CEL rules see it.
-fn entry(wish: &Wish, channel: &str) -> Value {
-    let mut merged = wish.values.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
-    values::lay_over(&mut merged, &wish.central.values);
-    let mut entry = Map::from_iter([
-        ("name".to_owned(), json!(wish.name)),
-        ("managed".to_owned(), json!(wish.managed)),
-        ("customResourcePolicy".to_owned(), json!(wish.policy)),
-        ("upgrade".to_owned(), json!(wish.upgrade)),
+fn rule_input(entry: &ModuleEntry, channel: &str) -> Value {
+    let mut merged = entry.values.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+    values::lay_over(&mut merged, &entry.central.values);
+    let mut input = Map::from_iter([
+        ("name".to_owned(), json!(entry.name)),
+        ("managed".to_owned(), json!(entry.managed)),
+        ("customResourcePolicy".to_owned(), json!(entry.policy)),
+        ("upgrade".to_owned(), json!(entry.upgrade)),
         ("values".to_owned(), Value::Object(merged)),
     ]);
-    match &wish.version {
-        Some(version) => entry.insert("version".to_owned(), json!(version)),
-        None => entry.insert("channel".to_owned(), json!(wish.channel.as_deref().unwrap_or(channel))),
+    match &entry.version {
+        Some(version) => input.insert("version".to_owned(), json!(version)),
+        None => input.insert("channel".to_owned(), json!(entry.channel.as_deref().unwrap_or(channel))),
     };
-    Value::Object(entry)
+    Value::Object(input)
 }
 
-fn object(config: &Config, entry: &Value, steps: &mut u64) -> Option<ModuleProblem> {
+fn object(config: &Config, input: &Value, steps: &mut u64) -> Option<ModuleProblem> {
     let name = &config.name;
     if let Some(why) = &config.invalid {
         let message = format!(
@@ -136,7 +136,7 @@ fn object(config: &Config, entry: &Value, steps: &mut u64) -> Option<ModuleProbl
         );
         return Some(ModuleProblem::error(Reason::ModuleConfigInvalid, message));
     }
-    let broken: Vec<String> = config.rules.iter().filter_map(|rule| rule.objection(entry, steps)).collect();
+    let broken: Vec<String> = config.rules.iter().filter_map(|rule| rule.objection(input, steps)).collect();
     let first = broken.first()?;
     let more = match broken.len() {
         1 => String::new(),

@@ -72,15 +72,15 @@ pub(crate) fn missing_config_reason(name: &str) -> ModuleProblem {
 
 /// Keeps modules unchanged whose recorded ModuleConfigs are missing, and keeps these on record.
 pub(crate) fn keep_under_missing(
-    wishes: &mut [EffectiveEntry],
+    entries: &mut [EffectiveEntry],
     missing_configs: &BTreeMap<String, ConfigUids>,
 ) {
-    for effective in wishes {
-        let Some(missing_configs) = missing_configs.get(&effective.wish.name) else { continue };
+    for effective in entries {
+        let Some(missing_configs) = missing_configs.get(&effective.entry.name) else { continue };
         let Some(first) = missing_configs.keys().next() else { continue };
         effective.objection.get_or_insert_with(|| missing_config_reason(first));
         for (name, uid) in missing_configs.iter().filter(|(name, _)| !is_unreadable_record(name)) {
-            effective.wish.central.configs.entry(name.clone()).or_insert_with(|| uid.clone());
+            effective.entry.central.configs.entry(name.clone()).or_insert_with(|| uid.clone());
         }
     }
 }
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
     use crate::component::ComponentKind;
-    use crate::selection::Wish;
+    use crate::selection::ModuleEntry;
 
     fn uids(uids: &[(&str, &str)]) -> ConfigUids {
         uids.iter().map(|(name, uid)| ((*name).to_owned(), (*uid).to_owned())).collect()
@@ -170,15 +170,16 @@ mod tests {
     #[test]
     fn a_missing_config_replaces_no_objection_and_stays_on_record() {
         let rule = ModuleProblem::error(Reason::RuleViolated, "stay in channel regular");
-        let effective = |objection| EffectiveEntry { wish: Wish::of("keda"), by: Vec::new(), objection };
-        let mut wishes = [effective(Some(rule.clone())), effective(None)];
+        let effective =
+            |objection| EffectiveEntry { entry: ModuleEntry::of("keda"), by: Vec::new(), objection };
+        let mut entries = [effective(Some(rule.clone())), effective(None)];
         let missing = uids(&[("gold", "1"), (UNREADABLE_RECORD, "")]);
-        keep_under_missing(&mut wishes, &BTreeMap::from([("keda".to_owned(), missing)]));
-        assert_eq!(wishes[0].objection.as_ref(), Some(&rule));
-        assert_eq!(wishes[1].objection.as_ref().unwrap().reason, Reason::ModuleConfigMissing);
-        for effective in &wishes {
+        keep_under_missing(&mut entries, &BTreeMap::from([("keda".to_owned(), missing)]));
+        assert_eq!(entries[0].objection.as_ref(), Some(&rule));
+        assert_eq!(entries[1].objection.as_ref().unwrap().reason, Reason::ModuleConfigMissing);
+        for effective in &entries {
             assert_eq!(
-                effective.wish.central.configs,
+                effective.entry.central.configs,
                 uids(&[("gold", "1")]),
                 "an unreadable record names none"
             );

@@ -5,7 +5,7 @@ use kyma_sdk::KymaKey;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::selection::{Central, Selection, Wish};
+use crate::selection::{Central, ModuleEntry, Selection};
 
 fn config(name: &str, spec: &Value) -> Config {
     let object = json!({
@@ -23,19 +23,19 @@ fn configs(specs: &[(&str, Value)]) -> Configs {
     configs
 }
 
-fn wish(entry: &Value) -> Wish {
-    Selection::read(&json!({ "modules": [entry] })).unwrap().wishes.remove(0)
+fn module_entry(entry: &Value) -> ModuleEntry {
+    Selection::read(&json!({ "modules": [entry] })).unwrap().entries.remove(0)
 }
 
 fn governed(specs: &[(&str, Value)], entry: &Value) -> EffectiveEntry {
-    govern(&configs(specs), &BTreeMap::new(), "regular", &wish(entry))
+    govern(&configs(specs), &BTreeMap::new(), "regular", &module_entry(entry))
 }
 
 #[test]
 fn what_nobody_configures_stays_as_its_user_wrote_it() {
     let entry = json!({ "name": "keda", "version": "1.0.0", "values": { "a": 1 } });
     let governed = governed(&[("other", json!({ "module": "nats", "values": { "a": 2 } }))], &entry);
-    assert_eq!(governed.wish, wish(&entry));
+    assert_eq!(governed.entry, module_entry(&entry));
     assert!(governed.by.is_empty() && governed.objection.is_none());
 }
 
@@ -49,7 +49,7 @@ fn values_of_several_are_merged_key_by_key() {
             "overrides": { "component": { "drift": { "mode": "Warn" } } } }),
         ),
     ];
-    let central = governed(&specs, &json!({ "name": "keda" })).wish.central;
+    let central = governed(&specs, &json!({ "name": "keda" })).entry.central;
     assert_eq!(json!(central.values), json!({ "x": { "one": 1, "two": 2 }, "y": null }));
     assert_eq!(json!(central.component), json!({ "drift": { "mode": "Warn" } }));
     let mandatory = configs(&specs).central(&BTreeMap::new(), "keda");

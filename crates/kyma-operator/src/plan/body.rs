@@ -31,7 +31,7 @@ pub(super) fn compose(
     if kind.is_helm() && withheld(install).is_some() {
         spec.remove(ADOPT);
     }
-    let central = &install.wish.central;
+    let central = &install.entry.central;
     if kind.is_helm() {
         source::lay_over_component(&mut spec, &central.component);
     } else {
@@ -57,10 +57,10 @@ pub(super) fn compose(
         None => scope.default_resources.contains(module),
     };
     let passed_on = passed_on.then(|| (annotations::DEFAULT_RESOURCE_CREATED, "true".to_owned()));
-    let is_manual = install.wish.upgrade.mode == UpgradeMode::Manual;
+    let is_manual = install.entry.upgrade.mode == UpgradeMode::Manual;
     let mode = is_manual.then(|| (annotations::UPGRADE_MODE, MANUAL.to_owned()));
     let template = TemplateRecord::of(&install.version, &install.template).annotation();
-    let configs = config::record(&install.wish.central.configs);
+    let configs = config::record(&install.entry.central.configs);
     let records: BTreeMap<&str, String> =
         configs.into_iter().chain(passed_on).chain(mode).chain([template]).collect();
     metadata["annotations"] = json!(records);
@@ -117,13 +117,13 @@ pub(crate) fn withheld(install: &Install) -> Option<&'static str> {
 /// plain objects.
 pub(crate) fn values_without_effect(install: &Install) -> Option<&'static str> {
     let given =
-        install.wish.values.as_ref().and_then(Value::as_object).is_some_and(|values| !values.is_empty());
-    let central = !install.wish.central.values.is_empty();
+        install.entry.values.as_ref().and_then(Value::as_object).is_some_and(|values| !values.is_empty());
+    let central = !install.entry.central.values.is_empty();
     if !kind_of(&install.template).is_helm() || (!given && !central) {
         return None;
     }
     let mut spec = own_spec(install);
-    source::lay_over_component(&mut spec, &install.wish.central.component);
+    source::lay_over_component(&mut spec, &install.entry.central.component);
     source::complete(&mut spec, || default_source(install)).ok()?;
     let is_chart = spec.get("source")?.get("chart").is_some_and(|chart| !chart.is_null());
     (!is_chart).then_some("values have no effect: the content of this module is no chart")
@@ -210,10 +210,10 @@ fn decide(scope: &Scope<'_>, install: &Install, kind: &ComponentKind, spec: &mut
     }
     set("module", named);
     set("target", json!(scope.target));
-    let wish = &install.wish;
-    set("userValues", json!(wish.values));
-    set("overrides", json!(Some(&wish.central.values).filter(|values| !values.is_empty())));
-    set("resourcePolicy", json!(wish.policy));
+    let entry = &install.entry;
+    set("userValues", json!(entry.values));
+    set("overrides", json!(Some(&entry.central.values).filter(|values| !values.is_empty())));
+    set("resourcePolicy", json!(entry.policy));
     set("deletionPolicy", json!(DeletionPolicy::Orphan));
     let depends_on = install.template.spec.depends_on.iter().flatten();
     let depends_on: Vec<Dependency> = depends_on.map(|one| resolved(scope, kind, one)).collect();
@@ -243,7 +243,7 @@ fn labels_of(scope: &Scope<'_>, install: &Install) -> Value {
     label(labels::MODULE_NAME, names::label_value(&install.release.module));
     label(labels::SHARD, scope.shard.to_string());
     label(labels::MANAGED_BY, labels::MANAGED_BY_LIFECYCLE_MANAGER.to_owned());
-    if let Some(controller) = install.wish.controller.as_deref() {
+    if let Some(controller) = install.entry.controller.as_deref() {
         label(labels::CONTROLLER_NAME, names::label_value(controller));
     }
     if let Some(channel) = &install.channel {

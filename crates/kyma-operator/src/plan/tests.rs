@@ -9,7 +9,7 @@ use super::*;
 use crate::catalogue::{Interest, Release, Template};
 use crate::config::ConfigUids;
 use crate::owned;
-use crate::selection::{Central, Selection, Wish};
+use crate::selection::{Central, ModuleEntry, Selection};
 
 fn resolved(decision: Decision) -> Resolved {
     let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
@@ -40,14 +40,14 @@ fn install(spec: Value) -> Install {
         version: "1.0.0".into(),
         channel: Some("regular".into()),
         mandatory: false,
-        wish: Arc::new(Wish::of("keda")),
+        entry: Arc::new(ModuleEntry::of("keda")),
     }
 }
 
 struct Stage {
     installed: BTreeMap<String, ComponentView>,
     kinds: Kinds,
-    wish: Arc<Wish>,
+    entry: Arc<ModuleEntry>,
     target: TargetRef,
     identity: TargetIdentity,
     deletes_halted: Option<&'static str>,
@@ -59,14 +59,14 @@ impl Stage {
         let mut kinds = Kinds::default();
         kinds.apply(crds::helm_component());
         kinds.set_synced("component.kyma-project.io", "HelmComponent", true);
-        let wish = Selection::read(&json!({ "modules": [module] })).unwrap().wishes.remove(0);
+        let entry = Selection::read(&json!({ "modules": [module] })).unwrap().entries.remove(0);
         let secret = SecretKeyRef { name: "access".into(), key: "config".into() };
         let target = TargetRef { kubeconfig_secret_ref: Some(secret) };
         let identity = TargetIdentity { cluster_uid: "uid-of-cluster".into(), epoch: Some(2), turn: None };
         Self {
             installed: BTreeMap::new(),
             kinds,
-            wish: Arc::new(wish),
+            entry: Arc::new(entry),
             target,
             identity,
             deletes_halted: None,
@@ -92,7 +92,7 @@ impl Stage {
         };
         let decision = match decision {
             Decision::Install(install) => {
-                Decision::Install(Install { wish: Arc::clone(&self.wish), ..install })
+                Decision::Install(Install { entry: Arc::clone(&self.entry), ..install })
             }
             other => other,
         };
@@ -200,7 +200,7 @@ fn central_configuration_lies_over_module_and_user_but_not_over_what_is_decided_
         component: serde_json::from_value(component).unwrap(),
         ..Central::default()
     };
-    stage.wish = Arc::new(Wish { central, ..(*stage.wish).clone() });
+    stage.entry = Arc::new(ModuleEntry { central, ..(*stage.entry).clone() });
     let plan = stage.plan(Decision::Install(install(json!({
         "component": { "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
             "spec": { "adopt": "Never", "release": { "name": "theirs", "namespace": "n" } } },

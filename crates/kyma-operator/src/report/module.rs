@@ -148,7 +148,7 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Modul
 /// Returns the line of a module that keeps its version. A pending approval stays in the line during a Pause.
 fn held_back(outcome: &Outcome<'_>, install: &Install, problem: &ModuleProblem) -> Line {
     let line = installing(outcome, install, Some(problem));
-    let goes_on = problem.reason == Reason::Paused && install.wish.upgrade.mode == UpgradeMode::Manual;
+    let goes_on = problem.reason == Reason::Paused && install.entry.upgrade.mode == UpgradeMode::Manual;
     let pending_upgrade =
         outcome.before.filter(|_| goes_on).and_then(|before| before.pending_upgrade.clone());
     Line { status: ModuleStatus { pending_upgrade, ..line.status }, ..line }

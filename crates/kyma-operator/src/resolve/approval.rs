@@ -3,24 +3,24 @@
 use jiff::{SignedDuration, Timestamp};
 use kyma_api::UpgradeMode;
 
-use super::{Decision, Inputs, Install, Installed, UpgradeWait, Wish, kept};
+use super::{Decision, Inputs, Install, Installed, ModuleEntry, UpgradeWait, kept};
 
 /// Returns the decision if the version needs approval. A pinned version is approved by its entry.
 pub(super) fn decide(
     inputs: &Inputs<'_>,
-    wish: &Wish,
+    entry: &ModuleEntry,
     installed: &Installed,
     install: &Install,
 ) -> Option<Decision> {
     let version = &install.version;
-    let is_approved = wish.version.is_some() || wish.upgrade.approved.as_ref() == Some(version);
-    let is_manual = wish.upgrade.mode == UpgradeMode::Manual;
+    let is_approved = entry.version.is_some() || entry.upgrade.approved.as_ref() == Some(version);
+    let is_manual = entry.upgrade.mode == UpgradeMode::Manual;
     if !is_manual || is_approved || installed.wanted() == Some(version) {
         return None;
     }
     // The deadline counts from the first version that waited: newer ones do not postpone it.
-    let since = inputs.offered.get(&wish.name).copied().unwrap_or(inputs.now);
-    let deadline = wish.upgrade.deadline_days.and_then(|days| after(since, days));
+    let since = inputs.offered.get(&entry.name).copied().unwrap_or(inputs.now);
+    let deadline = entry.upgrade.deadline_days.and_then(|days| after(since, days));
     if deadline.is_some_and(|deadline| deadline <= inputs.now) {
         return None;
     }

@@ -7,7 +7,7 @@ use kyma_api::{Reason, State};
 
 use super::{Inputs, Install, Installed, ModuleProblem};
 use crate::catalogue::{Interest, Release, Template};
-use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
+use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, ModuleEntry};
 
 /// Returns the version that the entry selects from the catalogue, and adds it to `interest`.
 ///
@@ -15,34 +15,34 @@ use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 /// If the entry is invalid, or the catalogue does not offer the version to this Kyma.
 pub(super) fn choose(
     inputs: &Inputs<'_>,
-    wish: &Wish,
+    entry: &ModuleEntry,
     interest: &mut Interest,
 ) -> Result<Install, ModuleProblem> {
-    if let Some(why) = &wish.invalid {
+    if let Some(why) = &entry.invalid {
         return Err(ModuleProblem::error(Reason::SelectionInvalid, why.clone()));
     }
-    if wish.channel.is_some() && wish.version.is_some() {
-        let message = format!("module {} names both a channel and a version: remove one of them", wish.name);
+    if entry.channel.is_some() && entry.version.is_some() {
+        let message = format!("module {} names both a channel and a version: remove one of them", entry.name);
         return Err(ModuleProblem::error(Reason::ChannelAndVersion, message));
     }
-    let release = inputs.catalogue.release(&wish.name).ok_or_else(|| missing_release(&wish.name))?;
+    let release = inputs.catalogue.release(&entry.name).ok_or_else(|| missing_release(&entry.name))?;
     let viewer = Viewer { labels: inputs.labels, restricted: &inputs.policy.restricted };
     let seen = viewer.module(&release.module, release.mandatory.is_some(), release.selector.as_ref());
-    seen.map_err(|hidden| denied(&wish.name, hidden))?;
-    let version = match &wish.version {
+    seen.map_err(|hidden| denied(&entry.name, hidden))?;
+    let version = match &entry.version {
         Some(pin) => pinned(inputs, release, pin)?,
-        None => from_channel(release, channel_of(inputs, wish))?,
+        None => from_channel(release, channel_of(inputs, entry))?,
     };
     interest.versions.insert(version.clone());
-    let template = template(inputs, &wish.name, &version)?;
-    viewer.version(template.audience).map_err(|hidden| denied(&wish.name, hidden))?;
-    let channel = wish.version.is_none().then(|| channel_of(inputs, wish).to_owned());
-    let (release, wish) = (Arc::clone(release), Arc::new(wish.clone()));
-    Ok(Install { template, release, version, channel, mandatory: false, wish })
+    let template = template(inputs, &entry.name, &version)?;
+    viewer.version(template.audience).map_err(|hidden| denied(&entry.name, hidden))?;
+    let channel = entry.version.is_none().then(|| channel_of(inputs, entry).to_owned());
+    let (release, entry) = (Arc::clone(release), Arc::new(entry.clone()));
+    Ok(Install { template, release, version, channel, mandatory: false, entry })
 }
 
-pub(super) fn channel_of<'a>(inputs: &'a Inputs<'_>, wish: &'a Wish) -> &'a str {
-    let own = wish.channel.as_deref().filter(|channel| !channel.is_empty());
+pub(super) fn channel_of<'a>(inputs: &'a Inputs<'_>, entry: &'a ModuleEntry) -> &'a str {
+    let own = entry.channel.as_deref().filter(|channel| !channel.is_empty());
     let default = if inputs.channel.is_empty() { DEFAULT_CHANNEL } else { inputs.channel };
     own.unwrap_or(default)
 }

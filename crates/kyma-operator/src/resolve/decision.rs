@@ -9,7 +9,7 @@ use kyma_api::{Reason, State};
 use super::UpgradeWait;
 use crate::catalogue::{Interest, Release, Template};
 use crate::config::ConfigUids;
-use crate::selection::Wish;
+use crate::selection::ModuleEntry;
 
 /// The decision about one module.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ pub(crate) struct Install {
     /// Whether the module is mandatory and has no line in the module status.
     pub(crate) mandatory: bool,
     /// The entry; without an entry, its defaults and the overrides of ModuleConfigs.
-    pub(crate) wish: Arc<Wish>,
+    pub(crate) entry: Arc<ModuleEntry>,
 }
 
 /// The reason why an entry is not followed or a module stays unchanged.

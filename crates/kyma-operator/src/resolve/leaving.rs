@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kyma_api::UpgradeMode;
 
 use super::{
-    Decision, Inputs, Install, Installed, Resolved, Wish, changed, deprecation, downtime, halt, kind_changed,
-    rollout, version,
+    Decision, Inputs, Install, Installed, ModuleEntry, Resolved, changed, deprecation, downtime, halt,
+    kind_changed, rollout, version,
 };
 use crate::catalogue::Interest;
 use crate::config::{Configs, EffectiveEntry, govern};
@@ -20,9 +20,9 @@ pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolv
     let Some(channel) = channel else { return removal };
     let Some(effective) = inputs.leaving.get(&removal.module) else { return removal };
     let mut resolved = removal;
-    resolved.interest.channel.clone_from(&effective.wish.channel);
+    resolved.interest.channel.clone_from(&effective.entry.channel);
     // Also for a refused pin: the catalogue may offer the version later.
-    resolved.interest.versions.extend(effective.wish.version.clone());
+    resolved.interest.versions.extend(effective.entry.version.clone());
     let chosen = choose(inputs, effective, channel, &mut resolved.interest);
     let is_allowed = |install: &Install| {
         is_approved(effective, installed, install) && is_upgrade(inputs, effective, installed, install)
@@ -50,21 +50,21 @@ pub(crate) fn govern_leaving(
     let leaving = installed.iter().filter(|(_, installed)| installed.leaving);
     let entry_of = |(module, installed): (&String, &Installed)| {
         let channel = installed.channel.as_ref()?;
-        Some((module.clone(), govern(configs, labels, channel, &entry(module, channel))))
+        Some((module.clone(), govern(configs, labels, channel, &channel_entry(module, channel))))
     };
     leaving.filter_map(entry_of).collect()
 }
 
 /// Returns the removed entry as far as it is known. The user's values and approvals were removed with it.
-fn entry(module: &str, channel: &str) -> Wish {
-    Wish { channel: Some(channel.to_owned()), ..Wish::of(module) }
+fn channel_entry(module: &str, channel: &str) -> ModuleEntry {
+    ModuleEntry { channel: Some(channel.to_owned()), ..ModuleEntry::of(module) }
 }
 
 /// Returns whether the version needs no approval or a ModuleConfig approves it: the user's entry no longer exists.
 fn is_approved(effective: &EffectiveEntry, installed: &Installed, install: &Install) -> bool {
-    let upgrade = &effective.wish.upgrade;
+    let upgrade = &effective.entry.upgrade;
     let is_manual = installed.is_manual || upgrade.mode == UpgradeMode::Manual;
-    let is_pinned = effective.wish.version.is_some();
+    let is_pinned = effective.entry.version.is_some();
     !is_manual || is_pinned || upgrade.approved.as_ref() == Some(&install.version)
 }
 
@@ -79,10 +79,10 @@ fn choose(
     if effective.objection.is_some() {
         return None;
     }
-    let install = super::choose(inputs, &effective.wish, interest).ok()?;
-    let central = effective.wish.central.clone();
-    let wish = Arc::new(Wish { central, ..Wish::of(&effective.wish.name) });
-    Some(Install { channel: Some(channel.to_owned()), wish, ..install })
+    let install = super::choose(inputs, &effective.entry, interest).ok()?;
+    let central = effective.entry.central.clone();
+    let entry = Arc::new(ModuleEntry { central, ..ModuleEntry::of(&effective.entry.name) });
+    Some(Install { channel: Some(channel.to_owned()), entry, ..install })
 }
 
 fn is_upgrade(
@@ -96,6 +96,6 @@ fn is_upgrade(
         && version::judge(installed, install).is_none()
         && halt::halted(inputs, installed, install).is_none()
         && deprecation::deprecated(inputs, install).is_none()
-        && rollout::held_back(&effective.wish, installed, install).is_none()
+        && rollout::held_back(&effective.entry, installed, install).is_none()
         && changed::refused(inputs, Some(installed), install).is_none()
 }

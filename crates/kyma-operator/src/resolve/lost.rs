@@ -11,7 +11,7 @@ use super::{Decision, Install, ModuleProblem, Resolved, kind_of};
 use crate::catalogue::{Catalogue, Interest};
 use crate::config::ConfigUids;
 use crate::lost::LostModule;
-use crate::selection::Wish;
+use crate::selection::ModuleEntry;
 
 /// Decides about a module to be removed that lost its component. Without its template, which names the objects of
 /// users that block a removal, nothing is removed.
@@ -52,6 +52,6 @@ fn install(catalogue: &Catalogue, lost: &LostModule) -> Result<Install, ModulePr
         version: lost.version.clone(),
         channel: lost.channel.clone(),
         mandatory: lost.mandatory,
-        wish: Arc::new(Wish::of(&lost.module)),
+        entry: Arc::new(ModuleEntry::of(&lost.module)),
     })
 }

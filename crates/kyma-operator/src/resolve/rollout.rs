@@ -2,13 +2,17 @@
 
 use kyma_api::Reason;
 
-use super::{Install, Installed, ModuleProblem, Wish};
+use super::{Install, Installed, ModuleEntry, ModuleProblem};
 
 /// Returns the problem if a staged rollout stops the upgrade to this version. A version that the user pinned is
 /// installed.
-pub(super) fn held_back(wish: &Wish, installed: &Installed, install: &Install) -> Option<ModuleProblem> {
+pub(super) fn held_back(
+    entry: &ModuleEntry,
+    installed: &Installed,
+    install: &Install,
+) -> Option<ModuleProblem> {
     let is_other = installed.wanted() != Some(install.version.as_str());
-    (install.release.rollout && is_other && wish.version.is_none()).then(|| not_supported(install))
+    (install.release.rollout && is_other && entry.version.is_none()).then(|| not_supported(install))
 }
 
 /// Returns the problem about a version of a staged rollout.

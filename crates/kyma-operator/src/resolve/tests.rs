@@ -315,12 +315,12 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         (module.clone(), ConfigUids::from([(config.clone(), "uid".to_owned())]))
     };
     let missing_configs: BTreeMap<String, ConfigUids> = case.missing_configs.iter().map(missing).collect();
-    let mut wishes = govern_all(&configs, &case.kyma.labels, &selection);
-    keep_under_missing(&mut wishes, &missing_configs);
+    let mut entries = govern_all(&configs, &case.kyma.labels, &selection);
+    keep_under_missing(&mut entries, &missing_configs);
     let inputs = Inputs {
         labels: &case.kyma.labels,
         channel: &selection.channel,
-        wishes: &wishes,
+        entries: &entries,
         leaving: &govern_leaving(&configs, &case.kyma.labels, &installed),
         configs: &configs,
         missing_configs: &missing_configs,
@@ -377,7 +377,7 @@ fn decided(
     resolve(&Inputs {
         labels: &labels,
         channel: &selection.channel,
-        wishes: &govern_all(&configs, &labels, &selection),
+        entries: &govern_all(&configs, &labels, &selection),
         leaving: &govern_leaving(&configs, &labels, installed),
         configs: &configs,
         missing_configs: &BTreeMap::new(),

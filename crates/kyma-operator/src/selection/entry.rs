@@ -4,21 +4,21 @@ use kyma_api::patterns::is_channel;
 use kyma_api::{KymaModule, limits};
 use serde_json::Value;
 
-use super::Wish;
+use super::ModuleEntry;
 
 /// Reads an entry. Returns `None` if it is no object with a valid name.
-pub(super) fn read(entry: &Value) -> Option<Wish> {
-    let name = entry.get("name")?.as_str().filter(|name| is_module(name))?.to_owned();
-    let mut wish = Wish::of(name);
-    match parse(entry) {
-        Ok(module) => fill(&mut wish, module),
-        Err(why) => wish.invalid = Some(format!("module {}: {why}", wish.name)),
+pub(super) fn read(raw: &Value) -> Option<ModuleEntry> {
+    let name = raw.get("name")?.as_str().filter(|name| is_module(name))?.to_owned();
+    let mut entry = ModuleEntry::of(name);
+    match parse(raw) {
+        Ok(module) => fill(&mut entry, module),
+        Err(why) => entry.invalid = Some(format!("module {}: {why}", entry.name)),
     }
-    Some(wish)
+    Some(entry)
 }
 
-fn parse(entry: &Value) -> Result<KymaModule, String> {
-    let module: KymaModule = serde_json::from_value(entry.clone())
+fn parse(raw: &Value) -> Result<KymaModule, String> {
+    let module: KymaModule = serde_json::from_value(raw.clone())
         .map_err(|_| "the entry has a field of a wrong type or value".to_owned())?;
     if module.channel.as_deref().is_some_and(|channel| !channel.is_empty() && !is_channel(channel)) {
         return Err("channel is not a channel name (3 to 32 letters a-z)".to_owned());
@@ -41,14 +41,14 @@ fn parse(entry: &Value) -> Result<KymaModule, String> {
     Ok(module)
 }
 
-fn fill(wish: &mut Wish, module: KymaModule) {
-    wish.channel = module.channel.filter(|channel| !channel.is_empty());
-    wish.version = module.version.filter(|version| !version.is_empty());
-    wish.managed = module.managed;
-    wish.controller = module.controller.filter(|controller| !controller.is_empty());
-    wish.policy = module.custom_resource_policy;
-    wish.values = module.values.map(Value::Object);
-    wish.upgrade = module.upgrade.unwrap_or_default();
+fn fill(entry: &mut ModuleEntry, module: KymaModule) {
+    entry.channel = module.channel.filter(|channel| !channel.is_empty());
+    entry.version = module.version.filter(|version| !version.is_empty());
+    entry.managed = module.managed;
+    entry.controller = module.controller.filter(|controller| !controller.is_empty());
+    entry.policy = module.custom_resource_policy;
+    entry.values = module.values.map(Value::Object);
+    entry.upgrade = module.upgrade.unwrap_or_default();
 }
 
 /// Reports whether the text is a label value: letters, digits, dashes, underscores and dots, at most 63, with a

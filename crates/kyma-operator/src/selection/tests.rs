@@ -39,8 +39,8 @@ fn a_bad_entry_spoils_itself_alone() {
     ] {
         let read =
             Selection::read(&json!({ "channel": "regular", "modules": [bad, { "name": "nats" }] })).unwrap();
-        assert!(read.wishes[0].invalid.is_some(), "{bad}");
-        assert_eq!(read.wishes[1].invalid, None);
+        assert!(read.entries[0].invalid.is_some(), "{bad}");
+        assert_eq!(read.entries[1].invalid, None);
     }
 }
 
@@ -68,7 +68,7 @@ fn i91_i92_what_is_no_selection_is_refused_as_a_whole() {
 fn a_kyma_is_born_with_the_choice_and_always_with_a_channel() {
     let born = birth(&choice(&json!({ "modules": [{ "name": "keda", "version": "1.0.0" }] }), None));
     assert_eq!(born["channel"], "regular");
-    assert_eq!(Selection::read(&born).unwrap().wishes[0].version.as_deref(), Some("1.0.0"));
+    assert_eq!(Selection::read(&born).unwrap().entries[0].version.as_deref(), Some("1.0.0"));
 }
 
 #[test]

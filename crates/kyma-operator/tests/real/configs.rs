@@ -199,9 +199,9 @@ async fn a_mandatory_module_takes_central_values_and_none_of_a_user() -> Result<
     landscape.secret("sample", &kubeconfig).await?;
     landscape.kyma("sample", "[]").await?;
     until_remote(&target, "the target's Kyma is born", |_| true).await?;
-    let wish = json!([{ "name": "warden", "values": { "strict": false, "evil": 1 }, "customResourcePolicy": "Ignore" }]);
-    choose(&target, wish).await?;
-    landscape.until_kyma("the wish is refused", "sample", |kyma| modules(kyma).len() == 1).await?;
+    let entry = json!([{ "name": "warden", "values": { "strict": false, "evil": 1 }, "customResourcePolicy": "Ignore" }]);
+    choose(&target, entry).await?;
+    landscape.until_kyma("the entry is refused", "sample", |kyma| modules(kyma).len() == 1).await?;
     let component = landscape
         .until_component("the central values", "warden", |component| {
             spec(component)["overrides"] == json!({ "strict": true })

@@ -9,7 +9,7 @@ use super::*;
 use crate::catalogue::{Interest, Release, Template};
 use crate::component::ComponentKind;
 use crate::config::ConfigUids;
-use crate::selection::Wish;
+use crate::selection::ModuleEntry;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -40,7 +40,7 @@ fn install() -> Install {
         version: "1.1.0".into(),
         channel: Some("fast".into()),
         mandatory: false,
-        wish: Arc::new(Wish::of("keda")),
+        entry: Arc::new(ModuleEntry::of("keda")),
     }
 }
 
@@ -265,7 +265,7 @@ fn an_upgrade_that_waits_for_approval_is_told_beside_what_runs() {
 fn a_pause_does_not_put_off_the_deadline_of_an_approval_and_a_refusal_ends_the_waiting() {
     let mut install = install();
     let upgrade = Upgrade { mode: UpgradeMode::Manual, ..Upgrade::default() };
-    install.wish = Arc::new(Wish { upgrade, ..Wish::of("keda") });
+    install.entry = Arc::new(ModuleEntry { upgrade, ..ModuleEntry::of("keda") });
     let pending = PendingUpgrade { version: "1.2.0".into(), since: crate::report::time(at(5)) };
     let before = ModuleStatus { pending_upgrade: Some(pending.clone()), ..ModuleStatus::default() };
     let after = |reason| {

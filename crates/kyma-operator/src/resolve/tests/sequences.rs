@@ -48,7 +48,7 @@ impl Hub {
         resolve(&Inputs {
             labels: &labels,
             channel: &selection.channel,
-            wishes: &govern_all(&configs, &labels, &selection),
+            entries: &govern_all(&configs, &labels, &selection),
             leaving: &govern_leaving(&configs, &labels, &self.installed),
             configs: &configs,
             missing_configs: &BTreeMap::new(),
