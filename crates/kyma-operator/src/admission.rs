@@ -74,8 +74,8 @@ fn modules<'a>(observed: &'a Observed, decided: &'a [Resolved]) -> BTreeSet<&'a 
     observed.views.keys().map(String::as_str).chain(ordered).collect()
 }
 
-/// Returns the modules that the user wants and that cannot be decided on now, for example because components or the
-/// catalogue are missing. Their policies stay.
+/// Returns the selected modules that cannot be decided on now, for example because components or the catalogue are
+/// missing. Their policies stay.
 fn pending(decided: &[Resolved]) -> BTreeSet<&str> {
     let is_pending = |resolved: &&Resolved| {
         use Decision::{Await, Keep, KeepVersion, Refuse};

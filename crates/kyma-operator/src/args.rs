@@ -18,10 +18,10 @@ pub struct KymaArgs {
     /// Modules only for Kymas that match their kymaSelector
     #[arg(long, env, value_delimiter = ',')]
     pub restricted_default_modules: Vec<String>,
-    /// Image-pull Secret that every target gets. Empty: none
+    /// Image-pull Secret to copy to every target; empty: none
     #[arg(long, env, default_value = "", value_parser = kyma_sdk::object_name)]
     pub skr_image_pull_secret: String,
-    /// Policy for installed modules that their Kyma may no longer have
+    /// Policy for installed modules that are no longer visible to their Kyma
     #[arg(long, env, value_enum, default_value_t = VisibilityLoss::Freeze)]
     pub visibility_loss: VisibilityLoss,
     /// Policy for the removal of a module with customResourcePolicy Ignore
@@ -47,7 +47,7 @@ pub struct KymaArgs {
     pub min_maintenance_window_size: SignedDuration,
 }
 
-/// Policy for installed modules that their Kyma may no longer have.
+/// Policy for installed modules that are no longer visible to their Kyma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum VisibilityLoss {
     /// Keep the module unchanged, with a warning
@@ -57,7 +57,7 @@ pub enum VisibilityLoss {
 }
 
 impl KymaArgs {
-    /// Name of the image-pull Secret that targets get.
+    /// Returns the name of the image-pull Secret to copy to targets.
     pub(crate) fn pull_secret(&self) -> Option<&str> {
         Some(self.skr_image_pull_secret.as_str()).filter(|name| !name.is_empty())
     }

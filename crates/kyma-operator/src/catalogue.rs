@@ -80,22 +80,22 @@ impl Catalogue {
         self.withdrawn.contains_key(module)
     }
 
-    /// Modules that every Kyma has to be rid of.
+    /// Returns the mandatory modules to remove from every Kyma.
     pub(crate) fn withdrawn(&self) -> impl Iterator<Item = &str> {
         self.withdrawn.keys().map(String::as_str)
     }
 
-    /// Remembers what one Kyma depends on; replaces what it said before.
+    /// Replaces the interests of one Kyma.
     pub(crate) fn follow(&mut self, kyma: &KymaKey, interests: &[Interest]) {
         self.interests.set(kyma, interests);
     }
 
-    /// Kymas that have the module in any way.
+    /// Returns Kymas that depend on the module.
     pub(crate) fn having(&self, module: &str) -> BTreeSet<KymaKey> {
         self.interests.of_module(module)
     }
 
-    /// Forgets a Kyma.
+    /// Removes a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         self.interests.set(kyma, &[]);
     }

@@ -1,8 +1,8 @@
 //! ModuleConfigs of the hub's namespace and their effect on a user's entry. Pure.
 //!
-//! Several may apply to one module of a Kyma. The highest `priority` wins, then the name that sorts first; the rules
-//! of all of them apply. An invalid ModuleConfig (a rule that is no CEL) keeps its modules unchanged, rather than
-//! having no effect.
+//! Several ModuleConfigs may apply to one module of a Kyma. The highest `priority` wins, then the name that sorts
+//! first; the rules of all ModuleConfigs apply. An invalid ModuleConfig (a rule that is no CEL) keeps its modules
+//! unchanged, rather than having no effect.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -42,7 +42,7 @@ pub(crate) struct Config {
     pub(crate) is_dependent: bool,
     /// Name of the module.
     pub(crate) module: String,
-    /// The greater value wins.
+    /// Precedence over other ModuleConfigs: the greater value wins.
     pub(crate) priority: i32,
     /// Kymas that it applies to; `None` selects all.
     selector: Option<LabelSelector>,

@@ -8,7 +8,7 @@ use crate::state::State;
 /// Returns whether the hub is the target of `kyma`.
 ///
 /// # Errors
-/// If a flag says so, but the Kyma or a component has an access Secret, or another cluster is recorded.
+/// If a flag makes the hub the target, but the Kyma or a component has an access Secret or another cluster on record.
 pub(crate) fn is_local(state: &State, kyma: &Kyma) -> Result<bool, Failure> {
     let key = KymaKey::of(kyma);
     let local = kyma_sdk::is_local(&state.runtime, kyma).inspect_err(|_| {

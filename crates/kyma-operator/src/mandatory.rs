@@ -11,50 +11,51 @@ pub(crate) use follow::follow;
 /// Observed state of a release meta.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
-    /// Whether it makes its module mandatory.
+    /// Whether the release meta makes its module mandatory.
     is_mandatory: bool,
     /// Whether the operator's finalizer is on it.
-    is_held: bool,
-    /// Meaning of its deletionTimestamp.
-    end: End,
+    has_finalizer: bool,
+    /// Whether a deletion is in progress, and its cause.
+    deletion: Deletion,
     /// Number of components that install the module because it is mandatory, plus Kymas that record it.
-    left: usize,
+    remaining: usize,
 }
 
-/// Meaning of a deletionTimestamp.
+/// Deletion of a release meta, by its deletionTimestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum Deletion {
     /// The ModuleReleaseMeta has no deletionTimestamp.
-    No,
+    Absent,
     /// A user requested the deletion.
-    Wished,
-    /// Its namespace or CRD is gone or terminating, or the garbage collector deleted it: no user requested it.
-    Swept,
-    /// The garbage collector may have deleted it; an annotation may still confirm the deletion.
+    Requested,
+    /// No user requested the deletion: the namespace or the CRD is gone or terminating, or the garbage collector
+    /// deleted the release meta.
+    NotRequested,
+    /// The garbage collector may have deleted the release meta; an annotation may still confirm the deletion.
     Unconfirmed,
 }
 
 /// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Nothing.
-    Rest,
+    /// No step is due.
+    Idle,
     /// Add the finalizer.
-    Hold,
+    AddFinalizer,
     /// Remove the module from every Kyma.
     Withdraw,
     /// Remove the finalizer.
-    Release,
+    RemoveFinalizer,
 }
 
 fn next(facts: Facts) -> Step {
-    let Facts { is_mandatory, is_held, end, left } = facts;
-    match (is_held, end) {
-        (false, End::No) if is_mandatory => Step::Hold,
-        (true, End::Wished) if is_mandatory && left > 0 => Step::Withdraw,
-        (true, End::No | End::Unconfirmed) if is_mandatory => Step::Rest,
-        (false, _) => Step::Rest,
-        (true, _) => Step::Release,
+    let Facts { is_mandatory, has_finalizer, deletion, remaining } = facts;
+    match (has_finalizer, deletion) {
+        (false, Deletion::Absent) if is_mandatory => Step::AddFinalizer,
+        (true, Deletion::Requested) if is_mandatory && remaining > 0 => Step::Withdraw,
+        (true, Deletion::Absent | Deletion::Unconfirmed) if is_mandatory => Step::Idle,
+        (false, _) => Step::Idle,
+        (true, _) => Step::RemoveFinalizer,
     }
 }
 
@@ -62,38 +63,43 @@ fn next(facts: Facts) -> Step {
 mod tests {
     use super::*;
 
-    const MANDATORY: Facts = Facts { is_mandatory: true, is_held: true, end: End::No, left: 2 };
+    const MANDATORY: Facts =
+        Facts { is_mandatory: true, has_finalizer: true, deletion: Deletion::Absent, remaining: 2 };
 
     #[test]
-    fn what_becomes_mandatory_is_held_and_what_ceases_to_be_is_released() {
-        assert_eq!(next(Facts { is_held: false, ..MANDATORY }), Step::Hold);
-        assert_eq!(next(MANDATORY), Step::Rest);
-        assert_eq!(next(Facts { is_mandatory: false, ..MANDATORY }), Step::Release);
-        assert_eq!(next(Facts { is_mandatory: false, is_held: false, ..MANDATORY }), Step::Rest);
+    fn only_a_mandatory_release_meta_has_the_finalizer() {
+        assert_eq!(next(Facts { has_finalizer: false, ..MANDATORY }), Step::AddFinalizer);
+        assert_eq!(next(MANDATORY), Step::Idle);
+        assert_eq!(next(Facts { is_mandatory: false, ..MANDATORY }), Step::RemoveFinalizer);
+        assert_eq!(next(Facts { is_mandatory: false, has_finalizer: false, ..MANDATORY }), Step::Idle);
     }
 
     #[test]
-    fn a_deletion_withdraws_the_module_and_is_done_once_no_component_is_left() {
-        let deleted = Facts { end: End::Wished, ..MANDATORY };
+    fn a_requested_deletion_ends_once_no_component_is_left() {
+        let deleted = Facts { deletion: Deletion::Requested, ..MANDATORY };
         assert_eq!(next(deleted), Step::Withdraw);
-        assert_eq!(next(Facts { left: 0, ..deleted }), Step::Release);
-        assert_eq!(next(Facts { is_held: false, ..deleted }), Step::Rest, "it goes without asking");
+        assert_eq!(next(Facts { remaining: 0, ..deleted }), Step::RemoveFinalizer);
+        assert_eq!(
+            next(Facts { has_finalizer: false, ..deleted }),
+            Step::Idle,
+            "without the finalizer nothing is awaited"
+        );
     }
 
     #[test]
     fn a_deletion_by_the_garbage_collector_waits_for_a_confirmation() {
-        assert_eq!(next(Facts { end: End::Unconfirmed, ..MANDATORY }), Step::Rest);
+        assert_eq!(next(Facts { deletion: Deletion::Unconfirmed, ..MANDATORY }), Step::Idle);
     }
 
     #[test]
-    fn what_goes_with_its_namespace_or_crd_withdraws_nothing() {
-        let swept = Facts { end: End::Swept, ..MANDATORY };
-        assert_eq!(next(swept), Step::Release);
+    fn a_deletion_with_the_namespace_or_crd_withdraws_nothing() {
+        let deleted = Facts { deletion: Deletion::NotRequested, ..MANDATORY };
+        assert_eq!(next(deleted), Step::RemoveFinalizer);
     }
 
     #[test]
     fn a_release_meta_that_was_changed_before_its_deletion_withdraws_nothing() {
-        let changed = Facts { is_mandatory: false, end: End::Wished, ..MANDATORY };
-        assert_eq!(next(changed), Step::Release);
+        let changed = Facts { is_mandatory: false, deletion: Deletion::Requested, ..MANDATORY };
+        assert_eq!(next(changed), Step::RemoveFinalizer);
     }
 }

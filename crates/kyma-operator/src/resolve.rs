@@ -116,8 +116,8 @@ impl Installed {
         self.ordered.as_deref().or(self.running.as_deref())
     }
 
-    /// Returns the version that a downgrade is compared with: the running one, or the requested one if none is
-    /// reported.
+    /// Returns the version that a downgrade is compared with: the running one, or the requested one if the reconciler
+    /// reports none.
     pub(crate) fn version(&self) -> Option<&str> {
         self.running.as_deref().or(self.ordered.as_deref())
     }

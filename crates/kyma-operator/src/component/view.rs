@@ -174,7 +174,7 @@ impl ComponentView {
         let ordered = self.ordered.as_ref()?;
         let waits = match &self.running {
             Some(running) => running != ordered || self.has_changed(ready),
-            // It was never installed, or its reconciler does not report versions.
+            // The module was never installed, or its reconciler does not report versions.
             None => self.state != Some(State::Ready),
         };
         waits.then_some(ready)

@@ -16,21 +16,21 @@ pub(crate) type RuleRefusals = BTreeMap<String, Reason>;
 /// Effect of one ModuleConfig on the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ConfigCounts {
-    /// Kymas with its module that it selects.
+    /// Kymas that the ModuleConfig selects and that have its module.
     matching: BTreeSet<KymaKey>,
-    /// Kymas whose entry it refuses.
+    /// Kymas whose entry the ModuleConfig refuses.
     refused: BTreeSet<KymaKey>,
     /// Kymas whose target refuses its resourceRules, with the reason.
     refusing_targets: BTreeMap<KymaKey, Reason>,
 }
 
 impl ConfigCounts {
-    /// Returns the count of Kymas that it applies to, for the status.
+    /// Returns the count of Kymas that the ModuleConfig applies to, for the status.
     pub(crate) fn matching(&self) -> FleetCount {
         count(&self.matching)
     }
 
-    /// Returns the count of Kymas whose entry it refuses, for the status.
+    /// Returns the count of Kymas whose entry the ModuleConfig refuses, for the status.
     pub(crate) fn refused(&self) -> FleetCount {
         count(&self.refused)
     }

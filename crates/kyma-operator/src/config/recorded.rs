@@ -16,11 +16,11 @@ pub(crate) type ConfigUids = BTreeMap<String, String>;
 /// Names and uids of ModuleConfigs. Records of several objects may have different uids for one name.
 pub(crate) type ConfigRecords = BTreeSet<(String, String)>;
 
-/// Name of the ModuleConfig that a record stands for which cannot be read. No ModuleConfig can have this name.
+/// Name that represents an unreadable record in place of a ModuleConfig. No ModuleConfig can have this name.
 const UNREADABLE_RECORD: &str = annotations::MODULE_CONFIGS;
 
-/// Returns the ModuleConfigs that an object was made under. A record that cannot be read counts as one missing
-/// ModuleConfig, so it lifts nothing.
+/// Returns the ModuleConfigs that were in force when an object was written. An unreadable record counts as one missing
+/// ModuleConfig, so that the object stays unchanged.
 pub(crate) fn recorded(meta: &ObjectMeta) -> ConfigUids {
     let record = meta.annotations.as_ref().and_then(|set| set.get(annotations::MODULE_CONFIGS));
     let Some(text) = record else { return ConfigUids::new() };
@@ -28,7 +28,7 @@ pub(crate) fn recorded(meta: &ObjectMeta) -> ConfigUids {
         .unwrap_or_else(|_| ConfigUids::from([(UNREADABLE_RECORD.to_owned(), String::new())]))
 }
 
-/// Returns whether the name stands for a record that cannot be read.
+/// Returns whether the name represents an unreadable record.
 pub(crate) fn is_unreadable_record(name: &str) -> bool {
     name == UNREADABLE_RECORD
 }

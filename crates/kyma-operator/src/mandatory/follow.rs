@@ -12,7 +12,7 @@ use kyma_sdk::{
     DeletionRequest, Failure, KymaKey, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer,
 };
 
-use super::{End, Facts, Step, next};
+use super::{Deletion, Facts, Step, next};
 use crate::scope;
 use crate::state::State;
 
@@ -42,14 +42,14 @@ pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleRelease
 async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMeta) -> Result<Wait, Failure> {
     let (name, namespace) = (release.name_any(), release.namespace().unwrap_or_default());
     let facts = facts(state, kymas, release, &name, &namespace).await?;
-    if release.spec.rollout.is_some() && facts.end == End::No {
+    if release.spec.rollout.is_some() && facts.deletion == Deletion::Absent {
         state.runtime.events.warning(release, Reason::NotYetSupported, "Reconcile", ROLLOUT);
     }
     let api: Api<ModuleReleaseMeta> = Api::namespaced(state.runtime.hub.clone(), &namespace);
     let patch = match next(facts) {
-        Step::Rest => None,
-        Step::Hold => add_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
-        Step::Release => remove_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
+        Step::Idle => None,
+        Step::AddFinalizer => add_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
+        Step::RemoveFinalizer => remove_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
         Step::Withdraw => {
             let affected = state.catalogue_mut().withdraw(&name, &release.uid().unwrap_or_default());
             state.wake_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
@@ -59,12 +59,12 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
     if let Some(patch) = patch {
         patch_finalizers(&api, &name, patch).await?;
     }
-    // Deleted components and changed records of Kymas trigger it again.
+    // Deleted components and changed records of Kymas requeue the release meta.
     let DeletionRequest::Unconfirmed { until } = DeletionRequest::of(&release.metadata, Timestamp::now())
     else {
         return Ok(Wait::Event);
     };
-    if facts.end != End::Unconfirmed || !facts.is_held {
+    if facts.deletion != Deletion::Unconfirmed || !facts.has_finalizer {
         return Ok(Wait::Event);
     }
     let why = DeletionRequest::message(until);
@@ -81,23 +81,24 @@ async fn facts(
     name: &str,
     namespace: &str,
 ) -> Result<Facts, Failure> {
-    let is_held = release.finalizers().iter().any(|held| held == finalizers::MANDATORY_MODULE);
-    let end = if release.metadata.deletion_timestamp.is_none() {
-        End::No
-    } else if is_held && scope::is_terminating(state, namespace, ModuleReleaseMeta::crd_name()).await? {
-        End::Swept
+    let has_finalizer =
+        release.finalizers().iter().any(|finalizer| finalizer == finalizers::MANDATORY_MODULE);
+    let deletion = if release.metadata.deletion_timestamp.is_none() {
+        Deletion::Absent
+    } else if has_finalizer && scope::is_terminating(state, namespace, ModuleReleaseMeta::crd_name()).await? {
+        Deletion::NotRequested
     } else {
         match DeletionRequest::of(&release.metadata, Timestamp::now()) {
-            DeletionRequest::Confirmed => End::Wished,
-            DeletionRequest::Unconfirmed { .. } => End::Unconfirmed,
-            DeletionRequest::Orphan => End::Swept,
+            DeletionRequest::Confirmed => Deletion::Requested,
+            DeletionRequest::Unconfirmed { .. } => Deletion::Unconfirmed,
+            DeletionRequest::Orphan => Deletion::NotRequested,
         }
     };
     Ok(Facts {
         is_mandatory: release.spec.mandatory.is_some(),
-        is_held,
-        end,
-        left: state.components().mandatory(name)
+        has_finalizer,
+        deletion,
+        remaining: state.components().mandatory(name)
             + kymas.state().iter().filter(|kyma| has(kyma, name)).count(),
     })
 }

@@ -1,4 +1,4 @@
-//! Recovers the choice of a Kyma that lost its own record and the target's Kyma: every module with a component. Pure.
+//! Recovers the choice of a Kyma without a record on hub and target: every module with a component. Pure.
 
 use kyma_api::{KymaModule, ResourcePolicy, Selection};
 use serde::Deserialize;

@@ -22,7 +22,7 @@ pub(super) enum Verdict {
     Exists,
     /// The hub proves that its deletion was requested.
     Deleted,
-    /// It does not exist, but the hub does not prove that its deletion was requested.
+    /// The ModuleConfig does not exist, and the hub does not prove that its deletion was requested.
     Unproven,
 }
 
@@ -35,7 +35,7 @@ struct Evidence {
     has_listed: bool,
     /// Whether the garbage collector may have deleted it.
     is_dependent: bool,
-    /// When it was created, or when the oldest object that records it was created.
+    /// When the ModuleConfig, or else the oldest object that records it, was created.
     created: Option<Timestamp>,
     /// Since when CRD and namespace both exist.
     intact_since: Option<Timestamp>,
@@ -50,9 +50,9 @@ pub(super) async fn is_deletion_requested(state: &State, config: &Config) -> Res
     Ok(is_deleted_alone(config.created, intact_since(state).await?))
 }
 
-/// Judges a deletion by the hub: it is proven if the last list had other ModuleConfigs, a live read finds none of
-/// this name, and CRD and namespace exist since before the ModuleConfig. One that the operator never read counts as
-/// created at `recorded_since`.
+/// Judges a deletion by live reads of the hub. The deletion is proven if the last list had other ModuleConfigs, the
+/// hub has none of this name, and CRD and namespace are older than the ModuleConfig. A ModuleConfig that the operator
+/// never read counts as created at `recorded_since`.
 pub(super) async fn judge_deletion(
     state: &State,
     name: &str,
@@ -64,7 +64,7 @@ pub(super) async fn judge_deletion(
     let api: Api<PartialObjectMeta<ModuleConfig>> = Api::namespaced(state.runtime.hub.clone(), namespace);
     let live = api.get_opt(name).await;
     let live = live.map_err(|source| Error::ReadConfig { name: name.to_owned(), source })?;
-    // Read after the ModuleConfig: a CRD that is recreated in between is newer than it.
+    // Read after the ModuleConfig, so that a CRD recreated in between is newer than the ModuleConfig.
     let intact_since = if live.is_some() { None } else { intact_since(state).await? };
     Ok(judge(Evidence {
         exists: live.is_some(),
@@ -75,8 +75,8 @@ pub(super) async fn judge_deletion(
     }))
 }
 
-/// Accepts the proven deletions among recorded ModuleConfigs and returns the others. `created` is when the Kyma whose
-/// status or components record them was created.
+/// Accepts proven deletions of recorded ModuleConfigs and returns the ModuleConfigs that are missing. `created` is the
+/// creation time of the Kyma whose status or components record them.
 ///
 /// # Errors
 /// If the hub does not answer.
@@ -86,28 +86,28 @@ pub(crate) async fn accept_proven_deletions(
     created: Option<Timestamp>,
 ) -> Result<ConfigUids, Error> {
     let missing = state.configs().missing_configs(recorded.iter().map(|(name, uid)| (name, uid)));
-    let mut left = ConfigUids::new();
+    let mut missing_configs = ConfigUids::new();
     for (name, uid) in missing {
         if is_unreadable_record(&name) {
-            left.insert(name, uid);
+            missing_configs.insert(name, uid);
             continue;
         }
-        let is_known = state.configs().is_unexplained(&name, &uid);
-        if !is_known && is_recorded_deletion_proven(state, &name, &uid, created).await? {
+        let is_judged = state.configs().is_unexplained(&name, &uid);
+        if !is_judged && is_recorded_deletion_proven(state, &name, &uid, created).await? {
             state.configs_mut().accept(&name, &uid);
             continue;
         }
         if state.configs_mut().leave_unexplained(&name, &uid) {
             tracing::warn!(config = name, uid, "ModuleConfig on record is missing and stays in force");
         }
-        left.insert(name, uid);
+        missing_configs.insert(name, uid);
     }
-    Ok(left)
+    Ok(missing_configs)
 }
 
-/// Returns whether the hub proves the deletion of a ModuleConfig that is known only from records. They do not have
-/// its creation time, so it counts as created with the oldest component that records it, or with the Kyma. A CRD or
-/// namespace newer than that proves nothing: the ModuleConfig may have been removed with the CRD or namespace before.
+/// Returns whether the hub proves the deletion of a ModuleConfig that the operator knows only from records. Records
+/// have no creation time: the ModuleConfig counts as created with the oldest component that records it, or with the
+/// Kyma. If the CRD or the namespace is newer, their earlier deletion may have removed the ModuleConfig.
 async fn is_recorded_deletion_proven(
     state: &State,
     name: &str,

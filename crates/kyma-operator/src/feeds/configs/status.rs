@@ -35,7 +35,7 @@ async fn reconcile(
     written: &Mutex<HashMap<String, Instant>>,
 ) -> Result<Wait, Failure> {
     let name = object.name_any();
-    // Not indexed yet: the other watch triggers it again.
+    // Not indexed yet: the watch that fills the index requeues the ModuleConfig.
     let Some(config) = state.configs().get(&name).cloned() else { return Ok(Wait::Event) };
     let pace = |written: &Instant| PACE.checked_sub(written.elapsed());
     let early = {
