@@ -15,9 +15,9 @@ use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
-use crate::observe::Observed;
+use crate::observe::Observation;
 use crate::owned;
-use crate::resolve::{Decision, Resolved};
+use crate::resolve::{Decision, ResolvedModule};
 use crate::session;
 use crate::state::State;
 
@@ -41,8 +41,8 @@ const KINDS: [&str; 2] = [POLICY, BINDING];
 /// succeeded.
 pub(crate) async fn sync(
     state: &State,
-    observed: &Observed,
-    decided: &[Resolved],
+    observed: &Observation,
+    decided: &[ResolvedModule],
     halt: &Halt,
 ) -> Option<Result<(), Failure>> {
     let desired = desired_policies(state, observed, decided);
@@ -56,7 +56,7 @@ pub(crate) async fn sync(
 }
 
 /// Returns the policies and bindings of all modules.
-fn desired_policies(state: &State, observed: &Observed, decided: &[Resolved]) -> BTreeMap<Id, Body> {
+fn desired_policies(state: &State, observed: &Observation, decided: &[ResolvedModule]) -> BTreeMap<Id, Body> {
     let modules = modules(observed, decided);
     let none = BTreeMap::new();
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
@@ -68,7 +68,7 @@ fn desired_policies(state: &State, observed: &Observed, decided: &[Resolved]) ->
 }
 
 /// Returns the names of installed modules and of modules that will be installed.
-fn modules<'a>(observed: &'a Observed, decided: &'a [Resolved]) -> BTreeSet<&'a str> {
+fn modules<'a>(observed: &'a Observation, decided: &'a [ResolvedModule]) -> BTreeSet<&'a str> {
     let ordered = decided.iter().filter(|resolved| matches!(resolved.decision, Decision::Install(_)));
     let ordered = ordered.map(|resolved| resolved.module.as_str());
     observed.views.keys().map(String::as_str).chain(ordered).collect()
@@ -76,8 +76,8 @@ fn modules<'a>(observed: &'a Observed, decided: &'a [Resolved]) -> BTreeSet<&'a 
 
 /// Returns the selected modules that cannot be decided on now, for example because components or the catalogue are
 /// missing. Their policies stay.
-fn pending(decided: &[Resolved]) -> BTreeSet<&str> {
-    let is_pending = |resolved: &&Resolved| {
+fn pending(decided: &[ResolvedModule]) -> BTreeSet<&str> {
+    let is_pending = |resolved: &&ResolvedModule| {
         use Decision::{Await, Keep, KeepVersion, Refuse};
         matches!(resolved.decision, Await(..) | Keep(..) | KeepVersion(..) | Refuse(..))
     };
@@ -86,8 +86,8 @@ fn pending(decided: &[Resolved]) -> BTreeSet<&str> {
 
 async fn apply_and_prune(
     state: &State,
-    observed: &Observed,
-    decided: &[Resolved],
+    observed: &Observation,
+    decided: &[ResolvedModule],
     (desired, fingerprint): (&BTreeMap<Id, Body>, &str),
     halt: &Halt,
 ) -> Result<(), Failure> {

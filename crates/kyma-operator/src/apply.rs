@@ -30,7 +30,7 @@ const PARALLEL: usize = 8;
 
 /// Result of a plan: failures by module.
 #[derive(Debug, Default)]
-pub(crate) struct Applied {
+pub(crate) struct PlanResult {
     /// Whether a write to a component succeeded.
     pub(crate) any: bool,
     pub(crate) failures: BTreeMap<String, Failure>,
@@ -38,7 +38,7 @@ pub(crate) struct Applied {
     pub(crate) missed: BTreeSet<String>,
 }
 
-impl Applied {
+impl PlanResult {
     /// Returns the failure that decides when to retry: a transient one, if there is any.
     pub(crate) fn worst(&self) -> Option<&Failure> {
         let transient =
@@ -61,7 +61,7 @@ pub(crate) struct Authority<'a> {
 }
 
 /// Carries out the whole plan.
-pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) -> Applied {
+pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) -> PlanResult {
     let mut done: Vec<(String, Result<(), Failure>)> = Vec::new();
     for offered in &plan.crds {
         if let Err(failure) = install(state, offered).await {
@@ -96,7 +96,7 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
     }
     let any = done.iter().any(|(_, result)| result.is_ok());
     let failures = done.into_iter().filter_map(|(module, result)| Some((module, result.err()?))).collect();
-    Applied { any, failures, missed }
+    PlanResult { any, failures, missed }
 }
 
 /// Deletes components without removing anything from the target. The status must report it before: after a crash in

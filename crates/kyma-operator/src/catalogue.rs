@@ -21,14 +21,14 @@ pub(crate) use template::Template;
 
 /// Kymas to requeue after a change of the catalogue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Affected {
+pub(crate) enum AffectedKymas {
     /// No Kyma.
     #[default]
-    Nobody,
+    None,
     /// These Kymas.
     Some(BTreeSet<KymaKey>),
     /// Every Kyma: a mandatory module was added or removed, or its version changed.
-    Everybody,
+    All,
 }
 
 /// All ModuleTemplates and ModuleReleaseMetas, indexed by module, version and name.
@@ -70,9 +70,9 @@ impl Catalogue {
     }
 
     /// Records that the deletion of a mandatory module's release meta is confirmed. Returns the Kymas to requeue.
-    pub(crate) fn withdraw(&mut self, module: &str, uid: &str) -> Affected {
+    pub(crate) fn withdraw(&mut self, module: &str, uid: &str) -> AffectedKymas {
         let before = self.withdrawn.insert(module.to_owned(), uid.to_owned());
-        if before.as_deref() == Some(uid) { Affected::Nobody } else { Affected::Everybody }
+        if before.as_deref() == Some(uid) { AffectedKymas::None } else { AffectedKymas::All }
     }
 
     /// Reports whether the module has to be removed from every Kyma.
@@ -101,11 +101,11 @@ impl Catalogue {
     }
 
     /// Adds or replaces a template.
-    pub(crate) fn apply_template(&mut self, template: Template) -> Affected {
+    pub(crate) fn apply_template(&mut self, template: Template) -> AffectedKymas {
         let name = template.name.clone();
         let old = self.templates.get(&name).cloned();
         if old.as_deref() == Some(&template) {
-            return Affected::Nobody;
+            return AffectedKymas::None;
         }
         if let Some(old) = &old {
             self.unlist(old);
@@ -120,27 +120,27 @@ impl Catalogue {
         }
         let mandatory = self.is_mandatory(&template);
         self.templates.insert(name, Arc::new(template));
-        if mandatory { Affected::Everybody } else { Affected::from(affected) }
+        if mandatory { AffectedKymas::All } else { AffectedKymas::from(affected) }
     }
 
     /// Removes a template.
-    pub(crate) fn delete_template(&mut self, name: &str) -> Affected {
+    pub(crate) fn delete_template(&mut self, name: &str) -> AffectedKymas {
         let Some(old) = self.templates.remove(name) else {
-            return Affected::Nobody;
+            return AffectedKymas::None;
         };
         self.unlist(&old);
         if self.is_mandatory(&old) {
-            return Affected::Everybody;
+            return AffectedKymas::All;
         }
-        Affected::from(self.users_of(&old))
+        AffectedKymas::from(self.users_of(&old))
     }
 
     /// Adds or replaces a release meta.
-    pub(crate) fn apply_release(&mut self, release: Release) -> Affected {
+    pub(crate) fn apply_release(&mut self, release: Release) -> AffectedKymas {
         let module = release.module.clone();
         let old = self.releases.get(&module).cloned();
         if old.as_deref() == Some(&release) {
-            return Affected::Nobody;
+            return AffectedKymas::None;
         }
         // A recreated release meta is offered again, but not an older state of the deleted one.
         if self.withdrawn.get(&module).is_some_and(|uid| *uid != release.uid) {
@@ -153,21 +153,21 @@ impl Catalogue {
             self.mandatory.remove(&module);
         }
         let affected = match old.as_deref() {
-            _ if was_mandatory || release.mandatory.is_some() => Affected::Everybody,
-            Some(old) => Affected::from(self.changed(old, &release)),
-            None => Affected::from(self.interests.of_module(&module)),
+            _ if was_mandatory || release.mandatory.is_some() => AffectedKymas::All,
+            Some(old) => AffectedKymas::from(self.changed(old, &release)),
+            None => AffectedKymas::from(self.interests.of_module(&module)),
         };
         self.releases.insert(module, Arc::new(release));
         affected
     }
 
     /// Removes a release meta.
-    pub(crate) fn delete_release(&mut self, module: &str) -> Affected {
+    pub(crate) fn delete_release(&mut self, module: &str) -> AffectedKymas {
         self.mandatory.remove(module);
         match self.releases.remove(module) {
-            None => Affected::Nobody,
-            Some(old) if old.mandatory.is_some() => Affected::Everybody,
-            Some(_) => Affected::from(self.interests.of_module(module)),
+            None => AffectedKymas::None,
+            Some(old) if old.mandatory.is_some() => AffectedKymas::All,
+            Some(_) => AffectedKymas::from(self.interests.of_module(module)),
         }
     }
 
@@ -227,9 +227,9 @@ impl Catalogue {
     }
 }
 
-impl From<BTreeSet<KymaKey>> for Affected {
+impl From<BTreeSet<KymaKey>> for AffectedKymas {
     fn from(kymas: BTreeSet<KymaKey>) -> Self {
-        if kymas.is_empty() { Self::Nobody } else { Self::Some(kymas) }
+        if kymas.is_empty() { Self::None } else { Self::Some(kymas) }
     }
 }
 

@@ -175,7 +175,7 @@ fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
     match change {
         Change::Applied(kyma) => {
             state.long_names.add(&KymaKey::of(kyma).name);
-            if state.written().is_news(kyma) {
+            if state.own_writes().is_news(kyma) {
                 state.wake(&KymaKey::of(kyma));
             }
             state.wake_withdrawn();
@@ -187,12 +187,12 @@ fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
             state.wake_withdrawn();
         }
         Change::Listing => {
-            state.written().listing();
+            state.own_writes().listing();
             // The hub may have been restored from a backup.
             state.runtime.targets.forget_turns();
         }
         Change::Listed => {
-            state.written().listed();
+            state.own_writes().listed();
             state.record_list(kymas.state().iter().map(|kyma| KymaKey::of(kyma)));
         }
     }

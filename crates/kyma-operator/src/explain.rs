@@ -153,7 +153,7 @@ impl<'a> DecisionInputs<'a> {
         let version = release.mandatory.clone().unwrap_or_default();
         let central = self.configs.central(&self.labels, &release.module);
         let mut inputs = vec![Input::new("ModuleReleaseMeta", format!("every Kyma gets version {version}"))];
-        if central != crate::selection::Central::default() {
+        if central != crate::selection::CentralOverrides::default() {
             inputs.push(Input::new("ModuleConfigs", "lay values or fields over it"));
         }
         inputs.push(self.template(&release.module, &version));

@@ -15,7 +15,7 @@ use kyma_sdk::{HubResource, KymaKey, News, contain_panic, feed, hub_watch};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::catalogue::{Affected, Catalogue, Release, Template};
+use crate::catalogue::{AffectedKymas, Catalogue, Release, Template};
 use crate::component::ComponentKind;
 use crate::kinds::GroupKind;
 use crate::state::State;
@@ -56,18 +56,18 @@ pub(crate) fn spawn(state: &State, feed: impl Future<Output = ()> + Send + 'stat
 }
 
 /// A kind of the catalogue and its operations on the index.
-trait Listed: HubResource {
-    fn apply(self, catalogue: &mut Catalogue) -> Affected;
-    fn delete(catalogue: &mut Catalogue, name: &str) -> Affected;
+trait CatalogueKind: HubResource {
+    fn apply(self, catalogue: &mut Catalogue) -> AffectedKymas;
+    fn delete(catalogue: &mut Catalogue, name: &str) -> AffectedKymas;
     fn names(catalogue: &Catalogue) -> BTreeSet<String>;
 }
 
-impl Listed for ModuleTemplate {
-    fn apply(self, catalogue: &mut Catalogue) -> Affected {
+impl CatalogueKind for ModuleTemplate {
+    fn apply(self, catalogue: &mut Catalogue) -> AffectedKymas {
         catalogue.apply_template(Template::from(self))
     }
 
-    fn delete(catalogue: &mut Catalogue, name: &str) -> Affected {
+    fn delete(catalogue: &mut Catalogue, name: &str) -> AffectedKymas {
         catalogue.delete_template(name)
     }
 
@@ -76,12 +76,12 @@ impl Listed for ModuleTemplate {
     }
 }
 
-impl Listed for ModuleReleaseMeta {
-    fn apply(self, catalogue: &mut Catalogue) -> Affected {
+impl CatalogueKind for ModuleReleaseMeta {
+    fn apply(self, catalogue: &mut Catalogue) -> AffectedKymas {
         catalogue.apply_release(Release::from(self))
     }
 
-    fn delete(catalogue: &mut Catalogue, name: &str) -> Affected {
+    fn delete(catalogue: &mut Catalogue, name: &str) -> AffectedKymas {
         catalogue.delete_release(name)
     }
 
@@ -91,7 +91,7 @@ impl Listed for ModuleReleaseMeta {
 }
 
 /// Keeps one kind of the catalogue in the index and requeues affected Kymas.
-async fn listed<K: Listed>(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
+async fn listed<K: CatalogueKind>(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
     let mut news = pin!(feed::<K>(&state.runtime));
     while let Some(news) = news.next().await {
         match news {
@@ -208,7 +208,7 @@ fn announce(first: &mut Announce) {
     }
 }
 
-fn wake(state: &State, kymas: &Store<Kyma>, affected: Affected) {
+fn wake(state: &State, kymas: &Store<Kyma>, affected: AffectedKymas) {
     state.metrics.mandatory(state.catalogue().mandatory().count());
     state.wake_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
 }

@@ -15,6 +15,7 @@ mod claim;
 mod mandatory;
 mod mirror;
 mod observe;
+mod own_writes;
 mod prerequisites;
 mod pull_secret;
 mod report;
@@ -22,7 +23,6 @@ mod scope;
 mod session;
 mod state;
 mod target_kyma;
-mod written;
 
 // Decisions.
 mod catalogue;

@@ -34,7 +34,7 @@ impl std::fmt::Display for Window {
 
 /// Source of the setting to skip windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Skips {
+pub(crate) enum SkipSource {
     OnHub,
     OnTarget,
 }

@@ -15,8 +15,8 @@ use crate::config::{self, ConfigUids};
 use crate::error::Error;
 use crate::feeds::accept_proven_deletions;
 use crate::local;
-use crate::maintenance::Skips;
-use crate::resolve::Installed;
+use crate::maintenance::SkipSource;
+use crate::resolve::InstalledModule;
 use crate::selection::{self, Selection, SelectionError};
 use crate::session::{self, Session};
 use crate::state::State;
@@ -24,7 +24,7 @@ use crate::target_kyma::{self, Remote, TargetKyma};
 
 /// Inputs of the decisions.
 #[derive(Debug)]
-pub(crate) struct Observed {
+pub(crate) struct Observation {
     pub(crate) kyma: Arc<Kyma>,
     pub(crate) key: KymaKey,
     pub(crate) uid: String,
@@ -35,7 +35,7 @@ pub(crate) struct Observed {
     /// The selection in force. If the present one is invalid, this is the last valid one, with the reason.
     pub(crate) selection: Option<Selection>,
     /// Source of the setting to skip maintenance windows.
-    pub(crate) skips_windows: Option<Skips>,
+    pub(crate) skips_windows: Option<SkipSource>,
     pub(crate) refused: Option<SelectionError>,
     /// Components by module.
     pub(crate) views: BTreeMap<String, ComponentView>,
@@ -51,7 +51,7 @@ pub(crate) struct RemoteSide {
     pub(crate) reference: TargetRef,
 }
 
-impl Observed {
+impl Observation {
     /// Returns the shard that handles the target; 0 for the hub itself.
     pub(crate) fn shard(&self) -> u8 {
         self.remote
@@ -66,13 +66,13 @@ impl Observed {
     }
 
     /// Returns the installed modules in the form that decisions use.
-    pub(crate) fn installed(&self) -> BTreeMap<String, Installed> {
+    pub(crate) fn installed(&self) -> BTreeMap<String, InstalledModule> {
         self.views.iter().map(|(module, view)| (module.clone(), installed(view))).collect()
     }
 }
 
-fn installed(view: &ComponentView) -> Installed {
-    Installed {
+fn installed(view: &ComponentView) -> InstalledModule {
+    InstalledModule {
         group: view.kind.group().to_owned(),
         kind: view.kind.kind.clone(),
         ordered: view.ordered.clone(),
@@ -90,14 +90,14 @@ pub(crate) async fn observe(
     state: &State,
     kyma: &Arc<Kyma>,
     pass: &Pass,
-) -> Result<Option<Observed>, Failure> {
+) -> Result<Option<Observation>, Failure> {
     let key = KymaKey::of(kyma);
     let (kyma, remote) = if local::is_local(state, kyma)? {
         let recorded = kyma_sdk::record_local(&state.runtime, kyma).await?;
         (recorded.map_or_else(|| Arc::clone(kyma), |recorded| state.wrote(recorded)), None)
     } else {
         let Some(remote) = remote_side(state, kyma, pass).await? else { return Ok(None) };
-        (state.written().latest(Arc::clone(kyma)), Some(remote))
+        (state.own_writes().latest(Arc::clone(kyma)), Some(remote))
     };
     let spec = match &remote {
         Some(remote) => remote.kyma.spec.clone(),
@@ -112,11 +112,11 @@ pub(crate) async fn observe(
         }
     };
     let skips_windows = match kyma.spec.skip_maintenance_windows {
-        Some(true) => Some(Skips::OnHub),
-        _ => selection::skips_windows(&spec).then_some(Skips::OnTarget),
+        Some(true) => Some(SkipSource::OnHub),
+        _ => selection::skips_windows(&spec).then_some(SkipSource::OnTarget),
     };
     let views = views(state, &key, kyma.status.as_ref());
-    Ok(Some(Observed {
+    Ok(Some(Observation {
         skips_windows,
         uid: kyma.uid().unwrap_or_default(),
         missing_configs: missing_configs(state, &kyma, &views).await?,

@@ -14,7 +14,7 @@ use crate::component::{ComponentKind, ComponentView, kind_of};
 use crate::component_crd::{self, Offer};
 use crate::deletion::{IgnorePolicy, Order};
 use crate::kinds::{GroupKind, KindStatus, Kinds};
-use crate::resolve::{Decision, Install, ModuleProblem, Policy, Resolved};
+use crate::resolve::{Decision, Install, ModuleProblem, Policy, ResolvedModule};
 
 mod body;
 mod source;
@@ -121,7 +121,7 @@ pub(crate) struct DesiredComponent {
 }
 
 /// Plans the writes for all decisions about one Kyma.
-pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
+pub(crate) fn plan(scope: &Scope<'_>, decided: &[ResolvedModule]) -> Plan {
     let mut plan = Plan::default();
     for resolved in decided {
         let module = resolved.module.as_str();
@@ -309,7 +309,7 @@ fn offer_crd(
 }
 
 /// Returns kinds of required components that cannot be written yet. The Kyma is requeued when they can.
-pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKind> {
+pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[ResolvedModule]) -> Vec<GroupKind> {
     let required = decided.iter().filter_map(|resolved| match &resolved.decision {
         Decision::Install(install)
         | Decision::KeepVersion(install, _)

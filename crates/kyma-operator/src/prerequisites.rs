@@ -3,10 +3,10 @@
 use kyma_sdk::{Failure, Halt, longest_delay};
 
 use crate::admission;
-use crate::observe::Observed;
+use crate::observe::Observation;
 use crate::pull_secret;
 use crate::report::OptionalCondition;
-use crate::resolve::Resolved;
+use crate::resolve::ResolvedModule;
 use crate::state::State;
 
 /// Results of applying the image-pull Secret and the policies; `None` if there is nothing to apply.
@@ -18,7 +18,12 @@ pub(crate) struct Prerequisites {
 
 impl Prerequisites {
     /// Applies Secret and policies to the target.
-    pub(crate) async fn apply(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Self {
+    pub(crate) async fn apply(
+        state: &State,
+        observed: &Observation,
+        decided: &[ResolvedModule],
+        halt: &Halt,
+    ) -> Self {
         Self {
             pull_secret: pull_secret::sync(state, observed).await,
             resource_rules: admission::sync(state, observed, decided, halt).await,

@@ -10,7 +10,7 @@ use kyma_sdk::{Failure, KymaKey, Revision};
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
-use crate::observe::{Observed, RemoteSide};
+use crate::observe::{Observation, RemoteSide};
 use crate::state::State;
 
 pub(crate) mod copies;
@@ -22,7 +22,7 @@ pub(crate) const USUAL_NAME: &str = "skr-image-pull-secret";
 
 /// Copies the Secret to a Kyma's target. Returns `None` if no Secret is configured, or if the target is the hub
 /// itself.
-pub(crate) async fn sync(state: &State, observed: &Observed) -> Option<Result<(), Failure>> {
+pub(crate) async fn sync(state: &State, observed: &Observation) -> Option<Result<(), Failure>> {
     let name = state.args.pull_secret()?;
     let remote = observed.remote.as_ref()?;
     Some(bring(state, &observed.key, remote, name).await)

@@ -16,12 +16,12 @@ use crate::config::{EffectiveEntry, govern_all, keep_under_missing};
 use crate::error::Error;
 use crate::lost;
 use crate::mirror;
-use crate::observe::{self, Observed};
+use crate::observe::{self, Observation};
 use crate::plan::{self, Plan};
 use crate::prerequisites::Prerequisites;
 use crate::removal;
-use crate::report::{self, Facts, Trouble, windows};
-use crate::resolve::{self, Inputs, Resolved};
+use crate::report::{self, Facts, KymaProblem, windows};
+use crate::resolve::{self, Inputs, ResolvedModule};
 use crate::session;
 use crate::state::State;
 use crate::target_kyma;
@@ -42,7 +42,8 @@ const UNTOLD: Duration = Duration::from_secs(30);
 /// Reconciles one Kyma.
 pub(crate) async fn reconcile(state: Arc<State>, object: Arc<Kyma>, pass: Pass) -> Result<Wait, Failure> {
     let key = KymaKey::of(&object);
-    let ended = reconcile_latest(&state, object, &pass).await;
+    // Boxed: the future of all stages is large.
+    let ended = Box::pin(reconcile_latest(&state, object, &pass)).await;
     if is_decided(&ended) {
         state.record_decision(&key);
     }
@@ -61,8 +62,8 @@ fn is_decided(ended: &Result<Wait, Failure>) -> bool {
 
 /// Reconciles the latest state of a Kyma, which may be an own write that the watch has not delivered yet.
 async fn reconcile_latest(state: &State, object: Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
-    state.written().delivered(&object);
-    let kyma = state.written().latest(object);
+    state.own_writes().delivered(&object);
+    let kyma = state.own_writes().latest(object);
     let actor = hand_over::actor(&kyma.metadata);
     if actor.keeps_us_away() {
         return stay_away(state, &kyma, actor).await;
@@ -136,9 +137,9 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
 }
 
 /// Updates the Kyma on the target although this pass failed there.
-async fn show_on_target(state: &State, observed: &Observed) {
+async fn show_on_target(state: &State, observed: &Observation) {
     let Some(remote) = &observed.remote else { return };
-    let kyma = state.written().latest(Arc::clone(&observed.kyma));
+    let kyma = state.own_writes().latest(Arc::clone(&observed.kyma));
     let status = kyma.status.clone().unwrap_or_default();
     if let Err(error) = target_kyma::show(state, &kyma, &remote.session, &remote.kyma, &status).await {
         tracing::warn!(kyma = %observed.key, %error, "the target's Kyma cannot show the failure");
@@ -146,7 +147,7 @@ async fn show_on_target(state: &State, observed: &Observed) {
 }
 
 /// Takes the turn: only the hub that the target's stamp names as current may request changes.
-async fn take_turn(state: &State, observed: &mut Observed) -> Result<(), Failure> {
+async fn take_turn(state: &State, observed: &mut Observation) -> Result<(), Failure> {
     let Some(remote) = &mut observed.remote else { return Ok(()) };
     let (kyma, session) = session::take_turn(state, &observed.kyma, &remote.session).await?;
     (observed.kyma, remote.session) = (kyma, session);
@@ -191,7 +192,7 @@ struct Entries {
 }
 
 /// Returns all entries in force. Rules are evaluated on another thread without a lock.
-async fn govern(state: &State, observed: &Observed) -> Result<Entries, Failure> {
+async fn govern(state: &State, observed: &Observation) -> Result<Entries, Failure> {
     let Some(selection) = observed.selection.clone() else { return Ok(Entries::default()) };
     let labels = observed.kyma.metadata.labels.clone().unwrap_or_default();
     let installed = observed.installed();
@@ -214,7 +215,12 @@ async fn govern(state: &State, observed: &Observed) -> Result<Entries, Failure> 
 /// Decides about all modules, and stores the catalogue objects that the decisions depend on. Without a valid
 /// selection nothing is decided and everything stays. Returns `None` if ModuleConfigs changed since `entries` were
 /// computed.
-fn decide(state: &State, observed: &Observed, halt: &Halt, entries: &Entries) -> Option<Vec<Resolved>> {
+fn decide(
+    state: &State,
+    observed: &Observation,
+    halt: &Halt,
+    entries: &Entries,
+) -> Option<Vec<ResolvedModule>> {
     let Some(selection) = &observed.selection else { return Some(vec![]) };
     let installed = observed.installed();
     let none = BTreeMap::new();
@@ -257,7 +263,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt, entries: &Entries) ->
 }
 
 /// Returns the recorded versions of modules without a component, from the status.
-fn recorded(before: &KymaStatus, observed: &Observed) -> BTreeMap<String, String> {
+fn recorded(before: &KymaStatus, observed: &Observation) -> BTreeMap<String, String> {
     let lost = before.modules.iter().flatten().filter(|line| !observed.views.contains_key(&line.name));
     let installed = lost.filter(|line| line.manifest.is_some() && line.state != ModuleState::Deleting);
     installed.filter_map(|line| Some((line.name.clone(), line.version.clone()?))).collect()
@@ -271,7 +277,7 @@ fn offered(before: &KymaStatus) -> BTreeMap<String, Timestamp> {
     pending.collect()
 }
 
-fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Plan {
+fn plan_for(state: &State, observed: &Observation, decided: &[ResolvedModule], halt: &Halt) -> Plan {
     let lines = observed.kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
     let created = lines.filter(|line| line.default_resource_created);
     let default_resources = created.map(|line| line.name.clone()).collect();
@@ -307,10 +313,10 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
     }
     state.end_session(&key);
     state.set_blocked(&key, failure.reason == Reason::TargetInUse);
-    let kyma = state.written().latest(Arc::clone(kyma));
+    let kyma = state.own_writes().latest(Arc::clone(kyma));
     let before = kyma.status.clone().unwrap_or_default();
     let waits = failure.reason == Reason::AwaitingAccess || failure.class == ErrorClass::Transient;
-    let trouble = Trouble {
+    let trouble = KymaProblem {
         reason: failure.reason,
         message: failure.message.clone(),
         state: if waits { ModuleState::Processing } else { ModuleState::Error },

@@ -48,7 +48,7 @@ pub(crate) struct Facts<'a> {
     /// Names of the modules in the hub's spec, as the Kyma's initial set; empty if the spec is the user's own.
     pub(crate) initial: BTreeSet<&'a str>,
     /// A problem of the whole Kyma.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<KymaProblem>,
     /// The target; `None` if it is the hub.
     pub(crate) target: Option<TargetIdentity>,
     /// Whether the target is reached through a session; false if it is the hub.
@@ -73,7 +73,7 @@ pub(crate) struct Facts<'a> {
 
 /// A problem of the whole Kyma.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct KymaProblem {
     pub(crate) reason: Reason,
     pub(crate) message: String,
     /// Resulting state of the Kyma.

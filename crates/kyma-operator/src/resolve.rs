@@ -31,7 +31,7 @@ mod upgrade_wait;
 mod version;
 
 use choice::{channel_of, choose, template};
-pub(crate) use decision::{Decision, Install, ModuleProblem, Resolved};
+pub(crate) use decision::{Decision, Install, ModuleProblem, ResolvedModule};
 pub(crate) use leaving::govern_leaving;
 pub(crate) use lost::finish;
 pub(crate) use upgrade_wait::UpgradeWait;
@@ -53,7 +53,7 @@ pub(crate) struct Inputs<'a> {
     /// ModuleConfigs on record that are missing and stay in force, by module.
     pub(crate) missing_configs: &'a BTreeMap<String, ConfigUids>,
     /// Installed modules by name.
-    pub(crate) installed: &'a BTreeMap<String, Installed>,
+    pub(crate) installed: &'a BTreeMap<String, InstalledModule>,
     /// The catalogue.
     pub(crate) catalogue: &'a Catalogue,
     /// Template records of all components.
@@ -89,7 +89,7 @@ pub(crate) struct Policy {
 
 /// State of an installed module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledModule {
     /// API group of its component: a component keeps its kind across API versions.
     pub(crate) group: String,
     /// The component's kind.
@@ -110,7 +110,7 @@ pub(crate) struct Installed {
     pub(crate) is_manual: bool,
 }
 
-impl Installed {
+impl InstalledModule {
     /// Returns the requested version, or the running one if no request is known. Another version is a change.
     pub(crate) fn wanted(&self) -> Option<&str> {
         self.ordered.as_deref().or(self.running.as_deref())
@@ -125,12 +125,12 @@ impl Installed {
 
 /// Decides about every module of a Kyma: first those with an entry, in the user's order, then mandatory modules, then
 /// installed modules without an entry, then lost ones.
-pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
-    let mut decided: Vec<Resolved> =
+pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<ResolvedModule> {
+    let mut decided: Vec<ResolvedModule> =
         inputs.entries.iter().map(|effective| decide(inputs, effective)).collect();
     let listed: BTreeSet<&str> =
         inputs.entries.iter().map(|effective| effective.entry.name.as_str()).collect();
-    let mandatory: Vec<Resolved> =
+    let mandatory: Vec<ResolvedModule> =
         inputs.catalogue.mandatory().filter_map(|release| require(inputs, release)).collect();
     let is_mandatory: BTreeSet<String> = mandatory.iter().map(|resolved| resolved.module.clone()).collect();
     decided.extend(mandatory);
@@ -142,18 +142,18 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
     }
     let gone = |lost: &&LostModule| !decided.iter().any(|resolved| resolved.module == lost.module);
     let lost = inputs.lost.iter().filter(gone);
-    let lost: Vec<Resolved> = lost.filter_map(|lost| taken_out(inputs.catalogue, lost)).collect();
+    let lost: Vec<ResolvedModule> = lost.filter_map(|lost| taken_out(inputs.catalogue, lost)).collect();
     decided.extend(lost);
     decided
 }
 
-fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> Resolved {
+fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> ResolvedModule {
     let entry = &effective.entry;
     let installed = inputs.installed.get(&entry.name);
     let mut interest = Interest {
         module: entry.name.clone(),
         channel: entry.version.is_none().then(|| channel_of(inputs, entry).to_owned()),
-        versions: installed.and_then(Installed::version).map(str::to_owned).into_iter().collect(),
+        versions: installed.and_then(InstalledModule::version).map(str::to_owned).into_iter().collect(),
     };
     // Also for a refused pin: the catalogue may offer the version later.
     interest.versions.extend(entry.version.clone());
@@ -176,11 +176,17 @@ fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> Resolved {
         _ => None,
     };
     let until = deprecated.into_iter().chain(opens).min();
-    Resolved { module: entry.name.clone(), decision, interest, until, configs: entry.central.configs.clone() }
+    ResolvedModule {
+        module: entry.name.clone(),
+        decision,
+        interest,
+        until,
+        configs: entry.central.configs.clone(),
+    }
 }
 
 /// Returns the decision for an entry that is refused: the installed component stays unchanged.
-fn object(installed: Option<&Installed>, objection: &ModuleProblem) -> Decision {
+fn object(installed: Option<&InstalledModule>, objection: &ModuleProblem) -> Decision {
     match installed {
         Some(_) => Decision::Keep(ModuleProblem { state: State::Warning, ..objection.clone() }),
         None => Decision::Refuse(objection.clone()),
@@ -191,11 +197,11 @@ fn object(installed: Option<&Installed>, objection: &ModuleProblem) -> Decision 
 fn settle(
     inputs: &Inputs<'_>,
     entry: &ModuleEntry,
-    installed: Option<&Installed>,
+    installed: Option<&InstalledModule>,
     install: Install,
 ) -> Decision {
     if let Some(problem) = changed::refused(inputs, installed, &install) {
-        let is_other = |installed: &&Installed| installed.wanted() != Some(install.version.as_str());
+        let is_other = |installed: &&InstalledModule| installed.wanted() != Some(install.version.as_str());
         return match installed.filter(is_other) {
             Some(installed) => keep_version(inputs, installed, &install, problem),
             None => object(installed, &ModuleProblem { state: State::Error, ..problem }),
@@ -222,10 +228,10 @@ fn install_anew(inputs: &Inputs<'_>, entry: &ModuleEntry, install: Install) -> D
         return Decision::Refuse(ModuleProblem::error(Reason::VersionDeprecated, why));
     }
     let Some(recorded) = inputs.recorded.get(&entry.name) else { return Decision::Install(install) };
-    let installed = Installed {
+    let installed = InstalledModule {
         ordered: Some(recorded.clone()),
         channel: install.channel.clone(),
-        ..Installed::default()
+        ..InstalledModule::default()
     };
     let held_back = rollout::held_back(entry, &installed, &install)
         .map(|problem| keep_version(inputs, &installed, &install, problem))
@@ -235,7 +241,7 @@ fn install_anew(inputs: &Inputs<'_>, entry: &ModuleEntry, install: Install) -> D
 
 fn keep_version(
     inputs: &Inputs<'_>,
-    installed: &Installed,
+    installed: &InstalledModule,
     install: &Install,
     problem: ModuleProblem,
 ) -> Decision {
@@ -247,7 +253,7 @@ fn keep_version(
 
 /// Returns the requested version with its present template; `None` if the catalogue lacks it or has it with other
 /// content.
-fn kept(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Install> {
+fn kept(inputs: &Inputs<'_>, installed: &InstalledModule, install: &Install) -> Option<Install> {
     let version = installed.wanted()?;
     let template = inputs.catalogue.template(&install.release.module, version)?;
     let kept = Install {
@@ -261,7 +267,11 @@ fn kept(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option
 
 /// Returns the decision for a version that cannot be selected: an installed module stays. After a loss of visibility
 /// it is removed only if a flag says so.
-fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, problem: ModuleProblem) -> Decision {
+fn refuse_or_keep(
+    inputs: &Inputs<'_>,
+    installed: Option<&InstalledModule>,
+    problem: ModuleProblem,
+) -> Decision {
     let lost = problem.reason == Reason::NotVisible;
     match installed {
         None => Decision::Refuse(problem),
@@ -281,7 +291,7 @@ fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, problem: M
 
 /// Decides about a mandatory module by its release meta. Returns `None` if that is being deleted and the module is
 /// not installed as mandatory.
-fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
+fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule> {
     let version = release.mandatory.clone().unwrap_or_default();
     let installed = inputs.installed.get(&release.module);
     if release.deleting {
@@ -314,7 +324,7 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
             }
         }
     };
-    Some(Resolved {
+    Some(ResolvedModule {
         module: release.module.clone(),
         decision,
         interest,
@@ -331,7 +341,7 @@ fn missing_config(inputs: &Inputs<'_>, module: &str) -> Option<ModuleProblem> {
 
 /// Decides about an installed module without an entry. A mandatory module stays until the deletion of its release
 /// meta was requested; a missing one is not a request.
-fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resolved {
+fn unlisted(catalogue: &Catalogue, module: &str, installed: &InstalledModule) -> ResolvedModule {
     let interest = Interest {
         module: module.to_owned(),
         channel: None,
@@ -345,12 +355,12 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resol
         let message = format!("module {module} was mandatory and is no longer; it stays as it is");
         Decision::Keep(ModuleProblem::warning(Reason::Mandatory, message))
     };
-    Resolved { module: module.to_owned(), decision, interest, until: None, configs: ConfigUids::new() }
+    ResolvedModule { module: module.to_owned(), decision, interest, until: None, configs: ConfigUids::new() }
 }
 
 /// Decides about a lost module without an entry. A mandatory module stays until the deletion of its release meta was
 /// requested.
-fn taken_out(catalogue: &Catalogue, lost: &LostModule) -> Option<Resolved> {
+fn taken_out(catalogue: &Catalogue, lost: &LostModule) -> Option<ResolvedModule> {
     if !lost.mandatory {
         return Some(lost::finish(catalogue, lost, DeletionReason::Disabled));
     }
@@ -359,7 +369,7 @@ fn taken_out(catalogue: &Catalogue, lost: &LostModule) -> Option<Resolved> {
 }
 
 /// Returns the problem if the version names another component kind: two components would fight over the same objects.
-fn kind_changed(installed: &Installed, install: &Install) -> Option<ModuleProblem> {
+fn kind_changed(installed: &InstalledModule, install: &Install) -> Option<ModuleProblem> {
     let wanted = kind_of(&install.template);
     let (group, kind) = (wanted.group(), wanted.kind.as_str());
     if installed.group == group && installed.kind == kind {

@@ -50,7 +50,7 @@ pub(crate) struct ModuleEntry {
     /// The entry's `controller`, which becomes a label of the component.
     pub(crate) controller: Option<String>,
     /// Overrides of ModuleConfigs.
-    pub(crate) central: Central,
+    pub(crate) central: CentralOverrides,
     /// Reason why the entry is invalid.
     pub(crate) invalid: Option<String>,
 }
@@ -67,7 +67,7 @@ impl ModuleEntry {
             values: None,
             upgrade: Upgrade::default(),
             controller: None,
-            central: Central::default(),
+            central: CentralOverrides::default(),
             invalid: None,
         }
     }
@@ -75,7 +75,7 @@ impl ModuleEntry {
 
 /// Overrides of ModuleConfigs for a module.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Central {
+pub(crate) struct CentralOverrides {
     /// Values that win over the user's.
     pub(crate) values: Map<String, Value>,
     /// Fields merged over the spec of a HelmComponent.

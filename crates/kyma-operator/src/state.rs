@@ -10,18 +10,18 @@ use kyma_sdk::{Index, KymaKey, LongNames, PendingSessions, Runtime, Trigger, Wat
 
 use crate::admission::target_policies::Policies;
 use crate::args::KymaArgs;
-use crate::catalogue::{Affected, Catalogue};
+use crate::catalogue::{AffectedKymas, Catalogue};
 use crate::component::Components;
 use crate::config::{Configs, CountsByConfig, EffectiveEntry, InitialKymas, RuleRefusals};
 use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
 use crate::mirror::Manifests;
+use crate::own_writes::OwnWrites;
 use crate::pull_secret::copies::Copies;
 use crate::resolve::Policy;
 use crate::session::open_session::Session;
 use crate::target_kyma::Remotes;
-use crate::written::Written;
 
 /// Triggers that requeue objects.
 pub(crate) struct Triggers {
@@ -45,7 +45,7 @@ pub(crate) struct State {
     remotes: Mutex<Remotes>,
     pull_secrets: Mutex<Copies>,
     policies: Mutex<Policies>,
-    written: Mutex<Written>,
+    own_writes: Mutex<OwnWrites>,
     by_secret: Mutex<Index<String, KymaKey>>,
     by_kind: Mutex<Index<GroupKind, KymaKey>>,
     blocked: Mutex<HashSet<KymaKey>>,
@@ -84,7 +84,7 @@ impl State {
             remotes: Mutex::default(),
             pull_secrets: Mutex::default(),
             policies: Mutex::default(),
-            written: Mutex::default(),
+            own_writes: Mutex::default(),
             by_secret: Mutex::default(),
             by_kind: Mutex::default(),
             blocked: Mutex::default(),
@@ -245,11 +245,11 @@ impl State {
     }
 
     /// Requeues the Kymas that a catalogue change affects.
-    pub(crate) fn wake_affected(&self, affected: Affected, everybody: impl FnOnce() -> Vec<KymaKey>) {
+    pub(crate) fn wake_affected(&self, affected: AffectedKymas, all: impl FnOnce() -> Vec<KymaKey>) {
         match affected {
-            Affected::Nobody => {}
-            Affected::Some(kymas) => self.wake_all(&kymas),
-            Affected::Everybody => self.wake_all(&everybody()),
+            AffectedKymas::None => {}
+            AffectedKymas::Some(kymas) => self.wake_all(&kymas),
+            AffectedKymas::All => self.wake_all(&all()),
         }
     }
 
@@ -280,8 +280,8 @@ impl State {
     }
 
     /// Locks the results of the operator's writes that the watch has not delivered yet.
-    pub(crate) fn written(&self) -> MutexGuard<'_, Written> {
-        lock(&self.written)
+    pub(crate) fn own_writes(&self) -> MutexGuard<'_, OwnWrites> {
+        lock(&self.own_writes)
     }
 
     /// Returns the Kymas that wait for another one to release their target.
@@ -324,7 +324,7 @@ impl State {
     /// Stores the result of a write until the watch has delivered it.
     pub(crate) fn wrote(&self, kyma: Kyma) -> Arc<Kyma> {
         let kyma = Arc::new(kyma);
-        self.written().wrote(Arc::clone(&kyma));
+        self.own_writes().wrote(Arc::clone(&kyma));
         kyma
     }
 
@@ -340,7 +340,7 @@ impl State {
         self.watches.leave_all(kyma);
         self.pull_secrets().forget(kyma);
         self.policies().forget(kyma);
-        self.written().forget(kyma);
+        self.own_writes().forget(kyma);
         lock(&self.by_secret).remove(kyma);
         lock(&self.by_kind).remove(kyma);
         lock(&self.blocked).remove(kyma);

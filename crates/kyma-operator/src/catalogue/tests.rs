@@ -8,8 +8,8 @@ fn key(name: &str) -> KymaKey {
     KymaKey::new("kcp-system", name)
 }
 
-fn kymas(names: &[&str]) -> Affected {
-    Affected::from(names.iter().map(|name| key(name)).collect::<BTreeSet<_>>())
+fn kymas(names: &[&str]) -> AffectedKymas {
+    AffectedKymas::from(names.iter().map(|name| key(name)).collect::<BTreeSet<_>>())
 }
 
 fn release(channels: &[(&str, &str)], versions: &[(&str, &str)]) -> Release {
@@ -89,7 +89,7 @@ fn an_edited_version_concerns_those_that_run_it() {
 #[test]
 fn the_same_again_concerns_nobody() {
     let same = release(&[("regular", "1.0.0"), ("fast", "1.1.0")], &[("1.0.0", "")]);
-    assert_eq!(followed().apply_release(same), Affected::Nobody);
+    assert_eq!(followed().apply_release(same), AffectedKymas::None);
 }
 
 #[test]
@@ -98,17 +98,17 @@ fn visibility_and_content_concern_all_users_of_the_module() {
     restricted.selector = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector::default());
     assert_eq!(followed().apply_release(restricted), kymas(&["on-fast", "on-regular", "pinned"]));
     assert_eq!(followed().delete_release("keda"), kymas(&["on-fast", "on-regular", "pinned"]));
-    assert_eq!(followed().delete_release("nats"), Affected::Nobody);
+    assert_eq!(followed().delete_release("nats"), AffectedKymas::None);
 }
 
 #[test]
 fn a_mandatory_module_concerns_everybody() {
     let mut catalogue = followed();
     let mandatory = Release { mandatory: Some("1.0.0".into()), ..release(&[], &[]) };
-    assert_eq!(catalogue.apply_release(mandatory), Affected::Everybody);
+    assert_eq!(catalogue.apply_release(mandatory), AffectedKymas::All);
     assert_eq!(catalogue.mandatory().count(), 1);
-    assert_eq!(catalogue.apply_template(template("keda-1.0.0", None, None)), Affected::Everybody);
-    assert_eq!(catalogue.delete_release("keda"), Affected::Everybody);
+    assert_eq!(catalogue.apply_template(template("keda-1.0.0", None, None)), AffectedKymas::All);
+    assert_eq!(catalogue.delete_release("keda"), AffectedKymas::All);
     assert_eq!(catalogue.mandatory().count(), 0);
 }
 
@@ -118,13 +118,13 @@ fn a_withdrawal_concerns_everybody_once_and_ends_with_a_new_release() {
         |uid: &str| Release { mandatory: Some("1.0.0".into()), uid: uid.into(), ..release(&[], &[]) };
     let mut catalogue = Catalogue::default();
     catalogue.apply_release(mandatory("a"));
-    assert_eq!(catalogue.withdraw("keda", "a"), Affected::Everybody);
-    assert_eq!(catalogue.withdraw("keda", "a"), Affected::Nobody);
+    assert_eq!(catalogue.withdraw("keda", "a"), AffectedKymas::All);
+    assert_eq!(catalogue.withdraw("keda", "a"), AffectedKymas::None);
     catalogue.apply_release(Release { rollout: true, ..mandatory("a") });
     assert!(catalogue.is_withdrawn("keda"), "a late sighting of the deleted one");
     catalogue.delete_release("keda");
     assert!(catalogue.is_withdrawn("keda"), "a component may just have been written");
-    assert_eq!(catalogue.apply_release(mandatory("b")), Affected::Everybody);
+    assert_eq!(catalogue.apply_release(mandatory("b")), AffectedKymas::All);
     assert!(!catalogue.is_withdrawn("keda"));
 }
 
@@ -136,7 +136,7 @@ fn a_template_concerns_those_that_run_or_miss_its_version() {
     let by_name_only = template("keda-1.0.0", None, None);
     assert_eq!(catalogue.apply_template(by_name_only), kymas(&["on-regular", "pinned"]));
     assert_eq!(catalogue.delete_template("keda-1.0.0"), kymas(&["on-regular", "pinned"]));
-    assert_eq!(catalogue.delete_template("keda-1.0.0"), Affected::Nobody);
+    assert_eq!(catalogue.delete_template("keda-1.0.0"), AffectedKymas::None);
 }
 
 #[test]
@@ -164,5 +164,5 @@ fn a_forgotten_kyma_is_no_longer_concerned() {
     let mut catalogue = followed();
     catalogue.forget(&key("on-regular"));
     let moved = release(&[("regular", "1.2.0"), ("fast", "1.1.0")], &[("1.0.0", "")]);
-    assert_eq!(catalogue.apply_release(moved), Affected::Nobody);
+    assert_eq!(catalogue.apply_release(moved), AffectedKymas::None);
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{Config, Configs, missing_config_reason};
 use crate::plan::lay_over_component;
 use crate::resolve::ModuleProblem;
-use crate::selection::{Central, ModuleEntry, Selection};
+use crate::selection::{CentralOverrides, ModuleEntry, Selection};
 
 /// Maximum number of steps of all rules for one Kyma: half a second of processor time. The remaining rules count as
 /// broken.
@@ -76,13 +76,13 @@ fn govern_within(
 
 impl Configs {
     /// Returns the overrides for a module without an entry.
-    pub(crate) fn central(&self, labels: &BTreeMap<String, String>, module: &str) -> Central {
+    pub(crate) fn central(&self, labels: &BTreeMap<String, String>, module: &str) -> CentralOverrides {
         central(&self.holding(module, labels))
     }
 }
 
-fn central(holding: &[&Config]) -> Central {
-    let mut central = Central::default();
+fn central(holding: &[&Config]) -> CentralOverrides {
+    let mut central = CentralOverrides::default();
     for config in holding {
         values::lay_over(&mut central.values, &config.values);
         lay_over_component(&mut central.component, &config.component);

@@ -5,7 +5,7 @@ use kyma_sdk::KymaKey;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::selection::{Central, ModuleEntry, Selection};
+use crate::selection::{CentralOverrides, ModuleEntry, Selection};
 
 fn config(name: &str, spec: &Value) -> Config {
     let object = json!({
@@ -54,7 +54,7 @@ fn values_of_several_are_merged_key_by_key() {
     assert_eq!(json!(central.component), json!({ "drift": { "mode": "Warn" } }));
     let mandatory = configs(&specs).central(&BTreeMap::new(), "keda");
     assert_eq!(mandatory, central, "also for a module that every Kyma gets");
-    assert_eq!(configs(&specs).central(&BTreeMap::new(), "nats"), Central::default());
+    assert_eq!(configs(&specs).central(&BTreeMap::new(), "nats"), CentralOverrides::default());
 }
 
 #[test]

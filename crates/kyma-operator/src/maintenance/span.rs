@@ -31,13 +31,13 @@ impl SpanJson {
 
 #[derive(Debug, Clone)]
 pub(super) enum Span {
-    Weekly { days: Vec<Weekday>, begin: Moment, end: Moment },
+    Weekly { days: Vec<Weekday>, begin: TimeOfDay, end: TimeOfDay },
     Once(Window),
 }
 
 /// A time of day with its UTC offset.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct TimeOfDay {
     time: Time,
     offset: Offset,
 }
@@ -51,7 +51,7 @@ pub(crate) enum SpanError {
     #[error(
         "{0:?} is no date and time with offset, such as 2026-10-31T20:00:00Z; for a time of day name the days"
     )]
-    Moment(String),
+    DateTime(String),
     #[error("it ends before it begins")]
     Ended,
 }
@@ -61,7 +61,7 @@ impl TryFrom<SpanJson> for Span {
 
     fn try_from(file: SpanJson) -> Result<Self, SpanError> {
         if file.days.is_empty() {
-            let moment = |text: String| text.parse::<Timestamp>().map_err(|_| SpanError::Moment(text));
+            let moment = |text: String| text.parse::<Timestamp>().map_err(|_| SpanError::DateTime(text));
             let window = Window { begin: moment(file.begin)?, end: moment(file.end)? };
             return if window.begin < window.end { Ok(Self::Once(window)) } else { Err(SpanError::Ended) };
         }
@@ -89,12 +89,18 @@ impl Span {
 }
 
 /// Returns the occurrence that begins `day` days after today, by the offset of `begin`.
-fn occurrence(days: &[Weekday], begin: Moment, end: Moment, now: Timestamp, day: i64) -> Option<Window> {
+fn occurrence(
+    days: &[Weekday],
+    begin: TimeOfDay,
+    end: TimeOfDay,
+    now: Timestamp,
+    day: i64,
+) -> Option<Window> {
     let date = begin.offset.to_datetime(now).date().checked_add(day.days()).ok()?;
     if !days.contains(&date.weekday()) {
         return None;
     }
-    let at = |moment: Moment| moment.offset.to_timestamp(date.to_datetime(moment.time)).ok();
+    let at = |moment: TimeOfDay| moment.offset.to_timestamp(date.to_datetime(moment.time)).ok();
     let (begin, end) = (at(begin)?, at(end)?);
     let end = if end <= begin { end.checked_add(DAY).ok()? } else { end };
     Some(Window { begin, end })
@@ -114,11 +120,11 @@ fn weekday(text: &str) -> Option<Weekday> {
 }
 
 /// Parses a time of day. Of a full date only the time is used, as in KLM.
-fn time_of_day(text: String) -> Result<Moment, SpanError> {
+fn time_of_day(text: String) -> Result<TimeOfDay, SpanError> {
     let numeric = text.replace('Z', "+00:00");
     let parsed = BrokenDownTime::parse("%H:%M:%S%:z", &numeric)
         .or_else(|_| BrokenDownTime::parse("%Y-%m-%dT%H:%M:%S%:z", &numeric));
     let moment =
-        |parsed: BrokenDownTime| Some(Moment { time: parsed.to_time().ok()?, offset: parsed.offset()? });
+        |parsed: BrokenDownTime| Some(TimeOfDay { time: parsed.to_time().ok()?, offset: parsed.offset()? });
     parsed.ok().and_then(moment).ok_or(SpanError::Time(text))
 }

@@ -9,11 +9,11 @@ use super::*;
 use crate::catalogue::{Interest, Release, Template};
 use crate::config::ConfigUids;
 use crate::owned;
-use crate::selection::{Central, ModuleEntry, Selection};
+use crate::selection::{CentralOverrides, ModuleEntry, Selection};
 
-fn resolved(decision: Decision) -> Resolved {
+fn resolved(decision: Decision) -> ResolvedModule {
     let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
-    Resolved { module: "keda".into(), decision, interest, until: None, configs: ConfigUids::new() }
+    ResolvedModule { module: "keda".into(), decision, interest, until: None, configs: ConfigUids::new() }
 }
 
 fn install(spec: Value) -> Install {
@@ -194,11 +194,11 @@ fn central_configuration_lies_over_module_and_user_but_not_over_what_is_decided_
         "drift": { "mode": "Warn" }, "adopt": "Always", "release": { "name": "mine" },
         "deletionPolicy": "Delete", "target": { "kubeconfigSecretRef": { "name": "other" } },
     });
-    let central = Central {
+    let central = CentralOverrides {
         configs: ConfigUids::new(),
         values: serde_json::from_value(json!({ "a": 2 })).unwrap(),
         component: serde_json::from_value(component).unwrap(),
-        ..Central::default()
+        ..CentralOverrides::default()
     };
     stage.entry = Arc::new(ModuleEntry { central, ..(*stage.entry).clone() });
     let plan = stage.plan(Decision::Install(install(json!({

@@ -7,23 +7,23 @@ use jiff::Timestamp;
 use kyma_api::{KymaStatus, MandatoryModule, State as ModuleState};
 use kyma_sdk::Wait;
 
-use crate::apply::Applied;
+use crate::apply::PlanResult;
 use crate::component::ComponentView;
 use crate::deletion::IgnorePolicy;
 use crate::lost;
-use crate::observe::{self, Observed};
+use crate::observe::{self, Observation};
 use crate::plan::Plan;
 use crate::prerequisites::Prerequisites;
-use crate::report::{self, Facts, Outcome, Trouble, windows};
-use crate::resolve::{Decision, Resolved};
+use crate::report::{self, Facts, KymaProblem, Outcome, windows};
+use crate::resolve::{Decision, ResolvedModule};
 use crate::state::State;
 
 /// Returns the next status, and how long to wait for an event before the next pass.
 pub(super) fn status_of(
     state: &State,
-    observed: &Observed,
-    decided: &[Resolved],
-    (plan, applied): (&Plan, &Applied),
+    observed: &Observation,
+    decided: &[ResolvedModule],
+    (plan, applied): (&Plan, &PlanResult),
     prerequisites: &Prerequisites,
 ) -> (KymaStatus, Wait) {
     let now = Timestamp::now();
@@ -75,7 +75,7 @@ pub(super) fn status_of(
 fn mandatory(
     before: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
-    decided: &[Resolved],
+    decided: &[ResolvedModule],
     ignore: IgnorePolicy,
 ) -> Vec<MandatoryModule> {
     let is_chosen = |module: &str| {
@@ -102,8 +102,8 @@ fn is_let_go(plan: &Plan, view: Option<&ComponentView>) -> bool {
     })
 }
 
-fn refused_selection(observed: &Observed) -> Option<Trouble> {
-    observed.refused.as_ref().map(|error| Trouble {
+fn refused_selection(observed: &Observation) -> Option<KymaProblem> {
+    observed.refused.as_ref().map(|error| KymaProblem {
         reason: error.reason(),
         message: error.to_string(),
         state: ModuleState::Error,
@@ -112,7 +112,7 @@ fn refused_selection(observed: &Observed) -> Option<Trouble> {
 }
 
 /// Returns the fields in use that this version accepts but does not implement.
-fn unsupported(decided: &[Resolved]) -> Vec<String> {
+fn unsupported(decided: &[ResolvedModule]) -> Vec<String> {
     let mut found = Vec::new();
     for resolved in decided {
         let (Decision::Install(install) | Decision::KeepVersion(install, _)) = &resolved.decision else {

@@ -7,7 +7,7 @@ use kyma_api::component::DeletionReason;
 use kyma_api::{Kyma, Reason, TargetRef, names};
 use kyma_sdk::{Failure, Halt, KymaKey, Wait};
 
-use crate::apply::{self, Applied, Authority};
+use crate::apply::{self, Authority, PlanResult};
 use crate::catalogue::Interest;
 use crate::deletion::Step;
 use crate::events;
@@ -15,7 +15,7 @@ use crate::local;
 use crate::lost::{self, LostModule};
 use crate::observe;
 use crate::plan::{self, Plan};
-use crate::resolve::{self, Decision, ModuleProblem, Resolved};
+use crate::resolve::{self, Decision, ModuleProblem, ResolvedModule};
 use crate::session;
 use crate::state::State;
 
@@ -23,7 +23,7 @@ use crate::state::State;
 #[derive(Default)]
 pub(super) struct StepResult {
     pub(super) plan: Plan,
-    pub(super) applied: Applied,
+    pub(super) applied: PlanResult,
 }
 
 /// Carries out requests that remove objects. Requests that leave everything in place are reported in the status
@@ -75,7 +75,7 @@ pub(super) fn lost_modules(state: &State, kyma: &Kyma) -> Vec<LostModule> {
 
 fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[LostModule]) -> Plan {
     let key = KymaKey::of(kyma);
-    let decided: Vec<Resolved> = {
+    let decided: Vec<ResolvedModule> = {
         let catalogue = state.catalogue();
         lost.iter().map(|lost| resolve::finish(&catalogue, lost, DeletionReason::KymaDeleted)).collect()
     };
@@ -111,7 +111,7 @@ fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[LostModule]) -> Plan {
         },
         &decided,
     );
-    for Resolved { module, decision, .. } in decided {
+    for ResolvedModule { module, decision, .. } in decided {
         if let Decision::Keep(problem) = decision {
             plan.blocked.insert(module, problem);
         }

@@ -14,7 +14,7 @@ use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::{Step, TargetFacts};
 use crate::lost;
 use crate::observe;
-use crate::report::{self, Line, Trouble};
+use crate::report::{self, KymaProblem, Line};
 use crate::resolve::ModuleProblem;
 use crate::state::State;
 
@@ -61,7 +61,7 @@ pub(super) async fn report(
         channel: None,
         lines: lines(state, kyma, &before, &views, gone, done),
         initial: report::initial(state, kyma),
-        trouble: trouble.map(|(reason, message)| Trouble {
+        trouble: trouble.map(|(reason, message)| KymaProblem {
             reason,
             message,
             state: ModuleState::Deleting,

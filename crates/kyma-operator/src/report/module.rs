@@ -11,7 +11,7 @@ use kyma_sdk::Failure;
 use crate::component::ComponentView;
 use crate::deletion::{IgnorePolicy, stays};
 use crate::plan::{values_without_effect, withheld};
-use crate::resolve::{Decision, Install, ModuleProblem, Resolved, UpgradeWait};
+use crate::resolve::{Decision, Install, ModuleProblem, ResolvedModule, UpgradeWait};
 
 /// A module's status and the reason of its state.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ pub(crate) fn lines_before(before: &KymaStatus) -> Vec<Line> {
 #[derive(Debug)]
 pub(crate) struct Outcome<'a> {
     /// The decision.
-    pub(crate) resolved: &'a Resolved,
+    pub(crate) resolved: &'a ResolvedModule,
     /// The component after the plan was carried out.
     pub(crate) view: Option<&'a ComponentView>,
     /// Why it could not be written yet.

@@ -119,7 +119,7 @@ fn a_catalogue_that_is_not_on_the_target_is_work_under_way() {
 #[test]
 fn trouble_with_the_target_leaves_what_is_known_of_modules() {
     let before = status(&facts(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
-    let trouble = Trouble {
+    let trouble = KymaProblem {
         reason: Reason::TargetUnreachable,
         message: "the target cannot be reached".into(),
         state: State::Error,
@@ -202,7 +202,7 @@ fn what_waits_for_a_window_is_told_until_that_is_decided_anew() {
     assert_eq!(of(&first, types::MAINTENANCE_WINDOW).message, "keda: it waits");
     let trouble = |about_target| {
         let (reason, state) = (Reason::TargetUnreachable, State::Error);
-        Some(Trouble { reason, message: String::new(), state, about_target })
+        Some(KymaProblem { reason, message: String::new(), state, about_target })
     };
     assert!(
         has(&status(&Facts { trouble: trouble(true), ..facts(&first, &[], at(1)) })),

@@ -4,17 +4,17 @@ use kyma_api::Reason;
 use kyma_api::condition::{Status, types};
 
 use super::OptionalCondition;
-use crate::maintenance::Skips;
-use crate::resolve::{Decision, Resolved, UpgradeWait};
+use crate::maintenance::SkipSource;
+use crate::resolve::{Decision, ResolvedModule, UpgradeWait};
 
 /// Reports whether the decision depends on the maintenance policy.
-pub(crate) fn is_awaited(resolved: &Resolved) -> bool {
+pub(crate) fn is_awaited(resolved: &ResolvedModule) -> bool {
     waits(resolved).is_some()
 }
 
 /// Returns the condition about upgrades that wait for a window, or about windows that are skipped; `None` if neither
 /// applies.
-pub(crate) fn condition(decided: &[Resolved], skips: Option<Skips>) -> Option<OptionalCondition> {
+pub(crate) fn condition(decided: &[ResolvedModule], skips: Option<SkipSource>) -> Option<OptionalCondition> {
     let waiting: Vec<(Reason, String)> = decided.iter().filter_map(waits).collect();
     let worst =
         waiting.iter().map(|(reason, _)| *reason).find(|reason| *reason != Reason::AwaitingMaintenanceWindow);
@@ -29,15 +29,15 @@ pub(crate) fn condition(decided: &[Resolved], skips: Option<Skips>) -> Option<Op
         });
     }
     let whose = match skips? {
-        Skips::OnHub => "on the hub",
-        Skips::OnTarget => "by the cluster's user",
+        SkipSource::OnHub => "on the hub",
+        SkipSource::OnTarget => "by the cluster's user",
     };
     let message = format!("no upgrade waits: skipMaintenanceWindows is set {whose}");
     let reason = Reason::MaintenanceWindowSkipped;
     Some(OptionalCondition { type_: types::MAINTENANCE_WINDOW, status: Status::True, reason, message })
 }
 
-fn waits(resolved: &Resolved) -> Option<(Reason, String)> {
+fn waits(resolved: &ResolvedModule) -> Option<(Reason, String)> {
     match &resolved.decision {
         Decision::Await(_, wait @ UpgradeWait::Window { .. }) => {
             Some((Reason::AwaitingMaintenanceWindow, format!("{}: {wait}", resolved.module)))

@@ -3,13 +3,13 @@
 use jiff::{SignedDuration, Timestamp};
 use kyma_api::UpgradeMode;
 
-use super::{Decision, Inputs, Install, Installed, ModuleEntry, UpgradeWait, kept};
+use super::{Decision, Inputs, Install, InstalledModule, ModuleEntry, UpgradeWait, kept};
 
 /// Returns the decision if the version needs approval. A pinned version is approved by its entry.
 pub(super) fn decide(
     inputs: &Inputs<'_>,
     entry: &ModuleEntry,
-    installed: &Installed,
+    installed: &InstalledModule,
     install: &Install,
 ) -> Option<Decision> {
     let version = &install.version;

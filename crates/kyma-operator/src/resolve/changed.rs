@@ -3,13 +3,13 @@
 
 use kyma_api::Reason;
 
-use super::{Inputs, Install, Installed, ModuleProblem};
+use super::{Inputs, Install, InstalledModule, ModuleProblem};
 use crate::catalogue::Template;
 
 /// Returns the reason if the version was installed from other content than the template has.
 pub(super) fn refused(
     inputs: &Inputs<'_>,
-    installed: Option<&Installed>,
+    installed: Option<&InstalledModule>,
     install: &Install,
 ) -> Option<ModuleProblem> {
     let (module, version) = (&install.release.module, &install.version);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kyma_api::visibility::{Viewer, VisibilityRefusal};
 use kyma_api::{Reason, State};
 
-use super::{Inputs, Install, Installed, ModuleProblem};
+use super::{Inputs, Install, InstalledModule, ModuleProblem};
 use crate::catalogue::{Interest, Release, Template};
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, ModuleEntry};
 
@@ -88,7 +88,7 @@ pub(super) fn template(
     version: &str,
 ) -> Result<Arc<Template>, ModuleProblem> {
     inputs.catalogue.template(module, version).cloned().ok_or_else(|| {
-        let runs = inputs.installed.get(module).and_then(Installed::version) == Some(version);
+        let runs = inputs.installed.get(module).and_then(InstalledModule::version) == Some(version);
         let state = if runs { State::Warning } else { State::Error };
         let message = format!("no ModuleTemplate found for module {module} in version {version}");
         ModuleProblem { reason: Reason::ModuleTemplateMissing, state, message }

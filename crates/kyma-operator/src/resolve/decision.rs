@@ -13,7 +13,7 @@ use crate::selection::ModuleEntry;
 
 /// The decision about one module.
 #[derive(Debug, Clone)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedModule {
     /// The module.
     pub(crate) module: String,
     /// The next action.

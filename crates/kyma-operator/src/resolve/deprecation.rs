@@ -3,10 +3,14 @@
 use jiff::Timestamp;
 use kyma_api::Reason;
 
-use super::{Decision, Inputs, Install, Installed, ModuleProblem, keep_version};
+use super::{Decision, Inputs, Install, InstalledModule, ModuleProblem, keep_version};
 
 /// Returns the decision if the module is installed and the selected version is deprecated.
-pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Decision> {
+pub(super) fn decide(
+    inputs: &Inputs<'_>,
+    installed: &InstalledModule,
+    install: &Install,
+) -> Option<Decision> {
     let problem = ModuleProblem::warning(Reason::VersionDeprecated, deprecated(inputs, install)?);
     Some(if installed.wanted() == Some(&*install.version) {
         Decision::KeepVersion(install.clone(), problem)

@@ -3,11 +3,15 @@
 use jiff::SignedDuration;
 use kyma_api::{Reason, labels};
 
-use super::{Decision, Inputs, Install, Installed, ModuleProblem, UpgradeWait, keep_version, kept};
+use super::{Decision, Inputs, Install, InstalledModule, ModuleProblem, UpgradeWait, keep_version, kept};
 use crate::maintenance::{Runtime, Window};
 
 /// Returns the decision if the selected version may not be installed now.
-pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Decision> {
+pub(super) fn decide(
+    inputs: &Inputs<'_>,
+    installed: &InstalledModule,
+    install: &Install,
+) -> Option<Decision> {
     let needs_window = install.template.spec.requires_downtime == Some(true);
     if !needs_window || inputs.skips_windows || installed.wanted() == Some(&*install.version) {
         return None;

@@ -2,10 +2,14 @@
 
 use kyma_api::Reason;
 
-use super::{Inputs, Install, Installed, ModuleProblem};
+use super::{Inputs, Install, InstalledModule, ModuleProblem};
 
 /// Returns the problem if a Pause stops the upgrade to this version.
-pub(super) fn halted(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<ModuleProblem> {
+pub(super) fn halted(
+    inputs: &Inputs<'_>,
+    installed: &InstalledModule,
+    install: &Install,
+) -> Option<ModuleProblem> {
     let why = inputs.upgrades_halted.filter(|_| installed.wanted() != Some(install.version.as_str()))?;
     Some(ModuleProblem::warning(Reason::Paused, why))
 }

@@ -6,15 +6,19 @@ use std::sync::Arc;
 use kyma_api::UpgradeMode;
 
 use super::{
-    Decision, Inputs, Install, Installed, ModuleEntry, Resolved, changed, deprecation, downtime, halt,
-    kind_changed, rollout, version,
+    Decision, Inputs, Install, InstalledModule, ModuleEntry, ResolvedModule, changed, deprecation, downtime,
+    halt, kind_changed, rollout, version,
 };
 use crate::catalogue::Interest;
 use crate::config::{Configs, EffectiveEntry, govern};
 
 /// Returns the removal, with the current version of the module's channel if an upgrade to it is allowed. A pinned
 /// module is not upgraded.
-pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolved) -> Resolved {
+pub(super) fn follow(
+    inputs: &Inputs<'_>,
+    installed: &InstalledModule,
+    removal: ResolvedModule,
+) -> ResolvedModule {
     let stays = inputs.missing_configs.contains_key(&removal.module);
     let channel = installed.channel.as_ref().filter(|_| installed.leaving && !stays);
     let Some(channel) = channel else { return removal };
@@ -45,10 +49,10 @@ pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolv
 pub(crate) fn govern_leaving(
     configs: &Configs,
     labels: &BTreeMap<String, String>,
-    installed: &BTreeMap<String, Installed>,
+    installed: &BTreeMap<String, InstalledModule>,
 ) -> BTreeMap<String, EffectiveEntry> {
     let leaving = installed.iter().filter(|(_, installed)| installed.leaving);
-    let entry_of = |(module, installed): (&String, &Installed)| {
+    let entry_of = |(module, installed): (&String, &InstalledModule)| {
         let channel = installed.channel.as_ref()?;
         Some((module.clone(), govern(configs, labels, channel, &channel_entry(module, channel))))
     };
@@ -61,7 +65,7 @@ fn channel_entry(module: &str, channel: &str) -> ModuleEntry {
 }
 
 /// Returns whether the version needs no approval or a ModuleConfig approves it: the user's entry no longer exists.
-fn is_approved(effective: &EffectiveEntry, installed: &Installed, install: &Install) -> bool {
+fn is_approved(effective: &EffectiveEntry, installed: &InstalledModule, install: &Install) -> bool {
     let upgrade = &effective.entry.upgrade;
     let is_manual = installed.is_manual || upgrade.mode == UpgradeMode::Manual;
     let is_pinned = effective.entry.version.is_some();
@@ -88,7 +92,7 @@ fn choose(
 fn is_upgrade(
     inputs: &Inputs<'_>,
     effective: &EffectiveEntry,
-    installed: &Installed,
+    installed: &InstalledModule,
     install: &Install,
 ) -> bool {
     installed.wanted() != Some(install.version.as_str())

@@ -7,7 +7,7 @@ use kyma_api::component::DeletionReason;
 use kyma_api::{Reason, State};
 
 use super::choice::missing_release;
-use super::{Decision, Install, ModuleProblem, Resolved, kind_of};
+use super::{Decision, Install, ModuleProblem, ResolvedModule, kind_of};
 use crate::catalogue::{Catalogue, Interest};
 use crate::config::ConfigUids;
 use crate::lost::LostModule;
@@ -15,7 +15,7 @@ use crate::selection::ModuleEntry;
 
 /// Decides about a module to be removed that lost its component. Without its template, which names the objects of
 /// users that block a removal, nothing is removed.
-pub(crate) fn finish(catalogue: &Catalogue, lost: &LostModule, reason: DeletionReason) -> Resolved {
+pub(crate) fn finish(catalogue: &Catalogue, lost: &LostModule, reason: DeletionReason) -> ResolvedModule {
     let interest = Interest {
         module: lost.module.clone(),
         channel: None,
@@ -25,7 +25,13 @@ pub(crate) fn finish(catalogue: &Catalogue, lost: &LostModule, reason: DeletionR
         Ok(install) => Decision::Finish(install, reason),
         Err(problem) => Decision::Keep(problem),
     };
-    Resolved { module: lost.module.clone(), decision, interest, until: None, configs: ConfigUids::new() }
+    ResolvedModule {
+        module: lost.module.clone(),
+        decision,
+        interest,
+        until: None,
+        configs: ConfigUids::new(),
+    }
 }
 
 fn install(catalogue: &Catalogue, lost: &LostModule) -> Result<Install, ModuleProblem> {

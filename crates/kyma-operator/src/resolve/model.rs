@@ -124,7 +124,7 @@ impl Entry {
 
 /// An installed module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledModule {
     pub(crate) ordered: &'static str,
     pub(crate) running: Option<&'static str>,
     pub(crate) channel: Option<&'static str>,
@@ -196,7 +196,7 @@ pub(crate) struct World {
     pub(crate) paused: bool,
     pub(crate) governed: BTreeMap<&'static str, &'static str>,
     pub(crate) used: BTreeSet<&'static str>,
-    pub(crate) installed: BTreeMap<&'static str, Installed>,
+    pub(crate) installed: BTreeMap<&'static str, InstalledModule>,
     pub(crate) lost: BTreeMap<&'static str, LostModule>,
 }
 
@@ -261,7 +261,7 @@ impl World {
 
     /// Deletes a component, which is not a deletion request: everything stays on the target.
     fn lose(&mut self, module: &'static str) {
-        if let Some(Installed { ordered: version, channel, .. }) = self.installed.remove(module) {
+        if let Some(InstalledModule { ordered: version, channel, .. }) = self.installed.remove(module) {
             self.lost.insert(module, LostModule { version, channel });
         }
     }
@@ -289,7 +289,7 @@ impl World {
 
     /// Returns the next state of a module without an entry: `None` once its objects are unused; until then it
     /// follows its channel.
-    fn leave(&self, module: &str, held: Installed) -> Option<Installed> {
+    fn leave(&self, module: &str, held: InstalledModule) -> Option<InstalledModule> {
         if !self.used.contains(module) {
             return None;
         }
@@ -297,21 +297,26 @@ impl World {
         let next = held.channel.and_then(|channel| self.target(module, Choice::Channel(governed(channel))));
         let next = next.filter(|next| self.may_replace(&held, next.version));
         let ordered = next.map_or(held.ordered, |next| next.version);
-        Some(Installed { ordered, leaving: true, ..held })
+        Some(InstalledModule { ordered, leaving: true, ..held })
     }
 
     /// Creates a component with a deletion request for a lost module without an entry, if its template is known.
-    fn finish(&mut self, module: &'static str) -> Option<Installed> {
+    fn finish(&mut self, module: &'static str) -> Option<InstalledModule> {
         let LostModule { version, channel } = *self.lost.get(module)?;
         let offer = self.offers.get(module).filter(|offer| offer.is_there())?;
         if !offer.templates.contains(version) {
             return None;
         }
         self.lost.remove(module);
-        self.leave(module, Installed { ordered: version, running: None, channel, leaving: true })
+        self.leave(module, InstalledModule { ordered: version, running: None, channel, leaving: true })
     }
 
-    fn have(&mut self, module: &'static str, entry: Entry, held: Option<Installed>) -> Option<Installed> {
+    fn have(
+        &mut self,
+        module: &'static str,
+        entry: Entry,
+        held: Option<InstalledModule>,
+    ) -> Option<InstalledModule> {
         let choice = self.governed.get(module).map_or(entry.choice, |channel| Choice::Channel(channel));
         let target = self.target(module, choice);
         // The deletion request is withdrawn: everything stays on the target, for the next component to adopt.
@@ -323,7 +328,7 @@ impl World {
                 self.lost.entry(module).and_modify(|lost| lost.channel = channel);
             }
             let target = target?;
-            return Some(Installed {
+            return Some(InstalledModule {
                 ordered: target.version,
                 running: None,
                 channel: target.channel,
@@ -333,7 +338,7 @@ impl World {
         let waits = |next: &Target| next.version != held.ordered && entry.asks(choice, next.version);
         Some(match target.filter(|next| !waits(next)) {
             Some(next) if self.may_replace(&held, next.version) => {
-                Installed { ordered: next.version, channel: next.channel, ..held }
+                InstalledModule { ordered: next.version, channel: next.channel, ..held }
             }
             _ => held,
         })
@@ -352,7 +357,7 @@ impl World {
     }
 
     /// Reports whether the version may replace the installed one: no downgrade, and no other version during a Pause.
-    fn may_replace(&self, held: &Installed, next: &str) -> bool {
+    fn may_replace(&self, held: &InstalledModule, next: &str) -> bool {
         let version = |text: &str| Version::parse(text).ok();
         let is_lower = version(next) < version(held.running.unwrap_or(held.ordered));
         !is_lower && (next == held.ordered || !self.paused)

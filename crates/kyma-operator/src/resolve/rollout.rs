@@ -2,13 +2,13 @@
 
 use kyma_api::Reason;
 
-use super::{Install, Installed, ModuleEntry, ModuleProblem};
+use super::{Install, InstalledModule, ModuleEntry, ModuleProblem};
 
 /// Returns the problem if a staged rollout stops the upgrade to this version. A version that the user pinned is
 /// installed.
 pub(super) fn held_back(
     entry: &ModuleEntry,
-    installed: &Installed,
+    installed: &InstalledModule,
     install: &Install,
 ) -> Option<ModuleProblem> {
     let is_other = installed.wanted() != Some(install.version.as_str());

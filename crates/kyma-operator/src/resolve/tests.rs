@@ -32,7 +32,7 @@ struct Case {
     #[serde(rename = "case")]
     name: String,
     #[serde(default)]
-    catalogue: BTreeMap<String, Offered>,
+    catalogue: BTreeMap<String, OfferedModule>,
     kyma: KymaCase,
     #[serde(default)]
     installed: BTreeMap<String, InstalledCase>,
@@ -73,7 +73,7 @@ struct KymaCase {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Offered {
+struct OfferedModule {
     channels: BTreeMap<String, String>,
     versions: Option<Vec<ListedCase>>,
     templates: Vec<TemplateCase>,
@@ -139,7 +139,7 @@ struct PolicyCase {
     uninstall_on_visibility_loss: bool,
 }
 
-fn catalogue(offered: BTreeMap<String, Offered>) -> Catalogue {
+fn catalogue(offered: BTreeMap<String, OfferedModule>) -> Catalogue {
     let mut catalogue = Catalogue::default();
     for (module, offered) in offered {
         if offered.withdrawn {
@@ -202,15 +202,15 @@ fn template(module: &str, case: TemplateCase) -> Template {
     }
 }
 
-fn installed(case: InstalledCase) -> Installed {
-    let helm = Installed {
+fn installed(case: InstalledCase) -> InstalledModule {
+    let helm = InstalledModule {
         group: COMPONENT_GROUP.to_owned(),
         kind: "HelmComponent".to_owned(),
         ..Default::default()
     };
     match case {
         InstalledCase::Running(version) => {
-            Installed { running: Some(version.clone()), ordered: Some(version), ..helm }
+            InstalledModule { running: Some(version.clone()), ordered: Some(version), ..helm }
         }
         InstalledCase::Full {
             running,
@@ -222,7 +222,7 @@ fn installed(case: InstalledCase) -> Installed {
             leaving,
             manual,
             template,
-        } => Installed {
+        } => InstalledModule {
             template: template.map(|former| content(running.as_deref().unwrap_or_default(), &former)),
             is_manual: manual,
             ordered: ordered.or_else(|| running.clone()),
@@ -367,10 +367,10 @@ fn i63_to_i65_every_case_of_the_specification_holds() {
 fn decided(
     offered: &str,
     modules: &str,
-    installed: &BTreeMap<String, Installed>,
+    installed: &BTreeMap<String, InstalledModule>,
     maintenance: &Maintenance,
-) -> Vec<Resolved> {
-    let offered: BTreeMap<String, Offered> = serde_saphyr::from_str(offered).unwrap();
+) -> Vec<ResolvedModule> {
+    let offered: BTreeMap<String, OfferedModule> = serde_saphyr::from_str(offered).unwrap();
     let modules: Value = serde_saphyr::from_str(modules).unwrap();
     let selection = Selection::read(&json!({ "channel": "regular", "modules": modules })).unwrap();
     let (configs, labels) = (Configs::default(), BTreeMap::new());

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use kyma_api::Reason;
 use semver::Version;
 
-use super::{Install, Installed, ModuleProblem};
+use super::{Install, InstalledModule, ModuleProblem};
 
 /// Compares two versions by precedence, without build metadata. Returns `None` if one is not a version.
 pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
@@ -14,7 +14,7 @@ pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
 }
 
 /// Returns the problem if the version must not replace the installed one: it is lower, or cannot be compared.
-pub(super) fn judge(installed: &Installed, install: &Install) -> Option<ModuleProblem> {
+pub(super) fn judge(installed: &InstalledModule, install: &Install) -> Option<ModuleProblem> {
     let Some(running) = installed.version() else {
         let message = format!(
             "the running version of module {} is unknown: nothing is changed until its component reports one",
@@ -36,7 +36,7 @@ pub(super) fn judge(installed: &Installed, install: &Install) -> Option<ModulePr
 }
 
 /// Returns the problem about a downgrade, in KLM's words, which its users search for.
-fn refused(installed: &Installed, install: &Install, running: &str) -> ModuleProblem {
+fn refused(installed: &InstalledModule, install: &Install, running: &str) -> ModuleProblem {
     let message = match (&installed.channel, &install.channel) {
         (Some(from), Some(to)) if from != to => format!(
             "module template update not allowed: ignore channel skew (from {from} to {to}), as a higher version \

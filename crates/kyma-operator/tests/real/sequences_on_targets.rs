@@ -18,7 +18,7 @@ use testbed::{AuditMark, until, until_or_why};
 use tokio::sync::Mutex;
 
 use crate::landscape::{BED, Landscape};
-use crate::stories::model::pair::{Access, Contact, Deed, Meddling, Pair, Side};
+use crate::stories::model::pair::{Access, Contact, ForeignEdit, Pair, PairEvent, Side};
 use crate::stories::model::{Action, MODULES, draw::deed};
 use crate::stories::{Names, Objects, SENTINEL, asked, module_of};
 use crate::way::{SAVED, Way};
@@ -42,7 +42,7 @@ const TRIES: usize = 20;
 /// A Kyma and its sequence.
 struct Story<'a> {
     names: Names,
-    deeds: Vec<Deed>,
+    deeds: Vec<PairEvent>,
     pair: Pair,
     way: &'a Way,
     /// Lock: only one sequence at a time waits for the operator to catch up.
@@ -54,7 +54,7 @@ struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    fn new(number: usize, deeds: Vec<Deed>, way: &'a Way, turn: &'a Mutex<()>) -> Self {
+    fn new(number: usize, deeds: Vec<PairEvent>, way: &'a Way, turn: &'a Mutex<()>) -> Self {
         let (names, pair, mark) = (Names::new(number), Pair::new(), AuditMark::default());
         Self { names, deeds, pair, way, turn, deadline: LONG, mark, is_wrong: false }
     }
@@ -87,10 +87,10 @@ impl<'a> Story<'a> {
         if self.pair.is_connected {
             return Ok(());
         }
-        self.does(landscape, Deed::Network(true)).await.context("after the network is whole again")
+        self.does(landscape, PairEvent::Network(true)).await.context("after the network is whole again")
     }
 
-    async fn does(&mut self, landscape: &Landscape, deed: Deed) -> Result<()> {
+    async fn does(&mut self, landscape: &Landscape, deed: PairEvent) -> Result<()> {
         let (before, was) = (self.objects(), self.pair.clone());
         self.mark = self.way.target.audit()?.mark()?;
         self.pair.act(deed);
@@ -106,43 +106,43 @@ impl<'a> Story<'a> {
             let writes = self.way.writes(self.mark)?;
             ensure!(writes.is_empty(), "a hub that is behind wrote to the target: {writes:?}");
             self.way.adopt(landscape, &self.names.kyma()).await?;
-            self.pair.act(Deed::Adopt);
+            self.pair.act(PairEvent::Adopt);
             self.rests(landscape).await?;
         }
         Ok(())
     }
 
     /// Applies the parts of an event that do not change the hub's catalogue.
-    async fn happens(&self, landscape: &Landscape, deed: Deed, was: &Pair) -> Result<()> {
+    async fn happens(&self, landscape: &Landscape, deed: PairEvent, was: &Pair) -> Result<()> {
         let component = |module| self.component(landscape, module);
         match deed {
-            Deed::Act(Action::Report(module)) if was.contact() == Contact::Open => {
+            PairEvent::Act(Action::Report(module)) if was.contact() == Contact::Open => {
                 landscape.report(&self.names, module).await
             }
-            Deed::Act(_) if self.pair.target.chosen != was.target.chosen => {
+            PairEvent::Act(_) if self.pair.target.chosen != was.target.chosen => {
                 self.way.edit(&json!({ "spec": self.choice()? })).await
             }
-            Deed::Network(is) => {
+            PairEvent::Network(is) => {
                 self.way.connect(is);
                 Ok(())
             }
-            Deed::Access(access) => self.way.give_access(landscape, &self.names.kyma(), access).await,
-            Deed::Forget => self.way.forget().await,
-            Deed::Lose(module) if was.hub.has(module) => {
+            PairEvent::Access(access) => self.way.give_access(landscape, &self.names.kyma(), access).await,
+            PairEvent::Forget => self.way.forget().await,
+            PairEvent::Lose(module) if was.hub.has(module) => {
                 let name = component(module).await?;
                 landscape.components()?.delete(&name, &DeleteParams::default()).await?;
                 Ok(())
             }
-            Deed::Meddle(Meddling::Order(module)) if was.hub.has(module) => {
+            PairEvent::Meddle(ForeignEdit::Order(module)) if was.hub.has(module) => {
                 let order = json!({ "spec": { "deletionPolicy": DeletionPolicy::Delete } });
                 let name = component(module).await?;
                 landscape.components()?.patch(&name, &PatchParams::default(), &Patch::Merge(&order)).await?;
                 Ok(())
             }
-            Deed::Meddle(Meddling::Marks) => self.way.unmark().await,
-            Deed::Meddle(Meddling::Status) => self.way.tell_lies().await,
-            Deed::Save(Side::Target) => self.way.save(),
-            Deed::GoBack(Side::Target) if was.has_saved(Side::Target) => self.way.restore().await,
+            PairEvent::Meddle(ForeignEdit::Marks) => self.way.unmark().await,
+            PairEvent::Meddle(ForeignEdit::Status) => self.way.tell_lies().await,
+            PairEvent::Save(Side::Target) => self.way.save(),
+            PairEvent::GoBack(Side::Target) if was.has_saved(Side::Target) => self.way.restore().await,
             _ => Ok(()),
         }
     }
@@ -206,7 +206,7 @@ impl<'a> Story<'a> {
 
     /// Deletes the Kyma and checks that nothing is left on its target.
     async fn ends(&mut self, landscape: &Landscape) -> Result<()> {
-        self.does(landscape, Deed::Access(Access::First)).await.context("in the end")?;
+        self.does(landscape, PairEvent::Access(Access::First)).await.context("in the end")?;
         let (kymas, name) = (landscape.kymas()?, self.names.kyma());
         kymas.delete(&name, &DeleteParams::default()).await?;
         until(&format!("{name} is gone"), self.deadline, || async {
@@ -245,7 +245,7 @@ async fn goes_back(landscape: &Landscape, stories: &mut [Story<'_>]) -> Result<(
     landscape.hub.restore(SAVED).await?;
     landscape.is_served().await?;
     each(stories, async |story| {
-        story.pair.act(Deed::GoBack(Side::Hub));
+        story.pair.act(PairEvent::GoBack(Side::Hub));
         story.settles(landscape).await.context("after the hub went back")
     })
     .await
@@ -258,7 +258,7 @@ async fn act_out(landscape: &mut Landscape, stories: &mut [Story<'_>]) -> Result
     each(stories, async |story| story.goes_on(hub, 0..SAVES).await).await?;
     hub.has_caught_up().await?;
     for story in &mut *stories {
-        story.pair.act(Deed::Save(Side::Hub));
+        story.pair.act(PairEvent::Save(Side::Hub));
     }
     hub.hub.save(SAVED)?;
     each(stories, async |story| story.goes_on(hub, SAVES..RESTARTS).await).await?;
@@ -301,9 +301,9 @@ async fn shrink<T>(
     way: &Way,
     ways: &[Way],
     first: usize,
-) -> Result<Vec<Deed>>
+) -> Result<Vec<PairEvent>>
 where
-    T: ValueTree<Value = Vec<Deed>>,
+    T: ValueTree<Value = Vec<PairEvent>>,
 {
     let (turn, mut shortest) = (Mutex::new(()), tree.current());
     for number in first..first + TRIES {
@@ -322,7 +322,7 @@ where
 }
 
 /// One random sequence for each target.
-fn trees(count: usize, seed: u64) -> Result<Vec<impl ValueTree<Value = Vec<Deed>>>> {
+fn trees(count: usize, seed: u64) -> Result<Vec<impl ValueTree<Value = Vec<PairEvent>>>> {
     let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(seed), ..Config::default() });
     let deeds = proptest::collection::vec(deed(), 1..=STEPS);
     let trees = (0..count).map(|_| deeds.new_tree(&mut runner)).collect::<Result<Vec<_>, _>>();

@@ -91,13 +91,13 @@ fn line_after(
     let interest =
         Interest { module: "keda".into(), channel: Some("fast".into()), versions: BTreeSet::new() };
     let resolved =
-        Resolved { module: "keda".into(), decision, interest, until: None, configs: ConfigUids::new() };
+        ResolvedModule { module: "keda".into(), decision, interest, until: None, configs: ConfigUids::new() };
     let outcome = outcome(&resolved, view, now, before);
     (line(&outcome), next_look(&outcome))
 }
 
 fn outcome<'a>(
-    resolved: &'a Resolved,
+    resolved: &'a ResolvedModule,
     view: Option<&'a ComponentView>,
     now: Timestamp,
     before: &'a ModuleStatus,
@@ -342,7 +342,7 @@ fn a_module_whose_component_went_before_its_order_came_is_told_as_it_was() {
     let component = TrackedObject { kind: Some("HelmComponent".into()), ..TrackedObject::default() };
     let before = ModuleStatus { manifest: Some(component), ..before() };
     let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
-    let resolved = Resolved {
+    let resolved = ResolvedModule {
         module: "keda".into(),
         decision: removed(),
         interest,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::pair::{Access, Deed, Meddling, Side};
+use super::pair::{Access, ForeignEdit, PairEvent, Side};
 use super::{Action, CHANNELS, Choice, MODULES, Upgrades, VERSIONS};
 
 // Prefers one module, so that actions interact.
@@ -42,18 +42,21 @@ pub(crate) fn action() -> impl Strategy<Value = Action> {
 }
 
 /// Generates an event of a Kyma and its target, none of the whole hub.
-pub(crate) fn deed() -> impl Strategy<Value = Deed> {
+pub(crate) fn deed() -> impl Strategy<Value = PairEvent> {
     let access = prop::sample::select(vec![Access::First, Access::Second, Access::Wrong, Access::Missing]);
-    let meddling =
-        prop_oneof![Just(Meddling::Marks), Just(Meddling::Status), module().prop_map(Meddling::Order)];
+    let meddling = prop_oneof![
+        Just(ForeignEdit::Marks),
+        Just(ForeignEdit::Status),
+        module().prop_map(ForeignEdit::Order)
+    ];
     prop_oneof![
-        20 => action().prop_map(Deed::Act),
-        2 => any::<bool>().prop_map(Deed::Network),
-        3 => access.prop_map(Deed::Access),
-        2 => Just(Deed::Forget),
-        2 => module().prop_map(Deed::Lose),
-        2 => meddling.prop_map(Deed::Meddle),
-        2 => Just(Deed::Save(Side::Target)),
-        2 => Just(Deed::GoBack(Side::Target)),
+        20 => action().prop_map(PairEvent::Act),
+        2 => any::<bool>().prop_map(PairEvent::Network),
+        3 => access.prop_map(PairEvent::Access),
+        2 => Just(PairEvent::Forget),
+        2 => module().prop_map(PairEvent::Lose),
+        2 => meddling.prop_map(PairEvent::Meddle),
+        2 => Just(PairEvent::Save(Side::Target)),
+        2 => Just(PairEvent::GoBack(Side::Target)),
     ]
 }

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, ChosenModules, Entry, Installed, MODULES, World, put};
+use super::{Action, ChosenModules, Entry, InstalledModule, MODULES, World, put};
 
 /// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum PairEvent {
     /// An action; those of users happen on the target.
     Act(Action),
     /// The network between hub and target works or fails.
@@ -19,7 +19,7 @@ pub(crate) enum Deed {
     /// A module's component is deleted.
     Lose(&'static str),
     /// Fields that the operator owns are edited.
-    Meddle(Meddling),
+    Meddle(ForeignEdit),
     /// A backup is made; each side has one.
     Save(Side),
     /// The backup is restored.
@@ -49,7 +49,7 @@ pub(crate) enum Access {
 
 /// The edited object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meddling {
+pub(crate) enum ForeignEdit {
     /// Labels and annotations of the target's Kyma.
     Marks,
     /// Status of the target's Kyma.
@@ -97,7 +97,7 @@ pub(crate) struct Hub {
 impl Hub {
     /// Reports whether the module has an unedited component that is not to be removed.
     pub(crate) fn has(&self, module: &str) -> bool {
-        let is_installed = |held: &Installed| !held.leaving && !self.edited.contains(module);
+        let is_installed = |held: &InstalledModule| !held.leaving && !self.edited.contains(module);
         self.world.installed.get(module).is_some_and(is_installed)
     }
 }
@@ -138,31 +138,31 @@ impl Pair {
     }
 
     /// Applies an event and all its consequences.
-    pub(crate) fn act(&mut self, deed: Deed) {
+    pub(crate) fn act(&mut self, deed: PairEvent) {
         match deed {
-            Deed::Act(action) => self.change(action),
-            Deed::Network(is) => self.is_connected = is,
-            Deed::Access(access) => self.hub.access = access,
-            Deed::Forget => self.target.chosen = None,
-            Deed::Lose(module) => {
+            PairEvent::Act(action) => self.change(action),
+            PairEvent::Network(is) => self.is_connected = is,
+            PairEvent::Access(access) => self.hub.access = access,
+            PairEvent::Forget => self.target.chosen = None,
+            PairEvent::Lose(module) => {
                 if self.hub.has(module) {
                     self.hub.world.lose(module);
                 }
             }
-            Deed::Meddle(Meddling::Order(module)) => {
+            PairEvent::Meddle(ForeignEdit::Order(module)) => {
                 if self.hub.has(module) {
                     self.hub.edited.insert(module);
                 }
             }
             // The operator restores these fields, which is not a request.
-            Deed::Meddle(Meddling::Marks | Meddling::Status) => {}
-            Deed::Save(Side::Hub) => self.saved_hub = Some(self.hub.clone()),
-            Deed::Save(Side::Target) => self.saved_target = Some(self.target.clone()),
-            Deed::GoBack(Side::Hub) => self.hub = self.saved_hub.clone().unwrap_or(self.hub.clone()),
-            Deed::GoBack(Side::Target) => {
+            PairEvent::Meddle(ForeignEdit::Marks | ForeignEdit::Status) => {}
+            PairEvent::Save(Side::Hub) => self.saved_hub = Some(self.hub.clone()),
+            PairEvent::Save(Side::Target) => self.saved_target = Some(self.target.clone()),
+            PairEvent::GoBack(Side::Hub) => self.hub = self.saved_hub.clone().unwrap_or(self.hub.clone()),
+            PairEvent::GoBack(Side::Target) => {
                 self.target = self.saved_target.clone().unwrap_or(self.target.clone());
             }
-            Deed::Adopt => self.adopt(),
+            PairEvent::Adopt => self.adopt(),
         }
         self.pass();
     }
@@ -245,7 +245,7 @@ impl Pair {
 fn is_ordered(module: &str, before: &World, after: &World) -> bool {
     let entry = after.chosen.entries.get(module);
     match (before.installed.get(module), after.installed.get(module)) {
-        (held, Some(now)) => held.map(Installed::order) != Some(now.order()),
+        (held, Some(now)) => held.map(InstalledModule::order) != Some(now.order()),
         (Some(held), None) => match entry {
             // The end of a removal that was requested before.
             None => !held.leaving,
@@ -257,7 +257,7 @@ fn is_ordered(module: &str, before: &World, after: &World) -> bool {
     }
 }
 
-impl Installed {
+impl InstalledModule {
     /// Returns the requested fields of a component.
     fn order(&self) -> (&'static str, Option<&'static str>, bool) {
         (self.ordered, self.channel, self.leaving)

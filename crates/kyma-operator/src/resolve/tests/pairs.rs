@@ -6,7 +6,7 @@ use kyma_targets::{
 use proptest::prelude::*;
 
 use super::super::model::draw;
-use super::super::model::pair::{Contact, Deed, Meddling, Pair, Side};
+use super::super::model::pair::{Contact, ForeignEdit, Pair, PairEvent, Side};
 use super::super::model::{Action, World};
 use super::sequences::{Hub, of_hub, of_model};
 use super::*;
@@ -15,26 +15,36 @@ const TARGET: &str = "target";
 
 /// State of the hub.
 #[derive(Debug, Clone)]
-struct Near {
+struct HubSide {
     hub: Hub,
     recorded: TargetRecord,
     edited: BTreeSet<&'static str>,
 }
 
 /// Hub and target in the product's types.
-struct Real {
-    near: Near,
+struct ProductPair {
+    hub_side: HubSide,
     stamp: Option<Stamp>,
-    saved_near: Option<Near>,
+    saved_hub_side: Option<HubSide>,
     saved_stamp: Option<Stamp>,
     marks: u32,
 }
 
-impl Real {
+impl ProductPair {
     fn new() -> Self {
+<<<<<<< HEAD
         let recorded = TargetRecord::default();
         let near = Near { hub: Hub::default(), recorded, edited: BTreeSet::new() };
         Self { near, stamp: None, saved_near: None, saved_stamp: None, marks: 0 }
+||||||| parent of fbe390aa (kyma-operator: Name participles and pronouns among types by nouns)
+        let recorded = Recorded::default();
+        let near = Near { hub: Hub::default(), recorded, edited: BTreeSet::new() };
+        Self { near, stamp: None, saved_near: None, saved_stamp: None, marks: 0 }
+=======
+        let recorded = Recorded::default();
+        let hub_side = HubSide { hub: Hub::default(), recorded, edited: BTreeSet::new() };
+        Self { hub_side, stamp: None, saved_hub_side: None, saved_stamp: None, marks: 0 }
+>>>>>>> fbe390aa (kyma-operator: Name participles and pronouns among types by nouns)
     }
 
     fn found(&self) -> LiveIdentity {
@@ -42,24 +52,26 @@ impl Real {
     }
 
     /// Applies an event, apart from selections and offers, which the model keeps.
-    fn happens(&mut self, deed: Deed, before: &Pair) {
+    fn happens(&mut self, deed: PairEvent, before: &Pair) {
         match deed {
-            Deed::Act(Action::Report(module)) if before.contact() == Contact::Open => {
-                self.near.hub.report(module);
+            PairEvent::Act(Action::Report(module)) if before.contact() == Contact::Open => {
+                self.hub_side.hub.report(module);
             }
-            Deed::Lose(module) if before.hub.has(module) => self.near.hub.lose(module),
-            Deed::Meddle(Meddling::Order(module)) if before.hub.has(module) => {
-                self.near.edited.insert(module);
+            PairEvent::Lose(module) if before.hub.has(module) => self.hub_side.hub.lose(module),
+            PairEvent::Meddle(ForeignEdit::Order(module)) if before.hub.has(module) => {
+                self.hub_side.edited.insert(module);
             }
-            Deed::Save(Side::Hub) => self.saved_near = Some(self.near.clone()),
-            Deed::Save(Side::Target) => self.saved_stamp.clone_from(&self.stamp),
-            Deed::GoBack(Side::Hub) => self.near = self.saved_near.clone().unwrap_or(self.near.clone()),
-            Deed::GoBack(Side::Target) if before.has_saved(Side::Target) => {
+            PairEvent::Save(Side::Hub) => self.saved_hub_side = Some(self.hub_side.clone()),
+            PairEvent::Save(Side::Target) => self.saved_stamp.clone_from(&self.stamp),
+            PairEvent::GoBack(Side::Hub) => {
+                self.hub_side = self.saved_hub_side.clone().unwrap_or(self.hub_side.clone());
+            }
+            PairEvent::GoBack(Side::Target) if before.has_saved(Side::Target) => {
                 self.stamp.clone_from(&self.saved_stamp);
             }
-            Deed::Adopt if before.contact() != Contact::None => {
-                if let Some((recorded, stamp)) = adopt(&claim(), &self.near.recorded, &self.found()) {
-                    (self.near.recorded, self.stamp) = (recorded, Some(stamp));
+            PairEvent::Adopt if before.contact() != Contact::None => {
+                if let Some((recorded, stamp)) = adopt(&claim(), &self.hub_side.recorded, &self.found()) {
+                    (self.hub_side.recorded, self.stamp) = (recorded, Some(stamp));
                 }
             }
             _ => {}
@@ -68,20 +80,20 @@ impl Real {
 
     /// Runs a pass if this hub may write to the target. Returns whether it did.
     fn pass(&mut self, world: &World) -> bool {
-        let write = match compare(&claim(), &self.near.recorded, &self.found()) {
+        let write = match compare(&claim(), &self.hub_side.recorded, &self.found()) {
             Verdict::Match { write } => write,
             Verdict::FirstContact { record, write } => {
-                self.near.recorded = record;
+                self.hub_side.recorded = record;
                 write
             }
             Verdict::StampMismatch(Mismatch::LaterState) => return false,
             other => panic!("{other:?}"),
         };
         self.stamp = write.or(self.stamp.take());
-        self.near.hub.settle(world);
-        let edited = std::mem::take(&mut self.near.edited);
-        let is_put_right = edited.into_iter().any(|module| self.near.hub.keeps(module));
-        if self.near.hub.has_ordered() || is_put_right {
+        self.hub_side.hub.settle(world);
+        let edited = std::mem::take(&mut self.hub_side.edited);
+        let is_put_right = edited.into_iter().any(|module| self.hub_side.hub.keeps(module));
+        if self.hub_side.hub.has_ordered() || is_put_right {
             self.take_turn();
         }
         true
@@ -89,10 +101,14 @@ impl Real {
 
     fn take_turn(&mut self) {
         self.marks += 1;
-        let known =
-            self.near.recorded.turn.iter().chain(self.stamp.iter().filter_map(|stamp| stamp.turn.as_ref()));
+        let known = self
+            .hub_side
+            .recorded
+            .turn
+            .iter()
+            .chain(self.stamp.iter().filter_map(|stamp| stamp.turn.as_ref()));
         let turn = Some(Turn::after(known, format!("{:x}", self.marks)));
-        self.near.recorded.turn.clone_from(&turn);
+        self.hub_side.recorded.turn.clone_from(&turn);
         self.stamp = self.stamp.take().map(|stamp| Stamp { turn, ..stamp });
     }
 }
@@ -104,12 +120,12 @@ fn claim() -> Claim {
 }
 
 /// Generates an event of a Kyma, its target or the hub.
-fn deed() -> impl Strategy<Value = Deed> {
+fn deed() -> impl Strategy<Value = PairEvent> {
     prop_oneof![
         12 => draw::deed(),
-        1 => Just(Deed::Save(Side::Hub)),
-        1 => Just(Deed::GoBack(Side::Hub)),
-        1 => Just(Deed::Adopt),
+        1 => Just(PairEvent::Save(Side::Hub)),
+        1 => Just(PairEvent::GoBack(Side::Hub)),
+        1 => Just(PairEvent::Adopt),
     ]
 }
 
@@ -120,7 +136,7 @@ proptest! {
     fn verdicts_decisions_and_model_agree_after_whatever_happens_to_hub_and_target(
         deeds in prop::collection::vec(deed(), 1..32)
     ) {
-        let (mut pair, mut real) = (Pair::new(), Real::new());
+        let (mut pair, mut real) = (Pair::new(), ProductPair::new());
         prop_assert!(real.pass(&pair.hub.world), "the first contact");
         for deed in deeds {
             real.happens(deed, &pair);
@@ -129,7 +145,7 @@ proptest! {
                 let is_ours = real.pass(&pair.hub.world);
                 prop_assert_eq!(is_ours, pair.contact() == Contact::Open, "after {:?}", deed);
             }
-            prop_assert_eq!(of_hub(&real.near.hub), of_model(&pair.hub.world), "after {:?}", deed);
+            prop_assert_eq!(of_hub(&real.hub_side.hub), of_model(&pair.hub.world), "after {:?}", deed);
         }
     }
 }

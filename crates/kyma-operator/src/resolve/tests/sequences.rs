@@ -8,7 +8,7 @@ use super::*;
 /// The hub's objects that result from the decisions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hub {
-    installed: BTreeMap<String, Installed>,
+    installed: BTreeMap<String, InstalledModule>,
     lost: Vec<LostModule>,
     /// Whether a change was requested since [`Self::has_ordered`] was last called.
     has_ordered: bool,
@@ -32,7 +32,7 @@ impl Hub {
         panic!("it does not come to rest: {:?}", self.installed);
     }
 
-    fn decide(&self, world: &World) -> Vec<Resolved> {
+    fn decide(&self, world: &World) -> Vec<ResolvedModule> {
         let modules: Vec<Value> = world.chosen.written(str::to_owned);
         let selection =
             Selection::read(&json!({ "channel": world.chosen.channel, "modules": modules })).unwrap();
@@ -67,7 +67,7 @@ impl Hub {
     }
 
     /// Applies a decision, as plan and apply do.
-    fn carry_out(&mut self, resolved: &Resolved) {
+    fn carry_out(&mut self, resolved: &ResolvedModule) {
         let module = &resolved.module;
         let before = self.installed.get(module).cloned();
         match &resolved.decision {
@@ -93,7 +93,8 @@ impl Hub {
             }
             Decision::Refuse(_) => {}
             Decision::Finish(install, _) => {
-                self.installed.insert(module.clone(), Installed { leaving: true, ..have(install, None) });
+                self.installed
+                    .insert(module.clone(), InstalledModule { leaving: true, ..have(install, None) });
             }
         }
         let is_order = !matches!(resolved.decision, Decision::Unmanage);
@@ -102,7 +103,7 @@ impl Hub {
     }
 
     /// Records the status of a module without a component.
-    fn tell(&mut self, resolved: &Resolved) {
+    fn tell(&mut self, resolved: &ResolvedModule) {
         let module = &resolved.module;
         let is_unmanaged = matches!(resolved.decision, Decision::Unmanage);
         if self.installed.contains_key(module) || is_unmanaged {
@@ -143,16 +144,16 @@ impl Hub {
 }
 
 /// Returns the component of an install.
-fn have(install: &Install, held: Option<Installed>) -> Installed {
+fn have(install: &Install, held: Option<InstalledModule>) -> InstalledModule {
     let new = || installed(InstalledCase::Running(install.version.clone())).unreported();
-    Installed {
+    InstalledModule {
         ordered: Some(install.version.clone()),
         channel: install.channel.clone(),
         ..held.unwrap_or_else(new)
     }
 }
 
-impl Installed {
+impl InstalledModule {
     fn unreported(self) -> Self {
         Self { running: None, ..self }
     }
@@ -183,14 +184,14 @@ fn offered(world: &World) -> Catalogue {
 
 /// Returns module, requested and running version, channel, and whether it is being removed, in a common format.
 pub(super) fn of_model(world: &World) -> Vec<String> {
-    let line = |(module, held): (&&str, &model::Installed)| {
+    let line = |(module, held): (&&str, &model::InstalledModule)| {
         format!("{module} {} {:?} {:?} {}", held.ordered, held.running, held.channel, held.leaving)
     };
     world.installed.iter().map(line).collect()
 }
 
 pub(super) fn of_hub(hub: &Hub) -> Vec<String> {
-    let line = |(module, held): (&String, &Installed)| {
+    let line = |(module, held): (&String, &InstalledModule)| {
         let (running, channel) = (held.running.as_deref(), held.channel.as_deref());
         format!(
             "{module} {} {running:?} {channel:?} {}",

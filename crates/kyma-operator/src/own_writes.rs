@@ -8,7 +8,7 @@ use kyma_sdk::KymaKey;
 
 /// Last written state of each Kyma that the watch has not delivered yet.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct OwnWrites {
     writes: HashMap<KymaKey, OwnWrite>,
     /// Number of lists begun.
     lists: u64,
@@ -21,7 +21,7 @@ struct OwnWrite {
     lists: u64,
 }
 
-impl Written {
+impl OwnWrites {
     /// Records the result of a write.
     pub(crate) fn wrote(&mut self, kyma: Arc<Kyma>) {
         let lists = self.lists;
@@ -93,13 +93,13 @@ mod tests {
         Arc::new(serde_json::from_value(kyma).unwrap())
     }
 
-    fn wrote(version: u64) -> Written {
-        let mut written = Written::default();
+    fn wrote(version: u64) -> OwnWrites {
+        let mut written = OwnWrites::default();
         written.wrote(kyma("u", version));
         written
     }
 
-    fn latest(written: &Written, at_hand: Arc<Kyma>) -> u64 {
+    fn latest(written: &OwnWrites, at_hand: Arc<Kyma>) -> u64 {
         version(&written.latest(at_hand))
     }
 
