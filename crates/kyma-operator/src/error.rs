@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_call_returned_has_a_reason_of_its_own() {
+    fn an_error_without_a_response_has_its_own_reason() {
         let rows = [
             (Error::FindKind { kind: ComponentKind::helm() }, Reason::ComponentCrdMissing),
             (Error::AwaitList, Reason::TargetTimeout),

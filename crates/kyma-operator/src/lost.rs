@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_installed_and_has_no_component_is_lost_unless_it_was_let_go() {
+    fn an_installed_module_without_component_is_lost() {
         let lines = json!([
             line("ready", "Ready"), line("broken", "Error"), line("ordered", "Deleting"),
             line("let-go", "Unmanaged"), {"name": "refused", "state": "Warning"},
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mandatory_module_is_known_by_its_component_and_lost_without_it_unless_that_was_told_to_go() {
+    fn a_mandatory_module_without_component_is_lost_unless_its_removal_was_requested() {
         let view = |module: &str, spec: Value| {
             let object = json!({
                 "metadata": {"name": module, "namespace": "n", "uid": "u", "resourceVersion": "1",
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn what_klm_installed_and_was_not_handed_over_is_not_lost() {
+    fn a_module_that_klm_manages_is_not_lost() {
         let manifest = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest"});
         let lines = json!([{"name": "klms", "state": "Ready", "version": "1.0.0", "manifest": manifest}]);
         assert!(names(&lines, &json!([]), IgnorePolicy::Leave).is_empty());
     }
 
     #[test]
-    fn what_was_to_stay_on_the_target_is_not_lost() {
+    fn a_module_left_on_the_target_is_not_lost() {
         let lines = json!([line("ignored", "Ready"), line("unmanaged", "Ready")]);
         let chosen = json!([
             {"name": "ignored", "customResourcePolicy": "Ignore"}, {"name": "unmanaged", "managed": false},

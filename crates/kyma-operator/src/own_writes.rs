@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_counts_until_the_watch_delivers_it() {
+    fn an_own_write_counts_until_the_watch_delivers_it() {
         let mut written = wrote(7);
         let stored = kyma("u", 5);
         for _ in ["a pass", "another one before the watch catches up"] {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_watch_delivers_later_counts_more() {
+    fn a_later_watch_event_replaces_an_own_write() {
         let mut written = wrote(7);
         assert_eq!(latest(&written, kyma("u", 8)), 8);
         assert!(written.is_news(&kyma("u", 8)) && !written.is_news(&kyma("u", 7)));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_to_another_of_the_name_does_not_count() {
+    fn an_own_write_to_another_uid_does_not_count() {
         let mut written = wrote(7);
         assert_eq!(latest(&written, kyma("other", 5)), 5);
         written.delivered(&kyma("other", 5));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_counts_more_than_what_was_written_before_it_began_once_it_is_complete() {
+    fn a_complete_list_replaces_own_writes_from_before_it_began() {
         let mut written = wrote(7);
         written.listing();
         assert_eq!(latest(&written, kyma("u", 5)), 7, "the store has not the list yet");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kymas_end_counts_more_than_what_was_written() {
+    fn a_deletion_removes_the_own_write() {
         let mut gone = wrote(7);
         gone.forget(&KymaKey::of(&kyma("u", 7)));
         assert_eq!(latest(&gone, kyma("u", 5)), 5);

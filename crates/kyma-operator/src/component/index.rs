@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_while_its_kind_is_listed_is_not_taken_for_gone() {
+    fn a_component_written_during_a_list_stays_indexed() {
         let mut components = Components::default();
         let kyma = KymaKey::new("n", "k");
         let list = |components: &mut Components| {

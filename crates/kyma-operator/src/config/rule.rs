@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_judged_does_not_hold_and_tells_no_value() {
+    fn a_rule_that_cannot_be_evaluated_refuses_without_naming_values() {
         let entry = json!({"values": {"password": "hunter2"}});
         for expression in
             ["self.values.replicas < 3", "self.values.password + 1 > 2", "'text'", "other.channel == ''"]
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deep_is_refused_and_the_deepest_is_judged_on_a_small_stack() {
+    fn deep_nesting_is_refused_or_evaluated_on_a_small_stack() {
         let sum = |terms: usize| format!("{}1 > 0", "1 + ".repeat(terms));
         assert_eq!(rule(&sum(1_000)).err(), Some(RuleError::TooDeep));
         let judge = move || {

@@ -32,7 +32,7 @@ fn governed(specs: &[(&str, Value)], entry: &Value) -> EffectiveEntry {
 }
 
 #[test]
-fn what_nobody_configures_stays_as_its_user_wrote_it() {
+fn an_entry_without_configs_stays_unchanged() {
     let entry = json!({ "name": "keda", "version": "1.0.0", "values": { "a": 1 } });
     let governed = governed(&[("other", json!({ "module": "nats", "values": { "a": 2 } }))], &entry);
     assert_eq!(governed.entry, module_entry(&entry));

@@ -72,7 +72,7 @@ fn a_component_that_somebody_deleted_by_hand_still_gets_the_order() {
 }
 
 #[test]
-fn a_component_that_was_let_go_without_the_order_gets_none_that_nobody_would_carry_out() {
+fn no_deletion_request_goes_to_a_component_without_its_finalizer() {
     let mut components = [component("a", "Orphan", "CreateAndDelete", true)];
     components[0].held_by = vec!["foregroundDeletion".into()];
     assert_eq!(

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_whom_it_holds_for_and_when_it_has_ended() {
+    fn the_condition_reports_whether_a_pause_is_in_force() {
         let broken = json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
         for (spec, expected) in [
             (json!({}), ("True", "Paused")),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_not_said_again() {
+    fn an_unchanged_status_is_not_written_again() {
         let mut pause = pause(json!({}));
         pause.status = next(&pause, at(1));
         assert_eq!(next(&pause, at(2)), None);

@@ -105,7 +105,7 @@ fn where_no_window_is_left_there_is_none() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_its_place() {
+fn an_unreadable_policy_is_refused_with_its_position() {
     let rule = |matches: Value, window: Value| json!({"rules": [{"match": matches, "windows": [window]}]});
     let monday = json!({"days": ["Mon"], "begin": "01:00:00Z", "end": "02:00:00Z"});
     let rows = [

@@ -171,7 +171,7 @@ fn observed(object: &Value) -> ObservedManifest {
 }
 
 #[test]
-fn what_is_as_it_should_be_is_not_written_and_what_differs_is() {
+fn only_a_manifest_that_differs_is_written() {
     let desired = of(&component(), None);
     let both = Write { body: true, status: true };
     assert_eq!(write(&desired, None), both);
@@ -185,7 +185,7 @@ fn what_is_as_it_should_be_is_not_written_and_what_differs_is() {
     assert_eq!(write(&desired, Some(&observed(&edited))), Write { body: false, status: true });
     let mut taken = held.clone();
     taken["metadata"]["managedFields"] = json!([]);
-    assert_eq!(write(&desired, Some(&observed(&taken))), both, "somebody else's fields now");
+    assert_eq!(write(&desired, Some(&observed(&taken))), both, "another manager owns the fields");
     let mut unmarked = held.clone();
     unmarked["metadata"]["labels"] = json!({labels::MODULE_NAME: "nats"});
     let body = Write { body: true, status: false };
@@ -193,7 +193,11 @@ fn what_is_as_it_should_be_is_not_written_and_what_differs_is() {
     let mut going = held;
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     going["spec"]["version"] = json!("9.9.9");
-    assert_eq!(write(&desired, Some(&observed(&going))), Write::default(), "it is made anew once it is gone");
+    assert_eq!(
+        write(&desired, Some(&observed(&going))),
+        Write::default(),
+        "it is created again after the deletion"
+    );
 }
 
 #[test]
@@ -239,14 +243,17 @@ fn a_synced_manifest_is_compared_when_it_or_its_component_changes() {
     };
     let mut manifests = Manifests::default();
     assert!(!manifests.is_listed());
-    assert_eq!(manifests.listed(HashMap::new()), None, "nothing was known, so everybody looks");
+    assert_eq!(manifests.listed(HashMap::new()), None, "no list before: all Kymas compare");
     manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 9 });
-    assert!(!manifests.is_synced(&kyma, &id("c"), 7), "made, and not observed yet: it may be gone again");
-    assert_eq!(manifests.apply(name(), at(8)), None, "the first of our two writes");
-    assert_eq!(manifests.apply(name(), at(9)), None, "our own write");
+    assert!(
+        !manifests.is_synced(&kyma, &id("c"), 7),
+        "created, but not observed yet: it may be deleted already"
+    );
+    assert_eq!(manifests.apply(name(), at(8)), None, "the first of two own writes");
+    assert_eq!(manifests.apply(name(), at(9)), None, "the operator's write");
     assert!(manifests.is_synced(&kyma, &id("c"), 7));
     assert!(!manifests.is_synced(&kyma, &id("c"), 8), "the component changed");
-    assert_eq!(manifests.apply(name(), at(10)), Some(kyma.clone()), "somebody edited it");
+    assert_eq!(manifests.apply(name(), at(10)), Some(kyma.clone()), "another writer edited it");
     assert!(!manifests.is_synced(&kyma, &id("c"), 7));
 
     manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
@@ -255,7 +262,7 @@ fn a_synced_manifest_is_compared_when_it_or_its_component_changes() {
     let restored = manifests.listed(HashMap::from([(name(), at(5))]));
     assert_eq!(restored, Some(vec![kyma.clone()]), "the hub went back in time");
     assert!(!manifests.is_synced(&kyma, &id("c"), 7));
-    assert_eq!(manifests.delete(&name()), Some(kyma.clone()), "somebody deleted it");
+    assert_eq!(manifests.delete(&name()), Some(kyma.clone()), "another writer deleted it");
 
     manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
     manifests.retain(&kyma, |there| *there == id("other"));

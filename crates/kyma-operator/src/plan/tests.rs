@@ -312,7 +312,7 @@ fn a_kind_that_cannot_be_used_blocks_its_module_only() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_before_it_is_sent() {
+fn a_component_above_the_size_limit_is_refused() {
     let stage = Stage::new(&json!({ "name": "keda" }));
     let large = "x".repeat(1024 * 1024);
     let data = json!({ "data": { "apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": { "x": large } } });

@@ -84,14 +84,14 @@ mod tests {
         assert!(!copies.has(&kyma, &revision("1")));
         copies.record_copy(&kyma, revision("1"), 10);
         assert!(copies.has(&kyma, &revision("1")) && !copies.has(&kyma, &revision("2")));
-        assert!(!copies.record_change(&kyma, 10), "our own write");
+        assert!(!copies.record_change(&kyma, 10), "the operator's write");
         assert!(copies.has(&kyma, &revision("1")));
-        assert!(copies.record_change(&kyma, 11), "somebody's");
+        assert!(copies.record_change(&kyma, 11), "another writer's change");
         assert!(!copies.has(&kyma, &revision("1")));
     }
 
     #[test]
-    fn what_is_told_before_the_answer_to_a_write_is_not_lost() {
+    fn a_change_reported_before_the_response_is_not_lost() {
         let (kyma, mut copies) = (KymaKey::new("kcp-system", "a"), Copies::default());
         copies.record_change(&kyma, 11);
         copies.record_copy(&kyma, revision("1"), 10);

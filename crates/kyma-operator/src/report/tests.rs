@@ -144,7 +144,7 @@ fn fields_without_effect_are_named_even_where_all_is_well() {
 }
 
 #[test]
-fn access_that_is_missing_is_remembered_with_its_moment_and_forgotten_once_it_is_back() {
+fn missing_access_is_reported_with_its_time_until_it_returns() {
     let before = KymaStatus::default();
     let missing = status(&Facts { access_missing: true, deleting: true, ..facts(&before, &[], at(0)) });
     let still = status(&Facts { access_missing: true, deleting: true, ..facts(&missing, &[], at(60)) });
@@ -187,7 +187,7 @@ fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_
 }
 
 #[test]
-fn what_waits_for_a_window_is_told_until_that_is_decided_anew() {
+fn a_wait_for_a_window_is_reported_until_the_next_decision() {
     let told = OptionalCondition {
         type_: types::MAINTENANCE_WINDOW,
         status: condition::Status::False,

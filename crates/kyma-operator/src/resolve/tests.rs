@@ -396,7 +396,7 @@ fn decided(
 }
 
 #[test]
-fn what_a_decision_depends_on_is_what_can_change_it() {
+fn a_decision_has_the_interests_that_can_change_it() {
     const OFFERED: &str = "keda: {channels: {regular: 9.9.9}, templates: [1.0.0]}\nnats: {channels: {regular: 2.0.0}, templates: [1.0.0, 2.0.0]}";
     let case = |modules| decided(OFFERED, modules, &BTreeMap::new(), &Maintenance::default());
     let refused = case("[{name: nats, version: 7.7.7}]");

@@ -72,7 +72,7 @@ fn a_kyma_is_born_with_the_choice_and_always_with_a_channel() {
 }
 
 #[test]
-fn what_is_kept_of_a_targets_spec_is_what_is_read_of_it() {
+fn only_fields_that_are_read_are_kept_of_a_targets_spec() {
     let many: Vec<_> =
         (0..50_000).map(|number| json!({ "name": format!("m{number}"), "values": {} })).collect();
     for spec in [

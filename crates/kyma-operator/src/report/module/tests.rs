@@ -159,7 +159,7 @@ fn a_component_that_is_left_alone_is_not_told_as_what_was_ordered_of_it() {
 }
 
 #[test]
-fn what_changed_while_a_component_stands_still_is_told_to_wait() {
+fn a_change_of_a_halted_component_is_reported_as_waiting() {
     let told = |reason: &str, acted_on: Option<i64>| {
         let ready = json!({"type": "Ready", "status": "Unknown", "reason": reason, "message": "why"});
         let reachable = json!({"type": "TargetReachable", "status": "True", "observedGeneration": acted_on});
@@ -384,7 +384,7 @@ fn a_mandatory_module_has_no_entry() {
 }
 
 #[test]
-fn what_an_author_wishes_and_does_not_get_is_told_though_the_module_is_ready() {
+fn a_refused_request_of_an_author_is_reported_on_a_ready_module() {
     let mut install = install();
     let mut template = (*install.template).clone();
     let spec = json!({ "descriptor": {}, "component": { "apiVersion": "component.kyma-project.io/v1alpha1",
