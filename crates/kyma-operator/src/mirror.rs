@@ -91,7 +91,7 @@ pub(crate) struct Manifests {
     observed: HashMap<String, ObservedManifest>,
     synced: HashMap<KymaKey, BTreeMap<ComponentId, SyncedManifest>>,
     /// Kyma whose component a Manifest shows, by name of the Manifest.
-    shown: HashMap<String, KymaKey>,
+    kyma_by_manifest: HashMap<String, KymaKey>,
     is_listed: bool,
 }
 
@@ -115,7 +115,7 @@ impl Manifests {
             return None;
         }
         // The hub may have been restored: only Manifests in exactly the recorded state are up to date.
-        let (observed, shown) = (&self.observed, &self.shown);
+        let (observed, kyma_by_manifest) = (&self.observed, &self.kyma_by_manifest);
         let differs = |synced: &SyncedManifest| {
             observed.get(&synced.manifest).is_none_or(|observed| observed.resource_version != synced.version)
         };
@@ -126,14 +126,14 @@ impl Manifests {
             let mut of = self.synced.get(kyma).into_iter().flat_map(BTreeMap::values);
             of.any(|synced| synced.manifest == *name)
         };
-        let open = shown.iter().filter(|(name, kyma)| !is_synced(name, kyma));
+        let open = kyma_by_manifest.iter().filter(|(name, kyma)| !is_synced(name, kyma));
         Some(open.map(|(_, kyma)| kyma.clone()).collect())
     }
 
     /// Records a new or changed Manifest. Returns the Kyma of its component, unless the Manifest is as it was last
     /// written.
     pub(crate) fn apply(&mut self, name: String, observed: ObservedManifest) -> Option<KymaKey> {
-        let kyma = self.shown.get(&name).cloned();
+        let kyma = self.kyma_by_manifest.get(&name).cloned();
         let synced = kyma.iter().filter_map(|kyma| self.synced.get(kyma)).flat_map(BTreeMap::values);
         let is_ours =
             synced.into_iter().any(|one| one.manifest == name && one.version >= observed.resource_version);
@@ -144,13 +144,13 @@ impl Manifests {
     /// Records a deleted Manifest. Returns the Kyma of its component.
     pub(crate) fn delete(&mut self, name: &str) -> Option<KymaKey> {
         self.observed.remove(name);
-        self.shown.get(name).cloned()
+        self.kyma_by_manifest.get(name).cloned()
     }
 
     /// Removes all records of a deleted Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         for synced in self.synced.remove(kyma).into_iter().flatten() {
-            self.shown.remove(&synced.1.manifest);
+            self.kyma_by_manifest.remove(&synced.1.manifest);
         }
     }
 
@@ -165,7 +165,7 @@ impl Manifests {
     }
 
     fn set_synced(&mut self, kyma: &KymaKey, component: ComponentId, synced: SyncedManifest) {
-        self.shown.insert(synced.manifest.clone(), kyma.clone());
+        self.kyma_by_manifest.insert(synced.manifest.clone(), kyma.clone());
         self.synced.entry(kyma.clone()).or_default().insert(component, synced);
     }
 
@@ -173,7 +173,7 @@ impl Manifests {
     fn retain(&mut self, kyma: &KymaKey, is_there: impl Fn(&ComponentId) -> bool) {
         let Some(synced) = self.synced.get_mut(kyma) else { return };
         for (_, gone) in synced.extract_if(.., |component, _| !is_there(component)) {
-            self.shown.remove(&gone.manifest);
+            self.kyma_by_manifest.remove(&gone.manifest);
         }
         if synced.is_empty() {
             self.synced.remove(kyma);

@@ -31,7 +31,7 @@ pub(crate) struct Components {
     /// Kinds whose list is in progress, with components written since it began: the list may be older.
     listing: HashMap<GroupKind, BTreeSet<ComponentId>>,
     /// resourceVersion up to which the watch of a kind has delivered all events since its last list.
-    told: HashMap<GroupKind, u64>,
+    delivered: HashMap<GroupKind, u64>,
     contents: TemplateRecords,
 }
 
@@ -84,7 +84,7 @@ impl Components {
     /// Adds a component from a watch event and returns the Kyma to requeue. Ignores states older than the indexed
     /// one, which a watch may deliver after a write.
     pub(crate) fn apply(&mut self, view: ComponentView) -> Option<KymaKey> {
-        self.note_told(&view);
+        self.record_delivered(&view);
         self.take(view)
     }
 
@@ -100,7 +100,7 @@ impl Components {
     pub(crate) fn written(&mut self, view: ComponentView) {
         let id = view.id();
         let kind = (id.group.clone(), id.kind.clone());
-        if self.told.get(&kind).is_some_and(|told| view.resource_version <= *told) {
+        if self.delivered.get(&kind).is_some_and(|delivered| view.resource_version <= *delivered) {
             return;
         }
         if let Some(meanwhile) = self.listing.get_mut(&kind) {
@@ -109,16 +109,16 @@ impl Components {
         self.take(view);
     }
 
-    fn note_told(&mut self, view: &ComponentView) {
+    fn record_delivered(&mut self, view: &ComponentView) {
         let id = view.id();
-        let told = self.told.entry((id.group, id.kind)).or_default();
-        *told = view.resource_version.max(*told);
+        let delivered = self.delivered.entry((id.group, id.kind)).or_default();
+        *delivered = view.resource_version.max(*delivered);
     }
 
     /// Begins the list of a kind; [`Self::retain`] ends it.
     pub(crate) fn begin_list(&mut self, group: &str, kind: &str) {
         let kind = (group.to_owned(), kind.to_owned());
-        self.told.remove(&kind);
+        self.delivered.remove(&kind);
         self.listing.insert(kind, BTreeSet::new());
     }
 
@@ -138,7 +138,7 @@ impl Components {
 
     /// Removes a component after a DELETE event with its last state.
     pub(crate) fn delete(&mut self, last: &ComponentView) -> Option<KymaKey> {
-        self.note_told(last);
+        self.record_delivered(last);
         self.remove(&last.id(), &last.uid)
     }
 

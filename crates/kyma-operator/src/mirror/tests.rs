@@ -266,10 +266,10 @@ fn a_synced_manifest_is_compared_when_it_or_its_component_changes() {
 
     manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
     manifests.retain(&kyma, |there| *there == id("other"));
-    assert!(manifests.synced.is_empty() && manifests.shown.is_empty(), "its component is gone");
+    assert!(manifests.synced.is_empty() && manifests.kyma_by_manifest.is_empty(), "its component is gone");
     manifests.set_synced(&kyma, id("c"), SyncedManifest { component: 7, manifest: name(), version: 10 });
     manifests.forget(&kyma);
-    assert!(manifests.synced.is_empty() && manifests.shown.is_empty(), "its Kyma is gone");
+    assert!(manifests.synced.is_empty() && manifests.kyma_by_manifest.is_empty(), "its Kyma is gone");
     manifests.lost();
     assert!(!manifests.is_listed());
 }
