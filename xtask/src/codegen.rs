@@ -35,7 +35,7 @@ modules in the hub's catalogue. Only `lifecycle_mgr_kyma_state`, `lifecycle_mgr_
 /// Writes all generated files; with `check`, compares them and fails if any differs.
 pub(crate) fn run(check: bool) -> Result<()> {
     let root = workspace::root();
-    build(root)?;
+    build()?;
     let wanted = generate()?;
     let stale = stale(root, &wanted)?;
     if check {
@@ -55,13 +55,13 @@ pub(crate) fn run(check: bool) -> Result<()> {
     Ok(())
 }
 
-fn build(root: &Path) -> Result<()> {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root).args(["build", "--quiet", "-p", "kyma-api"]);
-    for operator in OPERATORS {
-        cargo.args(["-p", operator]);
-    }
-    let status = cargo.arg("--bins").status().context("cannot start cargo")?;
+/// Builds the programs with the dependencies' features of the whole workspace: other features would compile most
+/// dependencies once more.
+fn build() -> Result<()> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--workspace", "--quiet", "--bin", "crdgen"]);
+    cargo.args(OPERATORS.iter().flat_map(|operator| ["--bin", operator]));
+    let status = cargo.status().context("cannot start cargo")?;
     ensure!(status.success(), "the operators do not build");
     Ok(())
 }

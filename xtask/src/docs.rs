@@ -114,11 +114,11 @@ fn run_file(script: &Script, state: &Path) -> Result<()> {
     for block in &script.blocks {
         text.push_str(&format!("echo {} > {}\n{}", block.line, at.display(), block.text));
     }
-    let mut shell = Command::new("bash")
-        .current_dir(workspace::root())
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("cannot start bash")?;
+    let mut bash = Command::new("bash");
+    // Blocks call cargo, as readers do.
+    workspace::remove_package_variables(&mut bash);
+    let mut shell =
+        bash.current_dir(workspace::root()).stdin(Stdio::piped()).spawn().context("cannot start bash")?;
     shell.stdin.take().context("bash has no input")?.write_all(text.as_bytes())?;
     if !shell.wait()?.success() {
         let line = fs::read_to_string(&at).unwrap_or_default();

@@ -1,7 +1,6 @@
 //! `cargo xtask fuzz`: runs libFuzzer on every parser of foreign bytes.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::num::NonZero;
@@ -108,15 +107,8 @@ fn cargo_fuzz(command: &str) -> Command {
     let mut cargo = Command::new("rustup");
     cargo.current_dir(workspace::root()).args(["run", "nightly", "cargo", "fuzz", command]);
     cargo.args(["--codegen-units=16", "--target-dir"]).arg(place());
-    // Variables that `cargo xtask` sets for this program would rerun build scripts of other crates.
-    for (name, _) in env::vars_os().filter(|(name, _)| is_of_package(&name.to_string_lossy())) {
-        cargo.env_remove(name);
-    }
+    workspace::remove_package_variables(&mut cargo);
     cargo
-}
-
-fn is_of_package(variable: &str) -> bool {
-    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
 /// In the main workspace's target directory, so that cleaning it also cleans these builds.

@@ -9,13 +9,15 @@ use crate::setup::progress::Progress;
 use crate::workspace::Profile;
 use crate::{setup, workspace};
 
-/// Parts of a landscape.
-const PACKAGES: [&str; 7] = [
-    "e2e",
+/// Programs that start a landscape, run in it, or read it.
+const PROGRAMS: [&str; 9] = [
+    "bench",
+    "demo",
     "greeting-component",
     "helm-component",
     "kyma-operator",
     "kymactl",
+    "landscape",
     "release-meta-syncer",
     "testbed-exec",
 ];
@@ -51,9 +53,11 @@ pub(crate) fn call(command: &str, arguments: &[&str]) -> Result<()> {
 pub(crate) fn build(profile: Profile) -> Result<()> {
     setup::run(false)?;
     let progress = Progress::begin("build the operators");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(workspace::root()).args(["build", "--quiet", "--bins"]).args(profile.flags());
-    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    // With the features of the whole workspace, like `cargo build` and `cargo run` in its root: other features would
+    // compile most dependencies once more.
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--workspace", "--quiet"]).args(profile.flags());
+    cargo.args(PROGRAMS.iter().flat_map(|program| ["--bin", program]));
     let built = cargo.status().context("cannot start cargo")?;
     progress.end(if built.success() { "done" } else { "failed" });
     ensure!(built.success(), "the operators do not build");

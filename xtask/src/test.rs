@@ -191,19 +191,7 @@ impl Run {
     fn rest(&mut self) -> Result<()> {
         let report = workspace::bin("bench").with_extension("idle.json");
         let path = report.display().to_string();
-        self.cargo(&[
-            "run",
-            "-p",
-            "e2e",
-            "--bin",
-            "bench",
-            "--",
-            "idle",
-            "--seconds",
-            "1200",
-            "--report",
-            &path,
-        ])?;
+        self.cargo(&["run", "--bin", "bench", "--", "idle", "--seconds", "1200", "--report", &path])?;
         let outcome: serde_json::Value = serde_json::from_slice(&std::fs::read(&report)?)?;
         let rows = outcome["rows"].as_array().context("the report has rows")?;
         ensure!(rows.iter().all(|row| row["ok"] != false), "operators at rest ask for something: {path}");
@@ -211,15 +199,8 @@ impl Run {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(workspace::root()).args(arguments);
-        // Cargo's own variables are removed: ring, and all its dependents, would be rebuilt if they differ.
-        let told = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        for name in told.filter(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_"))
-        {
-            cargo.env_remove(name);
-        }
-        cargo.env("TESTBED_EXEC", workspace::bin("testbed-exec"));
+        let mut cargo = workspace::cargo();
+        cargo.args(arguments).env("TESTBED_EXEC", workspace::bin("testbed-exec"));
         if self.request.full {
             cargo.env("TEST_FULL", "1");
         }

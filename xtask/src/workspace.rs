@@ -1,5 +1,6 @@
 //! Paths and packages of this checkout.
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,9 +38,31 @@ pub(crate) fn root() -> &'static Path {
     manifest.parent().unwrap_or(manifest)
 }
 
+/// Returns cargo, to run in the root of the checkout.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root());
+    remove_package_variables(&mut cargo);
+    cargo
+}
+
+/// Removes the variables of the package `xtask` that `cargo run` sets for this program.
+///
+/// Build scripts read variables of the same names: ring, and all its dependents, would be rebuilt if they differ
+/// between two calls of cargo.
+pub(crate) fn remove_package_variables(command: &mut Command) {
+    for (name, _) in env::vars_os().filter(|(name, _)| is_of_package(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
+}
+
+fn is_of_package(variable: &str) -> bool {
+    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
+}
+
 /// Returns cargo's target directory.
 pub(crate) fn target() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     root().join(target)
 }
 
