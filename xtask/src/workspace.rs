@@ -113,3 +113,20 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
     ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice::<Metadata>(&output.stdout)?.packages)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn cargo_gets_no_variables_of_the_running_package() {
+        let cargo = cargo();
+        let removed: Vec<&OsStr> =
+            cargo.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+        for name in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION"] {
+            assert!(removed.contains(&OsStr::new(name)), "{name}: {removed:?}");
+        }
+    }
+}
