@@ -7,7 +7,7 @@ use std::time::Instant;
 use futures::{FutureExt as _, StreamExt as _};
 use kyma_api::ObjectSelector;
 
-use crate::cluster::{Cluster, Ownership};
+use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
 use crate::discovery::{Kinds, Mapping};
 use crate::drift::Observed;
 use crate::error::{CallError, Failure};
@@ -178,6 +178,10 @@ pub async fn apply(
         applied.warnings.extend(normalise(object));
         let identity = run.kinds.scoped(&object.identity(), options.namespace);
         object.set_namespace(identity.namespace.as_deref());
+        if !identity.is_namespace() {
+            // Before the objects are shared, since a later change copies them. Namespaces have no single owner.
+            object.set_label(OWNER_LABEL, &options.ownership.owner);
+        }
     }
     // With default namespaces, two objects may have the same identity.
     let objects = ObjectSet::new(objects);
@@ -187,11 +191,7 @@ pub async fn apply(
         let namespaces = objects.iter().filter(|object| object.identity().is_namespace());
         namespaces.for_each(|namespace| rehearsal.brings(namespace.name()));
     }
-    let stages: Vec<(Stage, Vec<Object>)> = order::stages(&objects)
-        .into_iter()
-        .map(|(stage, objects)| (stage, objects.into_iter().cloned().collect()))
-        .collect();
-    for (stage, objects) in stages {
+    for (stage, objects) in order::stages(objects) {
         // A rehearsal reports every object that would be refused.
         if applied.is_held_up() && cluster.rehearsal.is_none() {
             applied.skip(objects.iter().map(Object::identity));

@@ -157,7 +157,7 @@ impl Kinds {
         let mut kinds = Arc::clone(self);
         for crd in crds {
             let kinds = Arc::make_mut(&mut kinds);
-            for mapping in crd_mappings(crd) {
+            for mapping in crd.defined_mappings() {
                 let versions = kinds.by_kind.entry(mapping.gvk().group_kind()).or_default();
                 if !versions.iter().any(|known| known.resource.version == mapping.resource.version) {
                     versions.push(mapping);
@@ -191,10 +191,15 @@ impl Object {
     /// Returns the kinds that a target serves once it has this CRD, in each version; none if the object is not a CRD.
     pub fn defined_kinds(&self) -> Vec<Gvk> {
         if self.identity().is_crd() {
-            crd_mappings(self).iter().map(Mapping::gvk).collect()
+            self.defined_mappings().iter().map(Mapping::gvk).collect()
         } else {
             Vec::new()
         }
+    }
+
+    /// Returns the mappings of the kind that a CRD defines.
+    fn defined_mappings(&self) -> Vec<Mapping> {
+        self.body().get("spec").map(crd_mappings).unwrap_or_default()
     }
 }
 
@@ -214,15 +219,13 @@ fn mapping_of(group: &str, version: &str, found: APIResourceDiscovery) -> Option
     Some(Mapping { resource, namespaced, verbs: found.verbs })
 }
 
-/// The kind that a CRD defines, in each served version.
-pub(crate) fn crd_mappings(crd: &Object) -> Vec<Mapping> {
-    let spec = crd.body().get("spec");
+/// Returns the mappings of the kind that the spec of a CRD defines, in each served version.
+pub(crate) fn crd_mappings(spec: &Value) -> Vec<Mapping> {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let names = spec.and_then(|spec| spec.get("names"));
-    let name = |field: &str| text(names.and_then(|names| names.get(field)));
-    let (group, kind, plural) = (text(spec.and_then(|spec| spec.get("group"))), name("kind"), name("plural"));
-    let namespaced = spec.and_then(|spec| spec.get("scope")).and_then(Value::as_str) == Some("Namespaced");
-    let versions = spec.and_then(|spec| spec.get("versions")).and_then(Value::as_array);
+    let name = |field: &str| text(spec.get("names").and_then(|names| names.get(field)));
+    let (group, kind, plural) = (text(spec.get("group")), name("kind"), name("plural"));
+    let namespaced = spec.get("scope").and_then(Value::as_str) == Some("Namespaced");
+    let versions = spec.get("versions").and_then(Value::as_array);
     let served = versions.into_iter().flatten().filter(|version| version["served"] == true);
     let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     served

@@ -1,6 +1,7 @@
 //! A Kubernetes object of a set, and its identity on a cluster.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -146,9 +147,12 @@ pub enum ObjectError {
 
 /// One object as its author wrote it: a JSON map that is known to have `apiVersion`, `kind` and
 /// `metadata.name`.
+///
+/// Clones share the map until one of them is changed, so that a set passes through an apply without copies of its
+/// objects.
 #[derive(Clone, PartialEq)]
 pub struct Object {
-    body: Map<String, Value>,
+    body: Arc<Map<String, Value>>,
     /// Whether hashes leave its data out.
     unhashed: bool,
 }
@@ -184,7 +188,7 @@ impl Object {
         }
         match odd_map(&body) {
             Some(field) => Err(ObjectError::FieldNotAMap(field)),
-            None => Ok(Self { body, unhashed: false }),
+            None => Ok(Self { body: Arc::new(body), unhashed: false }),
         }
     }
 
@@ -257,14 +261,15 @@ impl Object {
         &self.body
     }
 
-    /// Returns the whole object for changes. `apiVersion`, `kind` and `metadata.name` must stay.
+    /// Returns the whole object for changes, which copies it if clones share it. `apiVersion`, `kind` and
+    /// `metadata.name` must stay.
     pub fn body_mut(&mut self) -> &mut Map<String, Value> {
-        &mut self.body
+        Arc::make_mut(&mut self.body)
     }
 
     /// The whole object as a JSON value.
     pub fn into_value(self) -> Value {
-        Value::Object(self.body)
+        Value::Object(Arc::unwrap_or_clone(self.body))
     }
 
     /// Leaves `data` out of [`Object::intent_hash`], which others can read: a short secret could be guessed from it.
@@ -277,7 +282,7 @@ impl Object {
     pub fn intent_hash(&self) -> String {
         let mut hasher = Sha256::new();
         if self.unhashed {
-            let mut rest = self.body.clone();
+            let mut rest = Map::clone(&self.body);
             rest.remove("data");
             hash_map(&rest, &mut hasher);
         } else {
@@ -291,7 +296,7 @@ impl Object {
     }
 
     fn metadata_mut(&mut self) -> &mut Map<String, Value> {
-        map_at(&mut self.body, "metadata")
+        map_at(self.body_mut(), "metadata")
     }
 
     fn set_in(&mut self, field: &str, key: &str, value: &str) {

@@ -1,5 +1,7 @@
 //! Order in which the objects of a set are applied and deleted.
 
+use std::borrow::Borrow;
+
 use crate::object::{GroupKind, Identity, Object};
 
 /// A step of an installation. The objects of a stage are applied in parallel; the next stage starts when all of them
@@ -95,16 +97,17 @@ pub fn stage(kind: &GroupKind) -> Stage {
 }
 
 /// Returns the objects of each non-empty stage, in Helm's kind order and otherwise in the order of the input.
-pub fn stages<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Vec<(Stage, Vec<&'a Object>)> {
-    let mut all: Vec<(Stage, usize, &Object)> = objects
+pub fn stages<T: Borrow<Object>>(objects: impl IntoIterator<Item = T>) -> Vec<(Stage, Vec<T>)> {
+    let mut all: Vec<(Stage, usize, T)> = objects
         .into_iter()
-        .map(|object| {
+        .map(|item| {
+            let object: &Object = item.borrow();
             let kind = object.gvk().group_kind();
-            (stage(&kind), rank(&kind).unwrap_or(INSTALL.len()), object)
+            (stage(&kind), rank(&kind).unwrap_or(INSTALL.len()), item)
         })
         .collect();
     all.sort_by_key(|(stage, rank, _)| (*stage, *rank));
-    let mut out: Vec<(Stage, Vec<&Object>)> = Vec::new();
+    let mut out: Vec<(Stage, Vec<T>)> = Vec::new();
     for (stage, _, object) in all {
         match out.last_mut() {
             Some((last, objects)) if *last == stage => objects.push(object),

@@ -121,7 +121,7 @@ impl Rehearsal {
         api: &Api<DynamicObject>,
         identity: &Identity,
         params: &PatchParams,
-        patch: &Patch<Value>,
+        patch: &Patch<&Value>,
     ) -> Result<DynamicObject, CallError> {
         let failed = |action, error| CallError::new(action, Some(identity), error);
         let before = api.get_opt(&identity.name).await.map_err(|error| failed(Action::Get, error))?;

@@ -56,12 +56,13 @@ struct Live {
 }
 
 impl Live {
-    fn of(found: DynamicObject) -> Self {
+    fn of(mut found: DynamicObject) -> Self {
         let stored = found.data["status"]["storedVersions"].as_array().into_iter().flatten();
         // The versions come from the target and appear in messages, so their form and number are limited.
         let stored = stored.filter_map(Value::as_str).filter(|version| is_label(version)).take(VERSIONS);
         let stored = stored.map(str::to_owned).collect();
-        Self { spec: found.data.get("spec").cloned().unwrap_or_default(), stored, metadata: found.metadata }
+        let spec = found.data.get_mut("spec").map(Value::take).unwrap_or_default();
+        Self { spec, stored, metadata: found.metadata }
     }
 }
 
@@ -69,13 +70,12 @@ impl Run<'_> {
     pub(super) async fn crd(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
         let ownership = self.options.ownership;
         let mut object = desired.object.clone();
-        object.set_label(OWNER_LABEL, &ownership.owner);
         // A CRD that is only created has another hash, so that it is sent once updates are enabled.
         let once = self.options.made_once.contains(&desired.identity).then(|| object.intent_hash());
         object.set_annotation(SET_VERSION, &ownership.version);
-        let mut state = DesiredState::of(object.clone(), self.options.yielded);
-        let hash = once.clone().unwrap_or_else(|| state.hash.clone());
         check_size(&object, &desired.identity)?;
+        let mut state = DesiredState::of(object, self.options.yielded);
+        let hash = once.clone().unwrap_or_else(|| state.hash.clone());
         self.guard(&desired.identity)?;
         let place = self.look(&desired.identity, mapping).await?;
         let recorded = self.recorded.get(&desired.identity);
@@ -105,7 +105,7 @@ impl Run<'_> {
                 return Ok((outcome, entry));
             }
         }
-        self.crd_over(desired, mapping, object, hash).await
+        self.crd_over(desired, mapping, state.into_whole(), hash).await
     }
 
     /// Applies a CRD over an existing one.
@@ -122,7 +122,6 @@ impl Run<'_> {
             .get(&desired.identity.name)
             .await
             .map_err(|error| CallError::new(Action::Get, Some(&desired.identity), error))?;
-        let served = served_as(&live);
         let live = Live::of(live);
         let step = decide(object, &live, ownership, self.options.owner_is_live);
         let metadata = live.metadata;
@@ -134,7 +133,7 @@ impl Run<'_> {
         if shares.is_empty() && !was_ours {
             self.may_adopt(&desired.identity, &metadata, None)?;
         }
-        if !lost.is_empty() && self.has_objects(served.as_ref()).await? {
+        if !lost.is_empty() && self.has_objects(crd_mappings(&live.spec).first()).await? {
             return Err(Refusal::VersionInUse { object: desired.identity.clone(), versions: lost });
         }
         for owner in &shares {
@@ -239,12 +238,6 @@ fn share_manager(owner: &str, live: &ObjectMeta, us: &Ownership) -> String {
 /// Reports whether a text can be the name of an API version.
 fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-}
-
-/// Returns the mapping of the first served version of a CRD's kind; `None` if no version is served.
-fn served_as(crd: &DynamicObject) -> Option<Mapping> {
-    let crd = Object::from_value(serde_json::to_value(crd).ok()?).ok()?;
-    crd_mappings(&crd).into_iter().next()
 }
 
 /// The kinds that a CRD serves.

@@ -37,10 +37,9 @@ pub(super) struct SentObject {
 }
 
 impl<'a> DesiredState<'a> {
-    pub(super) fn of(object: Object, yielded: &'a Yielded) -> Self {
+    pub(super) fn of(mut object: Object, yielded: &'a Yielded) -> Self {
         let fields = yielded.of(&object);
         let whole = (!fields.is_empty()).then(|| object.clone());
-        let mut object = object;
         let left_out = leave_out(&mut object, &fields);
         let mut hash = object.intent_hash();
         if !left_out.is_empty() {
@@ -54,6 +53,11 @@ impl<'a> DesiredState<'a> {
     /// Returns the form for its creation.
     pub(super) fn whole(&self) -> &Object {
         self.whole.as_ref().unwrap_or(&self.object)
+    }
+
+    /// Returns the form for its creation.
+    pub(super) fn into_whole(self) -> Object {
+        self.whole.unwrap_or(self.object)
     }
 
     pub(super) fn set_annotation(&mut self, key: &str, value: &str) {
@@ -181,4 +185,30 @@ pub(super) fn take_over_error(mut error: CallError) -> CallError {
         error.failure = Failure::Conflict;
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::DriftIgnore;
+
+    use super::*;
+
+    #[test]
+    fn only_an_object_with_yielded_fields_is_copied() {
+        let spec = json!({"replicas": 2, "paused": false});
+        let value =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec});
+        let object = Object::from_value(value).unwrap();
+        let none = Yielded::default();
+        let state = DesiredState::of(object.clone(), &none);
+        assert!(std::ptr::eq(state.object.body(), object.body()));
+        assert!(std::ptr::eq(state.whole().body(), object.body()));
+
+        let rules: Vec<DriftIgnore> =
+            serde_json::from_value(json!([{ "paths": ["/spec/replicas"] }])).unwrap();
+        let yielded = Yielded::parse(&rules).unwrap();
+        let state = DesiredState::of(object.clone(), &yielded);
+        assert_eq!(state.object.body()["spec"], json!({"paused": false}));
+        assert!(std::ptr::eq(state.into_whole().body(), object.body()));
+    }
 }

@@ -42,9 +42,7 @@ pub(super) enum LiveState {
 impl Run<'_> {
     /// Applies any object except Namespaces and CRDs.
     pub(super) async fn plain(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
-        let mut object = desired.object.clone();
-        object.set_label(OWNER_LABEL, &self.options.ownership.owner);
-        check_size(&object, &desired.identity)?;
+        check_size(&desired.object, &desired.identity)?;
         let guard = self.guard(&desired.identity)?;
         let (mut place, mut looks) = if self.is_unlikely(&desired.identity) {
             (LiveState::Unseen, 2)
@@ -53,7 +51,7 @@ impl Run<'_> {
         };
         loop {
             let unseen = matches!(place, LiveState::Unseen);
-            match self.put(object.clone(), desired, mapping, guard, place).await {
+            match self.put(desired, mapping, guard, place).await {
                 // The observed state is outdated, so the ownership is checked again.
                 Err(Refusal::Call(error))
                     if looks > 0 && (is_race(&error) || unseen && is_of_version(&error)) =>
@@ -74,13 +72,12 @@ impl Run<'_> {
     /// Applies an object once.
     async fn put(
         &self,
-        object: Object,
         desired: &DesiredObject,
         mapping: &Mapping,
         guard: Option<Guard>,
         place: LiveState,
     ) -> Done {
-        let mut state = DesiredState::of(object, self.options.yielded);
+        let mut state = DesiredState::of(desired.object.clone(), self.options.yielded);
         let recorded = self.recorded.get(&desired.identity);
         if let (LiveState::Changed(_), Some(recorded)) = (&place, recorded)
             && self.options.repair

@@ -89,13 +89,13 @@ impl Run<'_> {
         {
             self.empty_fields(identity, mapping, &body).await?;
         }
-        let error = match self.patch(identity, mapping, params, body.clone()).await {
+        let error = match self.patch(identity, mapping, params, &body).await {
             Err(error) if matches!(error.failure, Failure::Refused(_)) => error,
             done => return done,
         };
         let refused = error.refused_fields();
         if let Some(corrected) = without_nulls(&body, &refused) {
-            return self.patch(identity, mapping, params, corrected).await.map_err(|_| error);
+            return self.patch(identity, mapping, params, &corrected).await.map_err(|_| error);
         }
         if !params.force || !is_builtin(&identity.group) {
             return Err(error);
@@ -110,7 +110,7 @@ impl Run<'_> {
             Ok(_) => {}
             Err(_) => return Err(error),
         }
-        let sent = self.patch(identity, mapping, params, body).await?;
+        let sent = self.patch(identity, mapping, params, &body).await?;
         // The fields of the patch become those of the apply.
         self.restore_lists(&[], identity, mapping, sent.uid.as_deref()).await
     }
@@ -125,7 +125,7 @@ impl Run<'_> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let manager = self.options.ownership.lists_manager();
         let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
-        let patch = Patch::Strategic(corrected);
+        let patch = Patch::Strategic(&corrected);
         if let Some(rehearsal) = &self.cluster.rehearsal {
             return Ok(rehearsal.patch(&api, identity, &params, &patch).await?.metadata);
         }
@@ -176,7 +176,7 @@ impl Run<'_> {
         identity: &Identity,
         mapping: &Mapping,
         params: &PatchParams,
-        body: Value,
+        body: &Value,
     ) -> Result<ObjectMeta, CallError> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let patch = Patch::Apply(body);

@@ -32,10 +32,10 @@ impl Run<'_> {
     ) -> Result<ObjectMeta, CallError> {
         share.labels.insert(Ownership::share_label(owner), "".into());
         let params = PatchParams::apply(manager);
-        let first = self.patch(identity, mapping, &params, body(identity, mapping, uid, &share)).await;
+        let first = self.patch(identity, mapping, &params, &body(identity, mapping, uid, &share)).await;
         match first {
             Err(error) if error.failure == Failure::Conflict && share.give_way(&error) => {
-                self.patch(identity, mapping, &params, body(identity, mapping, uid, &share)).await
+                self.patch(identity, mapping, &params, &body(identity, mapping, uid, &share)).await
             }
             other => other,
         }

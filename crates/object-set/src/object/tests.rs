@@ -88,3 +88,19 @@ fn data_that_is_left_out_of_hashes_changes_none() {
     assert_ne!(object("YQ==", "1").intent_hash(), object("YQ==", "2").intent_hash());
     assert_eq!(object("YQ==", "1").clone().intent_hash(), object("Yg==", "1").intent_hash());
 }
+
+#[test]
+fn clones_share_the_body_until_one_of_them_changes() {
+    let value =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
+    let object = Object::from_value(value).unwrap();
+    let mut clone = object.clone();
+    assert!(std::ptr::eq(object.body(), clone.body()));
+    clone.set_label("app", "b");
+    assert!(!std::ptr::eq(object.body(), clone.body()));
+    assert_eq!((object.label("app"), clone.label("app")), (None, Some("b")));
+    // The changed clone has its own body from here on.
+    let before: *const Map<String, Value> = clone.body();
+    clone.set_label("app", "c");
+    assert!(std::ptr::eq(before, clone.body()));
+}

@@ -16,7 +16,6 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::discovery::{Mapping, crd_mappings};
-use crate::object::Object;
 
 /// The required property that no object has.
 const MARKER: &str = "thisKindIsBeingRemoved";
@@ -106,10 +105,7 @@ fn crds() -> ApiResource {
 fn served(crd: &DynamicObject) -> Option<Mapping> {
     let stored = crd.data.pointer("/spec/versions").and_then(Value::as_array)?;
     let stored = stored.iter().find(|version| version["storage"] == true)?["name"].as_str()?.to_owned();
-    let mut value = serde_json::to_value(crd).ok()?;
-    value["apiVersion"] = "apiextensions.k8s.io/v1".into();
-    value["kind"] = "CustomResourceDefinition".into();
-    let mut mappings = crd_mappings(&Object::from_value(value).ok()?);
+    let mut mappings = crd_mappings(crd.data.get("spec")?);
     mappings.sort_by_key(|mapping| mapping.resource.version != stored);
     mappings.into_iter().next()
 }

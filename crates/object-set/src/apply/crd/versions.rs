@@ -10,11 +10,10 @@ use crate::object::Object;
 
 /// Compares the desired CRD with the live one: by their highest API versions, then by the versions of their sets.
 pub(super) fn compare(ours: &Object, live: &Live) -> Ordering {
-    let spec = ours.body().get("spec").cloned().unwrap_or_default();
     let theirs = live.metadata.annotations.as_ref().and_then(|all| all.get(SET_VERSION));
     let version = ours.annotation(SET_VERSION).unwrap_or_default();
-    highest_api_version(&spec)
-        .cmp(&highest_api_version(&live.spec))
+    highest_api_version(ours.body().get("spec"))
+        .cmp(&highest_api_version(Some(&live.spec)))
         .then_with(|| compare_versions(version, theirs.map_or("", String::as_str)))
 }
 
@@ -81,10 +80,8 @@ pub(super) fn priority(version: &str) -> (u8, u32, u32) {
     parse().unwrap_or_default()
 }
 
-fn highest_api_version(spec: &Value) -> (u8, u32, u32) {
-    let versions = spec.get("versions").and_then(Value::as_array);
-    let names = versions.into_iter().flatten().filter_map(|version| version["name"].as_str());
-    names.map(priority).max().unwrap_or_default()
+fn highest_api_version(spec: Option<&Value>) -> (u8, u32, u32) {
+    versions(spec).filter_map(|version| version["name"].as_str()).map(priority).max().unwrap_or_default()
 }
 
 /// Compares semantic versions by their precedence; any other text is lower.
