@@ -39,6 +39,7 @@ mod system;
 mod take_over;
 
 pub use claim::claim;
+use crd::CrdWait;
 use one::Done;
 pub use outcome::{Applied, Outcome, Refusal};
 pub(crate) use owner::is_creator;
@@ -299,10 +300,13 @@ impl Run<'_> {
     }
 
     /// Waits, for a bounded time, until new CRDs are established; the kinds of those that are not stay
-    /// unavailable in this run.
+    /// unavailable in this run. The others get into the cached discovery without another request.
     async fn after_crds(&mut self, objects: &[Object], applied: &mut Applied) {
-        self.cluster.discovery.invalidate().await;
-        let late = crd::not_established(self.cluster, objects).await;
+        let CrdWait { late, mappings } = crd::wait_for_crds(self.cluster, objects).await;
+        match mappings {
+            Some(mappings) => self.cluster.discovery.add_crds(&mappings).await,
+            None => self.cluster.discovery.invalidate().await,
+        }
         if !late.is_empty() {
             let kinds: BTreeSet<Gvk> = late.iter().flat_map(|crd| crd::defined_kinds(crd)).collect();
             Arc::make_mut(&mut self.kinds).forget(&kinds);

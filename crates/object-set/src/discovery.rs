@@ -69,6 +69,8 @@ pub struct Kinds {
     /// Group versions whose kinds are unknown, since their aggregated API does not answer.
     unknown: BTreeSet<String>,
     kube_version: String,
+    /// Identifies the discovery. Clones share it, also those to which kinds of CRDs were added.
+    discovery: Arc<()>,
 }
 
 impl Kinds {
@@ -167,6 +169,31 @@ impl Kinds {
         kinds
     }
 
+    /// Reports whether these mappings of one CRD's kind add versions to the known kinds, or change nothing.
+    fn is_extended_by(&self, crd: &[Mapping]) -> bool {
+        let Some(first) = crd.first() else { return false };
+        let is_of_crd = |known: &&Mapping| {
+            known.resource.group == first.resource.group && known.resource.plural == first.resource.plural
+        };
+        let of_crd = self.by_kind.values().flatten().filter(is_of_crd);
+        let of_kind = self.versions(&first.gvk().group_kind());
+        let has = |known: &Mapping| {
+            crd.iter().any(|one| one.resource == known.resource && one.namespaced == known.namespaced)
+        };
+        !self.is_unknown(&first.resource.group) && of_crd.chain(of_kind).all(has)
+    }
+
+    fn has_all(&self, mappings: &[Mapping]) -> bool {
+        mappings.iter().all(|mapping| self.get(&mapping.gvk()).is_some())
+    }
+
+    /// Adds the mappings of one CRD's kind, which include all known ones.
+    fn extend_by(&mut self, crd: &[Mapping]) {
+        let Some(first) = crd.first() else { return };
+        self.named.extend(crd.iter().map(|mapping| mapping.resource.api_version.clone()));
+        self.by_kind.insert(first.gvk().group_kind(), crd.to_vec());
+    }
+
     /// Removes these kinds, since the target does not serve them.
     pub(crate) fn forget(&mut self, gone: &BTreeSet<Gvk>) {
         for versions in self.by_kind.values_mut() {
@@ -219,6 +246,10 @@ fn mapping_of(group: &str, version: &str, found: APIResourceDiscovery) -> Option
     Some(Mapping { resource, namespaced, verbs: found.verbs })
 }
 
+/// Verbs that API servers offer for the kind of a CRD.
+pub(crate) const CRD_VERBS: [&str; 8] =
+    ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
 /// Returns the mappings of the kind that the spec of a CRD defines, in each served version.
 pub(crate) fn crd_mappings(spec: &Value) -> Vec<Mapping> {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -227,7 +258,6 @@ pub(crate) fn crd_mappings(spec: &Value) -> Vec<Mapping> {
     let namespaced = spec.get("scope").and_then(Value::as_str) == Some("Namespaced");
     let versions = spec.get("versions").and_then(Value::as_array);
     let served = versions.into_iter().flatten().filter(|version| version["served"] == true);
-    let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     served
         .map(|version| {
             let gvk = Gvk::new(&group, text(version.get("name")), &kind);
@@ -238,7 +268,7 @@ pub(crate) fn crd_mappings(spec: &Value) -> Vec<Mapping> {
                 kind: gvk.kind,
                 plural: plural.clone(),
             };
-            Mapping { resource, namespaced, verbs: verbs.map(ToOwned::to_owned).to_vec() }
+            Mapping { resource, namespaced, verbs: CRD_VERBS.map(ToOwned::to_owned).to_vec() }
         })
         .collect()
 }
@@ -282,19 +312,37 @@ impl Discovery {
         self.newer_than(&seen, client).await
     }
 
-    /// Returns the same as [`Discovery::kinds`], but repeats discovery if `seen` is the cached result: concurrent
-    /// callers that miss a kind in the same result share one refresh.
+    /// Returns the same as [`Discovery::kinds`], but repeats discovery if `seen` and the cache come from the same one:
+    /// concurrent callers that miss a kind in the same result share one refresh. Kinds that CRDs added to the cache
+    /// since do not make it newer.
     ///
     /// # Errors
     /// As for [`Discovery::kinds`]; the cache then stays.
     pub async fn newer_than(&self, seen: &Arc<Kinds>, client: &Client) -> Result<Arc<Kinds>, CallError> {
         let mut cached = self.cached.lock().await;
-        if let Some(kinds) = cached.as_ref().filter(|kinds| !Arc::ptr_eq(kinds, seen)) {
+        if let Some(kinds) = cached.as_ref().filter(|kinds| !Arc::ptr_eq(&kinds.discovery, &seen.discovery)) {
             return Ok(Arc::clone(kinds));
         }
         let kinds = Arc::new(read(client).await?);
         *cached = Some(Arc::clone(&kinds));
         Ok(kinds)
+    }
+
+    /// Adds the kinds of established CRDs to the cache without a request; `crds` has the mappings of each CRD's served
+    /// versions in the server's order of preference. Drops the cache if a CRD does more than add kinds or versions:
+    /// only a new discovery proves that something is no longer served.
+    pub(crate) async fn add_crds(&self, crds: &[Vec<Mapping>]) {
+        let mut cached = self.cached.lock().await;
+        let Some(kinds) = cached.as_mut() else { return };
+        if !crds.iter().all(|crd| kinds.is_extended_by(crd)) {
+            *cached = None;
+            return;
+        }
+        for crd in crds {
+            if !kinds.has_all(crd) {
+                Arc::make_mut(kinds).extend_by(crd);
+            }
+        }
     }
 
     /// Drops the cache. Call it when CRDs or `APIService`s changed.

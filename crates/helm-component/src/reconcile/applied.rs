@@ -87,8 +87,9 @@ impl Pass<'_> {
             self.done.watching = false;
             self.rescope();
         }
-        if !self.done.waiting.is_empty() {
-            // The object may wait for a CRD, and CRDs are watched only while something waits.
+        if !self.done.waiting.is_empty() || self.done.crds_applied {
+            // The object may wait for a CRD, and CRDs are watched only while something waits. Kinds of CRDs that were
+            // applied before hooks are not watched yet.
             self.done.watching = false;
         }
     }

@@ -1,14 +1,9 @@
 //! CRDs, which several owners may ship: the highest version wins, and nothing that other owners use is removed.
 
 use std::cmp::Ordering;
-use std::time::Duration;
 
-use futures::{FutureExt as _, StreamExt as _};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
 use kube::api::{DynamicObject, ListParams};
-use kube::runtime::wait::{await_condition, conditions};
 use serde_json::Value;
 
 use super::desired_state::DesiredState;
@@ -16,19 +11,17 @@ use super::one::{Done, LiveState, check_size, revision};
 use super::send::Aim;
 use super::share::Share;
 use super::{DesiredObject, Outcome, Refusal, Run, owner};
-use crate::cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, sharers};
+use crate::cluster::{CREATED_BY, OWNER_LABEL, Ownership, SET_VERSION, sharers};
 use crate::discovery::{Mapping, crd_mappings};
 use crate::error::{Action, CallError};
 use crate::inventory::Entry;
 use crate::object::{Gvk, Identity, Object};
 
+mod established;
 mod versions;
 
+pub(super) use established::{CrdWait, wait_for_crds};
 use versions::{compare, keep_serving, keep_versions, lost_versions};
-
-/// Time for which one run waits for its CRDs. Nearly all are established within it, which saves the caller another
-/// run; for the rest the caller waits for an event.
-const ESTABLISH: Duration = Duration::from_millis(1500);
 
 /// Maximum number of stored versions that are read from a CRD.
 const VERSIONS: usize = 16;
@@ -245,18 +238,7 @@ pub(super) fn defined_kinds(crd: &Object) -> Vec<Gvk> {
     crd.defined_kinds()
 }
 
-/// Returns the CRDs among these objects that are not established in time.
-pub(super) async fn not_established<'a>(cluster: &Cluster, objects: &'a [Object]) -> Vec<&'a Object> {
-    let api: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    let crds = objects.iter().filter(|object| object.identity().is_crd());
-    let wait = |crd: &'a Object| {
-        let established = await_condition(api.clone(), crd.name(), conditions::is_crd_established());
-        async move { (crd, matches!(tokio::time::timeout(ESTABLISH, established).await, Ok(Ok(_)))) }.boxed()
-    };
-    let results: Vec<(&Object, bool)> =
-        futures::stream::iter(crds.map(wait).collect::<Vec<_>>()).buffer_unordered(8).collect().await;
-    results.into_iter().filter(|(_, established)| !established).map(|(crd, _)| crd).collect()
-}
-
+#[cfg(test)]
+mod request_tests;
 #[cfg(test)]
 mod tests;

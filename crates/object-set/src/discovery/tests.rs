@@ -1,4 +1,5 @@
 use serde_json::json;
+use testbed::Scripted;
 
 use super::*;
 
@@ -84,4 +85,63 @@ fn namespaces_are_defaulted_by_scope() {
     assert_eq!(scoped("", "ConfigMap", Some("own")), Some("own".into()));
     assert_eq!(scoped("", "Namespace", Some("own")), None);
     assert_eq!(scoped("unknown.io", "Thing", None), None);
+}
+
+/// Returns the mappings of the kind of a CRD.
+fn crd(group: &str, plural: &str, kind: &str, versions: &[&str]) -> Vec<Mapping> {
+    let mapping = |version: &&str| {
+        let found = serde_json::from_value(resource(plural, kind, "Namespaced")).unwrap();
+        mapping_of(group, version, found).unwrap()
+    };
+    versions.iter().map(mapping).collect()
+}
+
+fn cached(kinds: Kinds) -> Discovery {
+    Discovery { cached: Mutex::new(Some(Arc::new(kinds))) }
+}
+
+#[tokio::test]
+async fn kinds_of_crds_are_added_without_a_request() {
+    let server = Scripted::start().await.unwrap();
+    let client = server.access().client().unwrap();
+    let discovery = cached(kinds());
+    let seen = discovery.kinds(&client).await.unwrap();
+    discovery.add_crds(&[crd("x.io", "things", "Thing", &["v2", "v1"])]).await;
+    assert!(Arc::ptr_eq(&seen, &discovery.kinds(&client).await.unwrap()), "the CRD has no new version");
+
+    let gadgets = crd("y.io", "gadgets", "Gadget", &["v1", "v1beta1"]);
+    discovery.add_crds(&[gadgets, crd("x.io", "things", "Thing", &["v3", "v2", "v1"])]).await;
+    let extended = discovery.kinds(&client).await.unwrap();
+    let thing = GroupKind::new("x.io", "Thing");
+    assert_eq!(extended.preferred(&thing).unwrap().resource.version, "v3");
+    assert!(extended.get(&Gvk::new("y.io", "v1beta1", "Gadget")).is_some());
+    assert!(extended.api_versions().contains(&"y.io/v1beta1".to_owned()));
+    assert_eq!(seen.preferred(&thing).unwrap().resource.version, "v2", "an earlier result stays");
+    assert!(server.seen().is_empty(), "{:?}", server.seen());
+
+    // The added kinds do not prove that another kind is absent.
+    assert!(discovery.newer_than(&seen, &client).await.is_err(), "the server has no discovery");
+    assert!(!server.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_crd_that_may_remove_something_needs_a_new_discovery() {
+    let other_scope = || {
+        let mut crd = crd("x.io", "things", "Thing", &["v2", "v1"]);
+        crd.iter_mut().for_each(|mapping| mapping.namespaced = false);
+        crd
+    };
+    let cases = [
+        ("a version less", crd("x.io", "things", "Thing", &["v3", "v2"])),
+        ("another kind", crd("x.io", "things", "Item", &["v2", "v1"])),
+        ("another plural", crd("x.io", "items", "Thing", &["v2", "v1"])),
+        ("another scope", other_scope()),
+        ("a group that does not answer", crd("metrics.k8s.io", "things", "Thing", &["v1"])),
+        ("no version", vec![]),
+    ];
+    for (case, crd) in cases {
+        let discovery = cached(kinds());
+        discovery.add_crds(&[crd]).await;
+        assert!(discovery.cached.lock().await.is_none(), "{case}");
+    }
 }

@@ -1,5 +1,9 @@
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
 
+use super::established::{ESTABLISH, served_mappings};
 use super::versions::priority;
 use super::*;
 
@@ -154,5 +158,34 @@ fn api_versions_have_kubernetes_order() {
     let sorted = ["x", "v1alpha1", "v1alpha2", "v2alpha1", "v1beta1", "v1beta10", "v1", "v2", "v10"];
     for pair in sorted.windows(2) {
         assert!(priority(pair[0]) < priority(pair[1]), "{pair:?}");
+    }
+}
+
+#[test]
+fn a_crd_is_served_under_its_accepted_names_in_kubernetes_order() {
+    let crd = |accepted: Value, deleted: Value, served: bool| -> CustomResourceDefinition {
+        let version =
+            |name: &str, served: bool| json!({"name": name, "served": served, "storage": name == "v1"});
+        serde_json::from_value(json!({
+            "metadata": {"name": "things.x.io", "deletionTimestamp": deleted},
+            "spec": {
+                "group": "x.io", "names": {"kind": "Wished", "plural": "things"}, "scope": "Namespaced",
+                "versions": [version("v1beta1", served), version("v1alpha1", false), version("v1", served)],
+            },
+            "status": {"acceptedNames": accepted},
+        }))
+        .unwrap()
+    };
+    let names = || json!({"kind": "Thing", "plural": "things"});
+    let found = served_mappings(&crd(names(), Value::Null, true)).unwrap();
+    let kinds: Vec<String> = found.iter().map(|mapping| mapping.gvk().to_string()).collect();
+    assert_eq!(kinds, ["x.io/v1/Thing", "x.io/v1beta1/Thing"]);
+    assert!(found[0].namespaced && found[0].can("watch") && found[0].resource.plural == "things");
+
+    let unaccepted = crd(json!({"kind": "", "plural": ""}), Value::Null, true);
+    let ending = crd(names(), json!("2026-01-01T00:00:00Z"), true);
+    let unserved = crd(names(), Value::Null, false);
+    for crd in [unaccepted, ending, unserved] {
+        assert_eq!(served_mappings(&crd), None);
     }
 }

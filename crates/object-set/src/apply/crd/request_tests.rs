@@ -1,0 +1,103 @@
+//! Counts the requests of an apply with a CRD.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use testbed::{Answer, Matching, Scripted};
+
+use crate::apply::{Adopt, ApplyOptions, Foreign, NothingObserved, apply};
+use crate::cluster::{Cluster, Ownership};
+use crate::inventory::Inventory;
+use crate::object::{Gvk, Object};
+use crate::protect::Protection;
+use crate::set::ObjectSet;
+use crate::yielded::Yielded;
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+fn crd() -> Value {
+    let version = json!({"name": "v1", "served": true, "storage": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.x.io"},
+        "spec": {
+            "group": "x.io", "names": {"kind": "Thing", "plural": "things"}, "scope": "Namespaced",
+            "versions": [version],
+        },
+    })
+}
+
+/// Returns the list of CRDs with the established CRD.
+fn established() -> Value {
+    let mut crd = crd();
+    crd["metadata"]["uid"] = "u".into();
+    crd["status"] = json!({
+        "acceptedNames": {"kind": "Thing", "plural": "things"},
+        "conditions": [{"type": "Established", "status": "True"}],
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList",
+        "metadata": {"resourceVersion": "2"}, "items": [crd],
+    })
+}
+
+/// Returns an API server that serves CRDs, and custom resources of the CRD, and whose discovery shows only CRDs.
+async fn api_server() -> Result<Scripted> {
+    let server = Scripted::start().await?;
+    let sent = json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {"name": "sent", "uid": "u", "resourceVersion": "2"},
+    });
+    server.always(Matching::any().method("PATCH"), Answer::json(&sent));
+    server.always(Matching::path(CRDS).query("fieldSelector"), Answer::json(&established()));
+    server.always(Matching::path("/apis/"), Answer::failure(404, "NotFound", "not found"));
+    let kind = json!({
+        "resource": "customresourcedefinitions", "scope": "Cluster", "verbs": ["get", "list", "patch", "watch"],
+        "responseKind": {"group": "", "version": "", "kind": "CustomResourceDefinition"},
+    });
+    let version = json!({"version": "v1", "freshness": "Current", "resources": [kind]});
+    let group = json!({"metadata": {"name": "apiextensions.k8s.io"}, "versions": [version]});
+    server.always(Matching::path("/apis"), Answer::json(&json!({"items": [group]})));
+    server.always(Matching::path("/api"), Answer::json(&json!({"items": []})));
+    let version = json!({
+        "major": "1", "minor": "33", "gitVersion": "v1.33.0", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+    });
+    server.always(Matching::path("/version"), Answer::json(&version));
+    Ok(server)
+}
+
+#[tokio::test]
+async fn a_crd_and_its_object_need_one_discovery() -> Result<()> {
+    let server = api_server().await?;
+    let cluster = Cluster::new(server.access().client()?);
+    let thing = json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "t"}});
+    let set = ObjectSet::new(vec![Object::from_value(crd())?, Object::from_value(thing)?]);
+    let ownership = Ownership { manager: "m".into(), owner: "us".into(), version: "1.0.0".into() };
+    let options = ApplyOptions {
+        ownership: &ownership,
+        adopt: Adopt::Unowned,
+        owner_is_live: &|_| true,
+        strict: false,
+        repair: false,
+        namespace: "here",
+        parallel: 8,
+        protection: &Protection::of_kubernetes(),
+        take_over: &[],
+        foreign: Foreign::Take,
+        yielded: &Yielded::default(),
+        made_once: &BTreeSet::new(),
+        recreate: &[],
+        are_new: false,
+        until: None,
+    };
+    let applied = apply(&cluster, &set, &Inventory::new(), &NothingObserved, &options).await?;
+    assert!(applied.is_complete(), "{:?}", applied.outcomes);
+    let kinds = cluster.discovery.kinds(&cluster.client).await?;
+    assert!(kinds.get(&Gvk::new("x.io", "v1", "Thing")).is_some());
+    let seen = server.seen();
+    let discoveries = seen.iter().filter(|request| ["/api", "/apis", "/version"].contains(&&*request.path));
+    assert_eq!(discoveries.count(), 3, "{seen:?}");
+    Ok(())
+}
