@@ -282,7 +282,7 @@ impl Object {
     pub fn intent_hash(&self) -> String {
         let mut hasher = Sha256::new();
         if self.unhashed {
-            let mut rest = Map::clone(&self.body);
+            let mut rest = (*self.body).clone();
             rest.remove("data");
             hash_map(&rest, &mut hasher);
         } else {

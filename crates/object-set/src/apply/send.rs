@@ -105,7 +105,7 @@ impl Run<'_> {
         let Some(corrected) = without_defaults(&body, &live, &metadata, manager, &refused) else {
             return Err(error);
         };
-        match self.remove_defaults(identity, mapping, corrected).await {
+        match self.remove_defaults(identity, mapping, &corrected).await {
             Ok(rehearsed) if self.cluster.rehearsal.is_some() => return Ok(rehearsed),
             Ok(_) => {}
             Err(_) => return Err(error),
@@ -120,12 +120,12 @@ impl Run<'_> {
         &self,
         identity: &Identity,
         mapping: &Mapping,
-        corrected: Value,
+        corrected: &Value,
     ) -> Result<ObjectMeta, CallError> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let manager = self.options.ownership.lists_manager();
         let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
-        let patch = Patch::Strategic(&corrected);
+        let patch = Patch::Strategic(corrected);
         if let Some(rehearsal) = &self.cluster.rehearsal {
             return Ok(rehearsal.patch(&api, identity, &params, &patch).await?.metadata);
         }
