@@ -3,7 +3,6 @@
 #![no_main]
 
 use jiff::Timestamp;
-use kyma_object_set::health;
 use kyma_targets::TargetError;
 use kyma_targets::fuzzing::{answer, refusal};
 use libfuzzer_sys::fuzz_target;
@@ -31,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     if let Ok(object) = serde_json::from_slice::<Value>(body) {
-        let health = health::assess(&object, Timestamp::UNIX_EPOCH);
+        let health = kyma_health::assess(&object, Timestamp::UNIX_EPOCH);
         check_text(&health.message);
     }
 });

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kyma_api::{HealthExpression, HelmComponentSpec, Reason};
+use kyma_health::{Health, HealthStatus};
 use kyma_object_set::GroupKind;
-use kyma_object_set::health::{self, Health, HealthStatus};
 use kyma_sdk::{Expression, Failure, Judgement};
 use serde_json::Value;
 
@@ -78,8 +78,8 @@ impl Rules {
     /// otherwise.
     pub(crate) fn assess(&self, kind: &GroupKind, object: &Value, now: Timestamp) -> Health {
         match self.rules.get(kind) {
-            Some(rule) => health::assess_progress(object).unwrap_or_else(|| rule.judge(object)),
-            None => health::assess(object, now),
+            Some(rule) => kyma_health::assess_progress(object).unwrap_or_else(|| rule.judge(object)),
+            None => kyma_health::assess(object, now),
         }
     }
 }

@@ -8,7 +8,7 @@ use kyma_api::{
     CreatedResource, FreeForm, HelmComponent, HelmComponentSpec, Manager, ResolvedVersion, ResourcePolicy,
     State, labels,
 };
-use kyma_object_set::health::HealthStatus;
+use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Gvk, Identity};
 use kyma_sdk::{Context, Failure};
 use serde_json::{Map, Value};

@@ -17,7 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_api::names;
-use kyma_object_set::health::{self, Health};
+use kyma_health::Health;
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
 use kyma_sdk::{Content, Failure, Interest, Listener, Process, Sighting, WatchLimit, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
@@ -180,7 +180,7 @@ impl Sights {
         self.store.all_judged(target.key(), dependent);
     }
 
-    /// Returns the objects of an inventory that have finished ([`health::is_finished`]). Objects that are gone are
+    /// Returns the objects of an inventory that have finished ([`kyma_health::is_finished`]). Objects that are gone are
     /// returned once.
     pub(crate) fn finished(&self, target: &ComponentTarget, inventory: &Inventory) -> Vec<Identity> {
         self.store.finished(target.key(), inventory)
@@ -295,7 +295,7 @@ fn interests(
 /// Reports whether the health of objects of a kind counts: workloads, and other kinds that `helm --wait` waits for.
 pub(crate) fn health_counts(kind: &GroupKind) -> bool {
     let (group, name) = (kind.group.as_str(), kind.kind.as_str());
-    health::watched_whole(kind)
+    kyma_health::watched_whole(group, name)
         || matches!(
             (group, name),
             ("", "PersistentVolumeClaim" | "Pod" | "Service")

@@ -19,7 +19,7 @@ pub struct Entry {
     /// Whether an apply created it, as opposed to adopting it: a condition for deleting Namespaces, CRDs, volumes,
     /// claims and guarded objects.
     pub created: bool,
-    /// Whether it finished and is deleted by itself ([`crate::health::is_finished`]), so that its absence is no
+    /// Whether it finished and is deleted by itself (`kyma_health::is_finished`), so that its absence is no
     /// drift.
     pub finished: bool,
 }

@@ -3,7 +3,7 @@
 //! [`ObjectSet::parse`] parses text as Helm and kubectl do, and [`Patches`] change the objects. [`apply`] sends them
 //! in stages, by server-side apply under one field manager, and records them in an [`Inventory`]. Afterwards
 //! [`prune`] plans which of them are removed and [`remove`] deletes those, step by step; [`drift`] detects changes
-//! from metadata, [`health`] checks whether an object works.
+//! from metadata.
 
 // Objects and their sources.
 mod normalise;
@@ -28,7 +28,6 @@ pub mod sweep;
 // Decisions: pure.
 pub mod drift;
 mod field_set;
-pub mod health;
 pub mod inventory;
 mod managed_fields;
 pub mod order;
@@ -46,7 +45,6 @@ pub use cluster::{
 pub use discovery::{Discovery, Kinds, Mapping};
 pub use drift::Observed;
 pub use error::{Action, CallError, Failure};
-pub use health::{Health, HealthStatus};
 pub use inventory::{Entry, Inventory};
 pub use normalise::normalise;
 pub use object::{GroupKind, Gvk, Identity, Object, ObjectError};

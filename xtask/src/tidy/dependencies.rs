@@ -11,18 +11,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kyma-api", &[]),
     ("kyma-tls", &[]),
     ("kyma-targets", &["kyma-api", "kyma-tls"]),
-    ("kyma-object-set", &["kyma-api"]),
+    ("kyma-health", &[]),
+    // Its tests store the statuses that health is judged by on API servers.
+    ("kyma-object-set", &["kyma-api", "kyma-health"]),
     ("kyma-artifacts", &["kyma-api", "kyma-tls"]),
-    ("kyma-sdk", &["kyma-api", "kyma-targets"]),
+    ("kyma-sdk", &["kyma-api", "kyma-health", "kyma-targets"]),
     ("kyma-operator", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
     ("release-meta-syncer", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
-    ("helm-component", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set", "kyma-artifacts"]),
+    (
+        "helm-component",
+        &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-health", "kyma-object-set", "kyma-artifacts"],
+    ),
     (
         "kymactl",
         &[
             "kyma-api",
             "kyma-targets",
             "kyma-sdk",
+            "kyma-health",
             "kyma-object-set",
             "kyma-artifacts",
             "kyma-operator",

@@ -21,8 +21,8 @@ const PURE: &[&str] = &[
     "crates/release-meta-syncer/src/catalogue",
     "crates/release-meta-syncer/src/plan",
     "crates/release-meta-syncer/src/rbac",
+    "crates/health/src",
     "crates/object-set/src/order",
-    "crates/object-set/src/health",
     "crates/object-set/src/drift",
 ];
 

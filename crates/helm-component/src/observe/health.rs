@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use kyma_health::{Health, HealthStatus};
 use kyma_object_set::Identity;
-use kyma_object_set::health::{Health, HealthStatus};
 
 use crate::pass::Pass;
 use crate::plan::{Order, Piece};

@@ -1,8 +1,8 @@
 //! Desired objects, each with its observed state.
 
 use kyma_api::{HelmComponentSpec, ObjectSelector};
+use kyma_health::HealthStatus;
 use kyma_object_set::drift;
-use kyma_object_set::health::HealthStatus;
 use kyma_object_set::{Identity, Kinds};
 
 use super::health::Yardstick;

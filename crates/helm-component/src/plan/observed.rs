@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use kyma_health::HealthStatus;
 use kyma_object_set::drift::Drift;
-use kyma_object_set::health::HealthStatus;
 use kyma_object_set::{Identity, Inventory};
 use kyma_sdk::Failure;
 

@@ -1,5 +1,5 @@
+use kyma_health::HealthStatus;
 use kyma_object_set::drift::Drift;
-use kyma_object_set::health::HealthStatus;
 use kyma_object_set::{Entry, Inventory};
 
 use super::*;

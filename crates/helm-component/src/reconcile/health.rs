@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt};
-use kyma_object_set::health::{self, HealthStatus};
+use kyma_health::HealthStatus;
 use kyma_object_set::{Action, CallError, Entry, GroupKind, Identity};
 use kyma_sdk::{Failure, evaluate_apart, target_group};
 use serde_json::Value;
@@ -133,9 +133,9 @@ impl Pass<'_> {
     async fn holdup(&self, identity: &Identity) -> Result<Option<String>, Failure> {
         if identity.is("", "Pod") {
             let pod = self.whole(identity).await.map_err(|error| failure(&error))?;
-            return Ok(pod.and_then(|pod| health::holdup(&pod.data)));
+            return Ok(pod.and_then(|pod| kyma_health::holdup(&pod.data)));
         }
-        if !health::makes_pods(&identity.group_kind()) {
+        if !kyma_health::makes_pods(&identity.group, &identity.kind) {
             return Ok(None);
         }
         let workload = self.whole(identity).await.map_err(|error| failure(&error))?;
@@ -146,7 +146,7 @@ impl Pass<'_> {
             let sets = self.listed(&GroupKind::new("apps", "ReplicaSet"), identity, &selector).await?;
             let newest = sets.into_iter().filter(|set| is_owned_by(set, &owner)).max_by_key(revision);
             let Some(newest) = newest else { return Ok(None) };
-            if let Some(refused) = health::refusal(&newest.data) {
+            if let Some(refused) = kyma_health::refusal(&newest.data) {
                 return Ok(Some(refused));
             }
             if let Some(hash) = newest.labels().get(TEMPLATE) {
@@ -159,10 +159,10 @@ impl Pass<'_> {
             pods.iter().filter(|pod| is_owned_by(pod, &owner) && pod.metadata.deletion_timestamp.is_none());
         let mut own: Vec<&DynamicObject> = own.collect();
         own.sort_by_key(|pod| std::cmp::Reverse(pod.creation_timestamp().map(|time| time.0)));
-        let said = own
-            .iter()
-            .find_map(|pod| health::holdup(&pod.data).map(|why| format!("Pod {}: {why}", pod.name_any())));
-        Ok(said.or_else(|| health::refusal(&workload.data)))
+        let said = own.iter().find_map(|pod| {
+            kyma_health::holdup(&pod.data).map(|why| format!("Pod {}: {why}", pod.name_any()))
+        });
+        Ok(said.or_else(|| kyma_health::refusal(&workload.data)))
     }
 
     async fn listed(

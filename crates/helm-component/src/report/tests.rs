@@ -89,7 +89,7 @@ fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
         (unknown.status, unknown.reason, unknown.message),
         (Status::Unknown, why.reason, why.message.clone())
     );
-    seen.pieces[0].health = Some(kyma_object_set::health::HealthStatus::Failed);
+    seen.pieces[0].health = Some(kyma_health::HealthStatus::Failed);
     let failed = healthy(&seen, &Rest::Unseen(why));
     assert_eq!(failed.reason, Reason::Unhealthy, "what is seen is told");
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kyma_health::Health;
 use kyma_object_set::Identity;
-use kyma_object_set::health::Health;
 
 use super::WatchedObject;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use kyma_object_set::health::HealthStatus;
+use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, Inventory};
 use kyma_sdk::{Content, Interest};
 

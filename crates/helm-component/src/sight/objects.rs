@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
-use kyma_object_set::health::HealthStatus;
+use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Identity, Observed, drift};
 use kyma_sdk::{Content, Interest, Sighting};
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_api::labels;
+use kyma_health::Health;
 use kyma_object_set::GroupKind;
-use kyma_object_set::health::{self, Health};
 use kyma_sdk::{Content, Interest};
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ impl Verdict {
 
     fn of(rules: &Rules, kind: &GroupKind, object: Option<Value>) -> Option<Self> {
         let object = object?;
-        let finished = health::is_finished(&object);
+        let finished = kyma_health::is_finished(&object);
         Some(Self { health: rules.assess(kind, &object, Timestamp::now()), finished })
     }
 }

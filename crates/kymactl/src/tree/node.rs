@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
+use kyma_health::{Health, HealthStatus};
 use kyma_object_set::{
     Entry, Identity, OWNER_LABEL, Observed,
     drift::{self, Drift},
-    health::{self, Health, HealthStatus},
 };
 use serde::Serialize;
 
@@ -105,7 +105,7 @@ impl View<'_> {
 
     fn assess(&self, live: &DynamicObject) -> Option<Health> {
         let whole = serde_json::to_value(live).ok()?;
-        Some(health::assess(&whole, self.now))
+        Some(kyma_health::assess(&whole, self.now))
     }
 
     /// Adds owned objects below their owners at any depth, and drops all others.

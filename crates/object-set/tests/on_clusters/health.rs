@@ -5,7 +5,8 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
-use kyma_object_set::{Cluster, GroupKind, Health, HealthStatus, health};
+use kyma_health::{Health, HealthStatus};
+use kyma_object_set::{Cluster, GroupKind};
 use serde_json::{Value, json};
 use testbed::until;
 
@@ -106,7 +107,7 @@ fn row(what: &'static str, object: &Value, status: Value, expected: HealthStatus
 }
 
 fn assess(object: &Value) -> Health {
-    health::assess(object, Timestamp::now())
+    kyma_health::assess(object, Timestamp::now())
 }
 
 fn conditions(all: &[(&str, &str, &str)]) -> Value {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kube::api::{Api, DeleteParams, DynamicObject};
-use kyma_object_set::HealthStatus::{Current, Failed, InProgress};
+use kyma_health::HealthStatus::{Current, Failed, InProgress};
 use serde_json::{Value, json};
 use testbed::until;
 

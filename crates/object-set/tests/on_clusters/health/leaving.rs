@@ -3,7 +3,7 @@
 use anyhow::Result;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use kyma_object_set::HealthStatus::{Current, Failed, Terminating};
+use kyma_health::HealthStatus::{Current, Failed, Terminating};
 use serde_json::json;
 
 use super::workloads::workload;

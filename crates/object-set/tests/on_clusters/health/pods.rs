@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
-use kyma_object_set::HealthStatus::{Current, Failed, InProgress};
-use kyma_object_set::health;
+use kyma_health::HealthStatus::{Current, Failed, InProgress};
 use serde_json::{Value, json};
 
 use super::{Bare, Row, WHEN, conditions, row};
@@ -65,11 +64,11 @@ async fn a_pod_that_no_node_takes_fails_after_a_while() -> Result<()> {
     let status = json!({"conditions": conditions(&[("PodScheduled", "False", "Unschedulable")])});
     let pod = bare.with_status(&pod, &status).await?;
     let created: Timestamp = pod["metadata"]["creationTimestamp"].as_str().context("created")?.parse()?;
-    let early = health::assess(&pod, created);
+    let early = kyma_health::assess(&pod, created);
     assert_eq!(early.status, InProgress);
     let from = early.failed_from.context("a moment")?;
     assert_eq!(Duration::try_from(from.duration_since(created))?, Duration::from_secs(15));
-    assert_eq!(health::assess(&pod, from).status, Failed);
+    assert_eq!(kyma_health::assess(&pod, from).status, Failed);
     Ok(())
 }
 
@@ -80,10 +79,10 @@ async fn a_job_that_goes_by_itself_is_told_apart() -> Result<()> {
         let spec = json!({"ttlSecondsAfterFinished": ttl,
             "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}});
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "row-"}, "spec": spec});
-        assert!(!health::is_finished(&bare.with_status(&job, &json!(null)).await?));
+        assert!(!kyma_health::is_finished(&bare.with_status(&job, &json!(null)).await?));
         let status = json!({"startTime": WHEN, "completionTime": WHEN, "succeeded": 1,
             "conditions": conditions(&[("SuccessCriteriaMet", "True", "x"), ("Complete", "True", "x")])});
-        assert_eq!(health::is_finished(&bare.with_status(&job, &status).await?), finished);
+        assert_eq!(kyma_health::is_finished(&bare.with_status(&job, &status).await?), finished);
     }
     Ok(())
 }

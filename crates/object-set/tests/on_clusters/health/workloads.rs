@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use kyma_object_set::HealthStatus::{Current, Failed, InProgress};
+use kyma_health::HealthStatus::{Current, Failed, InProgress};
 use serde_json::{Value, json};
 
 use super::{Bare, Row, conditions, row};

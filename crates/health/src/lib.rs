@@ -1,4 +1,4 @@
-//! Health of an object, by the rules of kstatus, with deviations where those are known to mislead. Pure.
+//! Health of a Kubernetes object, by the rules of kstatus, with deviations where those are known to mislead. Pure.
 
 use std::fmt;
 
@@ -8,8 +8,6 @@ use serde_json::Value;
 mod holdup;
 mod kinds;
 mod view;
-
-use crate::object::GroupKind;
 
 pub use holdup::{holdup, makes_pods, refusal};
 
@@ -93,6 +91,14 @@ impl Health {
 }
 
 /// Returns the health of an object at a time.
+///
+/// ```
+/// use jiff::Timestamp;
+/// use kyma_health::{HealthStatus, assess};
+///
+/// let new = serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"generation": 1}});
+/// assert_eq!(assess(&new, Timestamp::UNIX_EPOCH).status, HealthStatus::InProgress);
+/// ```
 pub fn assess(object: &Value, now: Timestamp) -> Health {
     let view = View::of(object);
     if let Some(health) = assess_progress(object) {
@@ -147,11 +153,8 @@ pub fn aggregate<'a>(all: impl IntoIterator<Item = &'a Health>) -> HealthStatus 
 
 /// Reports whether objects of a kind are watched whole for their health. For other kinds metadata is enough, and
 /// health is read when it is needed.
-pub fn watched_whole(kind: &GroupKind) -> bool {
-    matches!(
-        (kind.group.as_str(), kind.kind.as_str()),
-        ("apps", "Deployment" | "StatefulSet" | "DaemonSet") | ("batch", "Job")
-    )
+pub fn watched_whole(group: &str, kind: &str) -> bool {
+    matches!((group, kind), ("apps", "Deployment" | "StatefulSet" | "DaemonSet") | ("batch", "Job"))
 }
 
 #[cfg(test)]

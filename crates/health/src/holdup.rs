@@ -2,14 +2,12 @@
 
 use serde_json::Value;
 
-use crate::object::GroupKind;
-
 use super::view::{View, is_word};
 
 /// Reports whether objects of a kind create Pods of one template.
-pub fn makes_pods(kind: &GroupKind) -> bool {
+pub fn makes_pods(group: &str, kind: &str) -> bool {
     matches!(
-        (kind.group.as_str(), kind.kind.as_str()),
+        (group, kind),
         ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet") | ("batch", "Job")
     )
 }
