@@ -159,6 +159,7 @@ impl Component for HelmComponents {
     const TARGET_RULES: &'static [Rule] = rbac::TARGET_RULES;
     const HUB_RULES: &'static [Rule] = rbac::HUB_RULES;
     const HANDLES_DEFAULT_RESOURCE: bool = true;
+    const JUDGES_MANAGER: bool = true;
 
     async fn install(&self, context: &Context<HelmComponent>) -> Result<Progress, Failure> {
         Ok(Box::pin(self.pass(context, Order::Install)).await?.progress())

@@ -35,7 +35,7 @@ pub trait Component: Send + Sync + 'static {
 
     /// RBAC rules for both steps on targets. Kinds that they read or write through [`Context`] need `get`, `list` and
     /// `watch` besides; kinds that [`blocking`](Self::blocking) names need `list` and `watch`. The kind of the default CR needs
-    /// `get`, `list`, `watch`, `create`, `patch` and `delete`.
+    /// `get`, `list`, `watch`, `create`, `patch` and `delete`, the kind of `spec.manager` needs `list` and `watch`.
     const TARGET_RULES: &'static [Rule];
 
     /// RBAC rules for both steps on the hub, in the hub namespace, besides the rules of the driver. Default: none.
@@ -47,6 +47,9 @@ pub trait Component: Send + Sync + 'static {
     /// Whether both steps create and delete the module's default CR (`spec.resource`) and report it in
     /// `status.resource`. Default: false, the driver does.
     const HANDLES_DEFAULT_RESOURCE: bool = false;
+
+    /// Whether [`install`](Self::install) judges the health of `spec.manager` itself. Default: false, the driver does.
+    const JUDGES_MANAGER: bool = false;
 
     /// Brings the target to the state that the resource requests. Called again until nothing is left to do; must then
     /// write nothing.
@@ -192,6 +195,24 @@ impl Progress {
     pub fn again_within(mut self, delay: Duration) -> Self {
         self.wait = self.wait.at_most(delay);
         self
+    }
+
+    /// Adds an event that the component waits for. The message of a step that is not Ready stays in front of it.
+    pub(crate) fn awaiting(self, event: &str) -> Self {
+        let own = Some(self.message.as_str()).filter(|own| self.state != State::Ready && !own.is_empty());
+        let message = own.into_iter().chain([event]).collect::<Vec<_>>().join("; ");
+        Self { state: State::Processing, reason: Reason::Progressing, message, ..self }
+    }
+
+    /// Replaces the result by a failure. Version, conditions and status stay, and so does the time of the next
+    /// reconcile.
+    pub(crate) fn stopped_by(self, failure: Failure) -> Self {
+        let Self { version, conditions, status, wait, .. } = self;
+        let failure = match wait {
+            Wait::Event => failure,
+            Wait::Timer(left) | Wait::Answer(left) => failure.no_later_than(left),
+        };
+        Self { version, conditions, status, ..Self::stopped(failure) }
     }
 
     fn new(state: State, reason: Reason, message: impl Into<String>) -> Self {

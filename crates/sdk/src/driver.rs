@@ -6,6 +6,7 @@ mod depends;
 mod end;
 mod ended;
 mod kinds;
+mod manager_health;
 mod rbac;
 mod wiring;
 
@@ -31,6 +32,7 @@ use crate::{
 
 use depends::Dependence;
 use ended::Ended;
+use manager_health::FailureTimes;
 pub use rbac::component_table;
 pub use wiring::{ComponentProgram, drive, run_component};
 
@@ -43,6 +45,7 @@ struct Driver<C: Component> {
     status: StatusWriter<C::Resource>,
     dependencies: Dependencies<C::Resource>,
     ended: Ended<C::Resource>,
+    manager_failures: FailureTimes<C::Resource>,
     /// Whether the kind's status has the field [`HANDLED`].
     tells_requests: bool,
     /// Whether the driver creates the default CR: the kind's status can record it, and the component does not.
@@ -119,10 +122,12 @@ impl<C: Component> Driver<C> {
         }
     }
 
-    /// Runs the component's step, then creates the default CR, whose kind the step may install.
+    /// Runs the component's step, then creates the default CR, whose kind the step may install, and judges the manager,
+    /// which may be the default CR.
     async fn installed(&self, context: &Context<C::Resource>) -> Result<Progress, Failure> {
         let progress = self.component.install(context).await?;
-        Ok(self.with_default_resource(context, progress).await)
+        let progress = self.with_default_resource(context, progress).await;
+        Ok(Box::pin(self.with_manager(context, progress)).await)
     }
 
     /// Runs a step within nine tenths of the deadline, so that the rest suffices for the status.

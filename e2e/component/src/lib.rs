@@ -56,7 +56,7 @@ impl Component for Hello {
     const TARGET_RULES: &'static [Rule] = &[
         Rule::new(&[""], &["namespaces"], &["get", "create"], "the namespace of both"),
         Rule::new(&[""], &["configmaps"], VERBS, "the greeting"),
-        Rule::new(&["apps"], &["deployments"], VERBS, "the server of the greeting"),
+        Rule::new(&["apps"], &["deployments"], VERBS, "the server of the greeting, and spec.manager"),
     ];
 
     const REASONS: &'static [Reason] = &[TOO_LOUD];

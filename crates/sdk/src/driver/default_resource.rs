@@ -8,7 +8,7 @@ use kube::{
     core::{DynamicObject, GroupVersionKind},
     discovery::Scope,
 };
-use kyma_api::{CreatedResource, FreeForm, Reason, ResourcePolicy, State, condition, labels};
+use kyma_api::{CreatedResource, FreeForm, Reason, ResourcePolicy, condition, labels};
 use kyma_targets::{TargetError, classify};
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use super::{
     kinds::{LATE_LOOKUP_INTERVAL, lookup_interval},
 };
 use crate::{
-    Component, ComponentResource, Context, DeleteOutcome, DeleteRequest, Failure, Interest, Progress, Wait,
+    Component, ComponentResource, Context, DeleteOutcome, DeleteRequest, Failure, Interest, Progress,
     blocking::served_kind,
     contract::RESOURCE,
     create_new,
@@ -79,14 +79,7 @@ impl<C: Component> Driver<C> {
                 awaiting(progress, &kind).again_within(lookup_interval(reported.as_ref(), Timestamp::now()))
             }
             Err(_) if !is_done => progress,
-            Err(failure) => {
-                let Progress { version, conditions, status, wait, .. } = progress;
-                let failure = match wait {
-                    Wait::Event => failure,
-                    Wait::Timer(left) | Wait::Answer(left) => failure.no_later_than(left),
-                };
-                Progress { version, conditions, status, ..Progress::stopped(failure) }
-            }
+            Err(failure) => progress.stopped_by(failure),
         }
     }
 
@@ -340,9 +333,9 @@ async fn read<R: ComponentResource>(
     Ok(live)
 }
 
-/// Returns the watch that notices changes of a default custom resource: by owner label if the object has it, and
-/// otherwise by namespace and name.
-fn interest(
+/// Returns the watch that notices changes of an object: by owner label if the object has it, and otherwise by namespace
+/// and name.
+pub(super) fn interest(
     kind: &ApiResource,
     (namespace, name): (Option<&str>, &str),
     live: Option<&ObjectMeta>,
@@ -360,15 +353,13 @@ fn interest(
 fn awaiting(progress: Progress, kind: &GroupVersionKind) -> Progress {
     let kind =
         if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
-    let own = (progress.state != State::Ready).then(|| progress.message.clone());
-    let own = own.filter(|message| !message.is_empty());
-    let waits = format!("waiting for the kind {kind} of the default custom resource");
-    let message = own.into_iter().chain([waits]).collect::<Vec<_>>().join("; ");
-    Progress { state: State::Processing, reason: Reason::Progressing, message, ..progress }
+    progress.awaiting(&format!("waiting for the kind {kind} of the default custom resource"))
 }
 
 #[cfg(test)]
 mod tests {
+    use kyma_api::State;
+
     use super::*;
 
     fn parsed(resource: &Value) -> Result<(GroupVersionKind, DynamicObject), Failure> {

@@ -13,13 +13,13 @@ use crate::{Component, Context, Failure, Interest, Progress, Step, blocking::ser
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
 /// Time between two lookups of a kind that is missing for less than [`EARLY`]. Discovery lags behind the event of the CRD.
-const LOOKUP_INTERVAL: Duration = Duration::from_secs(15);
+pub(super) const LOOKUP_INTERVAL: Duration = Duration::from_secs(15);
 /// Time between two lookups of a kind that is missing for longer.
 pub(super) const LATE_LOOKUP_INTERVAL: Duration = Duration::from_mins(2);
 /// Time for which a kind counts as missing for a short time.
 const EARLY: Duration = Duration::from_mins(2);
-/// Maximum number of kinds in a message.
-const MAX_NAMED_KINDS: usize = 10;
+/// Maximum number of names in a message.
+const MAX_NAMES: usize = 10;
 
 impl<C: Component> Driver<C> {
     /// Looks up the kinds that the component depends on and returns the condition `DependenciesReady`; `None` if the
@@ -98,17 +98,21 @@ fn judge(kinds: &[GroupKind], served: Result<Vec<ApiResource>, Failure>) -> Step
     if missing.is_empty() {
         return step(DEPENDENCIES_READY, condition::Status::True, Reason::Succeeded, "");
     }
-    let named = missing.iter().take(MAX_NAMED_KINDS).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = match missing.len().saturating_sub(MAX_NAMED_KINDS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let message = format!("the target does not serve {named}{more}");
+    let message = format!("the target does not serve {}", listing(&missing));
     step(DEPENDENCIES_READY, condition::Status::False, Reason::DependencyMissing, message)
 }
 
+/// Returns the first names, and the number of the others.
+pub(super) fn listing(names: &[String]) -> String {
+    let first = names.iter().take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_NAMES) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
 /// Returns `Kind.group`, with the version if the component names one.
-fn name(kind: &GroupKind) -> String {
+pub(super) fn name(kind: &GroupKind) -> String {
     let GroupKind { group, version, kind } = kind;
     let name = if group.is_empty() { kind.clone() } else { format!("{kind}.{group}") };
     version.as_ref().map_or_else(|| name.clone(), |version| format!("{name} in version {version}"))

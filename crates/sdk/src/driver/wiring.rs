@@ -11,10 +11,10 @@ use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Reason, names};
 use kyma_targets::SecretKey;
 
-use super::{Driver, Ended};
+use super::{Driver, Ended, FailureTimes};
 use crate::{
-    AccessChange, Change, Component, Contract, Index, Interest, NoFlags, Operator, Program, Reconciler,
-    RunError, Runtime, Sighting, Trigger, Watches,
+    AccessChange, Change, Component, Contract, Index, Interest, Listener, NoFlags, Operator, Program,
+    Reconciler, RunError, Runtime, Sighting, Trigger, Watches,
     contract::{HANDLED, RESOURCE},
     dependencies::Dependencies,
     program::run_program,
@@ -116,10 +116,11 @@ fn driver<C: Component>(
     let crd = C::Resource::crd();
     Driver {
         component,
-        watches: Watches::new(C::NAME, &runtime.process, waker(trigger.clone())),
+        watches: Watches::new(C::NAME, &runtime.process, WatchEvents { trigger: trigger.clone() }),
         status: StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone()),
         dependencies: Dependencies::new(runtime.clone(), trigger.clone()),
         ended: Ended::default(),
+        manager_failures: FailureTimes::default(),
         tells_requests: tells(&crd, HANDLED),
         brings_default_resource: !C::HANDLES_DEFAULT_RESOURCE && tells(&crd, RESOURCE),
         runtime,
@@ -161,6 +162,7 @@ impl<C: Component> Driver<C> {
     pub(super) fn released(&self, key: &ObjectRef<C::Resource>) {
         self.watches.leave_all(key);
         self.status.forget(key);
+        self.manager_failures.forget(key);
         self.component.forget(key.namespace.as_deref().unwrap_or_default(), &key.name);
     }
 }
@@ -173,15 +175,24 @@ fn tells(crd: &CustomResourceDefinition, field: &str) -> bool {
     statuses.any(|status| status.properties.as_ref().is_some_and(|fields| fields.contains_key(field)))
 }
 
-/// Requeues the owner of a changed object on a target; for streams without owner selector, all subscribers of the
-/// stream.
-fn waker<R>(
+/// Requeues components after events of their watches.
+struct WatchEvents<R: Resource<DynamicType = ()>> {
     trigger: Trigger<ObjectRef<R>>,
-) -> impl Fn(Option<&SecretKey>, &Interest, &Sighting, &[ObjectRef<R>]) + Send + Sync + 'static
+}
+
+impl<R> Listener<ObjectRef<R>> for WatchEvents<R>
 where
     R: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
-    move |_, interest, sighting, dependents| {
+    /// Requeues the owner of a changed object on a target; for streams without owner selector, all subscribers of the
+    /// stream.
+    fn saw(
+        &self,
+        _: Option<&SecretKey>,
+        interest: &Interest,
+        sighting: &Sighting,
+        dependents: &[ObjectRef<R>],
+    ) {
         let concerned = |dependent: &&ObjectRef<R>| match sighting {
             Sighting::Listed { .. } => true,
             Sighting::Applied(object) | Sighting::Deleted(object) => {
@@ -190,7 +201,14 @@ where
             }
         };
         for dependent in dependents.iter().filter(concerned) {
-            trigger.enqueue(dependent.clone());
+            self.trigger.enqueue(dependent.clone());
+        }
+    }
+
+    /// Requeues all subscribers, so that those that must not miss a change report the missing right.
+    fn refused(&self, _: Option<&SecretKey>, _: &Interest, dependents: &[ObjectRef<R>]) {
+        for dependent in dependents {
+            self.trigger.enqueue(dependent.clone());
         }
     }
 }

@@ -9,6 +9,7 @@
 mod binary;
 mod default_resource;
 mod depends;
+mod manager_health;
 mod sloppy;
 mod stage;
 

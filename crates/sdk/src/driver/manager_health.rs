@@ -1,0 +1,339 @@
+//! The workload whose health decides on the state of a module (`spec.manager`).
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Resource, ResourceExt,
+    api::{ApiResource, ListParams},
+    core::{DynamicObject, GroupVersionKind},
+    discovery::Scope,
+};
+use kube_runtime::reflector::ObjectRef;
+use kyma_api::{GroupKind, Manager, Reason, State, condition};
+use kyma_health::{Health, HealthStatus};
+
+use super::{
+    Driver,
+    default_resource::interest,
+    kinds::{self, LOOKUP_INTERVAL, lookup_interval},
+};
+use crate::{
+    Component, ComponentResource, Context, Failure, Interest, Progress, blocking::served_kind,
+    default_resource::has_owner, is_object_name,
+};
+
+/// Time for which a failure must last before it counts, as helm-component's `--unhealthy-after-seconds` by default.
+const FAILURE_GRACE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Judgement on the workload of `spec.manager`.
+#[derive(Clone, Debug, PartialEq)]
+enum Judgement {
+    /// It works.
+    Healthy,
+    /// It is awaited: for what, and the time after which the judgement changes without an event.
+    Awaited(String, Option<Duration>),
+    /// It fails.
+    Failed(String),
+    /// It cannot be judged until the target's roles or the spec change.
+    Refused(Failure),
+    /// Its health could not be read.
+    Unknown(Failure),
+}
+
+/// Times that decide whether a failure counts.
+#[derive(Clone, Copy, Debug)]
+struct FailureClock {
+    now: Timestamp,
+    /// Time at which the failure was first seen.
+    since: Timestamp,
+    /// Time for which it must last.
+    grace: SignedDuration,
+}
+
+/// Time at which the manager of each component was first seen failed, as long as it fails.
+pub(super) struct FailureTimes<R: Resource<DynamicType = ()>> {
+    since: Mutex<HashMap<ObjectRef<R>, Timestamp>>,
+}
+
+impl<R: Resource<DynamicType = ()>> Default for FailureTimes<R> {
+    fn default() -> Self {
+        Self { since: Mutex::default() }
+    }
+}
+
+impl<R: Resource<DynamicType = ()>> FailureTimes<R> {
+    /// Returns the time at which the failure was first seen; `now` if there was none before, or is none now.
+    fn first_seen(&self, resource: &R, fails: bool, now: Timestamp) -> Timestamp {
+        let key = ObjectRef::from_obj(resource);
+        if fails {
+            return *self.since().entry(key).or_insert(now);
+        }
+        self.forget(&key);
+        now
+    }
+
+    pub(super) fn forget(&self, key: &ObjectRef<R>) {
+        self.since().remove(key);
+    }
+
+    fn since(&self) -> MutexGuard<'_, HashMap<ObjectRef<R>, Timestamp>> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Component> Driver<C> {
+    /// Judges the manager and adds the result to the progress of a step. A step that stopped stays as it is.
+    pub(super) async fn with_manager(&self, context: &Context<C::Resource>, progress: Progress) -> Progress {
+        let key = ObjectRef::from_obj(&*context.resource);
+        let Some(manager) = context.contract.spec.manager.as_ref().filter(|_| !C::JUDGES_MANAGER) else {
+            self.manager_failures.forget(&key);
+            return progress;
+        };
+        if progress.failure.is_some()
+            || !matches!(progress.state, State::Ready | State::Warning | State::Processing)
+        {
+            return progress;
+        }
+        let judgement = match self.judge_manager(context, manager).await {
+            Ok(judgement) => judgement,
+            Err(failure) => {
+                // The failure says nothing about the streams of the previous pass.
+                let before = self.watches.wanted(&key).into_iter();
+                for watch in before.filter(|one| one.group == manager.group && one.kind == manager.kind) {
+                    context.watch(watch);
+                }
+                unreadable(manager, failure)
+            }
+        };
+        if let Judgement::Unknown(failure) = &judgement {
+            let component = context.resource.name_any();
+            tracing::info!(%component, %failure, "health of spec.manager is unknown");
+        }
+        judgement.add_to(progress, self.is_reported_ready(context))
+    }
+
+    async fn judge_manager(
+        &self,
+        context: &Context<C::Resource>,
+        manager: &Manager,
+    ) -> Result<Judgement, Failure> {
+        let place = place_of(manager)?;
+        let named = GroupVersionKind::gvk(&manager.group, &manager.version, &manager.kind);
+        let reported = self.reported(context, condition::types::READY);
+        let Some((kind, capabilities)) = served_kind(&context.target.client(), &named).await? else {
+            context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
+            let message = format!("waiting for the kind {} of spec.manager", kind_name(manager));
+            let again = lookup_interval(reported.as_ref(), Timestamp::now());
+            return Ok(Judgement::Awaited(message, Some(again)));
+        };
+        let is_namespaced = matches!(capabilities.scope, Scope::Namespaced);
+        let place = (place.0.filter(|_| is_namespaced), place.1);
+        let objects = self.listed_manager(context, &kind, place).await?;
+        let now = Timestamp::now();
+        let found: Vec<(String, Health)> = objects
+            .iter()
+            .map(|object| {
+                let namespace = object.metadata.namespace.as_deref();
+                (describe(manager, namespace), assess(&kind, object, now))
+            })
+            .collect();
+        let fails = found.iter().any(|(_, health)| health.status == HealthStatus::Failed);
+        let since = self.manager_failures.first_seen(&context.resource, fails, now);
+        // An unhealthy component stays unhealthy, also after a restart of the operator.
+        let was_unhealthy = reported.is_some_and(|ready| ready.reason == Reason::Unhealthy.as_str());
+        let grace = if was_unhealthy { SignedDuration::ZERO } else { FAILURE_GRACE };
+        Ok(judge(&describe(manager, place.0), &found, FailureClock { now, since, grace }))
+    }
+
+    /// Lists the objects that the manager names, and watches them.
+    async fn listed_manager(
+        &self,
+        context: &Context<C::Resource>,
+        kind: &ApiResource,
+        place: (Option<&str>, &str),
+    ) -> Result<Vec<DynamicObject>, Failure> {
+        let objects = match list(context, kind, place).await {
+            Ok(objects) => objects,
+            Err(failure) => {
+                // The first list of this watch is the event after a missing right was granted.
+                context.watch(interest(kind, place, None, context.owner()));
+                return Err(failure);
+            }
+        };
+        let all_owned = objects.iter().all(|object| has_owner(&object.metadata, context.owner()));
+        let owned = objects.first().filter(|_| all_owned).map(|object| &object.metadata);
+        let watch = interest(kind, place, owned, context.owner());
+        context.watch(watch.clone());
+        // Without the right to watch, changes of health would go unnoticed.
+        let mut failures =
+            self.watches.unhealthy(&context.target, [watch]).into_iter().filter_map(|(_, why)| why);
+        let refused = failures.find(|failure| failure.reason == Reason::TargetForbidden);
+        refused.map_or(Ok(objects), Err)
+    }
+
+    /// Reports whether the status says Ready for the current generation.
+    fn is_reported_ready(&self, context: &Context<C::Resource>) -> bool {
+        let ready = self.reported(context, condition::types::READY);
+        let generation = context.resource.meta().generation;
+        ready.is_some_and(|ready| ready.status == "True" && ready.observed_generation == generation)
+    }
+}
+
+impl Judgement {
+    /// Adds the judgement to the progress of a step. `was_ready`: the status says Ready for the current generation,
+    /// which a failed read must not change.
+    fn add_to(self, progress: Progress, was_ready: bool) -> Progress {
+        match self {
+            Self::Healthy => progress,
+            Self::Awaited(event, None) => progress.awaiting(&event),
+            Self::Awaited(event, Some(again)) => progress.awaiting(&event).again_within(again),
+            Self::Failed(message) => {
+                let stopped = progress.stopped_by(Failure::new(Reason::Unhealthy, message));
+                Progress { state: State::Error, ..stopped }
+            }
+            Self::Refused(failure) => progress.stopped_by(failure),
+            Self::Unknown(failure) => {
+                let again = failure.retry_after.unwrap_or(LOOKUP_INTERVAL);
+                let stays = was_ready && progress.state != State::Processing;
+                let event = format!("the health of spec.manager is unknown: {}", failure.message);
+                let progress = if stays { progress } else { progress.awaiting(&event) };
+                progress.again_within(again)
+            }
+        }
+    }
+}
+
+impl FailureClock {
+    /// Returns the time until a failure counts, zero if it does already; `None` if the object does not fail.
+    fn counts_in(self, health: &Health) -> Option<Duration> {
+        let fails = health.status == HealthStatus::Failed;
+        let since = health.failed_from.or(fails.then_some(self.since))?;
+        let counts_at = since.checked_add(self.grace);
+        let left = counts_at.map_or(SignedDuration::MAX, |counts_at| counts_at.duration_since(self.now));
+        Some(Duration::try_from(left).unwrap_or_default())
+    }
+}
+
+/// Returns the judgement on these objects, each with its name for messages. `name`: the manager's, for its absence.
+fn judge(name: &str, found: &[(String, Health)], clock: FailureClock) -> Judgement {
+    if found.is_empty() {
+        return Judgement::Awaited(format!("waiting for {name} (it does not exist)"), None);
+    }
+    let failing = found.iter().map(|(_, health)| clock.counts_in(health));
+    let failing: Vec<Option<Duration>> = failing.collect();
+    let failed = found.iter().zip(&failing).filter(|(_, left)| **left == Some(Duration::ZERO));
+    let failed: Vec<String> = failed.map(|(object, _)| words(object)).collect();
+    if !failed.is_empty() {
+        return Judgement::Failed(kinds::listing(&failed));
+    }
+    let awaited: Vec<String> = found.iter().filter(|(_, health)| !health.is_current()).map(words).collect();
+    if awaited.is_empty() {
+        return Judgement::Healthy;
+    }
+    let event = format!("waiting for {}", kinds::listing(&awaited));
+    Judgement::Awaited(event, failing.into_iter().flatten().min())
+}
+
+/// Returns the name of an object with the words of its health.
+fn words((name, health): &(String, Health)) -> String {
+    match health.message.as_str() {
+        "" => name.clone(),
+        why => format!("{name} ({why})"),
+    }
+}
+
+/// Returns the judgement on a manager that could not be read.
+fn unreadable(manager: &Manager, failure: Failure) -> Judgement {
+    match failure.reason {
+        Reason::TargetForbidden => {
+            let Failure { message, .. } = &failure;
+            let kind = kind_name(manager);
+            let message = format!(
+                "{message}; the role on the target needs list and watch on {kind} for spec.manager (TARGET_RULES of the \
+                 component)"
+            );
+            Judgement::Refused(Failure { message, ..failure })
+        }
+        Reason::SpecInvalid => Judgement::Refused(failure),
+        _ => Judgement::Unknown(failure),
+    }
+}
+
+/// Returns namespace and name of the manager; any other text would change the meaning of a request.
+fn place_of(manager: &Manager) -> Result<(Option<&str>, &str), Failure> {
+    let namespace = manager.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+    let wrong = [("name", Some(manager.name.as_str())), ("namespace", namespace)];
+    let wrong = wrong.into_iter().find(|(_, value)| value.is_some_and(|value| !is_object_name(value)));
+    match wrong {
+        None => Ok((namespace, manager.name.as_str())),
+        Some((field, _)) => {
+            let message = format!("spec.manager.{field} is not the name of an object");
+            Err(Failure::new(Reason::SpecInvalid, message))
+        }
+    }
+}
+
+/// Lists the objects of a name, in one or any namespace.
+async fn list<R: ComponentResource>(
+    context: &Context<R>,
+    kind: &ApiResource,
+    (namespace, name): (Option<&str>, &str),
+) -> Result<Vec<DynamicObject>, Failure> {
+    let action = format!("list {} {name}", kind.kind);
+    let of_name = ListParams::default().fields(&format!("metadata.name={name}"));
+    let listed = context.api(kind, namespace).list(&of_name).await;
+    let listed = listed.map_err(|error| Failure::target(&action, &error))?;
+    if listed.metadata.continue_.is_some_and(|token| !token.is_empty()) {
+        return Err(Failure::new(Reason::TargetAnswerInvalid, format!("{action}: the list is incomplete")));
+    }
+    Ok(named(listed.items, (namespace, name), context.owner()))
+}
+
+/// Returns the objects that the manager names. If several namespaces have one, those that the component owns count, or
+/// all if it owns none.
+fn named(
+    mut objects: Vec<DynamicObject>,
+    (namespace, name): (Option<&str>, &str),
+    owner: &str,
+) -> Vec<DynamicObject> {
+    objects.retain(|object| {
+        let held = object.metadata.namespace.as_deref();
+        object.metadata.name.as_deref() == Some(name)
+            && (namespace.is_none() || held == namespace)
+            && held.is_none_or(is_object_name)
+    });
+    if objects.iter().any(|object| has_owner(&object.metadata, owner)) {
+        objects.retain(|object| has_owner(&object.metadata, owner));
+    }
+    objects
+}
+
+fn assess(kind: &ApiResource, object: &DynamicObject, now: Timestamp) -> Health {
+    let Ok(mut whole) = serde_json::to_value(object) else {
+        return Health::new(HealthStatus::Unknown, "it cannot be read");
+    };
+    // Items of a list have no apiVersion and kind.
+    whole["apiVersion"] = kind.api_version.clone().into();
+    whole["kind"] = kind.kind.clone().into();
+    kyma_health::assess(&whole, now)
+}
+
+/// Returns kind, namespace and name for messages.
+fn describe(manager: &Manager, namespace: Option<&str>) -> String {
+    let (kind, name) = (kind_name(manager), &manager.name);
+    namespace.map_or_else(|| format!("{kind} {name}"), |namespace| format!("{kind} {namespace}/{name}"))
+}
+
+fn kind_name(manager: &Manager) -> String {
+    let Manager { group, kind, .. } = manager.clone();
+    kinds::name(&GroupKind { group, version: None, kind })
+}
+
+#[cfg(test)]
+mod tests;
