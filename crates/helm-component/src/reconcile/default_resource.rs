@@ -1,7 +1,7 @@
 //! The module's default custom resource: created once, and the user's from then on.
 
 use kube::api::{DynamicObject, ObjectMeta};
-use kyma_api::{CreatedResource, FreeForm, Reason, labels};
+use kyma_api::{CreatedResource, FreeForm, Reason, ResourcePolicy, labels};
 use kyma_object_set::{CallError, Guard, Identity, Mapping, Object, Refusal};
 use kyma_sdk::{
     DeleteOutcome, DeleteRequest, Failure, create_new, had_default_resource, is_conflict, is_created_for,
@@ -92,6 +92,11 @@ impl Pass<'_> {
         }
     }
 
+    /// Reports whether the removal leaves the default custom resource to the user.
+    pub(super) fn leaves_default_resource(&self) -> bool {
+        self.context.resource.spec.resource_policy == ResourcePolicy::Ignore
+    }
+
     /// Reports whether it was created for an earlier component of the module: if it is gone, the user deleted it.
     pub(super) fn was_created_before(&self) -> bool {
         had_default_resource(&self.context.resource.metadata)
@@ -144,9 +149,12 @@ impl Pass<'_> {
         Ok((mapping, identity, object.body().clone()))
     }
 
-    /// Deletes the default custom resource if the operator created it and its uid is unchanged. Returns its name
-    /// while it exists.
+    /// Deletes the default custom resource if the operator created it, its uid is unchanged, and `spec.resourcePolicy`
+    /// does not leave it to the user. Returns its name while it exists.
     pub(super) async fn remove_default_resource(&self) -> Result<Option<String>, Failure> {
+        if self.leaves_default_resource() {
+            return Ok(None);
+        }
         let Some(made) = &self.session.recorded.resource else { return Ok(None) };
         let Some(uid) = made.uid.clone() else { return Ok(None) };
         let kind = gvk_of(made);

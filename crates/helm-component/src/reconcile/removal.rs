@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::FutureExt;
-use kyma_api::{CreatedResource, Reason};
+use kyma_api::{CreatedResource, Reason, ResourcePolicy};
 use kyma_object_set::sweep::Unlisted;
 use kyma_object_set::{Identity, Inventory, remove};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
@@ -114,8 +114,11 @@ impl Pass<'_> {
         if let Some(waiting) = self.remove_default_resource().await? {
             return Ok(vec![waiting]);
         }
-        // Otherwise its kind would be watched, which disappears with its CRD.
-        self.session.recorded.resource = None;
+        // Otherwise its kind would be watched, which disappears with its CRD. The record of one that stays shows that it
+        // is no object of the content.
+        if !self.leaves_default_resource() {
+            self.session.recorded.resource = None;
+        }
         let inventory = self.session.recorded.inventory.clone();
         let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, protection())
             .boxed()
@@ -162,7 +165,8 @@ impl Pass<'_> {
             kind: mapping.resource.kind.clone(),
         });
         let named = self.context.resource.spec.managed_resources.iter().flatten().cloned();
-        let blocking = Blocking { kinds: kinds.chain(named).collect(), own: own_uids(recorded) };
+        let own = own_uids(recorded, self.context.resource.spec.resource_policy);
+        let blocking = Blocking { kinds: kinds.chain(named).collect(), own };
         let blockers = find_blockers(&self.cluster.client, &blocking).await?;
         // Watched even if nothing blocks yet, so that objects that are created before the deletion of the CRDs are
         // noticed.
@@ -199,8 +203,35 @@ impl Pass<'_> {
     }
 }
 
-/// Returns the uids of the component's objects: the inventory and the default custom resource.
-fn own_uids(recorded: &Recorded) -> Vec<String> {
-    let made = recorded.resource.iter().filter_map(|made| made.uid.clone());
-    recorded.inventory.iter().map(|(_, entry)| entry.uid.clone()).chain(made).collect()
+/// Returns the uids of the component's objects: the inventory and the default custom resource, unless that is left to
+/// the user. Then it blocks the removal like all objects of users.
+fn own_uids(recorded: &Recorded, policy: ResourcePolicy) -> Vec<String> {
+    let default = recorded.resource.iter().filter(|_| policy == ResourcePolicy::CreateAndDelete);
+    let default = default.filter_map(|resource| resource.uid.clone());
+    recorded.inventory.iter().map(|(_, entry)| entry.uid.clone()).chain(default).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_object_set::Entry;
+
+    use super::*;
+
+    #[test]
+    fn a_default_resource_that_is_left_to_the_user_blocks_the_removal() {
+        let resource = CreatedResource {
+            api_version: "example.org/v1".to_owned(),
+            kind: "Lamp".to_owned(),
+            namespace: None,
+            name: "default".to_owned(),
+            uid: Some("default".to_owned()),
+            absent: None,
+        };
+        let map = Identity::new("", "ConfigMap", Some("n"), "a");
+        let entry = Entry { uid: "map".to_owned(), ..Entry::default() };
+        let inventory = Inventory::from_iter([(map, entry)]);
+        let recorded = Recorded { inventory, resource: Some(resource), ..Recorded::default() };
+        assert_eq!(own_uids(&recorded, ResourcePolicy::CreateAndDelete), ["map", "default"]);
+        assert_eq!(own_uids(&recorded, ResourcePolicy::Ignore), ["map"]);
+    }
 }

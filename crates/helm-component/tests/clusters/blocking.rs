@@ -106,6 +106,30 @@ async fn e32_e35_e37_with_policy_ignore_every_object_of_a_user_blocks_in_whichev
 }
 
 #[tokio::test]
+async fn with_policy_ignore_a_default_resource_created_before_is_kept() -> Result<()> {
+    let world = world().await?;
+    let source = world.push("chalet", "1.0.0", &manifest("chalet")).await?;
+    let spec = json!({
+        "source": source, "release": {"namespace": "chalet-system"},
+        "resource": object("chalet", "House", None, "default"),
+    });
+    world.apply("chalet", spec.clone()).await?;
+    world.ready("chalet", "True", "Ready").await?;
+    let (houses, _) = api(&world.target.client()?, "chalet.example.org/v1", "House", None).await?;
+    assert!(houses.get_opt("default").await?.is_some(), "CreateAndDelete creates it");
+    let mut ignoring = spec;
+    ignoring["resourcePolicy"] = "Ignore".into();
+    world.apply("chalet", ignoring).await?;
+    world.delete("chalet", "Delete").await?;
+    until_blocked_by(world, "chalet", &["House default"]).await?;
+    assert!(houses.get("default").await?.metadata.deletion_timestamp.is_none());
+    delete(world, "chalet", "House", None, "default").await?;
+    world.gone("chalet").await?;
+    assert!(world.on_target("v1", "ConfigMap", "chalet-system", "chalet").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
 async fn e34_e38_a_users_object_of_the_cluster_blocks_and_then_the_default_one_by_its_finalizer() -> Result<()>
 {
     let world = world().await?;
