@@ -290,6 +290,8 @@ impl Access {
 
     fn gone(&self, name: &str) {
         let before = self.known().remove(name);
+        // Otherwise its connections, TLS state and tasks would stay until the cache is full.
+        self.inner.targets.forget_secret(&self.inner.namespace, name);
         if let Some(meta) = before {
             self.tell(&AccessChange::Gone(Box::new(meta)));
         }

@@ -126,6 +126,18 @@ impl Targets {
         self.cache().pop(place);
     }
 
+    /// Drops the cached targets of all keys of a Secret that is gone. Clients in use keep working until they are
+    /// dropped. Takes time in proportion to the number of cached targets.
+    pub fn forget_secret(&self, namespace: &str, name: &str) {
+        let mut cache = self.cache();
+        let is_of_secret = |place: &&SecretKey| place.namespace == namespace && place.name == name;
+        let gone: Vec<SecretKey> =
+            cache.iter().map(|(place, _)| place).filter(is_of_secret).cloned().collect();
+        for place in &gone {
+            cache.pop(place);
+        }
+    }
+
     /// Invalidates the records that were read from the hub, which may have been restored from a backup. Includes
     /// targets that are in use but no longer cached.
     pub fn forget_turns(&self) {

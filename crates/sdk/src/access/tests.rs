@@ -51,6 +51,18 @@ async fn a_change_of_the_secret_withdraws_what_was_taken_from_it_before_it_is_to
 }
 
 #[tokio::test]
+async fn targets_of_a_deleted_secret_leave_the_cache() -> Result<()> {
+    let (_server, access) = hub().await?;
+    access.applied(secret(1));
+    access.target(&reference()).await?;
+    access.gone("b");
+    assert_eq!(access.inner.targets.len(), 1, "another Secret");
+    access.gone("a");
+    assert!(access.inner.targets.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
 async fn all_who_ask_at_once_before_the_target_is_known_cost_two_reads() -> Result<()> {
     let (server, access) = hub().await?;
     let (reference, asked) = (reference(), 50);
