@@ -6,8 +6,9 @@
 mod index;
 mod judged;
 mod objects;
-mod place;
 mod store;
+mod target_state;
+mod targets;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +25,8 @@ use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::expressions::Rules;
 use crate::looking::Unseen;
-use place::Subscription;
 use store::Store;
+use target_state::Subscription;
 
 /// Time for which discovery may be outdated after a change of CRDs.
 const MOTION: Duration = Duration::from_secs(20);
@@ -71,7 +72,7 @@ pub(crate) struct Snapshot {
     /// All objects with the component's owner label, and the requested ones whatever their owner.
     pub objects: BTreeMap<Identity, WatchedObject>,
     /// Objects that were applied and that no stream has reported since, so that their health is outdated.
-    pub untold: BTreeSet<Identity>,
+    pub unreported: BTreeSet<Identity>,
     /// Whether every stream that the component subscribes to is complete and healthy; true without subscriptions.
     pub complete: bool,
     /// Objects that were seen before the component had the expressions that determine their health.
@@ -93,7 +94,7 @@ pub(crate) struct Sights {
     watches: Watches<Dependent>,
     store: Arc<Store>,
     /// Held while subscriptions change: store and streams must agree on them.
-    wishing: Arc<Mutex<()>>,
+    subscribing: Arc<Mutex<()>>,
 }
 
 impl Sights {
@@ -105,11 +106,11 @@ impl Sights {
     ) -> Self {
         let store = Arc::new(Store::new(operator));
         let listener = Listening { store: Arc::clone(&store), wake };
-        Self { watches: Watches::new(operator, process, listener), store, wishing: Arc::default() }
+        Self { watches: Watches::new(operator, process, listener), store, subscribing: Arc::default() }
     }
 
     /// Subscribes `dependent` to exactly these kinds, and to the target's CRDs and APIServices if it waits for kinds.
-    pub(crate) fn want(
+    pub(crate) fn subscribe(
         &self,
         target: &ComponentTarget,
         dependent: &Dependent,
@@ -119,18 +120,19 @@ impl Sights {
         kinds_may_come: bool,
     ) -> Result<(), WatchLimit> {
         let interests = interests(kinds, judging, served, kinds_may_come);
-        self.wish(target, dependent, interests, &judging.rules)
+        self.subscribe_to(target, dependent, interests, &judging.rules)
     }
 
-    fn wish(
+    fn subscribe_to(
         &self,
         target: &ComponentTarget,
         dependent: &Dependent,
         interests: Vec<Interest>,
         rules: &Arc<Rules>,
     ) -> Result<(), WatchLimit> {
-        let _wishing = self.wishing();
-        self.store.want(target.key(), dependent, Subscription::new(interests.clone(), Arc::clone(rules)));
+        let _subscribing = self.subscribing();
+        let subscription = Subscription::new(interests.clone(), Arc::clone(rules));
+        self.store.subscribe(target.key(), dependent, subscription);
         self.watches.want(target, dependent, interests)
     }
 
@@ -141,20 +143,21 @@ impl Sights {
         dependent: &Dependent,
         also: &Inventory,
     ) -> Snapshot {
-        let wanted = self.store.wanted(target.key(), dependent);
-        let complete = wanted.is_empty()
-            || self.store.all_listed(target.key(), &wanted) && self.watches.is_healthy(target, wanted);
+        let subscribed = self.store.subscribed(target.key(), dependent);
+        let complete = subscribed.is_empty()
+            || self.store.all_listed(target.key(), &subscribed)
+                && self.watches.is_healthy(target, subscribed);
         let objects = self.store.objects(target.key(), &dependent.owner, also);
         let unjudged = self.store.unjudged(target.key(), dependent);
-        let untold = self.store.untold(target.key(), &objects);
-        Snapshot { objects, untold, complete, unjudged }
+        let unreported = self.store.unreported(target.key(), &objects);
+        Snapshot { objects, unreported, complete, unjudged }
     }
 
     /// Returns the kinds that `dependent` subscribes to and whose streams are unhealthy, each with the cause if it is
     /// known.
     pub(crate) fn unseen(&self, target: &ComponentTarget, dependent: &Dependent) -> Vec<Unseen> {
-        let wanted = self.store.wanted(target.key(), dependent);
-        let unhealthy = self.watches.unhealthy(target, wanted);
+        let subscribed = self.store.subscribed(target.key(), dependent);
+        let unhealthy = self.watches.unhealthy(target, subscribed);
         let kind = |interest: Interest| GroupKind::new(&interest.group, &interest.kind);
         let mut unseen = BTreeMap::<GroupKind, Option<Failure>>::new();
         for (interest, why) in unhealthy {
@@ -198,9 +201,10 @@ impl Sights {
         self.store.note(target.key(), identity, (observed, version), revision);
     }
 
-    /// Returns the target, with the state that all components there share.
-    pub(crate) fn cluster(&self, target: &ComponentTarget) -> Cluster {
-        let (discovery, turns) = self.store.shared(target.key());
+    /// Returns the target, with the state that all components there share. The state is kept until the component is
+    /// removed with [`forget`](Self::forget).
+    pub(crate) fn cluster(&self, target: &ComponentTarget, dependent: &Dependent) -> Cluster {
+        let (discovery, turns) = self.store.shared(target.key(), dependent);
         Cluster { client: target.client(), discovery, turns, rehearsal: None, deleter: None }
     }
 
@@ -216,20 +220,20 @@ impl Sights {
 
     /// Ends the streams of a target whose Secret changed, and drops the state that they reported.
     pub(crate) fn access_changed(&self, secret: &str) {
-        let _wishing = self.wishing();
+        let _subscribing = self.subscribing();
         self.watches.access_changed(secret);
         self.store.access_changed(secret);
     }
 
     /// Removes `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
-        let _wishing = self.wishing();
+        let _subscribing = self.subscribing();
         self.watches.leave_all(dependent);
         self.store.forget(dependent);
     }
 
-    fn wishing(&self) -> MutexGuard<'_, ()> {
-        self.wishing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subscribing(&self) -> MutexGuard<'_, ()> {
+        self.subscribing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -281,15 +285,15 @@ fn interests(
     kinds_may_come: bool,
 ) -> Vec<Interest> {
     let owned = kinds.iter().filter_map(|kind| served.preferred(kind)).filter(|mapping| mapping.can("watch"));
-    let mut wanted: Vec<Interest> = owned.map(|mapping| of_kind(mapping, judging)).collect();
+    let mut interests: Vec<Interest> = owned.map(|mapping| of_kind(mapping, judging)).collect();
     if kinds_may_come {
         let arrivals =
             [("apiextensions.k8s.io", "CustomResourceDefinition"), ("apiregistration.k8s.io", "APIService")];
         let arrivals =
             arrivals.iter().filter_map(|(group, kind)| served.preferred(&GroupKind::new(*group, *kind)));
-        wanted.extend(arrivals.map(|mapping| Interest::in_kind(&mapping.resource)));
+        interests.extend(arrivals.map(|mapping| Interest::in_kind(&mapping.resource)));
     }
-    wanted
+    interests
 }
 
 /// Reports whether the health of objects of a kind counts: workloads, and other kinds that `helm --wait` waits for.

@@ -47,7 +47,7 @@ pub(super) fn pieces(pass: &Pass<'_>, look: &ObservedTarget<'_>, content: Conten
             drift: drift.filter(|drift| !stays || *drift == drift::Drift::Gone),
             health,
             why: health::why(pass, &identity, seen, health),
-            health_is_old: snapshot.untold.contains(&identity),
+            health_is_old: snapshot.unreported.contains(&identity),
             counts: counts(spec, &identity, version),
             fought: pass
                 .session

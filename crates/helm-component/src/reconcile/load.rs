@@ -190,7 +190,7 @@ impl Pass<'_> {
         let rules = self.rules.clone().unwrap_or_default();
         let judging = Judging { manager, rules };
         let (sights, target) = (&self.shared.sights, &self.context.target);
-        match sights.want(target, &self.dependent, &kinds, &judging, &self.kinds, kinds_may_come) {
+        match sights.subscribe(target, &self.dependent, &kinds, &judging, &self.kinds, kinds_may_come) {
             Ok(()) => self.done.watching = true,
             Err(limit) => {
                 self.done.load = Some(Failure::new(Reason::TargetThrottled, limit.to_string()));

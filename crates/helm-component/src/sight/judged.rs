@@ -13,32 +13,33 @@ use kyma_object_set::{GroupKind, Identity, Inventory};
 use kyma_sdk::{Content, Interest};
 
 use super::Dependent;
-use super::place::{Subscription, TargetState};
+use super::target_state::{Subscription, TargetState};
 use super::verdict::Verdict;
 use crate::expressions::Rules;
 
 impl TargetState {
-    /// Replaces the subscriptions and health rules of a component.
-    pub(super) fn wish(&mut self, dependent: &Dependent, mut wish: Subscription) {
-        let before = self.wishes.remove(dependent).unwrap_or_default();
-        wish.stale = before.stale;
+    /// Replaces the subscription and health rules of a component.
+    pub(super) fn subscribe(&mut self, dependent: &Dependent, mut subscription: Subscription) {
+        let before = self.subscriptions.remove(dependent).unwrap_or_default();
+        subscription.stale = before.stale;
         let whole = |interest: &&Interest| interest.content == Content::Whole;
-        let whole: BTreeSet<GroupKind> = wish.interests.iter().filter(whole).map(kind_of).collect();
-        if !Arc::ptr_eq(&before.rules, &wish.rules) {
-            let differing = before.rules.differing(&wish.rules);
-            wish.stale.extend(differing.into_iter().filter(|kind| self.forget_verdicts(kind, dependent)));
-            self.judge_by(dependent, &wish.rules);
+        let whole: BTreeSet<GroupKind> = subscription.interests.iter().filter(whole).map(kind_of).collect();
+        if !Arc::ptr_eq(&before.rules, &subscription.rules) {
+            let differing = before.rules.differing(&subscription.rules);
+            let stale = differing.into_iter().filter(|kind| self.forget_verdicts(kind, dependent));
+            subscription.stale.extend(stale);
+            self.judge_by(dependent, &subscription.rules);
         }
-        wish.stale.retain(|kind| whole.contains(kind));
-        self.count(&before.interests, &wish.interests);
-        self.wishes.insert(dependent.clone(), wish);
+        subscription.stale.retain(|kind| whole.contains(kind));
+        self.count(&before.interests, &subscription.interests);
+        self.subscriptions.insert(dependent.clone(), subscription);
     }
 
-    /// Removes the subscriptions of a component.
-    pub(super) fn unwish(&mut self, dependent: &Dependent) {
+    /// Removes the subscription of a component.
+    pub(super) fn unsubscribe(&mut self, dependent: &Dependent) {
         self.judge_by(dependent, &Arc::default());
-        if let Some(wish) = self.wishes.remove(dependent) {
-            self.count(&wish.interests, &[]);
+        if let Some(subscription) = self.subscriptions.remove(dependent) {
+            self.count(&subscription.interests, &[]);
         }
     }
 
@@ -63,7 +64,8 @@ impl TargetState {
 
     /// Returns the objects of `dependent` that were seen before it had its rules.
     pub(super) fn unjudged(&self, dependent: &Dependent) -> BTreeSet<Identity> {
-        let stale = self.wishes.get(dependent).into_iter().flat_map(|wish| &wish.stale);
+        let subscription = self.subscriptions.get(dependent);
+        let stale = subscription.into_iter().flat_map(|subscription| &subscription.stale);
         let objects = stale.filter_map(|kind| self.objects.get(kind));
         let own = objects.flat_map(|objects| objects.seen.of(&dependent.owner));
         own.filter(|(_, seen)| seen.health.is_none()).map(|(identity, _)| identity.clone()).collect()
@@ -96,8 +98,8 @@ impl TargetState {
 
     /// Notes that the health of all outdated objects of `dependent` was determined.
     pub(super) fn all_judged(&mut self, dependent: &Dependent) {
-        if let Some(wish) = self.wishes.get_mut(dependent) {
-            wish.stale.clear();
+        if let Some(subscription) = self.subscriptions.get_mut(dependent) {
+            subscription.stale.clear();
         }
     }
 

@@ -125,7 +125,7 @@ impl Objects {
             return Changed::default();
         };
         let identity = identity(&GroupKind::new(&interest.group, &interest.kind), object);
-        let was_untold = self.is_untold(&identity);
+        let was_unreported = self.is_unreported(&identity);
         self.told.reach(interest.content, sighting);
         let seen = self.reduce(manager, &identity, object, verdict);
         if matches!(sighting, Sighting::Deleted(_)) {
@@ -137,9 +137,9 @@ impl Objects {
             return Changed::default();
         }
         // The first event since an apply is news even if nothing changed: components wait for it.
-        let is_told = was_untold && !self.is_untold(&identity);
+        let is_report = was_unreported && !self.is_unreported(&identity);
         let before = self.seen.insert(identity, seen.clone());
-        if before.as_ref() == Some(&seen) && !is_told {
+        if before.as_ref() == Some(&seen) && !is_report {
             return Changed::default();
         }
         changed(before, Some(seen))
@@ -183,7 +183,7 @@ impl Objects {
     }
 
     /// Reports whether the operator applied an object that the stream of whole objects has not reported since.
-    pub(super) fn is_untold(&self, identity: &Identity) -> bool {
+    pub(super) fn is_unreported(&self, identity: &Identity) -> bool {
         let noted = self.noted.get(identity).zip(self.told.whole);
         noted.is_some_and(|(noted, told)| noted.revision > told)
     }

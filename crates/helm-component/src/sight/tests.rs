@@ -56,19 +56,19 @@ async fn store_and_streams_change_together() -> Result<()> {
     let (_server, target) = empty_target().await?;
     let sights = Sights::new("test", &Process::new()?, |_| ());
     let maps = Interest::in_kind(&ApiResource::erase::<ConfigMap>(&())).owned();
-    let somebody = dependent("a");
-    let wishes: [&(dyn Fn() + Sync); 3] = [
-        &|| sights.wish(&target, &somebody, vec![maps.clone()], &Arc::default()).unwrap(),
+    let component = dependent("a");
+    let changes: [&(dyn Fn() + Sync); 3] = [
+        &|| sights.subscribe_to(&target, &component, vec![maps.clone()], &Arc::default()).unwrap(),
         &|| sights.access_changed("target"),
-        &|| sights.forget(&somebody),
+        &|| sights.forget(&component),
     ];
-    for wish in wishes {
+    for change in changes {
         let (runtime, (done, is_done)) = (tokio::runtime::Handle::current(), mpsc::channel());
         std::thread::scope(|scope| {
-            let others = sights.wishing();
+            let others = sights.subscribing();
             scope.spawn(move || {
                 let _within = runtime.enter();
-                wish();
+                change();
                 done.send(()).unwrap();
             });
             let early = is_done.recv_timeout(UNDISTURBED);

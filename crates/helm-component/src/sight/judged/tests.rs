@@ -42,8 +42,8 @@ fn dependent(name: &str) -> Dependent {
     Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() }
 }
 
-fn want(store: &Store, name: &str, rules: &Arc<Rules>) {
-    store.want(None, &dependent(name), Subscription::new(vec![lamps()], Arc::clone(rules)));
+fn subscribe(store: &Store, name: &str, rules: &Arc<Rules>) {
+    store.subscribe(None, &dependent(name), Subscription::new(vec![lamps()], Arc::clone(rules)));
 }
 
 fn saw(store: &Store, objects: Vec<DynamicObject>) {
@@ -62,9 +62,9 @@ fn at(name: &str) -> Identity {
 #[test]
 fn each_object_is_judged_by_the_rules_of_its_owner() {
     let store = Store::new(OURS);
-    want(&store, "a", &of_lamps("status.phase == 'Lit'"));
-    want(&store, "b", &of_lamps("status.phase == 'Dark'"));
-    want(&store, "c", &Arc::default());
+    subscribe(&store, "a", &of_lamps("status.phase == 'Lit'"));
+    subscribe(&store, "b", &of_lamps("status.phase == 'Dark'"));
+    subscribe(&store, "c", &Arc::default());
     saw(&store, ["a", "b", "c"].map(|owner| lamp(owner, owner, "Lit")).to_vec());
     assert_eq!(status(&store, "a"), Some(HealthStatus::Current));
     assert_eq!(status(&store, "b"), Some(HealthStatus::InProgress));
@@ -75,11 +75,11 @@ fn each_object_is_judged_by_the_rules_of_its_owner() {
 fn what_was_seen_by_other_rules_is_judged_anew_and_what_the_stream_shows_is_newer() {
     let store = Store::new(OURS);
     let (before, after) = (of_lamps("status.phase == 'Lit'"), of_lamps("status.phase == 'Dark'"));
-    want(&store, "a", &before);
+    subscribe(&store, "a", &before);
     saw(&store, vec![lamp("a", "one", "Lit"), lamp("b", "other", "Lit")]);
     assert!(store.unjudged(None, &dependent("a")).is_empty());
 
-    want(&store, "a", &after);
+    subscribe(&store, "a", &after);
     assert_eq!(status(&store, "a"), None);
     assert_eq!(status(&store, "b"), Some(HealthStatus::InProgress), "others' stay");
     assert_eq!(store.unjudged(None, &dependent("a")), [at("one")].into());
@@ -96,7 +96,7 @@ fn what_was_seen_by_other_rules_is_judged_anew_and_what_the_stream_shows_is_newe
     store.all_judged(None, &dependent("a"));
     assert!(store.unjudged(None, &dependent("a")).is_empty());
 
-    want(&store, "a", &before);
+    subscribe(&store, "a", &before);
     store.take(None, &lamps(), &Sighting::Applied(Box::new(lamp("a", "one", "Lit"))));
     assert_eq!(status(&store, "a"), Some(HealthStatus::Current), "by the stream");
     assert!(store.unjudged(None, &dependent("a")).is_empty());
@@ -105,8 +105,8 @@ fn what_was_seen_by_other_rules_is_judged_anew_and_what_the_stream_shows_is_newe
 #[test]
 fn rules_of_those_who_left_do_not_count() {
     let store = Store::new(OURS);
-    want(&store, "a", &of_lamps("status.phase == 'Lit'"));
-    want(&store, "b", &Arc::default());
+    subscribe(&store, "a", &of_lamps("status.phase == 'Lit'"));
+    subscribe(&store, "b", &Arc::default());
     store.forget(&dependent("a"));
     saw(&store, vec![lamp("a", "one", "Lit")]);
     assert_eq!(status(&store, "a"), Some(HealthStatus::InProgress));
@@ -115,7 +115,7 @@ fn rules_of_those_who_left_do_not_count() {
 #[test]
 fn a_failure_lasts_from_when_it_was_first_seen_until_it_is_over() {
     let store = Store::new(OURS);
-    want(&store, "a", &of_lamps("true"));
+    subscribe(&store, "a", &of_lamps("true"));
     let since = |phase: &str| {
         store.take(None, &lamps(), &Sighting::Applied(Box::new(lamp("a", "one", phase))));
         store.objects(None, "a", &Inventory::default())[&at("one")].failed_since
@@ -135,7 +135,7 @@ fn items_of_a_list_are_of_the_kind_that_was_listed() {
     let store = Store::new(OURS);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
     let deployments = Interest { content: Content::Whole, ..Interest::in_kind(&resource).owned() };
-    store.want(None, &dependent("a"), Subscription::new(vec![deployments.clone()], Arc::default()));
+    store.subscribe(None, &dependent("a"), Subscription::new(vec![deployments.clone()], Arc::default()));
     let mut item: DynamicObject = serde_json::from_value(json!({
         "metadata": {"name": "d", "uid": "d", "generation": 1, "labels": {labels::OWNER: "a"}},
         "spec": {"replicas": 1}, "status": {"observedGeneration": 1},
@@ -151,7 +151,7 @@ fn a_job_that_went_by_itself_is_told_once_after_it_is_gone() {
     let store = Store::new(OURS);
     let resource = kube::api::ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&());
     let jobs = Interest { content: Content::Whole, ..Interest::in_kind(&resource).owned() };
-    store.want(None, &dependent("a"), Subscription::new(vec![jobs.clone()], Arc::default()));
+    store.subscribe(None, &dependent("a"), Subscription::new(vec![jobs.clone()], Arc::default()));
     let job: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "j", "uid": "j", "resourceVersion": "5", "labels": {labels::OWNER: "a"}},

@@ -18,6 +18,14 @@ fn interest(content: Content) -> Interest {
     Interest { content, ..Interest::in_kind(&resource).owned() }
 }
 
+/// Returns a store with a component that subscribes to both streams.
+fn store() -> Store {
+    let store = Store::new(OURS);
+    let interests = [Content::Whole, Content::Metadata].map(interest).to_vec();
+    store.subscribe(None, &dependent(), Subscription::new(interests, Arc::default()));
+    store
+}
+
 /// Returns an object as the API server shows it after the operator applied these fields.
 fn object(revision: u64, ours: &Value) -> Box<DynamicObject> {
     let entry = json!({"manager": OURS, "operation": "Apply", "fieldsV1": {"f:spec": ours}});
@@ -59,7 +67,7 @@ fn saw(store: &Store, sighting: &Sighting) -> bool {
 
 #[test]
 fn what_an_apply_gave_counts_until_the_stream_shows_it() {
-    let store = Store::new(OURS);
+    let store = store();
     saw(&store, &Sighting::Applied(drifted(4)));
     store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
     assert_eq!(held(&store).unwrap().observed, observed(&intact(5)));
@@ -80,21 +88,21 @@ fn applies(store: &Store, revision: u64) {
     store.note(None, &identity(), (observed(&intact(revision)), None), Some(revision));
 }
 
-fn is_untold(store: &Store) -> bool {
-    !store.untold(None, &store.objects(None, "owner", &Inventory::default())).is_empty()
+fn is_unreported(store: &Store) -> bool {
+    !store.unreported(None, &store.objects(None, "owner", &Inventory::default())).is_empty()
 }
 
 #[test]
-fn an_object_that_was_applied_is_untold_until_its_stream_is_so_far() {
-    let store = Store::new(OURS);
+fn an_object_that_was_applied_is_unreported_until_its_stream_is_so_far() {
+    let store = store();
     told(&store, &listed(vec![*intact(4)], "4"));
-    assert!(!is_untold(&store));
+    assert!(!is_unreported(&store));
     applies(&store, 6);
-    assert!(is_untold(&store));
+    assert!(is_unreported(&store));
     assert!(!told(&store, &Sighting::Applied(intact(5))), "late");
-    assert!(is_untold(&store));
+    assert!(is_unreported(&store));
     assert!(told(&store, &Sighting::Applied(intact(6))), "who waits for it hears, though nothing is new");
-    assert!(!is_untold(&store));
+    assert!(!is_unreported(&store));
     assert!(!told(&store, &Sighting::Applied(intact(7))));
 }
 
@@ -102,56 +110,56 @@ fn an_object_that_was_applied_is_untold_until_its_stream_is_so_far() {
 fn what_somebody_makes_of_an_applied_object_at_once_ends_the_wait_too() {
     for after in [Sighting::Applied(drifted(8)), Sighting::Deleted(intact(8)), listed(vec![*drifted(8)], "9")]
     {
-        let store = Store::new(OURS);
+        let store = store();
         told(&store, &listed(vec![*intact(4)], "4"));
         applies(&store, 6);
         store.take(None, &interest(Content::Whole), &after);
-        assert!(!is_untold(&store), "{after:?}");
+        assert!(!is_unreported(&store), "{after:?}");
     }
 }
 
 #[test]
-fn an_object_of_another_owner_is_untold_too_when_it_was_taken() {
-    let store = Store::new(OURS);
+fn an_object_of_another_owner_is_unreported_too_when_it_was_taken() {
+    let store = store();
     let mut theirs = intact(4);
     theirs.metadata.labels = Some([(labels::OWNER.to_owned(), "another".to_owned())].into());
     told(&store, &listed(vec![*theirs], "4"));
     applies(&store, 6);
     let own = Inventory::from_iter([(identity(), kyma_object_set::Entry::default())]);
-    assert_eq!(store.untold(None, &store.objects(None, "owner", &own)), [identity()].into());
+    assert_eq!(store.unreported(None, &store.objects(None, "owner", &own)), [identity()].into());
 }
 
 #[test]
 fn only_what_tells_health_ends_the_wait() {
-    let store = Store::new(OURS);
+    let store = store();
     let (whole, dependent) = (interest(Content::Whole), dependent());
     let both = vec![whole, interest(Content::Metadata)];
-    store.want(None, &dependent, Subscription::new(both, Arc::default()));
+    store.subscribe(None, &dependent, Subscription::new(both, Arc::default()));
     told(&store, &listed(vec![*intact(4)], "4"));
     saw(&store, &listed(vec![*intact(4)], "4"));
     applies(&store, 6);
     saw(&store, &Sighting::Applied(intact(6)));
-    assert!(is_untold(&store), "another component's stream of metadata was faster");
+    assert!(is_unreported(&store), "another component's stream of metadata was faster");
     saw(&store, &listed(vec![*intact(6)], "7"));
-    assert!(is_untold(&store), "as was its list");
+    assert!(is_unreported(&store), "as was its list");
     applies(&store, 7);
     assert!(told(&store, &Sighting::Applied(intact(7))));
-    assert!(!is_untold(&store));
+    assert!(!is_unreported(&store));
     applies(&store, 8);
-    store.want(None, &dependent, Subscription::new(vec![interest(Content::Metadata)], Arc::default()));
-    assert!(!is_untold(&store), "nobody will tell");
+    store.subscribe(None, &dependent, Subscription::new(vec![interest(Content::Metadata)], Arc::default()));
+    assert!(!is_unreported(&store), "nobody will tell");
 }
 
 #[test]
 fn a_list_from_before_an_apply_does_not_end_the_wait() {
-    let store = Store::new(OURS);
+    let store = store();
     told(&store, &listed(vec![*drifted(4)], "4"));
     applies(&store, 6);
     told(&store, &listed(vec![*drifted(4)], "5"));
-    assert!(is_untold(&store));
+    assert!(is_unreported(&store));
     assert_eq!(held(&store).unwrap().observed, observed(&intact(6)));
     told(&store, &listed(vec![], "5"));
-    assert!(is_untold(&store), "it may have been made since");
+    assert!(is_unreported(&store), "it may have been made since");
     told(&store, &listed(vec![], "6"));
     assert_eq!(held(&store), None);
 }
@@ -161,26 +169,26 @@ fn dependent() -> Dependent {
 }
 
 #[test]
-fn what_a_stream_showed_goes_with_the_last_who_wants_it() {
+fn state_of_a_stream_is_dropped_with_its_last_subscriber() {
     let store = Store::new(OURS);
-    let wants = |name: &str, interests: Vec<Interest>| {
+    let subscribe = |name: &str, interests: Vec<Interest>| {
         let dependent = Dependent { name: name.into(), ..dependent() };
-        store.want(None, &dependent, Subscription::new(interests, Arc::default()));
+        store.subscribe(None, &dependent, Subscription::new(interests, Arc::default()));
     };
     let maps = interest(Content::Metadata);
     for name in ["a", "b", "b"] {
-        wants(name, vec![maps.clone()]);
+        subscribe(name, vec![maps.clone()]);
     }
     saw(&store, &listed(vec![*intact(4)], "4"));
-    wants("a", vec![]);
+    subscribe("a", vec![]);
     assert!(held(&store).is_some() && store.all_listed(None, std::slice::from_ref(&maps)));
-    wants("b", vec![]);
+    subscribe("b", vec![]);
     assert!(held(&store).is_none() && !store.all_listed(None, &[maps]));
 }
 
 #[test]
 fn what_was_before_an_apply_does_not_cover_up_its_answer() {
-    let store = Store::new(OURS);
+    let store = store();
     saw(&store, &Sighting::Applied(drifted(4)));
     store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
     assert!(!saw(&store, &Sighting::Applied(drifted(5))), "late");
@@ -189,7 +197,7 @@ fn what_was_before_an_apply_does_not_cover_up_its_answer() {
 
 #[test]
 fn an_owner_whose_object_another_one_took_hears_of_it() {
-    let store = Store::new(OURS);
+    let store = store();
     saw(&store, &Sighting::Applied(intact(4)));
     let mut theirs = intact(5);
     theirs.metadata.labels = Some([(labels::OWNER.to_owned(), "another".to_owned())].into());
@@ -199,7 +207,7 @@ fn an_owner_whose_object_another_one_took_hears_of_it() {
 
 #[test]
 fn what_somebody_did_after_an_apply_is_not_covered_up_by_its_answer() {
-    let store = Store::new(OURS);
+    let store = store();
     saw(&store, &Sighting::Applied(drifted(4)));
     saw(&store, &Sighting::Applied(intact(5)));
     saw(&store, &Sighting::Applied(drifted(6)));
@@ -216,7 +224,7 @@ fn what_somebody_did_after_an_apply_is_not_covered_up_by_its_answer() {
 
 #[test]
 fn after_a_restore_of_the_target_the_list_decides() {
-    let store = Store::new(OURS);
+    let store = store();
     saw(&store, &Sighting::Applied(intact(900)));
     saw(&store, &Sighting::Listed { objects: vec![*intact(5)], version: "6".into() });
     store.note(None, &identity(), (observed(&drifted(7)), None), Some(7));
@@ -225,7 +233,7 @@ fn after_a_restore_of_the_target_the_list_decides() {
 
 #[test]
 fn health_outlasts_a_stream_that_brings_metadata_alone() {
-    let store = Store::new(OURS);
+    let store = store();
     store.take(None, &interest(Content::Whole), &Sighting::Applied(intact(4)));
     let known = held(&store).unwrap().health;
     assert!(known.is_some());
@@ -233,4 +241,18 @@ fn health_outlasts_a_stream_that_brings_metadata_alone() {
     assert_eq!(held(&store).unwrap().health, known);
     saw(&store, &Sighting::Listed { objects: vec![*intact(6)], version: "7".into() });
     assert_eq!(held(&store).unwrap().health, known);
+}
+
+#[test]
+fn an_event_of_an_ended_stream_is_not_kept() {
+    let store = store();
+    let metadata = vec![interest(Content::Metadata)];
+    store.subscribe(None, &dependent(), Subscription::new(metadata, Arc::default()));
+    assert!(!told(&store, &Sighting::Applied(intact(4))), "the component needs metadata alone");
+    assert_eq!(held(&store), None);
+    assert!(saw(&store, &Sighting::Applied(intact(4))));
+    store.forget(&dependent());
+    assert!(!saw(&store, &Sighting::Applied(intact(5))));
+    store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
+    assert!(store.targets().get(None).is_none(), "no component uses the target");
 }

@@ -21,11 +21,12 @@ pub(super) struct TargetState {
     /// Time of the last change of CRDs or aggregated APIs.
     pub(super) kinds_changed: Option<Instant>,
     pub(super) objects: HashMap<GroupKind, Objects>,
-    pub(super) wishes: HashMap<Dependent, Subscription>,
+    /// Of each component that uses the target; empty until it subscribes.
+    pub(super) subscriptions: HashMap<Dependent, Subscription>,
     /// Replaced as a whole, so that a caller can tell whether the rules changed while it evaluated them.
     pub(super) rules: Arc<RulesByOwner>,
-    /// Streams, each with the number of its subscribers.
-    wanted: HashMap<Interest, usize>,
+    /// Number of subscribers of each stream.
+    subscribers: HashMap<Interest, usize>,
     listed: HashSet<Interest>,
 }
 
@@ -57,12 +58,12 @@ impl TargetState {
     }
 
     /// Selects the objects that the operator applied and that no stream of whole objects has reported since.
-    pub(super) fn untold(&self, objects: &BTreeMap<Identity, WatchedObject>) -> BTreeSet<Identity> {
-        let untold = |identity: &&Identity| {
+    pub(super) fn unreported(&self, objects: &BTreeMap<Identity, WatchedObject>) -> BTreeSet<Identity> {
+        let is_unreported = |identity: &&Identity| {
             let kind = self.objects.get(&identity.group_kind());
-            kind.is_some_and(|kind| kind.is_untold(identity))
+            kind.is_some_and(|kind| kind.is_unreported(identity))
         };
-        objects.keys().filter(untold).cloned().collect()
+        objects.keys().filter(is_unreported).cloned().collect()
     }
 
     /// Reports whether all of these streams have delivered their list.
@@ -91,6 +92,10 @@ impl TargetState {
         sighting: &Sighting,
         verdicts: Vec<Option<Verdict>>,
     ) -> Changed {
+        // Otherwise an event of a stream that has just ended would be kept forever.
+        if !self.subscribers.contains_key(interest) {
+            return Changed::default();
+        }
         let is_list = matches!(sighting, Sighting::Listed { .. });
         let first_list = is_list && self.listed.insert(interest.clone());
         let of_kinds = matches!(interest.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
@@ -108,8 +113,8 @@ impl TargetState {
             }
             objects.take_list(manager, interest, sighting, verdicts);
             if interest.content == Content::Whole {
-                for wish in self.wishes.values_mut() {
-                    wish.stale.remove(&kind);
+                for subscription in self.subscriptions.values_mut() {
+                    subscription.stale.remove(&kind);
                 }
             }
         }
@@ -118,7 +123,8 @@ impl TargetState {
 
     /// Returns the components whose streams have all delivered their list.
     fn completed(&self) -> Changed {
-        let dependents = self.wishes.iter().filter(|(_, wish)| self.all_listed(&wish.interests));
+        let is_complete = |subscription: &Subscription| self.all_listed(&subscription.interests);
+        let dependents = self.subscriptions.iter().filter(|(_, subscription)| is_complete(subscription));
         let dependents = dependents.map(|(dependent, _)| dependent.clone()).collect();
         Changed { dependents, ..Changed::default() }
     }
@@ -126,18 +132,18 @@ impl TargetState {
     /// Counts the subscribers of each stream. Drops streams without subscribers, with their objects.
     pub(super) fn count(&mut self, before: &[Interest], after: &[Interest]) {
         for interest in after {
-            *self.wanted.entry(interest.clone()).or_default() += 1;
+            *self.subscribers.entry(interest.clone()).or_default() += 1;
         }
         for interest in before {
-            if let Some(count) = self.wanted.get_mut(interest) {
+            if let Some(count) = self.subscribers.get_mut(interest) {
                 *count = count.saturating_sub(1);
             }
         }
-        self.wanted.retain(|_, count| *count > 0);
-        let wanted = &self.wanted;
-        self.listed.retain(|interest| wanted.contains_key(interest));
+        self.subscribers.retain(|_, count| *count > 0);
+        let subscribers = &self.subscribers;
+        self.listed.retain(|interest| subscribers.contains_key(interest));
         let kind = |interest: &Interest| GroupKind::new(&interest.group, &interest.kind);
-        let kinds: HashSet<GroupKind> = wanted.keys().map(kind).collect();
+        let kinds: HashSet<GroupKind> = subscribers.keys().map(kind).collect();
         self.objects.retain(|kind, _| kinds.contains(kind));
         let whole = self.listed.iter().filter(|interest| interest.content == Content::Whole);
         let whole: HashSet<GroupKind> = whole.map(kind).collect();
