@@ -1,7 +1,7 @@
 //! Namespaces of targets that are being deleted, from streams of their own: a component that needs such a namespace
 //! waits for its end, without requests meanwhile.
 
-mod seen;
+mod read_times;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use kyma_sdk::{Interest, Process, Sighting, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::sight::Dependent;
-use seen::ReadTimes;
+use read_times::ReadTimes;
 
 /// Maximum number of streams for one component; further namespaces are read instead.
 const MOST: usize = 8;
@@ -36,19 +36,23 @@ pub(crate) enum Shown {
 #[derive(Clone)]
 pub(crate) struct Namespaces {
     watches: Watches<Dependent>,
-    held: Arc<Mutex<NamespaceState>>,
+    state: Arc<Mutex<NamespaceState>>,
     /// Held while subscriptions change: the stored state and the streams must agree on them.
-    wishing: Arc<Mutex<()>>,
+    subscribing: Arc<Mutex<()>>,
 }
 
 /// A namespace of a target.
-type Place = (Option<SecretKey>, String);
+type NamespaceKey = (Option<SecretKey>, String);
 
 #[derive(Default)]
 struct NamespaceState {
-    wishes: HashMap<Dependent, BTreeSet<Place>>,
-    shown: HashMap<Place, Shown>,
-    seen: ReadTimes,
+    /// Namespaces that each component waits for.
+    subscriptions: HashMap<Dependent, BTreeSet<NamespaceKey>>,
+    /// Number of subscribers of each namespace.
+    subscribers: HashMap<NamespaceKey, usize>,
+    /// Last state of namespaces with subscribers.
+    shown: HashMap<NamespaceKey, Shown>,
+    read: ReadTimes,
 }
 
 impl Namespaces {
@@ -58,8 +62,8 @@ impl Namespaces {
         process: &Process,
         wake: impl Fn(&Dependent) + Send + Sync + 'static,
     ) -> Self {
-        let held = Arc::<Mutex<NamespaceState>>::default();
-        let listening = Arc::clone(&held);
+        let state = Arc::<Mutex<NamespaceState>>::default();
+        let listening = Arc::clone(&state);
         let listener = move |target: Option<&SecretKey>,
                              interest: &Interest,
                              sighting: &Sighting,
@@ -67,25 +71,25 @@ impl Namespaces {
             let name = interest.fields.as_deref().and_then(|fields| fields.strip_prefix(NAMED));
             let Some(name) = name else { return };
             let shown = shown(sighting);
-            let before = lock(&listening).shown.insert((target.cloned(), name.to_owned()), shown);
-            if shown == Shown::Over && before != Some(shown) {
+            let is_news = lock(&listening).show((target.cloned(), name.to_owned()), shown);
+            if shown == Shown::Over && is_news {
                 dependents.iter().for_each(&wake);
             }
         };
-        Self { watches: Watches::new(operator, process, listener), held, wishing: Arc::default() }
+        Self { watches: Watches::new(operator, process, listener), state, subscribing: Arc::default() }
     }
 
     /// Subscribes `dependent` to exactly these namespaces.
-    pub(crate) fn want(&self, target: &ComponentTarget, dependent: &Dependent, names: BTreeSet<String>) {
-        let _wishing = lock(&self.wishing);
+    pub(crate) fn subscribe(&self, target: &ComponentTarget, dependent: &Dependent, names: BTreeSet<String>) {
+        let _subscribing = lock(&self.subscribing);
         // A withdrawn target opens no streams, so no subscription is stored: the change of its Secret requeues the
         // component.
         if target.is_withdrawn() {
             return;
         }
         let names: BTreeSet<String> = names.into_iter().take(MOST).collect();
-        let places = names.iter().map(|name| place(target, name)).collect();
-        if !lock(&self.held).wish(dependent, places) {
+        let keys = names.iter().map(|name| key(target, name)).collect();
+        if !lock(&self.state).subscribe(dependent, keys) {
             return;
         }
         if let Err(limit) = self.watches.want(target, dependent, names.iter().map(|name| interest(name))) {
@@ -95,7 +99,7 @@ impl Namespaces {
 
     /// Returns the state of a namespace that a component waits for.
     pub(crate) fn shown(&self, target: &ComponentTarget, name: &str) -> Shown {
-        let shown = lock(&self.held).shown.get(&place(target, name)).copied();
+        let shown = lock(&self.state).shown.get(&key(target, name)).copied();
         match shown {
             Some(shown) if self.watches.is_healthy(target, [interest(name)]) => shown,
             _ => Shown::Nothing,
@@ -104,51 +108,71 @@ impl Namespaces {
 
     /// Reports whether a component read the namespace a moment ago and found it.
     pub(crate) fn is_seen(&self, target: &ComponentTarget, name: &str) -> bool {
-        lock(&self.held).seen.has(&place(target, name), Instant::now())
+        lock(&self.state).read.has(&key(target, name), Instant::now())
     }
 
     /// Notes that a namespace exists.
     pub(crate) fn saw(&self, target: &ComponentTarget, name: &str) {
-        lock(&self.held).seen.saw(place(target, name), Instant::now());
+        lock(&self.state).read.saw(key(target, name), Instant::now());
     }
 
     /// Notes that a namespace is gone or is being deleted.
     pub(crate) fn missed(&self, target: &ComponentTarget, name: &str) {
-        lock(&self.held).seen.missed(&place(target, name));
+        lock(&self.state).read.missed(&key(target, name));
     }
 
     /// Ends the streams of a target whose Secret changed, and drops the state that they reported.
     pub(crate) fn access_changed(&self, secret: &str) {
-        let _wishing = lock(&self.wishing);
+        let _subscribing = lock(&self.subscribing);
         self.watches.access_changed(secret);
-        let through = |(target, _): &Place| target.as_ref().is_some_and(|target| target.name == secret);
-        let mut held = lock(&self.held);
-        held.shown.retain(|place, _| !through(place));
-        held.seen.forget(through);
-        held.wishes.retain(|_, places| !places.iter().any(through));
+        lock(&self.state).access_changed(secret);
     }
 
     /// Removes `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
-        let _wishing = lock(&self.wishing);
+        let _subscribing = lock(&self.subscribing);
         self.watches.leave_all(dependent);
-        lock(&self.held).wish(dependent, BTreeSet::new());
+        lock(&self.state).subscribe(dependent, BTreeSet::new());
     }
 }
 
 impl NamespaceState {
-    /// Replaces a subscription; reports whether it changed.
-    fn wish(&mut self, dependent: &Dependent, places: BTreeSet<Place>) -> bool {
-        let before = self.wishes.remove(dependent).unwrap_or_default();
-        let is_other = before != places;
-        if !places.is_empty() {
-            self.wishes.insert(dependent.clone(), places);
+    /// Replaces a subscription; reports whether it changed. Drops the state of namespaces without subscribers.
+    fn subscribe(&mut self, dependent: &Dependent, keys: BTreeSet<NamespaceKey>) -> bool {
+        let before = self.subscriptions.remove(dependent).unwrap_or_default();
+        for key in keys.difference(&before) {
+            *self.subscribers.entry(key.clone()).or_default() += 1;
         }
-        if is_other {
-            let wanted: BTreeSet<&Place> = self.wishes.values().flatten().collect();
-            self.shown.retain(|place, _| wanted.contains(place));
+        for key in before.difference(&keys) {
+            let Some(count) = self.subscribers.get_mut(key) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.subscribers.remove(key);
+                self.shown.remove(key);
+            }
+        }
+        let is_other = before != keys;
+        if !keys.is_empty() {
+            self.subscriptions.insert(dependent.clone(), keys);
         }
         is_other
+    }
+
+    /// Stores the state of a namespace; reports whether it changed. An event of a stream that has just ended is not
+    /// kept.
+    fn show(&mut self, key: NamespaceKey, shown: Shown) -> bool {
+        self.subscribers.contains_key(&key) && self.shown.insert(key, shown) != Some(shown)
+    }
+
+    /// Drops everything about the targets through a Secret.
+    fn access_changed(&mut self, secret: &str) {
+        let is_through = |(target, _): &NamespaceKey| target.as_ref().is_some_and(|key| key.name == secret);
+        self.read.forget(is_through);
+        let concerned = self.subscriptions.iter().filter(|(_, keys)| keys.iter().any(is_through));
+        let concerned: Vec<Dependent> = concerned.map(|(dependent, _)| dependent.clone()).collect();
+        for dependent in &concerned {
+            self.subscribe(dependent, BTreeSet::new());
+        }
     }
 }
 
@@ -158,7 +182,7 @@ impl std::fmt::Debug for Namespaces {
     }
 }
 
-fn place(target: &ComponentTarget, name: &str) -> Place {
+fn key(target: &ComponentTarget, name: &str) -> NamespaceKey {
     (target.key().cloned(), name.to_owned())
 }
 
@@ -207,20 +231,50 @@ mod tests {
         assert_eq!(shown(&listed(vec![namespace(false)])), Shown::Over);
     }
 
+    fn dependent(name: &str) -> Dependent {
+        Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() }
+    }
+
+    fn key(target: &str, name: &str) -> NamespaceKey {
+        let (namespace, secret) = ("hub".to_owned(), target.to_owned());
+        (Some(SecretKey { namespace, name: secret, key: "config".to_owned() }), name.to_owned())
+    }
+
+    fn keys(names: &[&str]) -> BTreeSet<NamespaceKey> {
+        names.iter().map(|name| key("t", name)).collect()
+    }
+
+    fn is_empty(state: &NamespaceState) -> bool {
+        state.subscriptions.is_empty() && state.subscribers.is_empty() && state.shown.is_empty()
+    }
+
     #[test]
-    fn what_nobody_waits_for_is_forgotten() {
-        let dependent =
-            |name: &str| Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() };
-        let place = |name: &str| (None, name.to_owned());
-        let places = |names: &[&str]| names.iter().map(|name| place(name)).collect::<BTreeSet<Place>>();
-        let mut held = NamespaceState::default();
-        assert!(held.wish(&dependent("a"), places(&["x", "y"])));
-        assert!(!held.wish(&dependent("a"), places(&["x", "y"])), "the same as before");
-        assert!(held.wish(&dependent("b"), places(&["y"])));
-        held.shown = [(place("x"), Shown::Ending), (place("y"), Shown::Ending)].into();
-        assert!(held.wish(&dependent("a"), BTreeSet::new()));
-        assert_eq!(held.shown.keys().collect::<Vec<_>>(), [&place("y")]);
-        held.wish(&dependent("b"), BTreeSet::new());
-        assert!(held.shown.is_empty() && held.wishes.is_empty());
+    fn state_of_a_namespace_is_dropped_with_its_last_subscriber() {
+        let mut state = NamespaceState::default();
+        assert!(state.subscribe(&dependent("a"), keys(&["x", "y"])));
+        assert!(!state.subscribe(&dependent("a"), keys(&["x", "y"])), "the same as before");
+        assert!(state.subscribe(&dependent("b"), keys(&["y"])));
+        for name in ["x", "y"] {
+            assert!(state.show(key("t", name), Shown::Ending));
+        }
+        assert!(!state.show(key("t", "y"), Shown::Ending), "the same as before");
+        assert!(state.subscribe(&dependent("a"), BTreeSet::new()));
+        assert_eq!(state.shown.keys().collect::<Vec<_>>(), [&key("t", "y")]);
+        assert!(!state.show(key("t", "x"), Shown::Over), "an event of an ended stream");
+        state.subscribe(&dependent("b"), BTreeSet::new());
+        assert!(is_empty(&state));
+    }
+
+    #[test]
+    fn a_changed_secret_drops_the_state_of_its_targets() {
+        let mut state = NamespaceState::default();
+        state.subscribe(&dependent("a"), keys(&["x"]));
+        state.subscribe(&dependent("b"), [key("other", "x")].into());
+        state.show(key("t", "x"), Shown::Ending);
+        state.show(key("other", "x"), Shown::Ending);
+        state.access_changed("t");
+        assert_eq!(state.shown.keys().collect::<Vec<_>>(), [&key("other", "x")]);
+        state.access_changed("other");
+        assert!(is_empty(&state));
     }
 }

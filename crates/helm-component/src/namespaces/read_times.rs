@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::Place;
+use super::NamespaceKey;
 
 /// Time for which a read namespace counts as existing. A component that finds it gone removes it from the cache.
 const LASTS: Duration = Duration::from_secs(5);
@@ -12,28 +12,28 @@ const MOST: usize = 1024;
 
 /// Time of the last read of each namespace.
 #[derive(Debug, Default)]
-pub(super) struct ReadTimes(HashMap<Place, Instant>);
+pub(super) struct ReadTimes(HashMap<NamespaceKey, Instant>);
 
 impl ReadTimes {
-    pub(super) fn has(&self, place: &Place, now: Instant) -> bool {
-        self.0.get(place).is_some_and(|seen| counts(*seen, now))
+    pub(super) fn has(&self, key: &NamespaceKey, now: Instant) -> bool {
+        self.0.get(key).is_some_and(|seen| counts(*seen, now))
     }
 
-    pub(super) fn saw(&mut self, place: Place, now: Instant) {
+    pub(super) fn saw(&mut self, key: NamespaceKey, now: Instant) {
         if self.0.len() >= MOST {
             self.0.retain(|_, seen| counts(*seen, now));
         }
         if self.0.len() < MOST {
-            self.0.insert(place, now);
+            self.0.insert(key, now);
         }
     }
 
-    pub(super) fn missed(&mut self, place: &Place) {
-        self.0.remove(place);
+    pub(super) fn missed(&mut self, key: &NamespaceKey) {
+        self.0.remove(key);
     }
 
-    pub(super) fn forget(&mut self, is_meant: impl Fn(&Place) -> bool) {
-        self.0.retain(|place, _| !is_meant(place));
+    pub(super) fn forget(&mut self, is_meant: impl Fn(&NamespaceKey) -> bool) {
+        self.0.retain(|key, _| !is_meant(key));
     }
 }
 
@@ -45,26 +45,26 @@ fn counts(seen: Instant, now: Instant) -> bool {
 mod tests {
     use super::*;
 
-    fn place(number: usize) -> Place {
+    fn key(number: usize) -> NamespaceKey {
         (None, format!("n{number}"))
     }
 
     #[test]
     fn one_counts_for_a_moment_unless_somebody_missed_it() {
         let (mut seen, start) = (ReadTimes::default(), Instant::now());
-        seen.saw(place(0), start);
-        assert!(seen.has(&place(0), start + LASTS / 2) && !seen.has(&place(1), start));
-        assert!(!seen.has(&place(0), start + LASTS));
-        seen.missed(&place(0));
-        assert!(!seen.has(&place(0), start));
+        seen.saw(key(0), start);
+        assert!(seen.has(&key(0), start + LASTS / 2) && !seen.has(&key(1), start));
+        assert!(!seen.has(&key(0), start + LASTS));
+        seen.missed(&key(0));
+        assert!(!seen.has(&key(0), start));
     }
 
     #[test]
     fn they_are_never_many() {
         let (mut seen, start) = (ReadTimes::default(), Instant::now());
-        (0..=MOST).for_each(|number| seen.saw(place(number), start));
-        assert!(seen.has(&place(0), start) && !seen.has(&place(MOST), start));
-        seen.saw(place(MOST), start + LASTS);
-        assert!(seen.has(&place(MOST), start + LASTS) && seen.0.len() == 1, "old ones made room");
+        (0..=MOST).for_each(|number| seen.saw(key(number), start));
+        assert!(seen.has(&key(0), start) && !seen.has(&key(MOST), start));
+        seen.saw(key(MOST), start + LASTS);
+        assert!(seen.has(&key(MOST), start + LASTS) && seen.0.len() == 1, "old ones made room");
     }
 }
