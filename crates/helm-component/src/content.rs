@@ -7,7 +7,7 @@ use std::time::Duration;
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, ReleaseRevision};
 use kyma_artifacts::archive::unpacking;
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trust, TrustRoot};
-use kyma_object_set::{Identity, Kinds, Limits, ObjectSet};
+use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
 
 use crate::frozen::{Frozen, Kept, Thawed};
@@ -20,11 +20,14 @@ mod digest;
 mod inputs;
 mod loaded;
 mod only_tests;
+mod parsed;
 
 pub(crate) use digest::digest;
 pub(crate) use inputs::{Inputs, InstalledRelease};
 pub(crate) use loaded::Loaded;
 pub(crate) use only_tests::OnlyTests;
+pub(crate) use parsed::ParsedTexts;
+use parsed::Text;
 
 /// Sources of content and the renderer; shared by all components.
 pub(crate) struct Sources {
@@ -36,6 +39,8 @@ pub(crate) struct Sources {
     pub renderer: Option<Arc<dyn Renderer>>,
     /// Renders in which only tests vary, which the renderer's cache does not keep.
     pub only_tests: OnlyTests,
+    /// Parsed manifests and renders.
+    pub parsed: ParsedTexts,
     /// Registry base of OCM components whose source names none.
     pub default_base: Option<RegistryBase>,
     /// Trust root for signers without keys; `None` if none is configured.
@@ -77,11 +82,11 @@ impl Sources {
             }
         };
         let warnings = reads.warnings(&text);
-        let parsed = text.parse().map_err(|failure| match &chart {
+        let parsed = self.parse(&text, &how).map_err(|failure| match &chart {
             None => source::reject(&artifacts, &place, digest, credentials, failure),
             Some(_) => failure,
         });
-        let set = inputs.changes.apply(parsed?, kinds, &inputs.release.namespace)?;
+        let set = inputs.changes.apply(Arc::unwrap_or_clone(parsed?), kinds, &inputs.release.namespace)?;
         let release = &inputs.release.namespace;
         let mut prepared = objects::prepare(set, chart.is_some(), kinds, release, &inputs.marks, &workloads);
         prepared.warnings.extend(warnings);
@@ -107,6 +112,11 @@ impl Sources {
             tests_vary: how.tests_vary,
             revision: reads.revision,
         })
+    }
+
+    /// Parses a text. A render that varies is not kept: it may have a password, and no other component has the same.
+    fn parse(&self, text: &Text, how: &How) -> Result<Arc<ObjectSet>, Failure> {
+        if how.varies() { text.parse().map(Arc::new) } else { self.parsed.objects(text) }
     }
 
     async fn render_chart(
@@ -137,7 +147,7 @@ impl Sources {
         if request.api_versions.is_subset(&served) {
             return Ok(rendered);
         }
-        let set = Text::Rendered(Arc::clone(&rendered.text)).parse()?;
+        let set = self.parse(&Text::Rendered(Arc::clone(&rendered.text)), &rendered.how)?;
         let brought: BTreeSet<Identity> = set.crds().map(kyma_object_set::Object::identity).collect();
         let own = request.chart.own_kinds().iter().filter(|(crd, _)| brought.contains(crd));
         let expected: BTreeSet<String> = own.flat_map(|(_, names)| names).chain(&served).cloned().collect();
@@ -266,6 +276,12 @@ struct How {
     tests_vary: bool,
 }
 
+impl How {
+    fn varies(&self) -> bool {
+        self.by_chance.is_some() || self.tests_vary
+    }
+}
+
 async fn rendered(renderer: &Arc<dyn Renderer>, request: &RenderRequest) -> Result<Arc<str>, Failure> {
     let done = renderer.render(request).await.map_err(|error| failure(&error))?;
     if done.warnings.is_empty() {
@@ -318,21 +334,6 @@ async fn own_kinds(chart: &Arc<Chart>) -> Result<Vec<String>, Failure> {
     let (chart, archive) = (Arc::clone(chart), chart.archive().clone());
     let read = unpacking(archive, move |_| chart.own_kinds().values().flatten().cloned().collect()).await;
     read.map_err(|error| Failure::new(Reason::Internal, error.to_string()))
-}
-
-enum Text {
-    Plain(bytes::Bytes),
-    Rendered(Arc<str>),
-}
-
-impl Text {
-    fn parse(&self) -> Result<ObjectSet, Failure> {
-        let parsed = match self {
-            Self::Plain(bytes) => ObjectSet::parse_bytes(bytes, &Limits::default()),
-            Self::Rendered(text) => ObjectSet::parse(text, &Limits::default()),
-        };
-        parsed.map_err(|error| Failure::new(Reason::ManifestInvalid, error.to_string()))
-    }
 }
 
 /// Returns the identities of the objects in a chart's `crds` folders.

@@ -15,7 +15,7 @@ use kyma_targets::ServiceAccount;
 use crate::account::Accounts;
 use crate::args::Flags;
 use crate::claims::Claims;
-use crate::content::{OnlyTests, Sources};
+use crate::content::{OnlyTests, ParsedTexts, Sources};
 use crate::hand_overs::HandOvers;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
@@ -56,6 +56,7 @@ impl HelmComponents {
             opened: source::opened_charts(),
             renderer,
             only_tests: OnlyTests::default(),
+            parsed: ParsedTexts::default(),
             default_base: content.oci_registry.clone(),
             trust_root: content.trust_root()?,
         };
