@@ -202,7 +202,8 @@ impl Program for HelmComponentProgram {
     type Flags = Flags;
 
     const OPERATOR: Operator = Operator { name: HelmComponents::NAME, version: HelmComponents::VERSION };
-    const ABOUT: &'static str = "Puts charts and manifests on targets, as HelmComponents on the hub wish.";
+    const ABOUT: &'static str =
+        "Installs charts and manifests on targets, as HelmComponents on the hub describe.";
 
     fn crds() -> Vec<CustomResourceDefinition> {
         vec![kyma_api::crds::helm_component(), kyma_api::crds::pause()]

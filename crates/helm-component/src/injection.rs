@@ -58,11 +58,11 @@ pub(crate) fn is_meant(labels: Option<&BTreeMap<String, String>>) -> bool {
 }
 
 /// Returns the names of the hub's Secrets that the objects request.
-pub(crate) fn wanted(objects: &[Object]) -> BTreeSet<String> {
-    objects.iter().filter(|object| wants(object)).map(|object| object.name().to_owned()).collect()
+pub(crate) fn requested_secrets(objects: &[Object]) -> BTreeSet<String> {
+    objects.iter().filter(|object| requests_content(object)).map(|object| object.name().to_owned()).collect()
 }
 
-fn wants(object: &Object) -> bool {
+fn requests_content(object: &Object) -> bool {
     (object.group(), object.kind()) == ("", "Secret")
         && object.annotation(annotations::INJECT_DATA_FROM_KCP) == Some("true")
 }
@@ -88,7 +88,7 @@ pub(crate) fn inject(
     };
     let data: Map<String, Value> = found.data.iter().flatten().map(encoded).collect();
     let revision = Revision::of(&found.metadata).to_string();
-    for object in objects.iter_mut().filter(|object| wants(object) && object.name() == name) {
+    for object in objects.iter_mut().filter(|object| requests_content(object) && object.name() == name) {
         let body = object.body_mut();
         body.remove("stringData");
         body.insert("data".to_owned(), data.clone().into());
@@ -135,8 +135,8 @@ mod tests {
     fn e46_an_annotated_secret_gets_the_hubs_data_and_another_keeps_its_own() {
         let object_of = |annotation: Value| object(&annotation);
         let before = [object_of(json!("true")), object_of(json!("false")), object_of(json!(null))];
-        assert_eq!(wanted(&before), BTreeSet::from(["pull".to_owned()]));
-        assert_eq!(wanted(&before[1..]), BTreeSet::new());
+        assert_eq!(requested_secrets(&before), BTreeSet::from(["pull".to_owned()]));
+        assert_eq!(requested_secrets(&before[1..]), BTreeSet::new());
         let mut after = before.clone();
         inject(&mut after, "pull", Some(&hub_secret(&allowed(), "hush", "1"))).unwrap();
         assert_eq!(after[0].body()["data"], json!({".dockerconfigjson": STANDARD.encode("hush")}));

@@ -224,8 +224,8 @@ impl Recorded {
     }
 
     /// Reports whether objects of another system were taken over and the requested inputs are unchanged since.
-    pub(crate) fn is_as_taken_over(&self, wish: &str) -> bool {
-        self.taken_over.as_ref().is_some_and(|taken| taken.wish.as_deref() == Some(wish))
+    pub(crate) fn is_as_taken_over(&self, requested_digest: &str) -> bool {
+        self.taken_over.as_ref().is_some_and(|taken| taken.wish.as_deref() == Some(requested_digest))
     }
 
     /// Reports whether this content is the applied one.

@@ -154,20 +154,20 @@ pub(crate) fn was_ready(pass: &Pass<'_>) -> bool {
 }
 
 fn content(pass: &Pass<'_>, set_back: bool) -> Content {
-    let Some(wished) = rollback::wished(pass) else { return Content::Stale };
+    let Some(desired) = rollback::desired_inputs(pass) else { return Content::Stale };
     // The rollback target is applied as it was rendered, whatever kinds the target serves now.
     let is_back = rollback::taken(pass).is_some();
     let kinds_fit = |kinds: Option<&String>| {
         is_back || kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds))
     };
     if let Some(loaded) = &pass.session.loaded
-        && loaded.inputs == wished
+        && loaded.inputs == desired
         && kinds_fit(loaded.kinds.as_ref())
     {
         return Content::Loaded;
     }
     let recorded = &pass.session.recorded;
-    let unchanged = recorded.digests.inputs.as_deref() == Some(wished);
+    let unchanged = recorded.digests.inputs.as_deref() == Some(desired);
     let complete = unchanged && kinds_fit(recorded.digests.kinds.as_ref()) && !recorded.pending && !set_back;
     if complete { Content::Recorded } else { Content::Stale }
 }
@@ -175,8 +175,8 @@ fn content(pass: &Pass<'_>, set_back: bool) -> Content {
 /// Reports whether the desired content differs from the completely applied one.
 fn changes(pass: &Pass<'_>) -> bool {
     let applied = &pass.session.recorded.digests;
-    let wished = rollback::wished(pass);
-    wished.is_some_and(|wished| applied.source.is_some() && applied.inputs.as_deref() != Some(wished))
+    let desired = rollback::desired_inputs(pass);
+    desired.is_some_and(|desired| applied.source.is_some() && applied.inputs.as_deref() != Some(desired))
 }
 
 pub(crate) fn is_manager(manager: &Manager, identity: &Identity) -> bool {

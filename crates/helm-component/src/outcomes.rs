@@ -28,12 +28,12 @@ pub(crate) struct Outcomes {
     watches: Watches<Dependent>,
     held: Arc<Mutex<HookSubscriptions>>,
     /// Held while subscriptions change: the stored state and the streams must agree on them.
-    wishing: Arc<Mutex<()>>,
+    subscribing: Arc<Mutex<()>>,
 }
 
 #[derive(Default)]
 struct HookSubscriptions {
-    wishes: HashMap<Dependent, AwaitedHooks>,
+    subscriptions: HashMap<Dependent, AwaitedHooks>,
 }
 
 /// Hooks that a component waits for.
@@ -84,12 +84,12 @@ impl Outcomes {
             }
             concerned.into_iter().for_each(&wake);
         };
-        Self { watches: Watches::new(operator, process, listener), held, wishing: Arc::default() }
+        Self { watches: Watches::new(operator, process, listener), held, subscribing: Arc::default() }
     }
 
     /// Subscribes `dependent` to the hooks of a run. Returns how long the first lists of its streams may still take;
     /// `None` once they have arrived, have failed or took too long. A list requeues the component.
-    pub(crate) fn want(
+    pub(crate) fn subscribe(
         &self,
         target: &ComponentTarget,
         dependent: &Dependent,
@@ -112,13 +112,13 @@ impl Outcomes {
         (mark, interests): (&str, &[Interest]),
         hooks: BTreeSet<Identity>,
     ) -> bool {
-        let _wishing = lock(&self.wishing);
+        let _subscribing = lock(&self.subscribing);
         // A withdrawn target opens no streams: the change of its Secret requeues the component.
         if target.is_withdrawn() {
             return false;
         }
-        let wanted = lock(&self.held).want(target.key(), dependent, (mark, interests), hooks);
-        let refused = self.watches.want(target, dependent, wanted).err();
+        let streams = lock(&self.held).subscribe(target.key(), dependent, (mark, interests), hooks);
+        let refused = self.watches.want(target, dependent, streams).err();
         if let Some(limit) = &refused {
             tracing::info!(component = %dependent.name, "{limit}; hooks are asked how they end");
         }
@@ -140,7 +140,7 @@ impl Outcomes {
 
     /// Limits the subscriptions of `dependent` to these runs, and drops the state of others.
     pub(crate) fn retain(&self, target: &ComponentTarget, dependent: &Dependent, marks: &[String]) {
-        let _wishing = lock(&self.wishing);
+        let _subscribing = lock(&self.subscribing);
         let left = lock(&self.held).retain(dependent, marks);
         match left {
             Some(left) if left.is_empty() => self.watches.leave_all(dependent),
@@ -155,60 +155,60 @@ impl Outcomes {
 
     /// Ends the streams of a target whose Secret changed. Known results of hooks stay.
     pub(crate) fn access_changed(&self, secret: &str) {
-        let _wishing = lock(&self.wishing);
+        let _subscribing = lock(&self.subscribing);
         self.watches.access_changed(secret);
     }
 
     /// Removes `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
-        let _wishing = lock(&self.wishing);
+        let _subscribing = lock(&self.subscribing);
         self.watches.leave_all(dependent);
-        lock(&self.held).wishes.remove(dependent);
+        lock(&self.held).subscriptions.remove(dependent);
     }
 }
 
 impl HookSubscriptions {
     /// Adds a run; returns all streams that the component needs now.
-    fn want(
+    fn subscribe(
         &mut self,
         target: Option<&SecretKey>,
         dependent: &Dependent,
         (mark, interests): (&str, &[Interest]),
         hooks: BTreeSet<Identity>,
     ) -> Vec<Interest> {
-        let wish = self.wishes.entry(dependent.clone()).or_default();
-        if wish.target.as_ref() != target {
-            *wish = AwaitedHooks { target: target.cloned(), runs: BTreeMap::new() };
+        let subscription = self.subscriptions.entry(dependent.clone()).or_default();
+        if subscription.target.as_ref() != target {
+            *subscription = AwaitedHooks { target: target.cloned(), runs: BTreeMap::new() };
         }
-        let run = wish.runs.entry(mark.to_owned()).or_default();
+        let run = subscription.runs.entry(mark.to_owned()).or_default();
         run.interests = interests.to_vec();
         for hook in hooks {
             run.hooks.entry(hook).or_default();
         }
-        wish.interests()
+        subscription.interests()
     }
 
     /// Returns the remaining time for the first lists of a run's streams.
     fn opening(&mut self, dependent: &Dependent, mark: &str, now: Instant) -> Option<Duration> {
-        let run = self.wishes.get_mut(dependent)?.runs.get_mut(mark)?;
+        let run = self.subscriptions.get_mut(dependent)?.runs.get_mut(mark)?;
         let since = *run.opening.get_or_insert(now);
         OPENING.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
     }
 
     /// Drops other runs; returns the streams that are still needed, if that changed.
     fn retain(&mut self, dependent: &Dependent, marks: &[String]) -> Option<Vec<Interest>> {
-        let wish = self.wishes.get_mut(dependent)?;
-        let before = wish.runs.len();
-        wish.runs.retain(|mark, _| marks.contains(mark));
-        let (after, left) = (wish.runs.len(), wish.interests());
+        let subscription = self.subscriptions.get_mut(dependent)?;
+        let before = subscription.runs.len();
+        subscription.runs.retain(|mark, _| marks.contains(mark));
+        let (after, left) = (subscription.runs.len(), subscription.interests());
         if after == 0 {
-            self.wishes.remove(dependent);
+            self.subscriptions.remove(dependent);
         }
         (after != before).then_some(left)
     }
 
     fn awaited(&mut self, dependent: &Dependent, mark: &str, hook: &Identity) -> Option<&mut Awaited> {
-        self.wishes.get_mut(dependent)?.runs.get_mut(mark)?.hooks.get_mut(hook)
+        self.subscriptions.get_mut(dependent)?.runs.get_mut(mark)?.hooks.get_mut(hook)
     }
 
     fn take(
@@ -218,12 +218,12 @@ impl HookSubscriptions {
         interest: &Interest,
         sighting: &Sighting,
     ) {
-        let Some(wish) = self.wishes.get_mut(dependent) else { return };
-        if wish.target.as_ref() != target {
+        let Some(subscription) = self.subscriptions.get_mut(dependent) else { return };
+        if subscription.target.as_ref() != target {
             return;
         }
         let kind = GroupKind::new(&interest.group, &interest.kind);
-        for (mark, run) in &mut wish.runs {
+        for (mark, run) in &mut subscription.runs {
             match sighting {
                 Sighting::Listed { objects, .. } => run.take_list(mark, &kind, objects),
                 Sighting::Applied(object) => run.take_one(mark, &kind, object, false),

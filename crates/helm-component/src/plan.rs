@@ -97,7 +97,7 @@ pub enum Rest {
     /// A user installed this version before, which is newer than the desired one.
     NewerPredecessor(String),
     /// A user installed this object before, and its version is unknown.
-    UntoldPredecessor(String),
+    UnknownPredecessor(String),
     /// Kinds that parts of the content need are missing; the rest is applied.
     MissingKinds(Vec<String>),
     /// Something failed.
@@ -192,7 +192,7 @@ fn bring(seen: &Observed) -> Step {
     match &seen.predecessor {
         Predecessor::Unseen => Step::LookForPredecessor,
         Predecessor::Newer(version) => Step::Rest(Rest::NewerPredecessor(version.clone())),
-        Predecessor::Untold(object) => Step::Rest(Rest::UntoldPredecessor(object.clone())),
+        Predecessor::UnknownVersion(object) => Step::Rest(Rest::UnknownPredecessor(object.clone())),
         Predecessor::None if seen.release_unseen => Step::LookForRelease,
         Predecessor::None if seen.namespace_ready => hooks_before(seen).unwrap_or(Step::Apply),
         Predecessor::None => Step::Namespace,

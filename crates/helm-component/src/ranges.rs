@@ -30,7 +30,7 @@ pub(crate) struct VersionQuery {
 ///
 /// # Errors
 /// `SourceInvalid`: the range is not valid, or contradicts the rest of the source.
-pub(crate) fn wanted(source: &Source) -> Result<Option<VersionQuery>, Failure> {
+pub(crate) fn version_query(source: &Source) -> Result<Option<VersionQuery>, Failure> {
     let Some(chart) = &source.chart else { return Ok(None) };
     let Some(version) = chart.version.as_deref() else { return Ok(None) };
     let parsed: Result<VersionRange, _> = version.parse();
@@ -137,18 +137,18 @@ mod tests {
     #[test]
     fn versions_and_tags_are_no_ranges() {
         for exact in ["1.2.3", "v1.2.3", "1.2.3-rc.1+b", "latest", "main-1.2", "1.2.3.4"] {
-            assert_eq!(wanted(&oci(exact)), Ok(None), "{exact}");
+            assert_eq!(version_query(&oci(exact)), Ok(None), "{exact}");
         }
         for range in [">=1.2 <2", "1.x", "1", "1.2", "*", "x", "~1", "^2", "1 - 2", "=1.2.3"] {
-            assert!(wanted(&oci(range)).unwrap().is_some(), "{range}");
+            assert!(version_query(&oci(range)).unwrap().is_some(), "{range}");
         }
         let pinned = |version: &str| {
             let digest = kyma_artifacts::Digest::of(b"x").to_string();
             let url = "oci://registry.example.org/charts/a";
-            wanted(&source(&json!({"url": url, "version": version, "digest": digest})))
+            version_query(&source(&json!({"url": url, "version": version, "digest": digest})))
         };
         assert_eq!(pinned("1.2"), Ok(None));
-        for bad in [wanted(&oci(">=a")), wanted(&oci("1 2 x y")), pinned(">=1")] {
+        for bad in [version_query(&oci(">=a")), version_query(&oci("1 2 x y")), pinned(">=1")] {
             assert_eq!(bad.unwrap_err().reason, Reason::SourceInvalid);
         }
     }
@@ -157,13 +157,13 @@ mod tests {
     fn another_range_address_or_name_is_looked_up_anew() {
         let repository = |name: &str, version: &str| {
             let chart = json!({"url": "https://charts.example.org", "name": name, "version": version});
-            wanted(&source(&chart)).unwrap().unwrap().of
+            version_query(&source(&chart)).unwrap().unwrap().of
         };
         let all = [
             repository("a", "1.x"),
             repository("b", "1.x"),
             repository("a", "^1"),
-            wanted(&oci("1.x")).unwrap().unwrap().of,
+            version_query(&oci("1.x")).unwrap().unwrap().of,
         ];
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());

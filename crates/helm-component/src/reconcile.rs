@@ -137,7 +137,7 @@ impl<'a> Pass<'a> {
         for _ in 0..STEPS {
             let seen = observe::observe(self);
             let step = plan::next(&seen);
-            let loads_wished = step == Step::Load && seen.content == Content::Stale;
+            let loads_desired = step == Step::Load && seen.content == Content::Stale;
             match step {
                 Step::Load => self.load().await,
                 Step::Watch => self.watch(),
@@ -173,7 +173,7 @@ impl<'a> Pass<'a> {
                 Step::Rest(rest) => return Ok((rest, seen)),
             }
             if let Some(failure) = self.done.load.take() {
-                if loads_wished && self.gives_up_retry(&failure) {
+                if loads_desired && self.gives_up_retry(&failure) {
                     continue;
                 }
                 let seen = observe::observe(self);

@@ -153,9 +153,9 @@ fn grouped(inventory: &Inventory) -> Vec<InventoryGroup> {
 
 /// Returns the inventory of loaded and recorded objects, if it would have to be packed.
 pub(crate) fn large_record(recorded: &Inventory, objects: &[Object]) -> Option<Vec<InventoryGroup>> {
-    let wanted = objects.iter().map(|object| (object.identity(), object.version()));
+    let desired = objects.iter().map(|object| (object.identity(), object.version()));
     let recorded = recorded.iter().map(|(identity, entry)| (identity.clone(), &*entry.version));
-    let all: BTreeMap<Identity, &str> = wanted.chain(recorded).collect();
+    let all: BTreeMap<Identity, &str> = desired.chain(recorded).collect();
     let groups = InventoryGroup::of(all.iter().map(|(identity, version)| stand_in(identity, version)));
     Some(groups).filter(|groups| size(groups) > RECORD)
 }

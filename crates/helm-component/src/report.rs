@@ -23,7 +23,7 @@ use way_back::Back;
 pub(crate) use words::list;
 use words::{
     fought_message, missing_message, newer_message, newer_predecessor_message, stray_message,
-    untold_predecessor_message, with_left,
+    unknown_predecessor_message, with_left,
 };
 
 /// Interval at which API groups that do not answer are asked again: API servers retry them once a minute, and no
@@ -256,8 +256,8 @@ impl Finding {
                 let failure = Failure::new(Reason::DowngradeRefused, newer_predecessor_message(&version));
                 Progress::stopped(failure)
             }
-            Rest::UntoldPredecessor(object) => {
-                let failure = Failure::new(Reason::VersionUnknown, untold_predecessor_message(&object));
+            Rest::UnknownPredecessor(object) => {
+                let failure = Failure::new(Reason::VersionUnknown, unknown_predecessor_message(&object));
                 Progress::stopped(failure)
             }
             Rest::Unhealthy(names) => {

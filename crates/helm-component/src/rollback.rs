@@ -20,7 +20,7 @@ const WORDS: usize = 1024;
 const DIGEST: usize = 19;
 
 /// Reports whether a component rolls back to the release that was Ready.
-pub(crate) fn is_wanted(spec: &HelmComponentSpec) -> bool {
+pub(crate) fn is_enabled(spec: &HelmComponentSpec) -> bool {
     spec.rollback.as_ref().is_some_and(|rollback| rollback.mode == RollbackMode::OnFailure)
 }
 
@@ -84,16 +84,16 @@ fn names(failed: &FailedRelease, kept: &KeptRelease) -> (String, String) {
 
 /// Returns the beginning of all messages during a rollback.
 pub(crate) fn on_the_way(failed: &FailedRelease, kept: &KeptRelease) -> String {
-    let (wished, back) = names(failed, kept);
-    format!("{wished} failed ({}), and {back} takes its place again", failed.reason)
+    let (desired, back) = names(failed, kept);
+    format!("{desired} failed ({}), and {back} takes its place again", failed.reason)
 }
 
 /// Returns the failure to report after a completed rollback; it stays equal until something changes.
 pub(crate) fn is_back(failed: &FailedRelease, kept: &KeptRelease, now: Timestamp) -> Failure {
-    let (wished, back) = names(failed, kept);
+    let (desired, back) = names(failed, kept);
     let moment = again(failed).map_or_else(String::new, |moment| format!(" after {moment:.0}"));
     let message = format!(
-        "{wished} failed ({}: {}), and {back} is installed again; it is tried again when spec or content change, when \
+        "{desired} failed ({}: {}), and {back} is installed again; it is tried again when spec or content change, when \
          kymactl reconcile asks for it, or by itself{moment}",
         failed.reason, failed.message
     );

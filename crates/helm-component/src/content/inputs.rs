@@ -34,7 +34,7 @@ pub(crate) struct Inputs {
     /// Digest of all inputs.
     pub digest: String,
     /// Digest over the requested inputs: all except the target's version.
-    pub wish: String,
+    pub requested_digest: String,
     /// Digest of the values.
     pub values_digest: String,
     /// The installed release, from which the next revision follows.
@@ -110,7 +110,8 @@ impl Inputs {
         for unasked in ["kube", "pullSecret", "injectable", "verifiedBy"] {
             whole[unasked] = Value::Null;
         }
-        let (digest, wish) = (digest(&[text.as_bytes()]), digest(&[whole.to_string().as_bytes()]));
+        let (digest, requested_digest) =
+            (digest(&[text.as_bytes()]), digest(&[whole.to_string().as_bytes()]));
         let installed = InstalledRelease::default();
         Ok(Self {
             source,
@@ -121,7 +122,7 @@ impl Inputs {
             yielded,
             additions,
             digest,
-            wish,
+            requested_digest,
             values_digest,
             installed,
         })

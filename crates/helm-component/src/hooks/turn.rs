@@ -79,7 +79,7 @@ pub(crate) enum Turn {
     /// Wait for an event.
     Wait,
     /// The hook succeeded; the next hook may run.
-    Passed,
+    Succeeded,
     /// The hook failed, with the reason.
     Failed(String),
 }
@@ -139,14 +139,14 @@ fn missing(told: &HookState, started: bool, overdue: bool) -> Turn {
 
 fn over(end: End) -> Turn {
     match end {
-        Ok(()) => Turn::Passed,
+        Ok(()) => Turn::Succeeded,
         Err(why) => Turn::Failed(why),
     }
 }
 
 fn verdict(hook: &Hook, body: &Value, overdue: bool) -> Turn {
     if !hook.has_an_end() {
-        return Turn::Passed;
+        return Turn::Succeeded;
     }
     match end(body, false) {
         Some(ended) => over(ended),
@@ -227,9 +227,9 @@ mod tests {
         assert_eq!(taken(None), Turn::Create);
         assert_eq!(of_this(json!({})), Turn::Wait);
         assert_eq!(of_this(job("Suspended")), Turn::Wait);
-        assert_eq!(of_this(job("Complete")), Turn::Passed);
+        assert_eq!(of_this(job("Complete")), Turn::Succeeded);
         assert_eq!(of_this(job("Failed")), Turn::Failed("it failed: BackoffLimitExceeded".to_owned()));
-        assert_eq!(of_this(json!({"status": {"phase": "Succeeded"}})), Turn::Passed);
+        assert_eq!(of_this(json!({"status": {"phase": "Succeeded"}})), Turn::Succeeded);
         assert!(matches!(of_this(json!({"status": {"phase": "Failed"}})), Turn::Failed(_)));
     }
 
@@ -240,7 +240,7 @@ mod tests {
             turn(&hook("j", &json!({HOOK: "test"})), Some(&live), &HookState::Running, MARK, true, true)
         };
         assert!(matches!(late(json!({})), Turn::Failed(_)));
-        assert_eq!(late(job("Complete")), Turn::Passed);
+        assert_eq!(late(job("Complete")), Turn::Succeeded);
     }
 
     #[test]
@@ -288,14 +288,14 @@ mod tests {
             }
         }
         let of_this_run = live(Some(MARK), json!({}));
-        assert_eq!(of("PersistentVolumeClaim", &of_this_run), Turn::Passed);
+        assert_eq!(of("PersistentVolumeClaim", &of_this_run), Turn::Succeeded);
     }
 
     #[test]
     fn other_kinds_are_done_when_they_exist() {
         let map = Hook::of(object("ConfigMap", "c", &json!({HOOK: "pre-install"}))).unwrap();
         let there = live(Some(MARK), json!({}));
-        assert_eq!(turn(&map, Some(&there), &HookState::Nothing, MARK, false, false), Turn::Passed);
+        assert_eq!(turn(&map, Some(&there), &HookState::Nothing, MARK, false, false), Turn::Succeeded);
     }
 
     /// Returns the next step for a hook whose object is missing.
@@ -306,12 +306,12 @@ mod tests {
     #[test]
     fn an_end_that_was_seen_counts_though_the_object_is_gone() {
         for (started, overdue) in [(false, false), (true, false), (true, true)] {
-            assert_eq!(gone(&HookState::Ended(Ok(())), started, overdue), Turn::Passed);
+            assert_eq!(gone(&HookState::Ended(Ok(())), started, overdue), Turn::Succeeded);
             let failed = gone(&HookState::Ended(Err("it failed: why".to_owned())), started, overdue);
             assert_eq!(failed, Turn::Failed("it failed: why".to_owned()));
         }
         let going = Live { deleting: true, ..live(Some(MARK), job("Complete")) };
-        assert_eq!(taken(Some(&going)), Turn::Passed);
+        assert_eq!(taken(Some(&going)), Turn::Succeeded);
         let earlier = Live { mark: Some("earlier".to_owned()), ..going };
         assert_eq!(taken(Some(&earlier)), Turn::Wait, "another run's");
     }

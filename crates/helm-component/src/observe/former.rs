@@ -23,7 +23,7 @@ pub(super) fn is_unseen(pass: &Pass<'_>, content: Content) -> bool {
 
 /// Reports whether objects that were taken over stay as they were found, unless the spec says otherwise.
 pub(crate) fn is_as_found(pass: &Pass<'_>) -> bool {
-    pass.inputs.as_ref().is_ok_and(|inputs| pass.session.recorded.is_as_taken_over(&inputs.wish))
+    pass.inputs.as_ref().is_ok_and(|inputs| pass.session.recorded.is_as_taken_over(&inputs.requested_digest))
 }
 
 /// Returns the objects that were taken over unchanged and differ from the content.

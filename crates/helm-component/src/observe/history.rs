@@ -9,8 +9,9 @@ use crate::plan::{Content, HistoryDue, Order};
 /// Returns which records are missing for the loaded or the installed content.
 pub(super) fn due(pass: &Pass<'_>, content: Content) -> HistoryDue {
     let spec = &pass.context.resource.spec;
-    let wanted = spec.release.as_ref().is_some_and(|release| release.history.is_some());
-    let (Ok(inputs), Order::Install, Some(_), true) = (&pass.inputs, pass.order, &spec.source.chart, wanted)
+    let is_recorded = spec.release.as_ref().is_some_and(|release| release.history.is_some());
+    let (Ok(inputs), Order::Install, Some(_), true) =
+        (&pass.inputs, pass.order, &spec.source.chart, is_recorded)
     else {
         return HistoryDue::default();
     };

@@ -105,7 +105,7 @@ fn counts(spec: &HelmComponentSpec, identity: &Identity, version: &str) -> bool 
 /// Reports whether the selector matches an object; fields that are not set match any value.
 fn selects(selector: &ObjectSelector, identity: &Identity, version: &str) -> bool {
     let ObjectSelector { group, version: of, kind, namespace, name } = selector;
-    let fits = |wished: &Option<String>, is: &str| wished.as_ref().is_none_or(|wished| wished == is);
+    let fits = |expected: &Option<String>, is: &str| expected.as_ref().is_none_or(|expected| expected == is);
     fits(group, &identity.group)
         && fits(of, version)
         && fits(kind, &identity.kind)

@@ -53,7 +53,7 @@ pub(crate) fn candidates<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a Obj
 /// A workload of the module, and the live object of the same identity.
 pub(crate) struct WorkloadPair<'a> {
     /// Desired workload.
-    pub wanted: &'a Object,
+    pub desired: &'a Object,
     /// Live workload.
     pub live: &'a DynamicObject,
 }
@@ -68,19 +68,23 @@ impl WorkloadPair<'_> {
             // The apply decides whether another component's object may be adopted.
             return Predecessor::None;
         }
-        let wanted = parse(&ownership.version);
+        let desired = parse(&ownership.version);
         let ours = drift::applied_annotation(metadata, &ownership.manager, annotations::MODULE_VERSION);
         if let Some(ours) = ours.and_then(parse).filter(|_| !self.has_image_of_another(&ownership.manager)) {
-            return judge([(ours, wanted)]).unwrap_or(Predecessor::None);
+            return judge([(ours, desired)]).unwrap_or(Predecessor::None);
         }
-        let (live, body) = (self.live_body(), Value::Object(self.wanted.body().clone()));
+        let (live, body) = (self.live_body(), Value::Object(self.desired.body().clone()));
         let marks = [app_version as fn(&Value) -> Option<Version>, tag];
-        let told = marks.iter().filter_map(|mark| Some((mark(&live)?, mark(&body).or(wanted.clone()))));
-        let untold = || {
+        let told = marks.iter().filter_map(|mark| Some((mark(&live)?, mark(&body).or(desired.clone()))));
+        let unknown = || {
             let is_same = images(&live) == images(&body);
-            if is_same { Predecessor::None } else { Predecessor::Untold(self.wanted.identity().to_string()) }
+            if is_same {
+                Predecessor::None
+            } else {
+                Predecessor::UnknownVersion(self.desired.identity().to_string())
+            }
         };
-        judge(told).unwrap_or_else(untold)
+        judge(told).unwrap_or_else(unknown)
     }
 
     /// Reports whether another manager set an image since the operator's apply, as an upgrade by hand does.
@@ -98,9 +102,9 @@ impl WorkloadPair<'_> {
 /// Returns the common result of pairs of a live and a desired version; `None` without pairs.
 fn judge(told: impl IntoIterator<Item = (Version, Option<Version>)>) -> Option<Predecessor> {
     let mut known = false;
-    for (found, wanted) in told {
+    for (found, desired) in told {
         known = true;
-        if wanted.is_some_and(|wanted| found.cmp_precedence(&wanted).is_gt()) {
+        if desired.is_some_and(|desired| found.cmp_precedence(&desired).is_gt()) {
             return Some(Predecessor::Newer(found.to_string()));
         }
     }
@@ -145,21 +149,21 @@ mod tests {
     }
 
     /// Returns the verdict on a live object for a module of version 1.0.0.
-    fn found(live: Value, wanted: Value) -> Predecessor {
+    fn found(live: Value, desired: Value) -> Predecessor {
         let ownership =
             Ownership { manager: "us".to_owned(), owner: "owner".to_owned(), version: "1.0.0".to_owned() };
-        let mut wanted = wanted;
-        if wanted["metadata"]["labels"].is_null() {
-            wanted["metadata"].as_object_mut().unwrap().remove("labels");
+        let mut desired = desired;
+        if desired["metadata"]["labels"].is_null() {
+            desired["metadata"].as_object_mut().unwrap().remove("labels");
         }
-        let wanted = Object::from_value(wanted).unwrap();
-        WorkloadPair { wanted: &wanted, live: &serde_json::from_value(live).unwrap() }.judge(&ownership)
+        let desired = Object::from_value(desired).unwrap();
+        WorkloadPair { desired: &desired, live: &serde_json::from_value(live).unwrap() }.judge(&ownership)
     }
 
     #[test]
     fn a_version_is_told_by_the_label_or_the_image_and_compared_with_the_same_mark() {
         let newer = |version: &str| Predecessor::Newer(version.to_owned());
-        let untold = Predecessor::Untold("Deployment.apps n/d".to_owned());
+        let unknown = Predecessor::UnknownVersion("Deployment.apps n/d".to_owned());
         let rows = [
             ("the label", workload(Some("2.0.0"), "x/a"), workload(Some("1.0.0"), "x/a"), newer("2.0.0")),
             ("older", workload(Some("0.9.0"), "x/a"), workload(Some("1.0.0"), "x/a"), Predecessor::None),
@@ -184,17 +188,17 @@ mod tests {
                 Predecessor::None,
             ),
             ("against the module", workload(Some("1.1.0"), "x/a"), workload(None, "x/b"), newer("1.1.0")),
-            ("nothing to tell by", workload(None, "x/a:main"), workload(None, "x/a:stable"), untold.clone()),
+            ("nothing to tell by", workload(None, "x/a:main"), workload(None, "x/a:stable"), unknown.clone()),
             (
                 "no version",
                 workload(Some("new"), "x/a"),
                 workload(Some("1.0.0"), "x/a:1.0.0"),
-                untold.clone(),
+                unknown.clone(),
             ),
             ("the same image", workload(None, "x/a:main"), workload(None, "x/a:main"), Predecessor::None),
         ];
-        for (what, live, wanted, expected) in rows {
-            assert_eq!(found(live, wanted), expected, "{what}");
+        for (what, live, desired, expected) in rows {
+            assert_eq!(found(live, desired), expected, "{what}");
         }
     }
 
@@ -210,10 +214,10 @@ mod tests {
             live["metadata"]["managedFields"] = json!([entry("us", mark.clone()), entry(by, image.clone())]);
             live
         };
-        let wanted = || workload(None, "x/a:1.0.0");
-        assert_eq!(found(left("us", "1.0.0"), wanted()), Predecessor::None, "our word counts");
-        assert_eq!(found(left("us", "1.1.0"), wanted()), Predecessor::Newer("1.1.0".to_owned()));
-        assert_eq!(found(left("kubectl", "1.0.0"), wanted()), Predecessor::Newer("2.0.0".to_owned()));
+        let desired = || workload(None, "x/a:1.0.0");
+        assert_eq!(found(left("us", "1.0.0"), desired()), Predecessor::None, "our word counts");
+        assert_eq!(found(left("us", "1.1.0"), desired()), Predecessor::Newer("1.1.0".to_owned()));
+        assert_eq!(found(left("kubectl", "1.0.0"), desired()), Predecessor::Newer("2.0.0".to_owned()));
     }
 
     #[test]

@@ -5,18 +5,18 @@ use kyma_api::{Digests, KeptRelease};
 
 use crate::pass::Pass;
 use crate::plan::{Content, Order, WayBack};
-use crate::rollback::{self, is_wanted};
+use crate::rollback::{self, is_enabled};
 
 /// Returns the rollback target, while the spec still has the release that failed.
 pub(crate) fn taken<'a>(pass: &'a Pass<'_>) -> Option<&'a KeptRelease> {
     let failed = pass.session.recorded.rollback.as_ref().filter(|failed| !failed.retrying)?;
     let inputs = pass.inputs.as_ref().ok()?;
-    let holds = is_wanted(&pass.context.resource.spec) && failed.inputs == inputs.digest;
+    let holds = is_enabled(&pass.context.resource.spec) && failed.inputs == inputs.digest;
     kept(pass).filter(|_| holds)
 }
 
 /// Returns the digest of the inputs of the desired objects.
-pub(crate) fn wished<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
+pub(crate) fn desired_inputs<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
     let inputs = pass.inputs.as_ref().ok()?;
     Some(taken(pass).map_or(&*inputs.digest, |kept| &*kept.inputs))
 }
@@ -47,7 +47,7 @@ pub(super) fn way_back(pass: &Pass<'_>, content: Content) -> WayBack {
     };
     let is_other =
         |kept: &KeptRelease| at_hand.is_some_and(|at_hand| at_hand != (&*kept.source, &*kept.values));
-    let is_open = is_wanted(&pass.context.resource.spec) && kept(pass).is_some_and(is_other);
+    let is_open = is_enabled(&pass.context.resource.spec) && kept(pass).is_some_and(is_other);
     if is_open { WayBack::Open } else { WayBack::None }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn keep_due(pass: &Pass<'_>) -> bool {
     }
     let recorded = &pass.session.recorded;
     match &recorded.kept {
-        kept if is_wanted(&pass.context.resource.spec) => {
+        kept if is_enabled(&pass.context.resource.spec) => {
             // Objects that were taken over unchanged differ from the render.
             recorded.inventory.left_as_is().next().is_none()
                 && !kept.as_ref().is_some_and(|kept| is_of(kept, &recorded.digests))

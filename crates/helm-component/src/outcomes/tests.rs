@@ -52,7 +52,7 @@ fn listed(objects: Vec<DynamicObject>) -> Sighting {
 /// Returns the state for a component that waits for the Jobs `a` and `b` of a run.
 fn waiting() -> HookSubscriptions {
     let mut held = HookSubscriptions::default();
-    held.want(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
+    held.subscribe(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
     held
 }
 
@@ -115,19 +115,19 @@ fn what_other_runs_and_other_targets_show_does_not_count() {
 }
 
 #[test]
-fn what_is_over_is_forgotten_and_what_is_wanted_again_stays_known() {
+fn ended_runs_are_dropped_and_runs_subscribed_again_keep_results() {
     let mut held = waiting();
     saw(&mut held, &applied(job(RUN, "a", Some("Complete"))));
-    let again = held.want(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
+    let again = held.subscribe(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
     assert_eq!(again, [jobs()]);
-    held.want(None, &dependent(), ("test", &[jobs()]), [hook("t")].into());
+    held.subscribe(None, &dependent(), ("test", &[jobs()]), [hook("t")].into());
     assert_eq!(told(&mut held, "a"), HookState::Ended(Ok(())));
     let both = [RUN.to_owned(), "test".to_owned()];
     assert_eq!(held.retain(&dependent(), &both), None, "nothing changed");
     assert_eq!(held.retain(&dependent(), &both[1..]), Some(vec![jobs()]));
     assert_eq!(told(&mut held, "a"), HookState::Nothing);
     assert_eq!(held.retain(&dependent(), &[]), Some(vec![]));
-    assert!(held.wishes.is_empty());
+    assert!(held.subscriptions.is_empty());
     assert_eq!(held.retain(&dependent(), &[]), None);
 }
 
@@ -154,5 +154,5 @@ fn the_first_lists_are_awaited_for_so_long_and_not_again() {
     assert_eq!(left(RUN, start), Some(OPENING));
     assert_eq!(left(RUN, start + OPENING / 5), Some(OPENING * 4 / 5));
     assert_eq!(left(RUN, start + OPENING), None);
-    assert_eq!(left("another", start), None, "nobody wants it");
+    assert_eq!(left("another", start), None, "without a subscription");
 }

@@ -114,7 +114,7 @@ pub enum Predecessor {
     /// This version, which is newer than the desired one.
     Newer(String),
     /// This object, whose version is unknown.
-    Untold(String),
+    UnknownVersion(String),
 }
 
 /// Hooks of the chart that are due.
@@ -297,16 +297,16 @@ impl Observed {
     }
 
     /// Returns the objects that count and have not been reported since their apply.
-    pub fn untold(&self) -> Vec<String> {
+    pub fn unreported(&self) -> Vec<String> {
         let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
-        let untold = self.pieces.iter().filter(there).filter(|piece| piece.health_is_old);
-        untold.map(|piece| piece.identity.to_string()).collect()
+        let unreported = self.pieces.iter().filter(there).filter(|piece| piece.health_is_old);
+        unreported.map(|piece| piece.identity.to_string()).collect()
     }
 
     /// Reports whether the health of newly applied objects must be awaited, not only that of earlier ones. A
     /// correction of drift in a healthy component need not be.
     pub fn awaits_news(&self) -> bool {
-        (self.awaited || self.keep_due || self.way_back != WayBack::None) && !self.untold().is_empty()
+        (self.awaited || self.keep_due || self.way_back != WayBack::None) && !self.unreported().is_empty()
     }
 
     /// Returns the objects that count and are not healthy.
@@ -322,7 +322,7 @@ impl Observed {
     }
 
     /// Returns the objects with this health among those that count and are on the target.
-    fn named(&self, wanted: fn(Option<HealthStatus>) -> bool) -> Vec<String> {
+    fn named(&self, is_named: fn(Option<HealthStatus>) -> bool) -> Vec<String> {
         let there =
             self.pieces.iter().filter(|piece| piece.counts && self.inventory.contains(&piece.identity));
         let name = |piece: &Piece| match piece.why.as_str() {
@@ -331,7 +331,7 @@ impl Observed {
         };
         let there = there.map(|piece| (name(piece), piece.health));
         let all = there.chain(self.manager.clone());
-        all.filter(|(_, health)| wanted(*health)).map(|(name, _)| name).collect()
+        all.filter(|(_, health)| is_named(*health)).map(|(name, _)| name).collect()
     }
 
     /// Reports whether an object stays even if the content lacks it: until the user requests a change after a
@@ -343,12 +343,12 @@ impl Observed {
     /// Returns the objects that were applied or carry the owner label, are no longer desired and do not
     /// [stay](Self::stays).
     pub fn surplus(&self) -> Vec<Identity> {
-        let wanted: BTreeSet<&Identity> = self.pieces.iter().map(|piece| &piece.identity).collect();
+        let desired: BTreeSet<&Identity> = self.pieces.iter().map(|piece| &piece.identity).collect();
         let applied = self.inventory.iter().map(|(identity, _)| identity);
         let surplus: BTreeSet<&Identity> = applied
             .chain(self.owned.iter())
             .filter(|identity| {
-                !wanted.contains(identity) && !self.kept.contains(*identity) && !self.stays(identity)
+                !desired.contains(identity) && !self.kept.contains(*identity) && !self.stays(identity)
             })
             .collect();
         surplus.into_iter().cloned().collect()

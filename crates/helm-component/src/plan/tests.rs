@@ -187,7 +187,7 @@ fn nothing_is_put_over_what_somebody_installed_before_unless_it_is_known_to_be_o
     let rows = [
         (Predecessor::Unseen, Step::LookForPredecessor),
         (Predecessor::Newer("2.0.0".to_owned()), Step::Rest(Rest::NewerPredecessor("2.0.0".to_owned()))),
-        (Predecessor::Untold("d".to_owned()), Step::Rest(Rest::UntoldPredecessor("d".to_owned()))),
+        (Predecessor::UnknownVersion("d".to_owned()), Step::Rest(Rest::UnknownPredecessor("d".to_owned()))),
         (Predecessor::None, Step::Apply),
     ];
     for namespace_ready in [true, false] {

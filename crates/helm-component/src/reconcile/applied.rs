@@ -172,7 +172,7 @@ impl Pass<'_> {
         if self.session.recorded.digests.source.as_ref() != Some(&loaded.source) {
             self.session.recorded.left.clear();
         }
-        let as_found = |inputs: &Inputs| self.session.recorded.is_as_taken_over(&inputs.wish);
+        let as_found = |inputs: &Inputs| self.session.recorded.is_as_taken_over(&inputs.requested_digest);
         let is_as_found = self.inputs.as_ref().is_ok_and(as_found);
         if !is_as_found || former::foreign(self) == Foreign::Take {
             self.session.recorded.taken_over = None;

@@ -39,7 +39,7 @@ impl Pass<'_> {
         let taken = TakenOver {
             from: vec![System::Helm.to_string()],
             revision: Some(former.revision),
-            wish: is_same.then(|| inputs.wish.clone()),
+            wish: is_same.then(|| inputs.requested_digest.clone()),
             ..TakenOver::default()
         };
         let found = self.installed_by(&former, &release).await?;
@@ -180,7 +180,7 @@ impl Pass<'_> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let taken = TakenOver {
             from: systems.iter().map(ToString::to_string).collect(),
-            wish: Some(inputs.wish.clone()),
+            wish: Some(inputs.requested_digest.clone()),
             ..TakenOver::default()
         };
         self.keep_taken_over(taken).await?;

@@ -94,13 +94,13 @@ impl Pass<'_> {
                 continue;
             }
             match self.one(hook, &run).await {
-                Ok(Stand::Passed) => {
+                Ok(HookProgress::Succeeded) => {
                     run.running = None;
                     run.running_uid = None;
                     run.done.get_or_insert_default().push(name);
                     *self.record_mut(event) = Some(run.clone());
                 }
-                Ok(Stand::Waiting { left, uid }) => {
+                Ok(HookProgress::Waiting { left, uid }) => {
                     run.running = left.is_some().then(|| name.clone());
                     run.running_uid = uid.filter(|_| left.is_some());
                     self.done.hook_left = left;
@@ -113,7 +113,9 @@ impl Pass<'_> {
                     }
                     return Ok(Some(format!("the {event} hook {name}")));
                 }
-                Ok(Stand::Failed(why)) => return Err(self.failed(event, (own, *hook), run, &why).await?),
+                Ok(HookProgress::Failed(why)) => {
+                    return Err(self.failed(event, (own, *hook), run, &why).await?);
+                }
                 // A hook that cannot succeed fails like one that ran, and is retried like one.
                 Err(refused) if is_refused(event, &refused) => {
                     return Err(self.failed(event, (own, *hook), run, &refused.message).await?);
@@ -132,7 +134,7 @@ impl Pass<'_> {
     }
 
     /// Runs one hook as far as possible without waiting.
-    async fn one(&self, hook: &Hook, run: &Hooks) -> Result<Stand, Failure> {
+    async fn one(&self, hook: &Hook, run: &Hooks) -> Result<HookProgress, Failure> {
         let mark = self.mark(run);
         let mapping = self.hook_kind(hook)?;
         let (outcomes, identity) = (&self.shared.outcomes, hook.identity());
@@ -151,7 +153,7 @@ impl Pass<'_> {
             let told = if is_gone { self.told_by_events(told, &identity, run).await? } else { told };
             match hooks::turn(hook, live.as_ref(), &told, &mark, started, overdue) {
                 Turn::Create => match self.create_hook(hook, &mapping, &mark).await? {
-                    HookCreation::NamespaceGone => return Ok(Stand::Passed),
+                    HookCreation::NamespaceGone => return Ok(HookProgress::Succeeded),
                     // The object may be gone before the next read, and the hook must not run twice.
                     HookCreation::ByThisRun => started = hook.has_an_end(),
                     HookCreation::ByOthers => {}
@@ -165,7 +167,7 @@ impl Pass<'_> {
                     if let Some(live) = live.filter(|_| identity.is_namespace()) {
                         self.label_namespace(hook, &mapping, &live).await?;
                     }
-                    return Ok(Stand::Passed);
+                    return Ok(HookProgress::Succeeded);
                 }
                 Turn::Refuse(why) => return Err(refused(&hook.name(), &why)),
                 Turn::Wait => {
@@ -174,13 +176,13 @@ impl Pass<'_> {
                         Some(live) => live.uid.clone().filter(|_| live.vanishes()),
                         None => run.running_uid.clone(),
                     };
-                    return Ok(Stand::Waiting { left: left.filter(|_| made), uid });
+                    return Ok(HookProgress::Waiting { left: left.filter(|_| made), uid });
                 }
-                Turn::Passed => return Ok(Stand::Passed),
-                Turn::Failed(why) => return Ok(Stand::Failed(why)),
+                Turn::Succeeded => return Ok(HookProgress::Succeeded),
+                Turn::Failed(why) => return Ok(HookProgress::Failed(why)),
             }
         }
-        Ok(Stand::Waiting { left: None, uid: None })
+        Ok(HookProgress::Waiting { left: None, uid: None })
     }
 
     /// Records the failure, deletes the objects that the policies name, and returns the failure.
@@ -264,7 +266,7 @@ impl Pass<'_> {
         let interests: Vec<Interest> = self.interests(&ending).into_iter().map(whole).collect();
         let awaited: BTreeSet<Identity> = ending.iter().map(|hook| hook.identity()).collect();
         let outcomes = &self.shared.outcomes;
-        outcomes.want(&self.context.target, &self.dependent, mark, &interests, awaited)
+        outcomes.subscribe(&self.context.target, &self.dependent, mark, &interests, awaited)
     }
 
     /// Returns the streams of hook objects of these kinds.
@@ -352,8 +354,8 @@ impl Pass<'_> {
 }
 
 /// Progress of one hook.
-enum Stand {
-    Passed,
+enum HookProgress {
+    Succeeded,
     /// `left`: the remaining time, if its object exists and this run created it. `uid`: that of a Job that Kubernetes
     /// deletes by itself.
     Waiting {

@@ -90,7 +90,7 @@ impl Pass<'_> {
         self.session.render_awaits_kinds = false;
         let mut loaded = match taken(self).cloned() {
             Some(kept) => self.load_kept(&kept).await?,
-            None => match self.load_wished().await {
+            None => match self.load_desired().await {
                 Ok(loaded) => loaded,
                 Err(LoadFailure { failure, awaits_kinds }) => {
                     self.session.render_awaits_kinds = awaits_kinds;
@@ -115,7 +115,7 @@ impl Pass<'_> {
     }
 
     /// Loads the content that the spec requests from its source.
-    async fn load_wished(&self) -> Result<Loaded, LoadFailure> {
+    async fn load_desired(&self) -> Result<Loaded, LoadFailure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let Digests { source, values, .. } = self.session.recorded.digests.clone();
         let revision = self.session.recorded.revision.clone();
@@ -145,7 +145,7 @@ impl Pass<'_> {
     /// Copies content of the hub's Secrets into objects that request it.
     async fn inject(&mut self, loaded: &mut Loaded) -> Result<(), Failure> {
         let objects = &mut Arc::make_mut(&mut loaded.prepared).objects;
-        self.session.injected = injection::wanted(objects);
+        self.session.injected = injection::requested_secrets(objects);
         // Registered before the read, so that a change during the read requeues the component.
         self.await_hub_objects();
         for name in &self.session.injected {
@@ -213,11 +213,11 @@ impl Pass<'_> {
 
     fn kinds_concerned(&self) -> BTreeSet<GroupKind> {
         let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity.group_kind());
-        let wanted = self.session.loaded.iter().flat_map(|loaded| loaded.prepared.objects.iter());
+        let desired = self.session.loaded.iter().flat_map(|loaded| loaded.prepared.objects.iter());
         let made = self.session.recorded.resource.iter().map(|made| observe::gvk_of(made).group_kind());
         // A stream must show the end of objects that others handed over.
         let handed = self.handed.keys().map(Identity::group_kind);
-        recorded.chain(wanted.map(|object| object.gvk().group_kind())).chain(made).chain(handed).collect()
+        recorded.chain(desired.map(|object| object.gvk().group_kind())).chain(made).chain(handed).collect()
     }
 }
 

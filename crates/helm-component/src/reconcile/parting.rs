@@ -65,15 +65,15 @@ impl Pass<'_> {
         {
             return Ok(loaded.prepared);
         }
-        let wished = match self.session.loaded.clone() {
+        let desired = match self.session.loaded.clone() {
             Some(loaded) => loaded,
             None => self.loaded().await.map_err(|failure| Failure {
                 message: format!("{}; the hooks of the removal come from it, and {WAY_OUT}", failure.message),
                 ..failure
             })?,
         };
-        if wished.release == content || is_of(&wished.source, &wished.values) {
-            return Ok(wished.prepared);
+        if desired.release == content || is_of(&desired.source, &desired.values) {
+            return Ok(desired.prepared);
         }
         let message = format!(
             "the hooks of the removal are those of the release that is installed, which was not kept, and the spec asks \

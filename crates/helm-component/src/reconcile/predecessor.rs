@@ -17,8 +17,8 @@ impl Pass<'_> {
     }
 
     async fn predecessor(&self) -> Result<Predecessor, Failure> {
-        for wanted in predecessor::candidates(self) {
-            let found = self.judge(wanted).await?;
+        for desired in predecessor::candidates(self) {
+            let found = self.judge(desired).await?;
             if found != Predecessor::None {
                 return Ok(found);
             }
@@ -26,15 +26,15 @@ impl Pass<'_> {
         Ok(Predecessor::None)
     }
 
-    async fn judge(&self, wanted: &Object) -> Result<Predecessor, Failure> {
+    async fn judge(&self, desired: &Object) -> Result<Predecessor, Failure> {
         // A kind that is not served has no objects.
-        let Some(mapping) = self.kinds.get(&wanted.gvk()) else { return Ok(Predecessor::None) };
-        let identity = wanted.identity();
+        let Some(mapping) = self.kinds.get(&desired.gvk()) else { return Ok(Predecessor::None) };
+        let identity = desired.identity();
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let live = api.get_opt(&identity.name).await;
         let live = live.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
         let Some(live) = live else { return Ok(Predecessor::None) };
-        let mut found = WorkloadPair { wanted, live: &live }.judge(&self.ownership);
+        let mut found = WorkloadPair { desired, live: &live }.judge(&self.ownership);
         // An applied object that changed without a newer version has drifted.
         if predecessor::is_applied(self) && !matches!(found, Predecessor::Newer(_)) {
             found = Predecessor::None;

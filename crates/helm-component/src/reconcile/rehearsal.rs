@@ -189,7 +189,7 @@ fn stops(rest: &Rest) -> bool {
         Rest::Failed(_)
         | Rest::Newer(_)
         | Rest::NewerPredecessor(_)
-        | Rest::UntoldPredecessor(_)
+        | Rest::UnknownPredecessor(_)
         | Rest::Unseen(_)
         | Rest::StrayManager(_)
         | Rest::RolledBack => true,

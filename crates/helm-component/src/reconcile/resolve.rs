@@ -26,14 +26,14 @@ pub(super) async fn read(
     session: &mut Session,
 ) -> Result<Option<ResolvedVersion>, Failure> {
     let source = &context.resource.spec.source;
-    let Some(wanted) = ranges::wanted(source)? else {
+    let Some(query) = ranges::version_query(source)? else {
         session.recorded.resolved = None;
         session.next_check = None;
         return Ok(None);
     };
     let every = source.chart.as_ref().and_then(|chart| chart.check_every_seconds);
     let every = every.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
-    let held = session.recorded.resolved.clone().filter(|held| held.of == wanted.of);
+    let held = session.recorded.resolved.clone().filter(|held| held.of == query.of);
     let is_due = is_due(session, every) || context.is_requested();
     if let Some(held) = held.as_ref().filter(|_| !is_due || order == Order::Remove) {
         return Ok(Some(held.clone()));
@@ -41,10 +41,10 @@ pub(super) async fn read(
     if order == Order::Remove && session.recorded.inventory.is_empty() {
         return Ok(None);
     }
-    let found = look(shared, context, &wanted).await;
+    let found = look(shared, context, &query).await;
     session.next_check = every.map(|every| Instant::now() + shortened(every, SPREAD));
     let resolved = match (held, found) {
-        (held, Ok(found)) => ranges::settled(held, &found, &wanted.of),
+        (held, Ok(found)) => ranges::settled(held, &found, &query.of),
         (Some(held), Err(failure)) => ranges::kept(held, &failure),
         (None, Err(failure)) => return Err(failure),
     };
@@ -55,11 +55,11 @@ pub(super) async fn read(
 async fn look(
     shared: &Shared,
     context: &Context<HelmComponent>,
-    wanted: &VersionQuery,
+    query: &VersionQuery,
 ) -> Result<kyma_artifacts::ChartVersion, Failure> {
     let credentials = load::credentials(shared, context).await?;
     let artifacts = &shared.sources.artifacts;
-    let found = artifacts.resolve(&wanted.versions, &wanted.range, &credentials).await;
+    let found = artifacts.resolve(&query.versions, &query.range, &credentials).await;
     found.map_err(|error| source::failure(&error))
 }
 

@@ -13,14 +13,14 @@ use crate::away::away;
 use crate::content::Loaded;
 use crate::kept::{self, KeptError};
 use crate::kept_secret::KeptSecret;
-use crate::observe::rollback::{taken, wished};
+use crate::observe::rollback::{desired_inputs, taken};
 use crate::pass::Done;
 use crate::rollback;
 
 impl Pass<'_> {
     /// Keeps the Ready release, or discards the kept one. A failure is reported, and the component stays Ready.
     pub(super) async fn keep(&mut self) {
-        if !rollback::is_wanted(&self.context.resource.spec) {
+        if !rollback::is_enabled(&self.context.resource.spec) {
             // Emptied instead of deleted, so that no role needs the permission to delete Secrets of the hub.
             let emptied = self.write_kept(None).await;
             self.done.keep = Some(emptied.map(|()| self.session.recorded.kept = None));
@@ -62,7 +62,8 @@ impl Pass<'_> {
 
     /// Returns the desired content; loads it if necessary.
     pub(super) async fn at_hand(&mut self) -> Result<Loaded, Failure> {
-        let held = self.session.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == wished(self));
+        let held =
+            self.session.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == desired_inputs(self));
         if let Some(loaded) = held {
             return Ok(loaded.clone());
         }

@@ -193,7 +193,7 @@ pub(super) fn healthy(seen: &Observed, rest: &Rest) -> Aspect {
         return aspect(types::HEALTHY, Status::False, reason, list(&waiting));
     }
     if seen.awaits_news() {
-        let message = format!("not seen since they were applied: {}", list(&seen.untold()));
+        let message = format!("not seen since they were applied: {}", list(&seen.unreported()));
         return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
     }
     let absent = seen.unapplied();

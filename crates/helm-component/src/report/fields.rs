@@ -15,8 +15,8 @@ const DIFFERING: usize = 20;
 /// Returns the desired version, or that of the rollback target: of the module, or of the chart without a module.
 pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
     let kept = || observe::rollback::taken(pass).map(|kept| kept.version.clone());
-    let wished = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
-    observe::rollback::module_version(pass).or_else(kept).or_else(wished)
+    let desired = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
+    observe::rollback::module_version(pass).or_else(kept).or_else(desired)
 }
 
 /// Returns the digests of the installed content. While surplus objects remain, the digest of the inputs is left out,

@@ -84,7 +84,7 @@ pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
 
 /// Returns the condition of the kept release; `None` if a rollback was never enabled.
 pub(super) fn kept(pass: &Pass<'_>) -> Option<Aspect> {
-    if !rollback::is_wanted(&pass.context.resource.spec) {
+    if !rollback::is_enabled(&pass.context.resource.spec) {
         let not_wanted =
             || aspect(types::KEPT, Status::Unknown, Reason::NotKept, "spec.rollback does not ask for it");
         return reported(pass, types::KEPT).map(|_| not_wanted());
@@ -110,7 +110,7 @@ pub(super) fn tested(pass: &Pass<'_>) -> Option<Aspect> {
                 told(Status::Unknown, Reason::Progressing, waiting.unwrap_or_default())
             }
             None => {
-                let message = "the tests that were asked for run once everything is as wished";
+                let message = "the requested tests run once everything is as desired";
                 told(Status::Unknown, Reason::Progressing, message.to_owned())
             }
         };

@@ -14,21 +14,21 @@ pub(super) fn stray_message(manager: &str) -> String {
 
 pub(super) fn newer_message(found: &str) -> String {
     format!(
-        "the target runs version {found}, which is newer than the one that is wished, as after a restore of the hub from \
-         a backup: nothing is changed until the hub wishes {found} or newer; to go back all the same, confirm with the \
+        "the target runs version {found}, which is newer than the desired one, as after a restore of the hub from a \
+         backup: nothing is changed until {found} or newer is desired; to go back all the same, confirm with the \
          annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
     )
 }
 
 pub(super) fn newer_predecessor_message(found: &str) -> String {
     format!(
-        "version {found} is installed already, not by us, and newer than the one that is wished: it is left as it is until \
-         {found} or newer is wished; to go back all the same, confirm with the annotation \
+        "a user installed version {found}, which is newer than the desired one: it is left as it is until {found} or \
+         newer is desired; to go back all the same, confirm with the annotation \
          {ALLOW_DOWNGRADE}=<metadata.generation>"
     )
 }
 
-pub(super) fn untold_predecessor_message(object: &str) -> String {
+pub(super) fn unknown_predecessor_message(object: &str) -> String {
     format!(
         "{object} is installed already, not by us, and nothing tells its version: it is left as it is; give it the label \
          {APP_VERSION}, or confirm with the annotation {ALLOW_DOWNGRADE}=<metadata.generation>"

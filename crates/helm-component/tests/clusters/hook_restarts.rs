@@ -151,8 +151,8 @@ async fn before_the_hub_knows_that_it_runs(world: &mut World) -> Result<()> {
         "apiGroups": ["component.kyma-project.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
         "resources": ["helmcomponents/status"],
     });
-    let untold = "!has(object.status) || !has(object.status.hooks) || !has(object.status.hooks.running)";
-    refuse_unless(&hub, name, &rule, untold).await?;
+    let unreported = "!has(object.status) || !has(object.status.hooks) || !has(object.status.hooks.running)";
+    refuse_unless(&hub, name, &rule, unreported).await?;
     let running = json!({"status": {"hooks": {"running": "probe"}}});
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     let is_refused = async || {
