@@ -9,50 +9,50 @@ use lru::LruCache;
 
 /// A cache with bounds on number and bytes; it evicts the least recently used values.
 pub(crate) struct BoundedCache<K, V> {
-    kept: Mutex<Kept<K, V>>,
-    most: usize,
+    entries: Mutex<Entries<K, V>>,
+    max_bytes: usize,
     size: fn(&V) -> usize,
 }
 
-struct Kept<K, V> {
+struct Entries<K, V> {
     values: LruCache<K, V>,
     bytes: usize,
 }
 
 impl<K: Hash + Eq, V: Clone> BoundedCache<K, V> {
-    /// Creates a cache of at most this number of values and `most` bytes, as `size` counts them.
-    pub(crate) fn new(values: NonZeroUsize, most: usize, size: fn(&V) -> usize) -> Self {
-        Self { kept: Mutex::new(Kept { values: LruCache::new(values), bytes: 0 }), most, size }
+    /// Creates a cache of at most this number of values and `max_bytes` bytes, as `size` counts them.
+    pub(crate) fn new(values: NonZeroUsize, max_bytes: usize, size: fn(&V) -> usize) -> Self {
+        Self { entries: Mutex::new(Entries { values: LruCache::new(values), bytes: 0 }), max_bytes, size }
     }
 
     pub(crate) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
-        self.kept().values.get(key).cloned()
+        self.entries().values.get(key).cloned()
     }
 
     pub(crate) fn put(&self, key: K, value: V) {
-        let (mut kept, size) = (self.kept(), (self.size)(&value));
+        let (mut entries, size) = (self.entries(), (self.size)(&value));
         // A value that is too large would evict all others, and then itself.
-        let fits = size <= self.most;
-        let out = if fits { kept.values.push(key, value) } else { kept.values.pop_entry(&key) };
-        kept.bytes += if fits { size } else { 0 };
-        kept.bytes -= out.map_or(0, |(_, out)| (self.size)(&out));
-        while kept.bytes > self.most {
-            let Some((_, out)) = kept.values.pop_lru() else { break };
-            kept.bytes -= (self.size)(&out);
+        let fits = size <= self.max_bytes;
+        let out = if fits { entries.values.push(key, value) } else { entries.values.pop_entry(&key) };
+        entries.bytes += if fits { size } else { 0 };
+        entries.bytes -= out.map_or(0, |(_, out)| (self.size)(&out));
+        while entries.bytes > self.max_bytes {
+            let Some((_, out)) = entries.values.pop_lru() else { break };
+            entries.bytes -= (self.size)(&out);
         }
     }
 
     pub(crate) fn clear(&self) {
-        let mut kept = self.kept();
-        kept.values.clear();
-        kept.bytes = 0;
+        let mut entries = self.entries();
+        entries.values.clear();
+        entries.bytes = 0;
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept<K, V>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, Entries<K, V>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

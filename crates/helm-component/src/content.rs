@@ -10,7 +10,7 @@ use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trus
 use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
 
-use crate::frozen::{Frozen, Kept, Thawed};
+use crate::frozen::{Frozen, RenderLookup, StoredRender};
 use crate::objects::{self, Prepared};
 use crate::render::{Chart, RenderError, RenderRequest, Renderer, Varies};
 use crate::source::{self, Content, OpenedCharts};
@@ -191,10 +191,10 @@ impl Sources {
             fresh = Some(text);
         }
         let key = request.lasting_digest();
-        let Kept { text, render, failure } = match (frozen.thaw(&key).await?, fresh) {
-            (Thawed::Text(kept), _) => kept,
-            (Thawed::Nothing(slot), Some(fresh)) => frozen.freeze(&slot, &key, fresh).await,
-            (Thawed::Nothing(slot), None) => {
+        let StoredRender { text, render, failure } = match (frozen.find(&key).await?, fresh) {
+            (RenderLookup::Found(kept), _) => kept,
+            (RenderLookup::Missing(slot), Some(fresh)) => frozen.freeze(&slot, &key, fresh).await,
+            (RenderLookup::Missing(slot), None) => {
                 frozen.freeze(&slot, &key, rendered(renderer, request).await?).await
             }
         };

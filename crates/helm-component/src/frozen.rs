@@ -9,8 +9,8 @@ use kyma_api::{HelmComponent, release_store};
 use kyma_sdk::{Context, Failure};
 
 use crate::away::away_if_large;
-use crate::kept_secret::KeptSecret;
 use crate::packed::{self, PackError};
+use crate::state_secret::StateSecret;
 
 mod choice;
 
@@ -35,7 +35,7 @@ type Data = BTreeMap<String, ByteString>;
 
 /// The renders of one component.
 pub(crate) struct Frozen {
-    secrets: [KeptSecret; 3],
+    secrets: [StateSecret; 3],
     /// Whether each Secret may exist; a new component need not read all of them.
     may_be: [bool; 3],
     standing: Standing,
@@ -43,15 +43,15 @@ pub(crate) struct Frozen {
 }
 
 /// A kept render, or a free Secret for one.
-pub(crate) enum Thawed {
+pub(crate) enum RenderLookup {
     /// The kept render of the request.
-    Text(Kept),
+    Found(StoredRender),
     /// No render is kept. The Secret of this slot is missing, or its content is no longer needed.
-    Nothing(Slot),
+    Missing(Slot),
 }
 
 /// A render with varying results.
-pub(crate) struct Kept {
+pub(crate) struct StoredRender {
     pub text: Arc<str>,
     /// Digest of the render, which the status records.
     pub render: String,
@@ -73,7 +73,7 @@ impl Frozen {
     ) -> Self {
         let names = ENDINGS.map(|ending| format!("{}{owner}{ending}", release_store::RENDER_PREFIX));
         let may_be = names.each_ref().map(|name| may_be(name));
-        let secrets = names.map(|name| KeptSecret::of(context, name, TYPE));
+        let secrets = names.map(|name| StateSecret::of(context, name, TYPE));
         Self { secrets, may_be, standing, keeps_tests: false }
     }
 
@@ -93,17 +93,17 @@ impl Frozen {
     ///
     /// # Errors
     /// If the hub does not answer: another render could differ.
-    pub(crate) async fn thaw(&self, request: &str) -> Result<Thawed, Failure> {
+    pub(crate) async fn find(&self, request: &str) -> Result<RenderLookup, Failure> {
         let mut found: [Option<Data>; 3] = try_join3(self.read(0), self.read(1), self.read(2)).await?.into();
         let held = found.each_ref().map(|data| data.as_ref().and_then(entry));
         Ok(match self.standing.locate(&held, request) {
-            RenderLocation::Free(at) => Thawed::Nothing(Slot(at)),
+            RenderLocation::Free(at) => RenderLookup::Missing(Slot(at)),
             RenderLocation::Kept(at) => match text(found[at].take().unwrap_or_default()).await? {
                 Some(text) => {
                     let render = held[at].as_ref().map(|entry| entry.render.clone()).unwrap_or_default();
-                    Thawed::Text(Kept { text, render, failure: None })
+                    RenderLookup::Found(StoredRender { text, render, failure: None })
                 }
-                None => Thawed::Nothing(Slot(at)),
+                None => RenderLookup::Missing(Slot(at)),
             },
         })
     }
@@ -113,14 +113,14 @@ impl Frozen {
     }
 
     /// Keeps the render of this request, and returns it even if it could not be kept.
-    pub(crate) async fn freeze(&self, slot: &Slot, request: &str, text: Arc<str>) -> Kept {
+    pub(crate) async fn freeze(&self, slot: &Slot, request: &str, text: Arc<str>) -> StoredRender {
         let whole = Arc::clone(&text);
         let packed = away_if_large(text.len(), move || packed::pack(whole.as_bytes())).await;
         let packed = match packed.unwrap_or(Err(PackError::Unpackable)) {
             Ok(packed) => packed,
             Err(error) => {
                 let render = packed::digest(text.as_bytes());
-                return Kept { text, render, failure: Some(error.to_string()) };
+                return StoredRender { text, render, failure: Some(error.to_string()) };
             }
         };
         let render = packed::digest(&packed);
@@ -131,7 +131,7 @@ impl Frozen {
             (SHA256, ByteString(render.as_bytes().to_vec())),
         ]);
         let written = self.secrets[slot.0].write(data).await;
-        Kept { text, render, failure: written.err().map(|failure| failure.message) }
+        StoredRender { text, render, failure: written.err().map(|failure| failure.message) }
     }
 }
 

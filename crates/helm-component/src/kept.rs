@@ -24,7 +24,7 @@ pub(crate) const SHA256: &str = "sha256";
 
 /// Why a kept release cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum KeptError {
+pub(crate) enum KeptReleaseError {
     #[error("Secret {secret} is gone; it is kept again with the next release that is Ready")]
     Gone { secret: String },
     #[error(

@@ -14,11 +14,11 @@ use kyma_object_set::{Identity, Inventory, Kinds};
 
 use crate::content::Loaded;
 use crate::expressions::Rules;
-use crate::looking::Looking;
 use crate::objects::Prepared;
 use crate::record::{self, Form};
 use crate::referenced::Referenced;
 use crate::sight::Dependent;
+use crate::watch_wait::WatchWait;
 
 /// Last reported status of a component: newer than the hub's watch right after a report.
 #[derive(Debug, Clone, Default)]
@@ -75,7 +75,7 @@ pub(crate) struct Session {
     /// Digest of the objects whose warnings were last reported.
     pub(crate) warned: Option<String>,
     /// The current wait for the watches, if any.
-    pub(crate) looking: Option<Looking>,
+    pub(crate) looking: Option<WatchWait>,
     /// Whether an object waits for a kind, so that each pass repeats discovery.
     pub(crate) kinds_awaited: bool,
     /// Whether the render failed and the chart reads the API versions, so that a new kind may resolve it.

@@ -37,13 +37,13 @@ use kyma_targets::Contact;
 use crate::claims::Reach;
 use crate::deleter::GatedDeleter;
 use crate::expressions::Rules;
-use crate::looking::{LOOK, Looking};
 use crate::memory::Session;
 use crate::observe;
 use crate::pass::{Done, Pass, Shared};
 use crate::plan::{self, Content, Order, Rest, Step};
 use crate::report::{Ended, Finding};
 use crate::sight::Dependent;
+use crate::watch_wait::{LOOK, WatchWait};
 
 /// Maximum number of steps of one pass. Each step occurs once or twice for both installation and rollback, so more
 /// are a bug.
@@ -224,7 +224,7 @@ impl<'a> Pass<'a> {
         }
         let looks = matches!(rest, Rest::Looking | Rest::Unseen(_));
         let looking = self.session.looking.filter(|_| looks);
-        self.session.looking = looking.or_else(|| looks.then(|| Looking::begin(Instant::now())));
+        self.session.looking = looking.or_else(|| looks.then(|| WatchWait::begin(Instant::now())));
         self.await_endings();
         self.leave_hooks();
         self.forget_before(seen);

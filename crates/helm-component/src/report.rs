@@ -6,11 +6,11 @@ use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 
 use crate::effects;
-use crate::looking::LOOK;
 use crate::observe;
 use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, Observed, Rest};
+use crate::watch_wait::LOOK;
 
 mod aspects;
 mod fields;

@@ -24,7 +24,7 @@ use kyma_sdk::{Content, Failure, Interest, Listener, Process, Sighting, WatchLim
 use kyma_targets::{ComponentTarget, SecretKey};
 
 use crate::expressions::Rules;
-use crate::looking::Unseen;
+use crate::watch_wait::Unseen;
 use store::Store;
 use target_state::Subscription;
 

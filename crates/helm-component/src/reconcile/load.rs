@@ -15,7 +15,6 @@ use crate::away::away;
 use crate::content::{InstalledRelease, LoadFailure, Loaded};
 use crate::frozen::{Frozen, Standing};
 use crate::injection;
-use crate::looking::Looking;
 use crate::memory::Session;
 use crate::observe;
 use crate::observe::rollback::taken;
@@ -28,6 +27,7 @@ use crate::rollback;
 use crate::sight::Judging;
 use crate::source;
 use crate::verify::{self, Secrets};
+use crate::watch_wait::WatchWait;
 
 /// Key of a pull secret (`kubernetes.io/dockerconfigjson`).
 const PULL_SECRET_KEY: &str = ".dockerconfigjson";
@@ -203,7 +203,7 @@ impl Pass<'_> {
         match self.look_again_at_kinds().await {
             Ok(()) => {
                 let now = Instant::now();
-                let looking = self.session.looking.unwrap_or_else(|| Looking::begin(now));
+                let looking = self.session.looking.unwrap_or_else(|| WatchWait::begin(now));
                 self.session.looking = Some(looking.looked(now));
                 self.done.watching = false;
             }

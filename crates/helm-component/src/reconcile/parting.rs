@@ -12,10 +12,10 @@ use super::Pass;
 use crate::away::{away, away_if_large};
 use crate::content::Loaded;
 use crate::hooks::{self, Event};
-use crate::kept_secret::KeptSecret;
 use crate::objects::Prepared;
 use crate::packed;
 use crate::parting;
+use crate::state_secret::StateSecret;
 
 /// Advice for a removal whose hooks cannot be loaded.
 const WAY_OUT: &str = "spec.hooks: Skip lets the removal go on without its hooks";
@@ -120,7 +120,7 @@ impl Pass<'_> {
         packed.ok()
     }
 
-    fn parting_secret(&self) -> KeptSecret {
-        KeptSecret::of(self.context, parting::secret_name(&self.dependent.owner), parting::TYPE)
+    fn parting_secret(&self) -> StateSecret {
+        StateSecret::of(self.context, parting::secret_name(&self.dependent.owner), parting::TYPE)
     }
 }

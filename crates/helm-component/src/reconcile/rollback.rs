@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::Pass;
 use crate::away::away;
 use crate::content::Loaded;
-use crate::kept::{self, KeptError};
-use crate::kept_secret::KeptSecret;
+use crate::kept::{self, KeptReleaseError};
 use crate::observe::rollback::{desired_inputs, taken};
 use crate::pass::Done;
 use crate::rollback;
+use crate::state_secret::StateSecret;
 
 impl Pass<'_> {
     /// Keeps the Ready release, or discards the kept one. A failure is reported, and the component stays Ready.
@@ -155,16 +155,21 @@ impl Pass<'_> {
     }
 
     /// Returns the failure for a rollback target that no longer exists. The failed release is retried at its time.
-    fn lost(&self, gone: &KeptError) -> Failure {
+    fn lost(&self, gone: &KeptReleaseError) -> Failure {
         let failure = Failure::new(Reason::NotKept, gone.to_string());
         let failed = self.session.recorded.rollback.as_ref();
         let left = failed.and_then(|failed| rollback::pause(failed, Timestamp::now()));
         left.map_or(failure.clone(), |left| failure.retry_after(left))
     }
 
-    pub(super) async fn read_kept(&self, kept: &KeptRelease) -> Result<Result<Loaded, KeptError>, Failure> {
+    pub(super) async fn read_kept(
+        &self,
+        kept: &KeptRelease,
+    ) -> Result<Result<Loaded, KeptReleaseError>, Failure> {
         let secret = kept::secret_name(&self.dependent.owner);
-        let Some(data) = self.kept_secret().read().await? else { return Ok(Err(KeptError::Gone { secret })) };
+        let Some(data) = self.kept_secret().read().await? else {
+            return Ok(Err(KeptReleaseError::Gone { secret }));
+        };
         let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
         let (packed, sha256) = (bytes(kept::RELEASE), bytes(kept::SHA256));
         // A user with write access to Secrets must not choose the installed content: the digest in the status must
@@ -174,12 +179,12 @@ impl Pass<'_> {
             None => self.context.resource.spec.source.verify.is_none(),
         };
         if !is_recorded {
-            return Ok(Err(KeptError::Altered { secret }));
+            return Ok(Err(KeptReleaseError::Altered { secret }));
         }
         let unpacked = away(move || kept::unpack(&packed, &sha256)).await?;
         let is_it = |loaded: &Loaded| loaded.inputs == kept.inputs && loaded.rendered == kept.rendered;
         let loaded = unpacked.filter(is_it).map(|loaded| Loaded { render: kept.render.clone(), ..loaded });
-        Ok(loaded.ok_or(KeptError::Altered { secret }))
+        Ok(loaded.ok_or(KeptReleaseError::Altered { secret }))
     }
 
     /// Writes a packed release, or empties the Secret.
@@ -192,8 +197,8 @@ impl Pass<'_> {
         self.kept_secret().write(data).await
     }
 
-    fn kept_secret(&self) -> KeptSecret {
-        KeptSecret::of(self.context, kept::secret_name(&self.dependent.owner), kept::TYPE)
+    fn kept_secret(&self) -> StateSecret {
+        StateSecret::of(self.context, kept::secret_name(&self.dependent.owner), kept::TYPE)
     }
 }
 

@@ -10,12 +10,12 @@ use kyma_sdk::{Failure, Progress};
 use super::Finding;
 use super::aspects::{Aspect, aspect};
 use super::words::list;
-use crate::looking::LOOK;
 use crate::observe::hooks::{test_request, tests_are_of_this};
 use crate::observe::rollback::taken;
 use crate::pass::Pass;
 use crate::plan::{Content, Observed};
 use crate::rollback;
+use crate::watch_wait::LOOK;
 
 /// Time until a retry after the hub refused the kept release, or after the tests could not run.
 const AGAIN: Duration = Duration::from_secs(30);

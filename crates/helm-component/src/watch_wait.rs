@@ -20,7 +20,7 @@ const NAMED: usize = 5;
 
 /// A wait for the watches.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Looking {
+pub(crate) struct WatchWait {
     /// Time of its beginning, or of the last discovery.
     since: Instant,
     /// Number of discoveries since the wait began.
@@ -30,7 +30,7 @@ pub(crate) struct Looking {
 /// A kind whose stream delivers nothing, and the cause, if a call failed.
 pub(crate) type Unseen = (GroupKind, Option<Failure>);
 
-impl Looking {
+impl WatchWait {
     pub(crate) fn begin(now: Instant) -> Self {
         Self { since: now, looks: 0 }
     }
@@ -84,9 +84,9 @@ mod tests {
         vec![(GroupKind::new("apps", "Deployment"), None), secret]
     }
 
-    fn after(looks: u32) -> Looking {
+    fn after(looks: u32) -> WatchWait {
         let now = Instant::now();
-        (0..looks).fold(Looking::begin(now), |looking, _| looking.looked(now))
+        (0..looks).fold(WatchWait::begin(now), |looking, _| looking.looked(now))
     }
 
     #[test]

@@ -11,7 +11,7 @@ use kyma_sdk::{Context, Failure};
 use serde_json::{Value, json};
 
 /// A Secret of the release store.
-pub(crate) struct KeptSecret {
+pub(crate) struct StateSecret {
     api: Api<Secret>,
     manager: &'static str,
     name: String,
@@ -21,7 +21,7 @@ pub(crate) struct KeptSecret {
     uid: Option<String>,
 }
 
-impl KeptSecret {
+impl StateSecret {
     /// Returns the Secret of a component for data of this type. The API server never changes the type of a Secret, so
     /// no other Secret is overwritten.
     pub(crate) fn of(context: &Context<HelmComponent>, name: String, type_: &'static str) -> Self {
