@@ -70,7 +70,7 @@ pub(crate) struct Session {
     pub recorded: Recorded,
     /// The content while it is needed: dropped when everything is applied and healthy.
     pub loaded: Option<Loaded>,
-    /// API versions of the target when the recorded content was applied.
+    /// API versions of the target when the recorded content was applied, if its chart reads them.
     pub(crate) rendered_with: Option<Arc<Kinds>>,
     /// Digest of the objects whose warnings were last reported.
     pub(crate) warned: Option<String>,
@@ -134,6 +134,14 @@ pub(crate) struct Explained {
     pub(crate) wait: i64,
     /// Time of the read, in Unix seconds.
     pub(crate) at: i64,
+}
+
+impl Session {
+    /// Keeps the kinds with which content was rendered, if it has a digest of them. Otherwise each component would keep
+    /// a result of discovery that is outdated soon.
+    pub(crate) fn keep_kinds(&mut self, digest: Option<&str>, kinds: &Arc<Kinds>) {
+        self.rendered_with = digest.map(|_| Arc::clone(kinds));
+    }
 }
 
 /// The memory of all components.
@@ -254,4 +262,19 @@ fn is_unhealthy(component: &HelmComponent) -> bool {
 fn unready(component: &HelmComponent) -> Option<&Condition> {
     let conditions = component.status.as_ref()?.conditions.as_deref()?;
     condition::get(conditions, condition::types::HEALTHY).filter(|healthy| healthy.status == "False")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_kept_only_for_content_that_depends_on_them() {
+        let (mut session, kinds) = (Session::default(), Arc::<Kinds>::default());
+        session.keep_kinds(Some("sha256:1"), &kinds);
+        assert!(session.rendered_with.is_some());
+        session.keep_kinds(None, &kinds);
+        assert!(session.rendered_with.is_none());
+        assert_eq!(Arc::strong_count(&kinds), 1);
+    }
 }

@@ -177,7 +177,7 @@ impl Pass<'_> {
         if !is_as_found || former::foreign(self) == Foreign::Take {
             self.session.recorded.taken_over = None;
         }
-        self.session.rendered_with = Some(Arc::clone(&self.kinds));
+        self.session.keep_kinds(loaded.kinds.as_deref(), &self.kinds);
         self.session.recorded.digests = Digests {
             inputs: Some(loaded.inputs.clone()),
             kinds: loaded.kinds.clone(),
