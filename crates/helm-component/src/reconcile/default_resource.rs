@@ -92,8 +92,14 @@ impl Pass<'_> {
         }
     }
 
+    /// Reports whether the removal leaves a default custom resource to the user that exists, as far as is known.
+    pub(super) async fn leaves_existing_default(&self) -> bool {
+        let Some(made) = &self.session.recorded.resource else { return false };
+        self.leaves_default_resource() && self.default_exists(made).await != Some(false)
+    }
+
     /// Reports whether the removal leaves the default custom resource to the user.
-    pub(super) fn leaves_default_resource(&self) -> bool {
+    fn leaves_default_resource(&self) -> bool {
         self.context.resource.spec.resource_policy == ResourcePolicy::Ignore
     }
 

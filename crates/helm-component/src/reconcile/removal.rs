@@ -116,7 +116,7 @@ impl Pass<'_> {
         }
         // Otherwise its kind would be watched, which disappears with its CRD. The record of one that stays shows that it
         // is no object of the content.
-        if !self.leaves_default_resource() {
+        if !self.leaves_existing_default().await {
             self.session.recorded.resource = None;
         }
         let inventory = self.session.recorded.inventory.clone();
