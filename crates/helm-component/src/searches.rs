@@ -18,10 +18,13 @@ type PendingSearches = BTreeMap<String, Vec<oneshot::Sender<Result<SearchResult,
 /// Maximum number of owners in one search: their hashes are part of a URL.
 const MAX_OWNERS: usize = 100;
 
+/// Target and account of a search, and whether it leaves out kinds that cannot be listed.
+type SearchKey = (Reach, bool);
+
 /// Searches on all targets. An entry exists while a component searches on its target.
 #[derive(Debug, Default)]
 pub(crate) struct Searches {
-    places: Mutex<HashMap<(Reach, bool), Arc<TargetSearches>>>,
+    targets: Mutex<HashMap<SearchKey, Arc<TargetSearches>>>,
 }
 
 /// Searches on one target as one account.
@@ -49,18 +52,38 @@ impl Searches {
             return sweep::owned(cluster, ownership, unlisted).await;
         }
         let key = (reach, unlisted == Unlisted::LeftOut);
-        let place = Arc::clone(self.places().entry(key.clone()).or_default());
-        let found = place.search(cluster, ownership, unlisted).await;
-        drop(place);
-        let mut places = self.places();
-        if places.get(&key).is_some_and(|place| Arc::strong_count(place) == 1) {
-            places.remove(&key);
-        }
-        found
+        let entry = self.enter(key);
+        entry.target.search(cluster, ownership, unlisted).await
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<(Reach, bool), Arc<TargetSearches>>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn enter(&self, key: SearchKey) -> SearchEntry<'_> {
+        let target = Arc::clone(self.targets().entry(key.clone()).or_default());
+        SearchEntry { target, _cleanup: Cleanup { searches: self, key } }
+    }
+
+    fn targets(&self) -> MutexGuard<'_, HashMap<SearchKey, Arc<TargetSearches>>> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Entry of a running search. Its fields are dropped in this order.
+struct SearchEntry<'a> {
+    target: Arc<TargetSearches>,
+    _cleanup: Cleanup<'a>,
+}
+
+/// Removes the entry of a target after its last search, which may have been cancelled.
+struct Cleanup<'a> {
+    searches: &'a Searches,
+    key: SearchKey,
+}
+
+impl Drop for Cleanup<'_> {
+    fn drop(&mut self) {
+        let mut targets = self.searches.targets();
+        if targets.get(&self.key).is_some_and(|target| Arc::strong_count(target) == 1) {
+            targets.remove(&self.key);
+        }
     }
 }
 
@@ -134,16 +157,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_entry_of_a_target_is_removed_with_its_last_search() {
+        let (searches, key) = (Searches::default(), (Reach::default(), false));
+        let (first, second) = (searches.enter(key.clone()), searches.enter(key));
+        drop(second);
+        assert_eq!(searches.targets().len(), 1);
+        drop(first);
+        assert!(searches.targets().is_empty());
+    }
+
+    #[test]
     fn one_batch_has_the_own_owner_and_all_that_wait() {
-        let place = TargetSearches::default();
+        let target = TargetSearches::default();
         for owner in 0..MAX_OWNERS + 5 {
             let (sender, _) = oneshot::channel();
-            place.waiting().insert(format!("owner-{owner:03}"), vec![sender]);
+            target.waiting().insert(format!("owner-{owner:03}"), vec![sender]);
         }
         let last = format!("owner-{:03}", MAX_OWNERS + 4);
-        let batch = place.take_batch(&last);
+        let batch = target.take_batch(&last);
         assert_eq!(batch.len(), MAX_OWNERS);
         assert!(batch.contains_key(&last));
-        assert_eq!(place.waiting().len(), 5);
+        assert_eq!(target.waiting().len(), 5);
     }
 }
