@@ -114,8 +114,8 @@ impl Pass<'_> {
         if let Some(waiting) = self.remove_default_resource().await? {
             return Ok(vec![waiting]);
         }
-        // Otherwise its kind would be watched, which disappears with its CRD. The record of one that stays shows that it
-        // is no object of the content.
+        // Otherwise its kind would be watched, which disappears with its CRD. The record of one that stays shows that
+        // it is no object of the content.
         if !self.leaves_existing_default().await {
             self.session.recorded.resource = None;
         }

@@ -147,7 +147,7 @@ fn only_what_tells_health_ends_the_wait() {
     assert!(!is_unreported(&store));
     applies(&store, 8);
     store.subscribe(None, &dependent, Subscription::new(vec![interest(Content::Metadata)], Arc::default()));
-    assert!(!is_unreported(&store), "nobody will tell");
+    assert!(!is_unreported(&store), "no stream shows health");
 }
 
 #[test]
