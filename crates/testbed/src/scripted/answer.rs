@@ -78,6 +78,13 @@ impl Answer {
         Self::respond(code, "application/json", Content::Whole(status.to_string().into()))
     }
 
+    /// Returns 404 as an API server sends it for an absent object of this resource.
+    pub fn not_found(plural: &str, name: &str) -> Self {
+        let mut status = status_object(404, "NotFound", &format!("{plural} \"{name}\" not found"));
+        status["details"] = json!({ "name": name, "kind": plural });
+        Self::respond(StatusCode::NOT_FOUND, "application/json", Content::Whole(status.to_string().into()))
+    }
+
     /// Returns 429 with a retry after this many seconds, as API priority and fairness sends it.
     pub fn too_many_requests(seconds: u32) -> Self {
         let answer = Self::failure(429, "TooManyRequests", "too many requests, please try again later");
@@ -89,6 +96,12 @@ impl Answer {
         let code = StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_GATEWAY);
         let page = format!("<html><head><title>{code}</title></head><body><h1>{text}</h1></body></html>");
         Self::respond(code, "text/html", Content::Whole(page.into()))
+    }
+
+    /// Returns plain text, as an API server sends it with 404 for a path that it does not serve.
+    pub fn text(code: u16, text: &str) -> Self {
+        let code = StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_GATEWAY);
+        Self::respond(code, "text/plain; charset=utf-8", Content::Whole(text.to_owned().into()))
     }
 
     /// Returns 302 with this location.

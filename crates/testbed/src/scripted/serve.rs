@@ -107,8 +107,50 @@ async fn respond(
 
 fn not_found(request: &ReceivedRequest) -> Response<Body> {
     let message = format!("the script says nothing about {} {}", request.method, request.path);
-    match Answer::failure(404, "NotFound", &message).behaviour {
+    let answer = match object_in(&request.path) {
+        Some((plural, name)) => Answer::not_found(plural, name),
+        None => Answer::failure(404, "NotFound", &message),
+    };
+    match answer.behaviour {
         Behaviour::Respond(respond) => respond.response(),
         _ => Response::default(),
+    }
+}
+
+/// Returns resource and name in the path of an object; `None` for the path of a list, and others.
+fn object_in(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix("/api/v1/").or_else(|| {
+        let (_group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
+        Some(rest.split_once('/')?.1)
+    })?;
+    let mut segments = rest.split('/');
+    let (mut plural, mut name) = (segments.next()?, segments.next()?);
+    if plural == "namespaces"
+        && let Some(resource) = segments.next()
+    {
+        (plural, name) = (resource, segments.next()?);
+    }
+    Some((plural, name)).filter(|(_, name)| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::object_in;
+
+    #[test]
+    fn the_path_of_an_object_names_it() {
+        let rows = [
+            ("/api/v1/namespaces/n/secrets/a", Some(("secrets", "a"))),
+            ("/api/v1/namespaces/n", Some(("namespaces", "n"))),
+            ("/api/v1/namespaces/n/secrets", None),
+            ("/api/v1/nodes", None),
+            ("/apis/apps/v1/namespaces/n/deployments/a/scale", Some(("deployments", "a"))),
+            ("/apis/x.io/v1/things/a", Some(("things", "a"))),
+            ("/apis/x.io/v1", None),
+            ("/version", None),
+        ];
+        for (path, expected) in rows {
+            assert_eq!(object_in(path), expected, "{path}");
+        }
     }
 }
