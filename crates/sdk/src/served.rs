@@ -4,7 +4,8 @@
 //! that.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::ApiResource;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{ApiResource, ObjectMeta};
 use kube::{Api, Client};
 
 use crate::live_metadata;
@@ -20,11 +21,15 @@ pub async fn is_crd_absent(client: &Client, resource: &ApiResource) -> kube::Res
     Ok(live_metadata(&definitions, &name).await?.is_none())
 }
 
-/// Turns the 404 to a list into `None` if the kind has no CRD ([`is_crd_absent`]). For groups of Kubernetes itself an
-/// absent CRD proves nothing, so their 404 stays a failure; for those of other aggregated APIs it is taken as proof.
+/// Label on the `APIService`s that the API server creates for the versions of CRDs and of its own kinds. Source:
+/// `AutoRegisterManagedLabel` in `staging/src/k8s.io/kube-aggregator/pkg/controllers/autoregister` of Kubernetes.
+const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+
+/// Turns the 404 of a call into `None` if the cluster has neither a CRD of the kind ([`is_crd_absent`]) nor an
+/// aggregated API that may serve it. For groups of Kubernetes itself this proves nothing, so their 404 stays a failure.
 ///
 /// # Errors
-/// The failure of the list, or of the read of the CRD.
+/// The failure of the call, or of the reads of CRD and `APIService`.
 pub async fn none_if_unserved<T>(
     listed: kube::Result<T>,
     client: &Client,
@@ -32,10 +37,31 @@ pub async fn none_if_unserved<T>(
 ) -> kube::Result<Option<T>> {
     match listed {
         Err(error) if is_404(&error) && !may_be_built_in(&resource.group) => {
-            if is_crd_absent(client, resource).await? { Ok(None) } else { Err(error) }
+            let is_unserved =
+                is_crd_absent(client, resource).await? && !is_aggregated(client, resource).await?;
+            if is_unserved { Ok(None) } else { Err(error) }
         }
         listed => listed.map(Some),
     }
+}
+
+/// Reports whether an aggregated API is registered for the group and version. Its server, which may be down, knows what
+/// it serves.
+async fn is_aggregated(client: &Client, resource: &ApiResource) -> kube::Result<bool> {
+    let services: Api<APIService> = Api::all(client.clone());
+    match live_metadata(&services, &format!("{}.{}", resource.version, resource.group)).await {
+        Ok(service) => Ok(service.is_some_and(|service| !is_automanaged(&service.metadata))),
+        // Every role may read the groups, which include those of aggregated APIs that are down.
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            let groups = client.list_api_groups().await?.groups;
+            Ok(groups.iter().any(|group| group.name == resource.group))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn is_automanaged(service: &ObjectMeta) -> bool {
+    service.labels.as_ref().is_some_and(|labels| labels.contains_key(AUTOMANAGED))
 }
 
 fn is_404(error: &kube::Error) -> bool {
@@ -76,6 +102,34 @@ pub(crate) mod tests {
         (StatusCode::OK, list(&json!([item])))
     }
 
+    /// The answer of an API server to a list of `APIService`s with this name.
+    fn registered(labels: &Value) -> (StatusCode, String) {
+        let item = json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": "v1alpha1.operator.kyma-project.io", "labels": labels},
+        });
+        (StatusCode::OK, list(&json!([item])))
+    }
+
+    fn forbidden() -> (StatusCode, String) {
+        let status = json!({
+            "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "code": 403,
+            "reason": "Forbidden", "message": "no",
+        });
+        (StatusCode::FORBIDDEN, status.to_string())
+    }
+
+    /// The answer of an API server to a read of its groups.
+    fn groups(names: &[&str]) -> (StatusCode, String) {
+        let version = json!({"groupVersion": "x/v1", "version": "v1"});
+        let groups: Vec<Value> = names
+            .iter()
+            .map(|name| json!({"name": name, "versions": [version], "preferredVersion": version}))
+            .collect();
+        let list = json!({"apiVersion": "v1", "kind": "APIGroupList", "groups": groups});
+        (StatusCode::OK, list.to_string())
+    }
+
     fn list(items: &Value) -> String {
         let list = json!({
             "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items,
@@ -83,11 +137,26 @@ pub(crate) mod tests {
         list.to_string()
     }
 
-    /// Returns a client for a cluster that answers reads of CRDs with `crd`, and all other calls with [`page`].
+    /// Returns a client for a cluster without aggregated APIs that answers reads of CRDs with `crd`, and all other
+    /// calls with [`page`].
     pub(crate) fn cluster(crd: (StatusCode, String)) -> Client {
+        cluster_with(crd, absent(), page())
+    }
+
+    /// Returns a client for a cluster that gives these answers to reads of CRDs, of `APIService`s and of its groups,
+    /// and [`page`] to all other calls.
+    fn cluster_with(
+        crd: (StatusCode, String),
+        service: (StatusCode, String),
+        groups: (StatusCode, String),
+    ) -> Client {
         let answer = move |uri: Uri| {
-            let is_crd = uri.path().starts_with("/apis/apiextensions.k8s.io/");
-            let answer = if is_crd { crd.clone() } else { page() };
+            let answer = match uri.path() {
+                "/apis" => groups.clone(),
+                path if path.starts_with("/apis/apiextensions.k8s.io/") => crd.clone(),
+                path if path.starts_with("/apis/apiregistration.k8s.io/") => service.clone(),
+                _ => page(),
+            };
             async move { answer }
         };
         let server: Router = Router::new().fallback(answer);
@@ -97,15 +166,11 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn only_an_absent_crd_proves_that_a_kind_is_not_served() {
         let (kind, crd) = (ApiResource::erase::<Pause>(&()), "pauses.operator.kyma-project.io");
-        let forbidden = json!({
-            "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "code": 403,
-            "reason": "Forbidden", "message": "no",
-        });
         let rows = [
             ("absent", absent(), Some(true)),
             ("present", present(crd), Some(false)),
             ("a proxy answers", page(), None),
-            ("forbidden", (StatusCode::FORBIDDEN, forbidden.to_string()), None),
+            ("forbidden", forbidden(), None),
         ];
         for (name, answer, expected) in rows {
             let client = cluster(answer);
@@ -117,6 +182,29 @@ pub(crate) mod tests {
             let listed = none_if_unserved(listed, &client, &kind).await;
             assert_eq!(matches!(listed, Ok(None)), expected == Some(true), "{name}");
             assert_eq!(listed.is_err(), expected != Some(true), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kind_of_an_aggregated_api_is_unserved_only_without_its_api_service() {
+        let kind = ApiResource::erase::<Pause>(&());
+        let (unserved, unknown) = (true, false);
+        let rows = [
+            ("no APIService", absent(), page(), unserved),
+            ("the APIService of a CRD", registered(&json!({AUTOMANAGED: "true"})), page(), unserved),
+            ("an aggregated API", registered(&json!({})), page(), unknown),
+            ("a proxy answers", page(), page(), unknown),
+            ("forbidden, no group", forbidden(), groups(&["example.org"]), unserved),
+            ("forbidden, the group", forbidden(), groups(&["operator.kyma-project.io"]), unknown),
+            ("forbidden, a proxy answers", forbidden(), page(), unknown),
+        ];
+        for (name, service, groups, expected) in rows {
+            let client = cluster_with(absent(), service, groups);
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+            let listed = api.list(&ListParams::default()).await;
+            let listed = none_if_unserved(listed, &client, &kind).await;
+            assert_eq!(matches!(listed, Ok(None)), expected, "{name}");
+            assert_eq!(listed.is_err(), !expected, "{name}");
         }
     }
 
