@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use kube::core::Status;
+use kube::core::response::reason;
 
 use crate::Reason;
 
@@ -184,6 +185,28 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// Reports whether a status proves that an object does not exist: an API server names the resource and the object in
+/// the details. `plural` is the resource, as in URLs.
+///
+/// Any other 404 proves nothing. A proxy answers 404 for a cluster that it does not find, and an API server for a path
+/// that it does not serve. Source: `NewNotFound` in `staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go` of
+/// Kubernetes.
+///
+/// ```
+/// use kube::core::Status;
+/// use kyma_api::refusal::proves_absence;
+///
+/// let of_proxy = Status::failure("404 page not found", "NotFound").with_code(404);
+/// assert!(!proves_absence(&of_proxy, "configmaps", "a"));
+/// ```
+pub fn proves_absence(status: &Status, plural: &str, name: &str) -> bool {
+    let details = status.details.as_ref();
+    let is_named = details.is_some_and(|details| details.kind == plural && details.name == name);
+    // A webhook may deny with 404 and any details; its message tells.
+    let is_plain = Refusal::of(status) == Refusal::NotFound;
+    is_named && is_plain && !name.is_empty() && status.reason == reason::NOT_FOUND
+}
+
 /// Returns whether the API server, its gRPC client or etcd refuses an object as too large, or validation refuses more
 /// than 1 MiB of data.
 fn is_too_large(status: &Status) -> bool {
@@ -233,6 +256,8 @@ fn quota_after(text: &str, phrase: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn of(code: u16, message: &str) -> Refusal {
@@ -264,6 +289,39 @@ mod tests {
         for (message, expected) in rows {
             assert_eq!(of(403, message), expected, "{message}");
         }
+    }
+
+    /// Returns the answer of an API server for an absent ConfigMap `a`, with these fields instead.
+    fn not_found(changes: &Value) -> Status {
+        let mut status = json!({
+            "code": 404, "reason": "NotFound", "message": "configmaps \"a\" not found",
+            "details": {"name": "a", "kind": "configmaps"},
+        });
+        for (field, value) in changes.as_object().unwrap() {
+            status[field] = value.clone();
+        }
+        serde_json::from_value(status).unwrap()
+    }
+
+    #[test]
+    fn only_a_404_that_names_the_object_proves_its_absence() {
+        let is_proof = |changes: Value| proves_absence(&not_found(&changes), "configmaps", "a");
+        assert!(is_proof(json!({})));
+        for changes in [
+            json!({"details": null}),
+            json!({"details": {}}),
+            json!({"details": {"kind": "configmaps"}}),
+            json!({"details": {"name": "b", "kind": "configmaps"}}),
+            json!({"details": {"name": "a", "kind": "namespaces"}}),
+            json!({"reason": "Failed to parse error data"}),
+            json!({"reason": ""}),
+            json!({"code": 503}),
+            json!({"message": "admission webhook \"w\" denied the request: no"}),
+        ] {
+            assert!(!is_proof(changes.clone()), "{changes}");
+        }
+        let unnamed = not_found(&json!({"details": {"kind": "configmaps"}}));
+        assert!(!proves_absence(&unnamed, "configmaps", ""));
     }
 
     #[test]

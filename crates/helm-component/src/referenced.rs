@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use kyma_api::{HelmComponent, ValuesFrom, ValuesFromKind};
-use kyma_sdk::{Failure, Revision};
+use kyma_sdk::{Failure, Revision, find_object};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -100,6 +100,6 @@ where
     if !kyma_sdk::is_object_name(name) {
         return Ok(None);
     }
-    let read = Api::<K>::namespaced(hub.clone(), namespace).get_opt(name).await;
+    let read = find_object(&Api::<K>::namespaced(hub.clone(), namespace), name).await;
     read.map_err(|error| Failure::hub(&format!("read {} {name}", K::kind(&())), &error))
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use kyma_api::HelmComponent;
-use kyma_sdk::{Context, Failure};
+use kyma_sdk::{Context, Failure, find_object};
 use serde_json::{Value, json};
 
 /// A Secret of the release store.
@@ -41,7 +41,7 @@ impl StateSecret {
     /// # Errors
     /// If the hub does not answer.
     pub(crate) async fn read(&self) -> Result<Option<BTreeMap<String, ByteString>>, Failure> {
-        let found = self.api.get_opt(&self.name).await;
+        let found = find_object(&self.api, &self.name).await;
         let found = found.map_err(|error| Failure::hub(&format!("read Secret {}", self.name), &error))?;
         Ok(found.filter(|found| self.is_ours(found)).map(|found| found.data.unwrap_or_default()))
     }

@@ -12,7 +12,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::annotations;
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, create_new, hub_apply};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, create_new, hub_apply, is_absent};
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
@@ -181,14 +181,15 @@ async fn upgrade_leaving(state: &State, upgrade: &Upgrade) -> Result<(), Error> 
     let operations = serde_json::from_value(Value::Array(operations))
         .map_err(|source| Error::Compose { what: "an upgrade", source })?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let patched = api_of(state, view)?.patch(&view.name, &params, &Patch::Json::<()>(operations)).await;
+    let api = api_of(state, view)?;
+    let patched = api.patch(&view.name, &params, &Patch::Json::<()>(operations)).await;
     match patched {
         Ok(patched) => {
             saw(state, &view.kind, &patched);
             tracing::info!(component = view.name, kind = %view.kind, version = ?upgrade.fields.get("module"), "component upgraded while it is being removed");
             Ok(())
         }
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) if is_absent(&api, &view.name, &error) => Ok(()),
         Err(source) => Err(Error::ApplyComponent { component: named(view), source }),
     }
 }
@@ -204,7 +205,7 @@ async fn patch(
     match api.patch(&view.name, &params, &Patch::Merge(body)).await {
         Ok(patched) => saw(state, &view.kind, &patched),
         // Deleted, or replaced by another object of the same name: nothing to request.
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) if is_absent(api, &view.name, &error) => {}
         Err(source) => return Err(failed(named(view), source)),
     }
     Ok(())

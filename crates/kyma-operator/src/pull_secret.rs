@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use kyma_sdk::{Failure, KymaKey, Revision};
+use kyma_sdk::{Failure, KymaKey, Revision, find_object};
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
@@ -57,6 +57,6 @@ async fn bring(state: &State, kyma: &KymaKey, remote: &RemoteSide, name: &str) -
 async fn on_hub(state: &State, name: &str) -> Result<Option<Secret>, Error> {
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<Secret> = Api::namespaced(state.runtime.hub.clone(), namespace);
-    let found = api.get_opt(name).await;
+    let found = find_object(&api, name).await;
     found.map_err(|source| Error::ReadHubPullSecret { secret: name.to_owned(), source })
 }

@@ -10,7 +10,9 @@ use kube::{Api, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, Reason, annotations, finalizers, labels, names};
 use kyma_object_set::CREATED_BY;
 use kyma_object_set::remove::{CrdContents, hold_creation};
-use kyma_sdk::{DeleteGate, DeleteRequest, DeletionRequest, Failure, Halt, KymaKey, Wait, is_local};
+use kyma_sdk::{
+    DeleteGate, DeleteRequest, DeletionRequest, Failure, Halt, KymaKey, Wait, find_object, is_local,
+};
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
@@ -122,8 +124,8 @@ async fn clean(state: &State, kyma: &Kyma, target: &Target, halt: &Halt) -> Resu
 async fn catalogue_crd(target: &Target, kind: Kind) -> Result<Option<DynamicObject>, Failure> {
     let crds: Api<DynamicObject> = Api::all_with(target.client(), &crd_resource());
     let name = crd_name(kind);
-    let live =
-        crds.get_opt(&name).await.map_err(|error| Failure::target(&format!("read CRD {name}"), &error))?;
+    let live = find_object(&crds, &name).await;
+    let live = live.map_err(|error| Failure::target(&format!("read CRD {name}"), &error))?;
     Ok(live.filter(|crd| crd.metadata.deletion_timestamp.is_none()))
 }
 

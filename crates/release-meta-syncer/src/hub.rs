@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::{Kyma, Reason};
-use kyma_sdk::{Failure, KymaKey, is_deleted_alone, namespace_and_crds_since};
+use kyma_sdk::{Failure, KymaKey, find_object, is_deleted_alone, namespace_and_crds_since};
 
 use crate::catalogue::ObjectOrigin;
 use crate::copy::{Key, Kind};
@@ -65,6 +65,6 @@ pub(crate) async fn has(state: &State, key: &Key) -> Result<bool, Failure> {
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<DynamicObject> =
         Api::namespaced_with(state.runtime.hub.clone(), namespace, &key.kind.resource());
-    let found = api.get_opt(&key.name).await;
+    let found = find_object(&api, &key.name).await;
     Ok(found.map_err(|error| Failure::hub(&format!("read {key}"), &error))?.is_some())
 }

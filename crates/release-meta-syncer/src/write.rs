@@ -10,7 +10,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, finalizers};
 use kyma_sdk::{
-    DeleteGate, DeleteRequest, Failure, KymaKey, gone_is_fine, hub_apply, live_metadata, patch_finalizers,
+    DeleteGate, DeleteRequest, Failure, KymaKey, hub_apply, live_metadata, none_if_absent, patch_finalizers,
     remove_finalizer,
 };
 use kyma_targets::Target;
@@ -168,8 +168,8 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
             Ok(())
         }
         Err(error) => {
-            let gone = gone_is_fine(Err(error));
-            gone.map_err(|error| Failure::hub(&format!("report on Kyma {key}"), &error))
+            let gone = none_if_absent::<_, ()>(&kymas(state, &key), &key.name, Err(error));
+            gone.map(drop).map_err(|error| Failure::hub(&format!("report on Kyma {key}"), &error))
         }
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::{broadcast::error::RecvError, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::evaluation::contain_panic;
-use crate::{Failure, Health, Index, hub_watch};
+use crate::{Failure, Health, Index, find_metadata, find_object, hub_watch};
 
 use grants::Grants;
 use reads::Reads;
@@ -182,7 +182,7 @@ impl Access {
 
     async fn read(&self, SecretKeyRef { name, key }: &SecretKeyRef) -> Result<Target, Failure> {
         let namespace = &self.inner.namespace;
-        let read = self.inner.secrets.get_opt(name).await;
+        let read = find_object(&self.inner.secrets, name).await;
         let secret =
             read.map_err(|error| Failure::hub(&format!("read secret {namespace}/{name}"), &error))?;
         let Some(secret) = secret else {
@@ -208,12 +208,13 @@ impl Access {
     /// Reports whether a live read, not the watch, returns `NotFound` for the Secret.
     ///
     /// # Errors
-    /// `HubUnavailable` and similar: a failed read does not prove that the Secret is gone.
+    /// `HubUnavailable` and similar: a failed read does not prove that the Secret is gone, nor does a 404 that does not
+    /// name it.
     pub async fn is_gone(&self, name: &str) -> Result<bool, Failure> {
         if !is_object_name(name) {
             return Ok(true);
         }
-        let read = self.inner.secrets.get_metadata_opt(name).await;
+        let read = find_metadata(&self.inner.secrets, name).await;
         let read = read.map_err(|error| Failure::hub(&format!("read secret {name}"), &error))?;
         Ok(read.is_none())
     }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Patch;
 use kube::core::Status;
-use kube::core::response::reason;
+use kube::core::response::{StatusDetails, reason};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ where
             Err(error) if is_conflict(&error) && tries < TRIES => {
                 let live = live_metadata(api, name).await?.map(|live| live.metadata);
                 let same = live.filter(|live| live.uid == seen.uid);
-                version = same.ok_or_else(|| gone(name))?.resource_version;
+                version = same.ok_or_else(|| gone::<K>(name))?.resource_version;
                 tries += 1;
             }
             answer => return answer,
@@ -55,7 +55,16 @@ where
     }
 }
 
-fn gone(name: &str) -> kube::Error {
+/// Returns the error of an API server for an absent object ([`is_absent`](crate::is_absent)).
+fn gone<K: Resource<DynamicType = ()>>(name: &str) -> kube::Error {
+    let details = StatusDetails {
+        name: name.to_owned(),
+        group: K::group(&()).into_owned(),
+        kind: K::plural(&()).into_owned(),
+        uid: String::new(),
+        causes: Vec::new(),
+        retry_after_seconds: 0,
+    };
     let status = Status::failure(&format!("{name} is gone"), reason::NOT_FOUND).with_code(404);
-    kube::Error::Api(status.boxed())
+    kube::Error::Api(status.with_details(details).boxed())
 }

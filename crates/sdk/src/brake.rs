@@ -27,7 +27,7 @@ use tokio::sync::Mutex;
 pub use window::BrakeLimit;
 use window::{BrakeDecision, ClockReading, Window};
 
-use crate::{Failure, Pauses, Settings, call::is_conflict, hub_apply};
+use crate::{Failure, Pauses, Settings, call::is_conflict, find_object, hub_apply};
 
 /// Key of the counted targets in the `ConfigMap`.
 const COUNTED: &str = "targets";
@@ -218,7 +218,7 @@ impl Brake {
     }
 
     async fn read(&self, name: &str) -> Result<Option<ConfigMap>, Failure> {
-        let found = self.inner.records.get_opt(name).await;
+        let found = find_object(&self.inner.records, name).await;
         found.map_err(|error| Failure::hub(&format!("read ConfigMap {name}"), &error))
     }
 

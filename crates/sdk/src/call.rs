@@ -1,23 +1,59 @@
-//! Answers of the API server that are no failures, and creation of objects that do not exist yet.
+//! Proof that an object does not exist, answers of the API server that are no failures, and creation of objects that
+//! do not exist yet.
 
 use std::fmt::Debug;
 
 use kube::api::{ListParams, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
+use kyma_api::refusal::proves_absence;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A resourceVersion that no object has: etcd's first revision, which contains no objects.
 const BEFORE_ALL: &str = "1";
 
-/// Turns 404 into success, for removals.
+/// Reports whether an error proves that no object of this name exists ([`proves_absence`]). A 404 of a proxy, or for a
+/// kind that is not served, does not.
+pub fn is_absent<K: Resource>(api: &Api<K>, name: &str, error: &kube::Error) -> bool {
+    let plural = api.resource_url().rsplit('/').next().unwrap_or_default();
+    matches!(error, kube::Error::Api(status) if proves_absence(status, plural, name))
+}
+
+/// Turns the error of a call for one object into `None` if it proves that the object does not exist ([`is_absent`]).
 ///
 /// # Errors
-/// Everything but 404.
-pub fn gone_is_fine(result: kube::Result<()>) -> kube::Result<()> {
+/// Every other error, also a 404 that does not name the object.
+pub fn none_if_absent<K: Resource, T>(
+    api: &Api<K>,
+    name: &str,
+    result: kube::Result<T>,
+) -> kube::Result<Option<T>> {
     match result {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        other => other,
+        Err(error) if is_absent(api, name, &error) => Ok(None),
+        other => other.map(Some),
     }
+}
+
+/// Returns the object of this name; `None` only if the API server says that it does not exist. The `get_opt` of kube
+/// returns `None` for every 404.
+///
+/// # Errors
+/// As for a get, also for a 404 that does not name the object.
+pub async fn find_object<K>(api: &Api<K>, name: &str) -> kube::Result<Option<K>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    none_if_absent(api, name, api.get(name).await)
+}
+
+/// Returns the metadata of the object of this name, as [`find_object`] returns the object.
+///
+/// # Errors
+/// As for [`find_object`].
+pub async fn find_metadata<K>(api: &Api<K>, name: &str) -> kube::Result<Option<PartialObjectMeta<K>>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    none_if_absent(api, name, api.get_metadata(name).await)
 }
 
 /// Reports whether another writer changed the object between read and write. The next reconcile reads it again.

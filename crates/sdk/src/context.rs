@@ -22,7 +22,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::unreadable_fields;
 use crate::{
     Brake, ComponentResource, Contract, DeleteGate, DeleteOutcome, DeleteRequest, Events, Failure, Interest,
-    Pass, Settings, Trigger,
+    Pass, Settings, Trigger, find_object, none_if_unserved,
     object::{Claim, claim, content_hash, covers, holds_more, is_created_by, is_protected},
     status::StatusWriter,
 };
@@ -329,7 +329,8 @@ impl<R: ComponentResource> Context<R> {
         name: &str,
     ) -> Result<Option<DynamicObject>, Failure> {
         self.watch(Interest::in_kind(kind).owned());
-        let read = self.api(kind, namespace).get_opt(name).await;
+        let read = find_object(&self.api(kind, namespace), name).await;
+        let read = none_if_unserved(read, &self.target.client(), kind).await.map(Option::flatten);
         read.map_err(|error| Failure::target(&format!("read {} {name}", kind.kind), &error))
     }
 

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use kyma_api::{DeleteProof, Reason, names};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE};
 
-use crate::{Brake, Failure, Halt};
+use crate::{Brake, Failure, Halt, is_absent};
 
 /// Helm's annotation on the objects of hooks.
 const HELM_HOOK: &str = "helm.sh/hook";
@@ -125,7 +125,8 @@ fn outcome(answer: Option<DynamicObject>) -> DeleteOutcome {
 pub enum DeleteError {
     /// The gate refused it.
     Refused(Failure),
-    /// The API server refused it or did not answer. 404 is [`DeleteOutcome::Gone`].
+    /// The API server refused it or did not answer. A 404 that names the object is [`DeleteOutcome::Gone`], any other
+    /// 404 proves nothing.
     Call(kube::Error),
 }
 
@@ -242,7 +243,7 @@ impl DeleteGate {
         };
         match api.delete(request.name(), &params).await {
             Ok(answer) => Ok(outcome(answer.left())),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(DeleteOutcome::Gone),
+            Err(error) if is_absent(&api, request.name(), &error) => Ok(DeleteOutcome::Gone),
             Err(error) => Err(DeleteError::Call(error)),
         }
     }

@@ -1,29 +1,29 @@
 //! Adds and removes finalizers by JSON patch, for objects whose finalizers are not owned by server-side apply.
 
 use kube::{
-    Api,
+    Api, Resource,
     api::{ObjectMeta, PartialObjectMeta, Patch, PatchParams},
 };
 use kyma_api::Reason;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::{Failure, is_absent};
 
-/// Sends such a patch to the hub. Succeeds if the object is gone.
+/// Sends such a patch to the hub. Succeeds if the API server says that the object is gone ([`is_absent`]).
 ///
 /// # Errors
 /// `ApplyConflict` if the object was changed meanwhile, which also requeues it; otherwise the failure of the hub.
 pub async fn patch_finalizers<K>(api: &Api<K>, name: &str, patch: json_patch::Patch) -> Result<(), Failure>
 where
-    K: Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned,
 {
     let patched: kube::Result<PartialObjectMeta<K>> =
         api.patch_metadata(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await;
     let action = format!("change the finalizers of {name}");
     match patched {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) if is_absent(api, name, &error) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 422 || status.is_conflict() => {
             Err(Failure::new(Reason::ApplyConflict, action))
         }

@@ -72,7 +72,9 @@ pub use args::{AccessArgs, Args, LogFormat, Mode, TokenExchangeArgs};
 pub use backoff::{delay_after, longest_delay};
 pub use blocking::{Blocker, Blockers, find_blockers};
 pub use brake::{Brake, BrakeLimit, record_names};
-pub use call::{create_new, gone_is_fine, is_conflict, live_metadata};
+pub use call::{
+    create_new, find_metadata, find_object, is_absent, is_conflict, live_metadata, none_if_absent,
+};
 pub use component::{Blocking, Component, ComponentResource, Progress, Removal, Step, Wait, failure_state};
 pub use context::{Context, Waker};
 pub use contract::{

@@ -15,7 +15,7 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, State, condition};
 use serde_json::{Value, json};
 
-use crate::{ComponentResource, Contract, Failure, Metrics, Step, apply_status};
+use crate::{ComponentResource, Contract, Failure, Metrics, Step, apply_status, is_absent};
 
 use delayed::{DelayedReports, ReportSubject};
 use memory::Memory;
@@ -200,7 +200,7 @@ impl<R: ComponentResource> StatusWriter<R> {
         let api: Api<R> = Api::namespaced(self.inner.hub.clone(), &namespace);
         let written = match apply_status(&api, self.inner.manager, &seen, &json!(status)).await {
             // Deleted meanwhile: there is nothing to report on.
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+            Err(error) if is_absent(&api, &name, &error) => return Ok(()),
             other => other.map_err(|error| Failure::hub(&format!("status of {namespace}/{name}"), &error))?,
         };
         self.inner.metrics.status_written(self.inner.manager);

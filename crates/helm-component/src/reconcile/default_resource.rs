@@ -1,11 +1,11 @@
 //! The module's default custom resource: created once, and the user's from then on.
 
-use kube::api::{DynamicObject, ObjectMeta};
+use kube::api::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use kyma_api::{CreatedResource, FreeForm, Reason, ResourcePolicy, labels};
 use kyma_object_set::{CallError, Guard, Identity, Mapping, Object, Refusal};
 use kyma_sdk::{
-    DeleteOutcome, DeleteRequest, Failure, create_new, had_default_resource, is_conflict, is_created_for,
-    unreadable_fields,
+    DeleteOutcome, DeleteRequest, Failure, create_new, find_metadata, had_default_resource, is_conflict,
+    is_created_for, none_if_unserved, unreadable_fields,
 };
 
 use super::{LAG, Pass, failure, protection};
@@ -81,8 +81,7 @@ impl Pass<'_> {
         let Some(mapping) = self.served.any(&kind) else {
             return (!self.kinds.is_unknown(&kind.group)).then_some(false);
         };
-        let api = mapping.api(&self.cluster.client, made.namespace.as_deref());
-        match api.get_metadata_opt(&made.name).await {
+        match self.find(mapping, made.namespace.as_deref(), &made.name).await {
             Ok(live) => Some(live.is_some_and(|live| made.uid.is_none() || live.metadata.uid == made.uid)),
             Err(error) => {
                 let failure = Failure::target("read the default custom resource", &error);
@@ -128,10 +127,27 @@ impl Pass<'_> {
         mapping: &Mapping,
         identity: &Identity,
     ) -> Result<Option<ObjectMeta>, Failure> {
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let live = api.get_metadata_opt(&identity.name).await;
-        let live = live.map_err(|error| Failure::target("read the default custom resource", &error))?;
+        let live = self.find(mapping, identity.namespace.as_deref(), &identity.name).await;
+        let live = live.map_err(|error| {
+            let failure = Failure::target("read the default custom resource", &error);
+            // The kind of a CRD that was just established is served shortly afterwards.
+            let soon = matches!(&error, kube::Error::Api(status) if status.code == 404);
+            if soon { failure.retry_after(LAG) } else { failure }
+        })?;
         Ok(live.map(|live| live.metadata))
+    }
+
+    /// Returns the metadata of an object; `None` only if the target says that the object does not exist or that its
+    /// kind is not served.
+    async fn find(
+        &self,
+        mapping: &Mapping,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> kube::Result<Option<PartialObjectMeta<DynamicObject>>> {
+        let client = &self.cluster.client;
+        let found = find_metadata(&mapping.api(client, namespace), name).await;
+        none_if_unserved(found, client, &mapping.resource).await.map(Option::flatten)
     }
 
     /// Returns the default custom resource to create, with its mapping and identity.
@@ -169,10 +185,10 @@ impl Pass<'_> {
             let identity = Identity::new(&kind.group, &kind.kind, made.namespace.as_deref(), &made.name);
             return if unknown { Err(failure(&CallError::group_unknown(&identity))) } else { Ok(None) };
         };
-        let api = mapping.api(&self.cluster.client, made.namespace.as_deref());
         let action = format!("default custom resource {} {}", made.kind, made.name);
-        let live =
-            api.get_metadata_opt(&made.name).await.map_err(|error| Failure::target(&action, &error))?;
+        let failed = |error: kube::Error| Failure::target(&action, &error);
+        let namespace = made.namespace.as_deref();
+        let live = self.find(mapping, namespace, &made.name).await.map_err(failed)?;
         let Some(live) = live.filter(|live| live.metadata.uid.as_ref() == Some(&uid)) else {
             return Ok(None);
         };
@@ -186,9 +202,7 @@ impl Pass<'_> {
                 Ok(DeleteOutcome::Gone) => return Ok(None),
                 Err(error) => return Err(error.into_failure(|error| Failure::target(&action, error))),
             }
-            let gone =
-                api.get_metadata_opt(&made.name).await.map_err(|error| Failure::target(&action, &error))?;
-            if gone.is_none() {
+            if self.find(mapping, namespace, &made.name).await.map_err(failed)?.is_none() {
                 return Ok(None);
             }
         }

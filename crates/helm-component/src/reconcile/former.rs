@@ -10,7 +10,7 @@ use kyma_api::{FreeForm, HelmHistory, HookPhase, Hooks, TakenOver};
 use kyma_object_set::{
     Action, Applied, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
 };
-use kyma_sdk::{Failure, Interest};
+use kyma_sdk::{Failure, Interest, find_object};
 use serde_json::json;
 
 use super::apply::PARALLEL;
@@ -214,7 +214,7 @@ async fn record(
     release: &Release,
     revision: i64,
 ) -> Result<Option<(i64, Secret)>, Failure> {
-    let found = secrets.get_opt(&storage::secret_name(&release.name, revision)).await;
+    let found = find_object(secrets, &storage::secret_name(&release.name, revision)).await;
     let found = found.map_err(|error| Failure::target("read Helm's record of the release", &error))?;
     let is_deployed = |secret: &Secret| {
         secret.type_.as_deref() == Some(storage::TYPE)

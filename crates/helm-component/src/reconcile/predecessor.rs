@@ -1,7 +1,7 @@
 //! The step that reads a previous installation of the module by a user.
 
 use kyma_object_set::{Action, CallError, Object};
-use kyma_sdk::{Failure, Interest};
+use kyma_sdk::{Failure, Interest, find_object};
 
 use super::{Pass, failure};
 use crate::observe::predecessor::{self, WorkloadPair};
@@ -31,7 +31,7 @@ impl Pass<'_> {
         let Some(mapping) = self.kinds.get(&desired.gvk()) else { return Ok(Predecessor::None) };
         let identity = desired.identity();
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let live = api.get_opt(&identity.name).await;
+        let live = find_object(&api, &identity.name).await;
         let live = live.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
         let Some(live) = live else { return Ok(Predecessor::None) };
         let mut found = WorkloadPair { desired, live: &live }.judge(&self.ownership);

@@ -6,7 +6,7 @@ use kube::api::{DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams
 use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionOrder;
 use kyma_api::{DeletionPolicy, annotations, finalizers};
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, is_conflict, live_metadata};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, is_absent, is_conflict, live_metadata};
 use serde_json::{Value, json};
 
 use super::{Authority, api_of, named, patch, resource_of, saw};
@@ -103,7 +103,7 @@ async fn put(
                 version = same.and_then(|live| live.metadata.resource_version);
                 tries += 1;
             }
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(false),
+            Err(error) if is_absent(api, &view.name, &error) => return Ok(false),
             Err(source) => return Err(failed(source)),
         }
     }

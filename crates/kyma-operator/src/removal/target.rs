@@ -6,7 +6,9 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, labels, names};
 use kyma_object_set::remove::{CrdContents, hold_creation};
-use kyma_sdk::{DeleteGate, DeleteOutcome, DeleteRequest, KymaKey, gone_is_fine, remove_finalizer};
+use kyma_sdk::{
+    DeleteGate, DeleteOutcome, DeleteRequest, KymaKey, find_object, none_if_absent, remove_finalizer,
+};
 use kyma_targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 
 use crate::error::Error;
@@ -54,7 +56,7 @@ async fn kymas(client: &Client) -> Result<Vec<DynamicObject>, Error> {
 
 async fn is_crd_there(client: &Client) -> Result<bool, Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let live = api.get_opt(crd_name()).await;
+    let live = find_object(&api, crd_name()).await;
     let live = live.map_err(|source| Error::ReadKymaCrd { source })?;
     Ok(live.is_some_and(|crd| crd.metadata.deletion_timestamp.is_none()))
 }
@@ -94,7 +96,7 @@ async fn remove_kyma(
     }
     if let Some(patch) = remove_finalizer(&metadata, kyma_api::finalizers::KYMA) {
         let patched = api.patch(target_kyma::NAME, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
-        gone_is_fine(patched.map(drop)).map_err(failed)?;
+        none_if_absent(&api, target_kyma::NAME, patched).map_err(failed)?;
     }
     Ok(())
 }
@@ -105,7 +107,7 @@ async fn remove_crd(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let failed = |source| Error::DeleteKymaCrd { source };
-    let Some(live) = api.get_opt(crd_name()).await.map_err(failed)? else { return Ok(()) };
+    let Some(live) = find_object(&api, crd_name()).await.map_err(failed)? else { return Ok(()) };
     if live.labels().get(labels::OWNER) != Some(&names::owner_hash(&key.namespace, &key.name)) {
         return Ok(());
     }
@@ -121,7 +123,7 @@ async fn remove_crd(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(
 async fn remove_stamp(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(), Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), STAMP_NAMESPACE);
     let failed = |source| Error::DeleteStamp { source };
-    let Some(live) = api.get_opt(STAMP_NAME).await.map_err(failed)? else { return Ok(()) };
+    let Some(live) = find_object(&api, STAMP_NAME).await.map_err(failed)? else { return Ok(()) };
     if Some(Stamp::from_config_map(&live).kyma.uid) != kyma.uid() {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Kyma, KymaStatus, Reason, State as ModuleState, TargetIdentity};
-use kyma_sdk::{Failure, KymaKey, Wait, apply_status, hub_apply};
+use kyma_sdk::{Failure, KymaKey, Wait, apply_status, hub_apply, is_absent};
 use serde_json::json;
 
 use super::{left_alone, own_conditions};
@@ -34,7 +34,7 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     };
     let written = match written {
         // Deleted meanwhile.
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Arc::clone(kyma)),
+        Err(error) if is_absent(&api, &key.name, &error) => return Ok(Arc::clone(kyma)),
         Err(source) => {
             show_refusal(state, &api, kyma, &source).await;
             return Err(Error::Report { kyma: key, source });

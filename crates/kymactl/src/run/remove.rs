@@ -22,7 +22,10 @@ use kube::{
 use kyma_api::{DeleteProof, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate};
 use kyma_object_set::remove::{CrdContents, hold_creation, release_creation};
 use kyma_operator::FIELD_MANAGER;
-use kyma_sdk::{DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, is_crd_absent, read_halt};
+use kyma_sdk::{
+    DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, find_metadata, find_object,
+    is_crd_absent, read_halt,
+};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -122,7 +125,7 @@ impl Removal {
         let mut startable = Vec::new();
         'programs: for program in programs {
             for crd in program.crds() {
-                if definitions.get_metadata_opt(&crd.name_any()).await?.is_none() {
+                if find_metadata(&definitions, &crd.name_any()).await?.is_none() {
                     continue 'programs;
                 }
             }
@@ -139,7 +142,7 @@ impl Removal {
         if is_crd_absent(&self.client, &ApiResource::erase::<Kyma>(&())).await? {
             return Ok(None);
         }
-        let live = self.kymas().get_opt(&self.kyma.name_any()).await?;
+        let live = find_object(&self.kymas(), &self.kyma.name_any()).await?;
         match live {
             Some(live) if !is_marked(&live.metadata) => {
                 let problem = "run --once did not create it; delete it with kubectl while its operators run";
@@ -227,7 +230,7 @@ impl Removal {
     async fn remove_crd(&self, name: &str) -> Result<Option<String>, Error> {
         let resource = ApiResource::erase::<Crd>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let Some(live) = api.get_opt(name).await?.filter(|live| is_marked(&live.metadata)) else {
+        let Some(live) = find_object(&api, name).await?.filter(|live| is_marked(&live.metadata)) else {
             return Ok(None);
         };
         self.gate().await?.permit().await?;
@@ -256,7 +259,7 @@ impl Removal {
         let end = self.deadline.min(Instant::now() + COLLECTION_TIMEOUT);
         let mut was_empty = false;
         loop {
-            let live = api.get_metadata_opt(name).await?.map(|live| live.metadata);
+            let live = find_metadata(&api, name).await?.map(|live| live.metadata);
             let Some(live) = live.filter(is_marked) else { return Ok(None) };
             let reason = match contents::find_foreign(&self.client, name, &self.programs).await {
                 // A created object does not change its Namespace, so no precondition covers it. Two reads keep the

@@ -24,7 +24,7 @@ use crate::{
     default_resource::{
         Action, confirmed, found, had_default_resource, has_owner, is_created_for, recorded_resource,
     },
-    is_conflict, unreadable_fields,
+    find_metadata, is_conflict, none_if_unserved, unreadable_fields,
 };
 
 /// Result of a pass over the default custom resource.
@@ -326,7 +326,8 @@ async fn read<R: ComponentResource>(
     name: &str,
 ) -> Result<Option<ObjectMeta>, Failure> {
     let api: Api<DynamicObject> = context.api(kind, namespace);
-    let live = api.get_metadata_opt(name).await;
+    let live = find_metadata(&api, name).await;
+    let live = none_if_unserved(live, &context.target.client(), kind).await.map(Option::flatten);
     let live = live.map_err(|error| Failure::target(&format!("read {} {name}", kind.kind), &error))?;
     let live = live.map(|live| live.metadata);
     context.watch(interest(kind, (namespace, name), live.as_ref(), context.owner()));

@@ -6,7 +6,7 @@ use kyma_api::Kyma;
 use kyma_targets::{Ledger, TargetError, TargetRecord};
 
 use super::recorded_of;
-use crate::Runtime;
+use crate::{Runtime, find_object};
 
 /// The Kyma on the hub, whose status records the turn.
 pub(crate) struct KymaLedger {
@@ -23,7 +23,8 @@ impl KymaLedger {
 impl Ledger for KymaLedger {
     fn recorded(&self) -> BoxFuture<'_, Result<Option<TargetRecord>, TargetError>> {
         Box::pin(async {
-            let read = self.kymas.get_opt(&self.name).await.map_err(|_| TargetError::Unconfirmed)?;
+            let read = find_object(&self.kymas, &self.name).await;
+            let read = read.map_err(|_| TargetError::Unconfirmed)?;
             let Some(kyma) = read else { return Ok(None) };
             let recorded = recorded_of(&kyma);
             // A stripped status proves nothing; kyma-operator writes it again.

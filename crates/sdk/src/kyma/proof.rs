@@ -9,7 +9,7 @@ use kyma_targets::{LiveIdentity, Mismatch, Stamp, Target, Verdict, compare};
 use serde_json::json;
 
 use super::{claim, recorded_of};
-use crate::{Failure, Runtime};
+use crate::{Failure, Runtime, find_object};
 
 /// Maximum number of tries to record a first contact when other writers change the Kyma.
 const MAX_TRIES: usize = 5;
@@ -124,7 +124,7 @@ async fn judge(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Identi
 async fn read(runtime: &Runtime, kyma: &Kyma) -> Result<Kyma, Failure> {
     let (name, namespace) = (kyma.name_any(), kyma.namespace().unwrap_or_default());
     let kymas: Api<Kyma> = Api::namespaced(runtime.hub.clone(), &namespace);
-    let read = kymas.get_opt(&name).await;
+    let read = find_object(&kymas, &name).await;
     let read = read.map_err(|error| Failure::hub(&format!("read Kyma {namespace}/{name}"), &error))?;
     let same = read.filter(|live| live.uid() == kyma.uid());
     let gone = || Failure::new(Reason::ApplyConflict, format!("Kyma {namespace}/{name} is gone"));

@@ -5,7 +5,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, annotations, labels};
 use serde_json::json;
 
-use crate::{Failure, Runtime};
+use crate::{Failure, Runtime, is_absent};
 
 /// Notes on a Kyma that is being handed over that this operator no longer works on it. An object has one reconcile at
 /// a time, so no earlier one is still running.
@@ -21,10 +21,12 @@ pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
         Api::namespaced(runtime.hub.clone(), &kyma.namespace().unwrap_or_default());
     let params =
         PatchParams { field_manager: Some(runtime.operator.name.to_owned()), ..PatchParams::default() };
-    let noted = api.patch_metadata(&kyma.name_any(), &params, &Patch::Json::<()>(patch(kyma, &note))).await;
+    let name = kyma.name_any();
+    let noted = api.patch_metadata(&name, &params, &Patch::Json::<()>(patch(kyma, &note))).await;
     match noted {
         // The handover continued or the Kyma is gone; its event requeues it.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 422) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 422 => Ok(()),
+        Err(error) if is_absent(&api, &name, &error) => Ok(()),
         noted => noted.map(drop).map_err(|error| Failure::hub("note on a Kyma that we stopped", &error)),
     }
 }

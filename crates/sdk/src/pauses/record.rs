@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::halt::{PauseSnapshot, is_in_force};
-use crate::Runtime;
+use crate::{Runtime, find_object};
 
 /// Key of the Pauses in the `ConfigMap`.
 const PAUSES: &str = "pauses";
@@ -88,7 +88,7 @@ impl PauseRecord {
     pub(super) async fn read(&self) -> StoredRecord {
         let Self { api, name, .. } = self;
         loop {
-            match api.get_opt(name).await {
+            match find_object(api, name).await {
                 Ok(record) => {
                     let resource_version = record.as_ref().and_then(ResourceExt::resource_version);
                     let text = record.and_then(|record| record.data?.remove(PAUSES)).unwrap_or_default();

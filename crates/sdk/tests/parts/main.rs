@@ -3,6 +3,7 @@
 // Clippy allows this only in test functions, not in their helpers.
 #![allow(clippy::unwrap_used)]
 
+mod absence;
 mod apply_status;
 mod blocking;
 mod crds;

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::CustomResourceExt;
 use kube::api::PartialObjectMeta;
 use kyma_api::ModuleConfig;
-use kyma_sdk::is_deleted_alone;
+use kyma_sdk::{find_object, is_deleted_alone};
 
 use crate::config::{Config, ConfigRecords, ConfigUids, is_unreadable_record};
 use crate::error::Error;
@@ -62,7 +62,7 @@ pub(super) async fn judge_deletion(
     let has_listed = state.configs().has_listed();
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<PartialObjectMeta<ModuleConfig>> = Api::namespaced(state.runtime.hub.clone(), namespace);
-    let live = api.get_opt(name).await;
+    let live = find_object(&api, name).await;
     let live = live.map_err(|source| Error::ReadConfig { name: name.to_owned(), source })?;
     // Read after the ModuleConfig, so that a CRD recreated in between is newer than the ModuleConfig.
     let intact_since = if live.is_some() { None } else { intact_since(state).await? };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::{Api, ResourceExt};
 use kyma_api::{ModuleConfig, ModuleConfigStatus};
-use kyma_sdk::{Failure, Reconciler, Wait, apply_status};
+use kyma_sdk::{Failure, Reconciler, Wait, apply_status, is_absent};
 use serde_json::json;
 
 use crate::FIELD_MANAGER;
@@ -63,7 +63,7 @@ async fn write(state: &State, object: &ModuleConfig, status: &ModuleConfigStatus
     let api: Api<ModuleConfig> = Api::namespaced(state.runtime.hub.clone(), &namespace);
     match apply_status(&api, FIELD_MANAGER, &object.metadata, &json!(status)).await {
         // Deleted meanwhile.
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) if is_absent(&api, &name, &error) => Ok(()),
         other => other.map(drop).map_err(|source| Error::ReportConfig { name, source }),
     }
 }

@@ -15,7 +15,7 @@ use kyma_object_set::{
     CREATED_BY, Gvk, Identity, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, move_fields,
 };
 use kyma_sdk::{
-    DeleteRequest, Failure,
+    DeleteRequest, Failure, find_object,
     targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp},
 };
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ impl KymaSnapshot {
         let resource = ApiResource::erase::<Kyma>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(reached.target.client(), namespace, &resource);
         let failed = |error: kube::Error| Failure::target("give the target's Kyma back", &error);
-        let Some(live) = api.get_opt(name).await.map_err(failed)? else { return Ok(()) };
+        let Some(live) = find_object(&api, name).await.map_err(failed)? else { return Ok(()) };
         let uid = json!({"op": "test", "path": "/metadata/uid", "value": live.uid()});
         let status =
             json!({"op": "add", "path": "/status", "value": status_on_target(&noted.status, namespace)});
@@ -77,7 +77,7 @@ impl KymaSnapshot {
         let Some(reached) = &self.target else { return Ok(()) };
         let api: Api<ConfigMap> = Api::namespaced(reached.target.client(), STAMP_NAMESPACE);
         let failed = |error: kube::Error| Failure::target("remove the stamp", &error);
-        let Some(live) = api.get_opt(STAMP_NAME).await.map_err(failed)? else { return Ok(()) };
+        let Some(live) = find_object(&api, STAMP_NAME).await.map_err(failed)? else { return Ok(()) };
         if Some(Stamp::from_config_map(&live).kyma.uid) != self.facts.kyma.uid() {
             return Ok(());
         }

@@ -9,7 +9,8 @@ use kyma_api::{
     DeletionPolicy, HelmComponent, Kyma, annotations, finalizers, hand_over::klm_entry, klm, labels,
 };
 use kyma_sdk::{
-    DeleteError, DeleteGate, DeleteRequest, apply_status, create_new, hub_apply, is_conflict, read_halt,
+    DeleteError, DeleteGate, DeleteRequest, apply_status, create_new, find_metadata, hub_apply, is_conflict,
+    read_halt,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -170,7 +171,7 @@ impl KymaSnapshot {
         }
         if component.metadata.deletion_timestamp.is_none() {
             let components = ApiResource::erase::<HelmComponent>(&());
-            let live = self.components().get_metadata_opt(&name).await?;
+            let live = find_metadata(&self.components(), &name).await?;
             self.delete_live(&components, live.map(|live| live.metadata), &uid).await?;
         }
         Ok(())
@@ -202,7 +203,7 @@ impl KymaSnapshot {
     /// Deletes the Manifests that kyma-operator created as copies of deleted components.
     pub(super) async fn drop_mirrors(&self) -> Result<(), Error> {
         for (name, uid) in &self.facts.mirrors {
-            let live = self.manifests().get_metadata_opt(name).await?;
+            let live = find_metadata(&self.manifests(), name).await?;
             self.delete_live(&klm::manifest_resource(), live.map(|live| live.metadata), uid).await?;
         }
         Ok(())
