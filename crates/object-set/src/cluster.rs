@@ -9,6 +9,7 @@ use kube::api::{ApiResource, DynamicObject, PartialObjectMeta, PropagationPolicy
 use kyma_api::DeleteProof;
 use lockable::LockPool;
 
+use crate::apply::serving_pauses;
 use crate::discovery::{Discovery, Mapping};
 use crate::error::{Action, CallError, Failure};
 use crate::object::Identity;
@@ -96,7 +97,8 @@ impl Cluster {
         Self { deleter: Some(deleter), ..self }
     }
 
-    /// Reads the metadata of an object; `None` if it does not exist.
+    /// Reads the metadata of an object before it is applied; `None` after every 404. If another server sent it, the
+    /// apply fails: it only creates.
     pub(crate) async fn metadata(
         &self,
         mapping: &Mapping,
@@ -109,6 +111,46 @@ impl Cluster {
                 error if error.failure == Failure::NotFound => Ok(None),
                 error => Err(error),
             },
+        }
+    }
+
+    /// Reads the metadata of an object; `None` only if the target says that the object does not exist or that its kind
+    /// is not served.
+    pub(crate) async fn proven_metadata(
+        &self,
+        mapping: &Mapping,
+        object: &Identity,
+    ) -> Result<Option<PartialObjectMeta<DynamicObject>>, CallError> {
+        let api = mapping.api(&self.client, object.namespace.as_deref());
+        let error = match api.get_metadata(&object.name).await {
+            Ok(found) => return Ok(Some(found)),
+            Err(error) => CallError::new(Action::Get, Some(object), error),
+        };
+        let is_gone = error.is_absence(mapping) || self.is_unserved(mapping, &error).await?;
+        if is_gone { Ok(None) } else { Err(error) }
+    }
+
+    /// Reports whether a call failed because the target no longer serves the kind in any version. The answer alone does
+    /// not prove that, since a proxy may have sent it: discovery is repeated, for two seconds while it lists the kind.
+    pub(crate) async fn is_unserved(&self, mapping: &Mapping, error: &CallError) -> Result<bool, CallError> {
+        if !error.is_about_no_object() {
+            return Ok(false);
+        }
+        let mut pauses = serving_pauses();
+        loop {
+            self.discovery.invalidate().await;
+            let kinds = self.discovery.kinds(&self.client).await?;
+            if kinds.is_unknown(&mapping.resource.group) {
+                return Ok(false);
+            }
+            if kinds.preferred(&mapping.gvk().group_kind()).is_none() {
+                return Ok(true);
+            }
+            // No event announces that discovery lacks the kind of a CRD that was removed a moment ago.
+            match pauses.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Ok(false),
+            }
         }
     }
 }

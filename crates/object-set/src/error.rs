@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kyma_api::refusal::proves_absence;
 use kyma_api::{ErrorClass, Reason, Refusal};
 use thiserror::Error;
 
+use crate::discovery::Mapping;
 use crate::object::Identity;
 
 /// The attempted call.
@@ -149,6 +151,12 @@ impl CallError {
             _ => true,
         };
         self.failure == Failure::NotFound && !names_an_object
+    }
+
+    /// Reports whether the answer proves that the object does not exist ([`proves_absence`]).
+    pub(crate) fn is_absence(&self, mapping: &Mapping) -> bool {
+        let name = self.object.as_ref().map_or("", |object| object.name.as_str());
+        matches!(self.cause(), kube::Error::Api(status) if proves_absence(status, &mapping.resource.plural, name))
     }
 
     /// Returns the error class.

@@ -147,7 +147,7 @@ pub async fn other_owners(
 ) -> Result<BTreeSet<String>, CallError> {
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
     let Some(mapping) = kinds.preferred(&object.group_kind()) else { return Ok(BTreeSet::new()) };
-    let found = cluster.metadata(mapping, object).await?;
+    let found = cluster.proven_metadata(mapping, object).await?;
     let labels = found.and_then(|found| found.metadata.labels).unwrap_or_default();
     let holder = labels.get(OWNER_LABEL).cloned();
     let owners = sharers(labels.keys()).into_iter().chain(holder);
@@ -275,7 +275,7 @@ impl Run<'_> {
             Ok(found) => Ok(Ok(found.metadata)),
             Err(error) => match CallError::new(Action::Get, Some(identity), error) {
                 error if error.is_about_no_object() => self.unserved(identity, error).await.map(Err),
-                error if error.failure == Failure::NotFound => Ok(Err(Fate::Gone)),
+                error if error.is_absence(mapping) => Ok(Err(Fate::Gone)),
                 error => Err(error),
             },
         }
@@ -359,7 +359,8 @@ impl Run<'_> {
         match deleter.carry_out(&self.cluster.client, deletion).await {
             Ok(true) => Ok(Fate::Gone),
             Ok(false) => Ok(Fate::Waiting),
-            Err(error) if error.failure == Failure::NotFound => Ok(Fate::Gone),
+            Err(error) if error.is_absence(mapping) => Ok(Fate::Gone),
+            Err(error) if error.is_about_no_object() => self.unserved(identity, error).await,
             Err(error) => {
                 if identity.is_crd() && error.failure != Failure::Conflict {
                     self.keep_crd(identity, mapping).await;

@@ -225,12 +225,14 @@ async fn listed(
                 None => return Err(CallError::new(Action::List, Some(kind), error)),
             },
             Err(error) => match CallError::new(Action::List, Some(kind), error) {
-                // Its CRD was removed since discovery, and all objects with it.
-                error if error.failure == Failure::NotFound => return Ok(found),
                 error if error.failure == Failure::Forbidden && unlisted == Unlisted::LeftOut => {
                     return Ok(found);
                 }
-                error => return Err(error),
+                error => {
+                    // Its CRD may have been removed since discovery, and all objects with it.
+                    let is_unserved = cluster.is_unserved(mapping, &error).await?;
+                    return if is_unserved { Ok(found) } else { Err(error) };
+                }
             },
         };
         found.extend(page.items);

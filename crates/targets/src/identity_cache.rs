@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Resource as _;
 use kube::api::{Api, PartialObjectMeta, Patch, PatchParams, PostParams};
+use kyma_api::refusal::proves_absence;
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -102,9 +103,14 @@ impl IdentityCache {
     async fn look(&self) -> Result<LiveIdentity, TargetError> {
         let namespaces = Api::<PartialObjectMeta<Namespace>>::all(self.client.clone());
         let stamps = Api::<ConfigMap>::namespaced(self.client.clone(), STAMP_NAMESPACE);
-        let (namespace, stamp) = tokio::join!(namespaces.get("kube-system"), stamps.get_opt(STAMP_NAME));
+        let (namespace, stamp) = tokio::join!(namespaces.get("kube-system"), stamps.get(STAMP_NAME));
         let namespace = namespace.map_err(|error| classify(&error))?;
-        let stamp = stamp.map_err(|error| classify(&error))?;
+        let stamp = match stamp {
+            Ok(stamp) => Some(stamp),
+            // A target without a stamp counts as new, so every other 404 is a failure.
+            Err(kube::Error::Api(status)) if proves_absence(&status, "configmaps", STAMP_NAME) => None,
+            Err(error) => return Err(classify(&error)),
+        };
         Ok(LiveIdentity {
             target_uid: namespace.metadata.uid.ok_or(TargetError::Unreadable)?,
             stamp_version: stamp.as_ref().and_then(|stamp| stamp.metadata.resource_version.clone()),

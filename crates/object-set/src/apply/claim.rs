@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
 use crate::drift;
-use crate::error::{Action, CallError, Failure};
+use crate::error::{Action, CallError};
 use crate::inventory::Entry;
 use crate::object::{Gvk, Identity};
 
@@ -63,7 +63,7 @@ pub async fn claim(
             Ok(Some(Entry { version, fingerprint, ..entry.clone() }))
         }
         Err(error) => match CallError::new(Action::Patch, Some(identity), error) {
-            error if error.failure == Failure::NotFound => Ok(None),
+            error if error.is_absence(mapping) => Ok(None),
             error => Err(error),
         },
     }

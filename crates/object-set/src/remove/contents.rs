@@ -112,10 +112,12 @@ impl Run<'_> {
         for _ in 0..PAGES {
             let page = match api.list_metadata(&params).await.map_err(|error| listing(mapping, error)) {
                 Ok(page) => page,
-                // The kind was removed meanwhile.
-                Err(error) if error.failure == Failure::NotFound => return Ok(None),
                 Err(error) if error.failure == Failure::Forbidden => return Ok(Some(KeepReason::CannotTell)),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // The kind may have been removed meanwhile, and with it its objects.
+                    let is_unserved = self.cluster.is_unserved(mapping, &error).await?;
+                    return if is_unserved { Ok(None) } else { Err(error) };
+                }
             };
             let kind = mapping.gvk().group_kind();
             if let Some(reason) =
@@ -150,7 +152,7 @@ impl Run<'_> {
         controller: &Identity,
         uid: &str,
     ) -> Result<Option<KeepReason>, CallError> {
-        match self.cluster.metadata(mapping, controller).await {
+        match self.cluster.proven_metadata(mapping, controller).await {
             Ok(Some(found)) => {
                 let live = found.metadata;
                 let stays = live.uid.as_deref() == Some(uid) && live.deletion_timestamp.is_none();

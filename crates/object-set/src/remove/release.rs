@@ -102,7 +102,7 @@ impl Run<'_> {
         match api.patch_metadata(&identity.name, params, patch).await {
             Ok(changed) => Ok(changed.metadata.resource_version),
             Err(error) => match CallError::new(Action::Patch, Some(identity), error) {
-                error if error.failure == Failure::NotFound => Ok(None),
+                error if error.is_absence(mapping) => Ok(None),
                 error => Err(error),
             },
         }

@@ -335,8 +335,14 @@ fn silent_group(freshness: &str) -> Value {
 /// Starts a target that answers 503 for objects of `silent.io`, and returns these discovery responses in turn, the
 /// last one from then on.
 async fn silent_target(told: &[Value]) -> Result<(Scripted, Cluster)> {
+    scripted_target(Answer::failure(503, "ServiceUnavailable", "down"), told).await
+}
+
+/// Starts a target that gives this answer for objects of `silent.io`, and these discovery responses in turn, the last
+/// one from then on.
+async fn scripted_target(answer: Answer, told: &[Value]) -> Result<(Scripted, Cluster)> {
     let target = Scripted::start().await?;
-    target.always(Matching::path("/apis/silent.io"), Answer::failure(503, "ServiceUnavailable", "down"));
+    target.always(Matching::path("/apis/silent.io"), answer);
     if let [first @ .., last] = told {
         for items in first {
             target.next(1, Matching::path("/apis"), groups(items));
@@ -386,6 +392,42 @@ async fn of_a_group_that_does_not_answer_nothing_is_given_up() -> Result<()> {
         assert_eq!(removal.unserved, removal.gone, "it is told why it is not there");
         assert!(removal.remaining(&inventory).contains(&thing("silent.io")));
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_a_404_that_names_the_object_shows_that_it_is_gone() -> Result<()> {
+    let inventory = inventory_of(&["silent.io"]);
+    let of_proxy = [
+        Answer::html(404, "no such cluster"),
+        Answer::text(404, "404 page not found"),
+        Answer::failure(404, "NotFound", "no such cluster"),
+        Answer::not_found("things", "other"),
+    ];
+    for answer in of_proxy {
+        let (_target, cluster) = scripted_target(answer.clone(), &[silent_group("Current")]).await?;
+        let (removal, failed) = uninstall(&cluster, &inventory).await?;
+        assert!(removal.gone.is_empty() && failed.len() == 1, "{answer:?}: {removal:?}");
+        assert!(removal.remaining(&inventory).contains(&thing("silent.io")), "{answer:?}");
+    }
+    let proof = Answer::not_found("things", "t");
+    let (_target, cluster) = scripted_target(proof, &[silent_group("Current")]).await?;
+    let (removal, failed) = uninstall(&cluster, &inventory).await?;
+    assert_eq!(removal.gone, [thing("silent.io")]);
+    assert!(failed.is_empty() && removal.unserved.is_empty(), "{removal:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_404_to_a_list_shows_no_kind_as_empty() -> Result<()> {
+    let page = Answer::html(404, "no such cluster");
+    let (_target, cluster) = scripted_target(page, &[silent_group("Current")]).await?;
+    assert!(sweep::owned(&cluster, &us(), Unlisted::LeftOut).await.is_err());
+    let absent = json!([]);
+    let (_target, cluster) =
+        scripted_target(Answer::text(404, "404 page not found"), &[silent_group("Current"), absent]).await?;
+    let found = sweep::owned(&cluster, &us(), Unlisted::LeftOut).await?;
+    assert!(found.objects.is_empty(), "discovery shows that the kind is not served");
     Ok(())
 }
 
