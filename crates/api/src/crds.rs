@@ -148,6 +148,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_optional_enum_keeps_the_description_of_its_field() {
+        let rows = [
+            (helm_component(), "spec.drift.mode", "Correct reverts changes, Warn only reports them"),
+            (helm_component(), "status.state", "Summary of the conditions in one word"),
+            (kyma(), "status.state", "State in one word: Ready, Processing,"),
+            (module_config(), "spec.overrides.module.customResourcePolicy", "Policy for the default CR of"),
+        ];
+        for (crd, path, expected) in rows {
+            let served = crd.spec.versions.iter().find(|version| version.served).unwrap();
+            let root = served.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref()).unwrap();
+            let field = path.split('.').fold(root, |schema, name| &schema.properties.as_ref().unwrap()[name]);
+            let description = field.description.as_deref().unwrap_or_default();
+            assert!(description.starts_with(expected), "{path}: {description}");
+            assert!(field.enum_.is_some() && field.any_of.is_none(), "{path}");
+        }
+    }
+
     /// The use of each spec field, one per line: `read` by an operator, `shown` to users, `told` in a condition or
     /// message if it has no effect, or `none` if its description says so. HelmComponent fields have their own table in
     /// helm-component.

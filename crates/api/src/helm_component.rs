@@ -64,6 +64,7 @@ pub use status::{
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct HelmComponentSpec {
     /// Cluster to install on. Absent only if the hub is its own target.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -38,6 +38,7 @@ use crate::{FreeForm, ResourcePolicy, SecretKeyRef, State, patterns, schemas};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct KymaSpec {
     /// Channel of all modules without a channel of their own.
     #[schemars(regex(pattern = patterns::CHANNEL), length(min = 3, max = 32))]
@@ -147,6 +148,7 @@ pub enum UpgradeMode {
 /// Observed state of the Kyma.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct KymaStatus {
     /// State in one word: Ready, Processing, Warning, Error, Deleting, Unmanaged, or empty before the first
     /// reconcile.

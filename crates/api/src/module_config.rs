@@ -38,6 +38,7 @@ use crate::{FreeForm, ResourcePolicy, Upgrade, patterns, schemas};
              !has(self.overrides.module.version)",
     "message": "a version is that of one module: name it",
 }]))]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct ModuleConfigSpec {
     /// Name of the module, or * for all modules. With *, overrides.component applies to HelmComponents only. Among
     /// equal priorities a ModuleConfig that names the module takes precedence.
@@ -143,7 +144,7 @@ pub struct ModuleOverride {
     /// Whether the module is managed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<bool>,
-    /// Policy for the default CR.
+    /// Policy for the default CR of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_resource_policy: Option<ResourcePolicy>,
     /// Policy for new versions.
@@ -154,6 +155,7 @@ pub struct ModuleOverride {
 /// Observed state over all Kymas: counts, and the first names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct ModuleConfigStatus {
     /// Conditions of the ModuleConfig.
     #[serde(default, skip_serializing_if = "Option::is_none")]

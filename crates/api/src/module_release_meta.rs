@@ -28,6 +28,7 @@ use crate::{patterns, schemas};
     "rule": "has(self.mandatory) != (has(self.channels) || has(self.versions))",
     "message": "exactly one of 'mandatory' or 'channels' must be specified; 'versions' may stand beside or in place of 'channels'",
 }]))]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct ModuleReleaseMetaSpec {
     /// Name of the module; the object must have the same name.
     #[schemars(regex(pattern = patterns::MODULE_NAME), length(max = 64))]

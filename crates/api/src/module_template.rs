@@ -24,6 +24,7 @@ use crate::{ChartSource, Dependency, FreeForm, GroupKind, KindRef, Manager, Stat
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct ModuleTemplateSpec {
     /// Name of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -24,6 +24,7 @@ use crate::schemas;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct PauseSpec {
     /// Stopped actions: All stops every write except the operators' own status, Deletes stops removals, Upgrades
     /// stops changes of installed versions.
@@ -75,6 +76,7 @@ impl PauseScope {
 /// Observed state of the Pause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct PauseStatus {
     /// Conditions of the Pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]

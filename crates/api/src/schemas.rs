@@ -2,11 +2,27 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use schemars::transform::transform_subschemas;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::patterns;
+
+/// Lets each optional field below a spec or status keep its own description. For a field of an enum type, kube would
+/// replace it by that of the type: `OptionalEnum` in kube-core moves the first schema of `anyOf` over the field's.
+pub(crate) fn keep_field_descriptions(schema: &mut Schema) {
+    transform_subschemas(&mut keep_field_descriptions, schema);
+    let Some(field) = schema.as_object_mut().filter(|field| field.contains_key("description")) else {
+        return;
+    };
+    let any_of = field.get_mut("anyOf").and_then(Value::as_array_mut);
+    if let Some([Value::Object(of_type), null]) = any_of.map(Vec::as_mut_slice)
+        && null.get("type").is_some_and(|name| name == "null")
+    {
+        of_type.remove("description");
+    }
+}
 
 /// An object with free-form content. Atomic: managedFields name the whole, not every key.
 pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {

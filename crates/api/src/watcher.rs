@@ -23,6 +23,7 @@ use crate::{State, schemas};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct WatcherSpec {
     /// Service on the hub that receives the events.
     pub service_info: ServiceInfo,
@@ -88,6 +89,7 @@ pub struct Gateway {
 /// Observed state of the Watcher.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct WatcherStatus {
     /// State of the Watcher.
     pub state: State,

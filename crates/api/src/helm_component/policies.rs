@@ -214,8 +214,7 @@ pub struct Drift {
     pub ignore: Option<Vec<DriftIgnore>>,
 }
 
-/// Correct reverts changes by others, Warn reports them, Off ignores them. Absent: Correct, but Warn for objects that
-/// were taken over, until the spec asks for other content.
+/// Policy for changes that others make to the module's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DriftMode {
     /// Reverts the changes.

@@ -10,8 +10,9 @@ use crate::{State, schemas};
 /// Observed state of the component.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schemas::keep_field_descriptions)]
 pub struct HelmComponentStatus {
-    /// Summary of the conditions in one word.
+    /// Summary of the conditions in one word, as in the status of a Kyma.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
     /// Conditions: Ready, DependenciesReady, Rendered, Applied, Healthy, TargetReachable; Kept with spec.rollback,
