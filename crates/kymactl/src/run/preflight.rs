@@ -45,8 +45,8 @@ fn judge(kyma: &Kyma, present: &NamespaceContents, allow_other_kymas: bool) -> R
         .find_map(|kyma| kyma.spec.kubeconfig_secret_ref.as_ref().map(|reference| reference.name.clone()));
     if let Some(secret) = referenced.or_else(|| present.secrets.first().cloned()) {
         let problem = format!(
-            "it has access Secret {secret}, so its target is another cluster; --once installs on the cluster of the \
-             kubeconfig itself. Use a Kyma without kubeconfigSecretRef and without a labelled Secret"
+            "it has access Secret {secret}, so its target is another cluster; --once and --remove work on the cluster \
+             of the kubeconfig itself. Use a Kyma without kubeconfigSecretRef and without a labelled Secret"
         );
         return Err(Error::input(format!("Kyma {namespace}/{name}"), problem));
     }
@@ -70,7 +70,7 @@ fn judge(kyma: &Kyma, present: &NamespaceContents, allow_other_kymas: bool) -> R
         others.len(),
         others[0]
     );
-    Err(Error::input("--once", problem))
+    Err(Error::input(format!("Kyma {namespace}/{name}"), problem))
 }
 
 #[cfg(test)]
@@ -124,7 +124,12 @@ mod tests {
     fn other_kymas_need_the_flag() {
         let one = plain("one");
         let fleet = present(vec![plain("blue"), plain("one")]);
-        assert!(refused(&one, &fleet, false).unwrap().contains("--allow-other-kymas"));
+        let message = refused(&one, &fleet, false).unwrap();
+        assert!(
+            message.contains("Kyma kcp-system/one") && message.contains("--allow-other-kymas"),
+            "{message}"
+        );
+        assert!(!message.contains("--once"), "--remove has the same check: {message}");
         assert_eq!(refused(&one, &fleet, true), None);
     }
 
@@ -141,6 +146,7 @@ mod tests {
                 refused(&one, &present(vec![named.clone()]), allow).unwrap().contains("access Secret blue")
             );
             assert!(refused(&one, &labelled, allow).unwrap().contains("access Secret blue"));
+            assert!(refused(&one, &labelled, allow).unwrap().contains("--once and --remove"));
             assert!(
                 refused(&one, &present(vec![elsewhere.clone()]), allow).unwrap().contains("cluster there")
             );
