@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, labels, names};
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, find_object};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
@@ -200,12 +200,27 @@ async fn read(kyma: &KymaKey, target: &Target, id: &Id) -> Result<Option<Dynamic
     let is_of_kyma = |live: &DynamicObject| {
         live.labels().get(labels::OWNER) == Some(&owner) && live.labels().contains_key(labels::MODULE_CONFIG)
     };
-    match api(target, id.kind).get_opt(&id.name).await {
+    let failed = |source| Error::ReadPolicy { name: id.name.clone(), source };
+    match find_object(&api(target, id.kind), &id.name).await {
         Ok(live) => Ok(live.filter(is_of_kyma)),
-        // Roles of earlier versions do not allow it, and an old Kubernetes does not serve the kind.
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(None),
-        Err(source) => Err(Error::ReadPolicy { name: id.name.clone(), source }),
+        Err(error) => {
+            let is_unavailable = is_unavailable(&target.client(), id.kind, &error).await.map_err(failed)?;
+            if is_unavailable { Ok(None) } else { Err(failed(error)) }
+        }
     }
+}
+
+/// Reports whether a call failed because the target forbids it or its Kubernetes does not serve the kind. Roles of
+/// earlier versions lack the permission, and Kubernetes before 1.30 the kind. A proxy answers 404 too, so discovery has
+/// to show the latter.
+async fn is_unavailable(target: &Client, kind: &str, error: &kube::Error) -> kube::Result<bool> {
+    let kube::Error::Api(status) = error else { return Ok(false) };
+    if status.code != 404 {
+        return Ok(status.code == 403);
+    }
+    let plural = resource(kind).plural;
+    let served = target.list_api_group_resources(&format!("{GROUP}/v1")).await?;
+    Ok(!served.resources.iter().any(|one| one.name == plural))
 }
 
 /// Deletes bindings first, so that after an interruption the policy still identifies what is left.
@@ -246,8 +261,14 @@ async fn list_policies(
     for kind in KINDS {
         let listed = match api(target, kind).list(&ListParams::default().labels(&selector(kyma))).await {
             Ok(listed) => listed.items,
-            Err(kube::Error::Api(status)) if none_is_desired && matches!(status.code, 403 | 404) => break,
-            Err(source) => return Err(Error::ListPolicies { source }),
+            Err(source) => {
+                let failed = |source| Error::ListPolicies { source };
+                let client = target.client();
+                if none_is_desired && is_unavailable(&client, kind, &source).await.map_err(failed)? {
+                    break;
+                }
+                return Err(failed(source));
+            }
         };
         found.extend(listed.into_iter().map(|object| (Id { kind, name: object.name_any() }, object)));
         if none_is_desired && found.is_empty() {
@@ -275,4 +296,39 @@ fn resource(kind: &str) -> ApiResource {
 
 fn api(target: &Target, kind: &str) -> Api<DynamicObject> {
     Api::all_with(target.client(), &resource(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use testbed::{Answer, Matching, Scripted};
+
+    use super::*;
+
+    const VERSION: &str = "/apis/admissionregistration.k8s.io/v1";
+
+    #[tokio::test]
+    async fn a_404_shows_an_old_kubernetes_only_if_discovery_lacks_the_kind() {
+        let resources = |plural: &str| {
+            let listed = json!({"name": plural, "singularName": "", "namespaced": false, "kind": "Any",
+                "verbs": ["list"]});
+            Answer::json(&json!({"kind": "APIResourceList", "apiVersion": "v1",
+                "groupVersion": "admissionregistration.k8s.io/v1", "resources": [listed]}))
+        };
+        let page = || Answer::html(404, "no such cluster");
+        let rows = [
+            (resources("validatingwebhookconfigurations"), Some(true)),
+            (resources("validatingadmissionpolicies"), Some(false)),
+            (page(), None),
+        ];
+        for (discovery, expected) in rows {
+            let target = Scripted::start().await.unwrap();
+            target.always(Matching::path(&format!("{VERSION}/validatingadmissionpolicies")), page());
+            target.always(Matching::path(VERSION), discovery.clone());
+            let client = target.access().client().unwrap();
+            let policies: Api<DynamicObject> = Api::all_with(client.clone(), &resource(POLICY));
+            let error = policies.list(&ListParams::default()).await.unwrap_err();
+            assert_eq!(is_unavailable(&client, POLICY, &error).await.ok(), expected, "{discovery:?}");
+        }
+    }
 }
