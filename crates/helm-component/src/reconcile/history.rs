@@ -9,7 +9,7 @@ use kube::api::{
 };
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmHistory, Reason, annotations};
-use kyma_sdk::{DeleteError, DeleteRequest, Failure};
+use kyma_sdk::{DeleteError, DeleteRequest, Failure, find_object, none_if_absent};
 
 use super::Pass;
 use crate::away::away;
@@ -347,17 +347,14 @@ fn stored_in(secret: Option<Secret>) -> Vec<u8> {
 
 async fn supersede(secrets: &Api<Secret>, record: &Record) -> Result<(), Failure> {
     let failed = |error: kube::Error| Failure::target("change Helm's record of an earlier revision", &error);
-    let Some(found) = secrets.get_opt(&record.name).await.map_err(failed)? else { return Ok(()) };
+    let Some(found) = find_object(secrets, &record.name).await.map_err(failed)? else { return Ok(()) };
     let stored = stored_in(Some(found));
     // Unreadable records stay unchanged; Helm cannot read them either.
     let Ok(patch) = away(move || storage::superseded(&stored, Timestamp::now())).await? else {
         return Ok(());
     };
-    match secrets.patch_metadata(&record.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(failed(error)),
-    }
+    let patched = secrets.patch_metadata(&record.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    none_if_absent(secrets, &record.name, patched).map(drop).map_err(failed)
 }
 
 #[cfg(test)]

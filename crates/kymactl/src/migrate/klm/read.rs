@@ -10,7 +10,7 @@ use kube::{
 };
 use kyma_api::{HelmComponent, Kyma, ModuleTemplate, OPERATOR_GROUP, klm, labels, names};
 use kyma_object_set::{CallError, Discovery, Gvk, Identity, Kinds};
-use kyma_sdk::{Failure, none_if_unserved, targets::Target};
+use kyma_sdk::{Failure, find_metadata, none_if_unserved, targets::Target};
 
 use super::facts::{Facts, Manifest, Module, ReadManifest as _};
 use super::lease::KlmState;
@@ -130,7 +130,7 @@ async fn components(
     let mut foreign = Vec::new();
     for module in modules.iter().filter(|(_, held)| held.component.is_none()).map(|(module, _)| module) {
         let component = names::component_name(&name, module);
-        if api.get_metadata_opt(&component).await?.is_some() {
+        if find_metadata(&api, &component).await?.is_some() {
             foreign.push(format!(
                 "module {module}: HelmComponent {namespace}/{component} exists and is not the Kyma's: rename or delete it"
             ));
@@ -202,8 +202,10 @@ async fn one(
         }
         return Ok(None);
     };
-    let api = mapping.api(&reached.target.client(), identity.namespace.as_deref());
-    let found = api.get_metadata_opt(&identity.name).await;
+    let client = reached.target.client();
+    let found = find_metadata(&mapping.api(&client, identity.namespace.as_deref()), &identity.name).await;
+    // The kind may have been removed since discovery.
+    let found = none_if_unserved(found, &client, &mapping.resource).await.map(Option::flatten);
     let found = found.map_err(|error| Failure::target(&format!("read {identity}"), &error))?;
     Ok(found.map(|found| (identity, found.metadata)))
 }
