@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use kyma_api::{ErrorClass, Reason};
-use kyma_targets::{AccessPolicy, TargetError, classify};
+use kyma_targets::{AccessPolicy, STAMP_NAME, STAMP_NAMESPACE, TargetError, classify};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
@@ -49,6 +49,22 @@ async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Res
         assert!(started.elapsed() < CALL * 3, "{answer:?} took {:?}", started.elapsed());
         assert!(!format!("{error} {error:?}").contains("planted"), "{error:?}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_404_that_does_not_name_the_stamp_hides_none() -> Result<()> {
+    let server = Scripted::start().await?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "kube-system", "uid": "u"}});
+    server.always(Matching::path("/api/v1/namespaces/kube-system"), Answer::json(&namespace));
+    let stamp = Matching::path(&format!("/api/v1/namespaces/{STAMP_NAMESPACE}/configmaps/{STAMP_NAME}"));
+    server.next(1, stamp.clone(), Answer::failure(404, "NotFound", "no such cluster"));
+    server.always(stamp, Answer::not_found("configmaps", STAMP_NAME));
+    let target = target(&targets(loopback()), server.access())?;
+    let failed = target.identify().await;
+    assert!(matches!(failed, Err(TargetError::Api { code: 404, .. })), "{failed:?}");
+    assert!(target.identify().await?.stamp.is_none());
     Ok(())
 }
 
