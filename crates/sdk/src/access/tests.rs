@@ -73,6 +73,27 @@ async fn all_who_ask_at_once_before_the_target_is_known_cost_two_reads() -> Resu
     Ok(())
 }
 
+#[tokio::test]
+async fn a_secret_is_gone_only_if_the_answer_names_it() -> Result<()> {
+    let (server, access) = hub().await?;
+    assert!(!access.is_gone("a").await?);
+    let of_proxy = [
+        Answer::html(404, "no such cluster"),
+        Answer::text(404, "404 page not found"),
+        Answer::failure(404, "NotFound", "no such cluster"),
+    ];
+    for answer in of_proxy {
+        server.clear();
+        server.always(Matching::path(PATH), answer.clone());
+        let failed = access.is_gone("a").await.map_err(|failure| failure.reason);
+        assert_eq!(failed, Err(Reason::HubUnavailable), "{answer:?}");
+    }
+    server.clear();
+    server.always(Matching::path(PATH), Answer::not_found("secrets", "a"));
+    assert!(access.is_gone("a").await?);
+    Ok(())
+}
+
 #[test]
 fn a_name_that_is_a_path_is_none() {
     for name in ["kubeconfig-a", "a.b", "0", &"x".repeat(253)] {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{ApiResource, ObjectMeta};
+use kube::api::{ApiResource, DeleteParams, ObjectMeta};
 use kyma_sdk::api::{ErrorClass, Reason};
 use kyma_sdk::{
     DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Halt, find_metadata, find_object, none_if_absent,
@@ -33,7 +33,7 @@ fn proof() -> Answer {
 async fn cluster(answer: Answer) -> Result<(Scripted, Api<ConfigMap>)> {
     let server = Scripted::start().await?;
     server.always(Matching::path(PATH), answer);
-    let maps = Api::namespaced(server.access().client()?, "n");
+    let maps: Api<ConfigMap> = Api::namespaced(server.access().client()?, "n");
     Ok((server, maps))
 }
 
@@ -49,12 +49,12 @@ async fn a_read_finds_no_object_only_if_the_answer_names_it() -> Result<()> {
         let (_server, maps) = cluster(answer).await?;
         assert!(find_object(&maps, "a").await.is_err(), "{name}");
         assert!(find_metadata(&maps, "a").await.is_err(), "{name}");
-        let deleted = maps.delete("a", &kube::api::DeleteParams::default()).await;
+        let deleted = maps.delete("a", &DeleteParams::default()).await;
         assert!(none_if_absent(&maps, "a", deleted.map(drop)).is_err(), "{name}");
     }
     let (_server, maps) = cluster(proof()).await?;
     assert!(find_object(&maps, "a").await?.is_none() && find_metadata(&maps, "a").await?.is_none());
-    let deleted = maps.delete("a", &kube::api::DeleteParams::default()).await;
+    let deleted = maps.delete("a", &DeleteParams::default()).await;
     assert!(none_if_absent(&maps, "a", deleted.map(drop))?.is_none());
     Ok(())
 }
