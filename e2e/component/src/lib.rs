@@ -14,6 +14,7 @@ use serde_json::json;
 /// Greets the people who use a target.
 #[derive(Clone, Debug, Default, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "demo.kyma-project.io", version = "v1alpha1", kind = "Greeting", namespaced)]
+#[kube(category = "kyma-components")]
 #[kube(status = "ComponentStatus", derive = "Default", derive = "PartialEq")]
 #[kube(printcolumn(name = "State", type_ = "string", json_path = ".status.state"))]
 pub struct GreetingSpec {

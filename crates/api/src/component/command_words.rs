@@ -9,6 +9,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 use crate::crds;
 
+/// Category of every kind of component: `kubectl get kyma-components` lists them all.
+pub const COMPONENT_CATEGORY: &str = "kyma-components";
+
 /// Words of Kubernetes' own resources: singular, plural, short names.
 const CORE_WORDS: &[&str] = &[
     "apiservice",

@@ -1,7 +1,8 @@
 //! Checks of a component's CRD and RBAC tables.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd;
 use kube::{CustomResourceExt, Resource};
-use kyma_api::component;
+use kyma_api::component::{self, COMPONENT_CATEGORY};
 
 use super::Violation;
 use crate::{Component, Rule, component_table};
@@ -12,6 +13,7 @@ pub fn check_tables<C: Component>() -> Vec<Violation> {
     let version = C::Resource::version(&());
     let crd = component::check(&C::Resource::crd(), &version);
     found.extend(crd.iter().map(|violation| format!("CRD: {violation}")));
+    found.extend(check_category(&C::Resource::crd()));
     let words = component::word_conflicts(&C::Resource::crd());
     found.extend(words.iter().map(|conflict| format!("CRD: {conflict}")));
     if !is_dns_label(C::NAME) {
@@ -40,6 +42,17 @@ fn is_dns_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
+/// Returns a violation if `kubectl get kyma-components` would leave the kind out.
+fn check_category(crd: &Crd) -> Option<Violation> {
+    let has_category = crd.spec.names.categories.iter().flatten().any(|word| word == COMPONENT_CATEGORY);
+    (!has_category).then(|| {
+        format!(
+            "CRD: spec.names.categories lacks {COMPONENT_CATEGORY}; add category = {COMPONENT_CATEGORY:?} to \
+             #[kube(…)]"
+        )
+    })
+}
+
 /// No wildcard and no way to more rights on the hub.
 fn check_hub_rule(rule: &Rule) -> Vec<Violation> {
     let mut found: Vec<Violation> = check_why(rule).into_iter().collect();
@@ -60,6 +73,8 @@ fn check_why(rule: &Rule) -> Option<Violation> {
 
 #[cfg(test)]
 mod tests {
+    use kyma_api::HelmComponent;
+
     use super::*;
 
     #[test]
@@ -71,6 +86,18 @@ mod tests {
         );
         assert_eq!(check_hub_rule(&Rule::new(&[""], &["secrets"], &["get"], "")).len(), 1);
         assert_eq!(check_hub_rule(&Rule::new(&[""], &["secrets"], &["get"], "access")), [""; 0]);
+    }
+
+    #[test]
+    fn crd_without_the_category_of_components_is_a_violation() {
+        let mut crd = HelmComponent::crd();
+        assert_eq!(check_category(&crd), None);
+        let violation = "CRD: spec.names.categories lacks kyma-components; add category = \"kyma-components\" to \
+                         #[kube(…)]";
+        for categories in [None, Some(vec!["all".to_owned()])] {
+            crd.spec.names.categories = categories;
+            assert_eq!(check_category(&crd).as_deref(), Some(violation));
+        }
     }
 
     #[test]
