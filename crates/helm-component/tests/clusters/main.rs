@@ -10,6 +10,7 @@ mod data_hooks;
 mod depends;
 mod discovery;
 mod drift;
+mod exhausting;
 mod failures;
 mod fields;
 mod frozen;

@@ -81,8 +81,13 @@ impl World {
 
     /// Applies a HelmComponent with this name and spec, for the target.
     pub(crate) async fn apply(&self, name: &str, spec: Value) -> Result<()> {
+        self.apply_for(ACCESS, name, spec).await
+    }
+
+    /// Applies a HelmComponent with this name and spec, for the target of an access Secret.
+    pub(crate) async fn apply_for(&self, secret: &str, name: &str, spec: Value) -> Result<()> {
         let mut spec = spec;
-        spec["target"] = json!({"kubeconfigSecretRef": {"name": ACCESS, "key": "config"}});
+        spec["target"] = json!({"kubeconfigSecretRef": {"name": secret, "key": "config"}});
         let object = json!({
             "apiVersion": "component.kyma-project.io/v1alpha1",
             "kind": "HelmComponent",
