@@ -73,22 +73,35 @@ pub async fn push_files(
 /// # Errors
 /// The component's binary prints no CRD, or the hub refuses the template.
 pub async fn publish_greeting(landscape: &Landscape) -> Result<()> {
+    publish_greeting_with(landscape, "1.0.0", None).await
+}
+
+/// Publishes a version of that module with this default CR.
+///
+/// # Errors
+/// As for [`publish_greeting`].
+pub async fn publish_greeting_with(
+    landscape: &Landscape,
+    version: &str,
+    default_resource: Option<&Value>,
+) -> Result<()> {
     let output =
         tokio::process::Command::new(landscape.bin("greeting-component")).arg("crd").output().await?;
     ensure!(output.status.success(), "greeting-component crd: {}", String::from_utf8_lossy(&output.stderr));
     let crd: serde_json::Value = serde_saphyr::from_str(&String::from_utf8(output.stdout)?)?;
     let group = crd["spec"]["group"].as_str().context("the CRD has a group")?;
-    let version = crd["spec"]["versions"][0]["name"].as_str().context("the CRD has a version")?;
+    let served = crd["spec"]["versions"][0]["name"].as_str().context("the CRD has a version")?;
     let template = serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2",
         "kind": "ModuleTemplate",
-        "metadata": {"name": "greeting-1.0.0"},
+        "metadata": {"name": format!("greeting-{version}")},
         "spec": {
             "moduleName": "greeting",
-            "version": "1.0.0",
+            "version": version,
+            "data": default_resource,
             "descriptor": {},
             "component": {
-                "apiVersion": format!("{group}/{version}"),
+                "apiVersion": format!("{group}/{served}"),
                 "kind": crd["spec"]["names"]["kind"],
                 "spec": {"text": "Good morning"},
                 "crd": crd,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 mod by_hand;
+mod default_resource;
 mod deletion;
 mod status;
 
@@ -41,6 +42,11 @@ fn e02_a_kyma_deleted_with_foreground_propagation_waits_for_its_users_objects_an
         let landscape = &*landscape;
         rounds(async || deletion::tell(landscape, &target).await).await
     })
+}
+
+#[test]
+fn default_cr_of_a_module_of_its_own_kind_belongs_to_the_user() -> Result<()> {
+    alone(async |landscape| default_resource::tell(landscape).await)
 }
 
 /// Starts the landscape, which tests use one after another. Operators resync every five seconds.
