@@ -128,7 +128,9 @@ async fn kinds_of_crds_are_added_without_a_request() {
 async fn a_crd_that_may_remove_something_needs_a_new_discovery() {
     let other_scope = || {
         let mut crd = crd("x.io", "things", "Thing", &["v2", "v1"]);
-        crd.iter_mut().for_each(|mapping| mapping.namespaced = false);
+        for mapping in &mut crd {
+            mapping.namespaced = false;
+        }
         crd
     };
     let cases = [

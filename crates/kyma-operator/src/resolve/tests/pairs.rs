@@ -32,19 +32,9 @@ struct ProductPair {
 
 impl ProductPair {
     fn new() -> Self {
-<<<<<<< HEAD
         let recorded = TargetRecord::default();
-        let near = Near { hub: Hub::default(), recorded, edited: BTreeSet::new() };
-        Self { near, stamp: None, saved_near: None, saved_stamp: None, marks: 0 }
-||||||| parent of fbe390aa (kyma-operator: Name participles and pronouns among types by nouns)
-        let recorded = Recorded::default();
-        let near = Near { hub: Hub::default(), recorded, edited: BTreeSet::new() };
-        Self { near, stamp: None, saved_near: None, saved_stamp: None, marks: 0 }
-=======
-        let recorded = Recorded::default();
         let hub_side = HubSide { hub: Hub::default(), recorded, edited: BTreeSet::new() };
         Self { hub_side, stamp: None, saved_hub_side: None, saved_stamp: None, marks: 0 }
->>>>>>> fbe390aa (kyma-operator: Name participles and pronouns among types by nouns)
     }
 
     fn found(&self) -> LiveIdentity {
