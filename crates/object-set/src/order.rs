@@ -157,6 +157,16 @@ pub fn teardown(identity: &Identity) -> Teardown {
     }
 }
 
+/// Reports whether objects of a kind are Pods, or make Pods themselves or by what they own.
+pub(crate) fn makes_pods(kind: &GroupKind) -> bool {
+    matches!(
+        (kind.group.as_str(), kind.kind.as_str()),
+        ("", "Pod" | "ReplicationController")
+            | ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
+            | ("batch", "Job" | "CronJob")
+    )
+}
+
 /// Sorts objects for deletion: by step, and within a step in reverse of Helm's install order.
 pub fn sort_for_deletion(identities: &mut [Identity]) {
     identities.sort_by_cached_key(|identity| {
@@ -174,6 +184,14 @@ mod tests {
     fn object(api_version: &str, kind: &str) -> Object {
         Object::from_value(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}}))
             .unwrap()
+    }
+
+    #[test]
+    fn workloads_without_pods_need_no_foreground_deletion() {
+        let kinds = INSTALL.iter().filter(|(.., stage)| *stage == Stage::Workload);
+        let kinds = kinds.map(|(group, kind, _)| GroupKind::new(*group, *kind));
+        let without: Vec<String> = kinds.filter(|kind| !makes_pods(kind)).map(|kind| kind.kind).collect();
+        assert_eq!(without, ["Service", "Endpoints", "EndpointSlice", "HorizontalPodAutoscaler", "Ingress"]);
     }
 
     #[test]

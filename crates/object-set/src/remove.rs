@@ -341,9 +341,7 @@ impl Run<'_> {
             Purpose::Replace if identity.is("apps", "StatefulSet") => PropagationPolicy::Orphan,
             Purpose::Replace => PropagationPolicy::Foreground,
             // Foreground: a workload stays until its Pods are gone, since they need the objects of later steps.
-            Purpose::Uninstall if order::teardown(identity) == Teardown::Workload => {
-                PropagationPolicy::Foreground
-            }
+            Purpose::Uninstall if order::makes_pods(&identity.group_kind()) => PropagationPolicy::Foreground,
             Purpose::Prune | Purpose::Uninstall => PropagationPolicy::Background,
         };
         let Some(deleter) = &self.cluster.deleter else {

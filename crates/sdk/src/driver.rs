@@ -5,6 +5,7 @@ mod default_resource;
 mod depends;
 mod end;
 mod ended;
+mod joined_reads;
 mod kinds;
 mod manager_health;
 mod rbac;
@@ -32,6 +33,7 @@ use crate::{
 
 use depends::Dependence;
 use ended::Ended;
+use joined_reads::JoinedReads;
 use manager_health::FailureTimes;
 pub use rbac::component_table;
 pub use wiring::{ComponentProgram, drive, run_component};
@@ -45,6 +47,7 @@ struct Driver<C: Component> {
     status: StatusWriter<C::Resource>,
     dependencies: Dependencies<C::Resource>,
     ended: Ended<C::Resource>,
+    home_reads: JoinedReads,
     manager_failures: FailureTimes<C::Resource>,
     /// Whether the kind's status has the field [`HANDLED`].
     tells_requests: bool,

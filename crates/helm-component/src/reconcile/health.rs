@@ -178,7 +178,7 @@ impl Pass<'_> {
         listed.map(|list| list.items).map_err(|error| Failure::target(&format!("list {kind}"), &error))
     }
 
-    fn snapshot(&self) -> crate::sight::Snapshot {
+    pub(super) fn snapshot(&self) -> crate::sight::Snapshot {
         let inventory = &self.session.recorded.inventory;
         self.shared.sights.snapshot(&self.context.target, &self.dependent, inventory)
     }

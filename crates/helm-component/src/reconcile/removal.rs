@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use kyma_api::{CreatedResource, Reason, ResourcePolicy};
+use kyma_object_set::order::Teardown;
 use kyma_object_set::sweep::Unlisted;
-use kyma_object_set::{Identity, Inventory, remove};
+use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 
 use super::{Pass, failure, protection};
@@ -14,6 +15,7 @@ use crate::hooks::Event;
 use crate::memory::Recorded;
 use crate::plan::{Observed, Order};
 use crate::record::Form;
+use crate::sight::Snapshot;
 
 impl Pass<'_> {
     /// Searches the target for the component's objects, if the inventory does not name them.
@@ -120,6 +122,9 @@ impl Pass<'_> {
             self.session.recorded.resource = None;
         }
         let inventory = self.session.recorded.inventory.clone();
+        if let Some(left) = terminating(&inventory, &self.snapshot()) {
+            return Ok(left.iter().map(ToString::to_string).collect());
+        }
         let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, protection())
             .boxed()
             .await
@@ -203,6 +208,24 @@ impl Pass<'_> {
     }
 }
 
+/// Returns all objects in the order of the removal if healthy watches show each workload with its recorded uid and
+/// being deleted: then there is nothing to request before one of them is gone. Other steps are not judged, as webhooks
+/// or users' objects may hold them up.
+fn terminating(inventory: &Inventory, snapshot: &Snapshot) -> Option<Vec<Identity>> {
+    let mut left: Vec<Identity> = inventory.iter().map(|(identity, _)| identity.clone()).collect();
+    order::sort_for_deletion(&mut left);
+    let first = left.iter().take_while(|identity| order::teardown(identity) <= Teardown::Workload);
+    let first: Vec<&Identity> = first.collect();
+    let is_awaited = |identity: &Identity| {
+        let recorded = inventory.get(identity).map(|entry| &entry.uid);
+        let live = snapshot.objects.get(identity).map(|live| &live.observed);
+        order::teardown(identity) == Teardown::Workload
+            && live.is_some_and(|live| live.deleting && Some(&live.uid) == recorded)
+    };
+    let all_awaited = !first.is_empty() && first.into_iter().all(is_awaited);
+    (snapshot.complete && all_awaited).then_some(left)
+}
+
 /// Returns the uids of the component's objects: the inventory and the default custom resource, unless that is left to
 /// the user. Then it blocks the removal like all objects of users.
 fn own_uids(recorded: &Recorded, policy: ResourcePolicy) -> Vec<String> {
@@ -213,9 +236,61 @@ fn own_uids(recorded: &Recorded, policy: ResourcePolicy) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use kyma_object_set::Entry;
+    use kyma_object_set::{Entry, Observed};
 
     use super::*;
+    use crate::sight::WatchedObject;
+
+    /// Kind, and whether the watches show the object being deleted; `None` if they do not show it.
+    type Row = (&'static str, &'static str, Option<bool>);
+
+    fn watched(uid: &str, deleting: bool) -> WatchedObject {
+        let observed = Observed { uid: uid.to_owned(), deleting, ..Observed::default() };
+        WatchedObject { observed, health: None, failed_since: None, version: None }
+    }
+
+    fn waits_for(rows: &[Row], complete: bool) -> Option<usize> {
+        let (mut inventory, mut snapshot) =
+            (Inventory::default(), Snapshot { complete, ..Snapshot::default() });
+        for (group, kind, deleting) in rows {
+            let identity = Identity::new(group, kind, Some("n"), "a");
+            if let Some(deleting) = *deleting {
+                snapshot.objects.insert(identity.clone(), watched(kind, deleting));
+            }
+            inventory.insert(identity, Entry { uid: (*kind).to_owned(), ..Entry::default() });
+        }
+        terminating(&inventory, &snapshot).map(|left| left.len())
+    }
+
+    #[test]
+    fn nothing_is_requested_while_all_workloads_are_being_deleted() {
+        const GOING: Row = ("apps", "Deployment", Some(true));
+        const MAP: Row = ("", "ConfigMap", Some(false));
+        assert_eq!(waits_for(&[GOING, MAP], true), Some(2));
+        assert_eq!(waits_for(&[GOING, ("", "Service", Some(true)), MAP], true), Some(3));
+        let rows: [&[Row]; 6] = [
+            &[GOING, ("", "Service", Some(false))],
+            &[GOING, ("", "Service", None)],
+            &[GOING, ("x.io", "Lamp", Some(true))],
+            &[("apps", "Deployment", None), MAP],
+            &[("", "ConfigMap", Some(true))],
+            &[],
+        ];
+        for row in rows {
+            assert_eq!(waits_for(row, true), None, "{row:?}");
+        }
+        assert_eq!(waits_for(&[GOING, MAP], false), None, "a stream is broken");
+    }
+
+    #[test]
+    fn an_object_with_another_uid_is_not_the_one_that_is_being_deleted() {
+        let deployment = Identity::new("apps", "Deployment", Some("n"), "a");
+        let inventory =
+            Inventory::from_iter([(deployment.clone(), Entry { uid: "old".to_owned(), ..Entry::default() })]);
+        let objects = [(deployment, watched("new", true))].into();
+        let snapshot = Snapshot { objects, complete: true, ..Snapshot::default() };
+        assert_eq!(terminating(&inventory, &snapshot), None);
+    }
 
     #[test]
     fn a_default_resource_that_is_left_to_the_user_blocks_the_removal() {

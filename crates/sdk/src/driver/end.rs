@@ -8,7 +8,7 @@ use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, CustomResourceExt, Resource, ResourceExt,
+    Api, Client, CustomResourceExt, Resource, ResourceExt,
     api::{ApiResource, PartialObjectMeta},
 };
 use kube_runtime::reflector::ObjectRef;
@@ -148,25 +148,19 @@ impl<C: Component> Driver<C> {
         Ok(wait.at_most(left + Duration::from_millis(100)))
     }
 
-    /// Reports whether the component is deleted only because its namespace or CRD is terminating.
+    /// Reports whether the component is deleted only because its namespace or CRD is terminating. Components that are
+    /// deleted together share the reads.
     async fn home_is_ending(&self, resource: &C::Resource) -> Result<bool, Failure> {
         let namespace = resource.namespace().unwrap_or_default();
-        let crd = C::Resource::crd_name();
-        let (namespace, crd) = tokio::join!(
-            self.is_ending::<Namespace>(&namespace),
-            self.is_ending::<CustomResourceDefinition>(crd)
-        );
-        Ok(namespace? || crd?)
-    }
-
-    async fn is_ending<K>(&self, name: &str) -> Result<bool, Failure>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-    {
-        let api: Api<PartialObjectMeta<K>> = Api::all_with(self.runtime.hub.clone(), &());
-        let read = api.get(name).await;
-        let read = read.map_err(|error| Failure::hub(&format!("read {} {name}", K::kind(&())), &error))?;
-        Ok(read.metadata.deletion_timestamp.is_some())
+        let (hub, name) = (self.runtime.hub.clone(), namespace.clone());
+        let read = async move {
+            let (namespace, crd) = tokio::join!(
+                is_ending::<Namespace>(&hub, &name),
+                is_ending::<CustomResourceDefinition>(&hub, C::Resource::crd_name())
+            );
+            Ok(namespace? || crd?)
+        };
+        self.home_reads.read(&namespace, read).await
     }
 
     /// Removes the finalizer. Objects on the target stay.
@@ -210,6 +204,16 @@ impl<C: Component> Driver<C> {
     fn home(&self, resource: &C::Resource) -> Api<C::Resource> {
         Api::namespaced(self.runtime.hub.clone(), &resource.namespace().unwrap_or_default())
     }
+}
+
+async fn is_ending<K>(hub: &Client, name: &str) -> Result<bool, Failure>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<PartialObjectMeta<K>> = Api::all_with(hub.clone(), &());
+    let read = api.get(name).await;
+    let read = read.map_err(|error| Failure::hub(&format!("read {} {name}", K::kind(&())), &error))?;
+    Ok(read.metadata.deletion_timestamp.is_some())
 }
 
 /// Returns each kind in its first version only, since all versions show the same objects.

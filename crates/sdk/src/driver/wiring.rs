@@ -11,7 +11,7 @@ use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Reason, names};
 use kyma_targets::SecretKey;
 
-use super::{Driver, Ended, FailureTimes};
+use super::{Driver, Ended, FailureTimes, JoinedReads};
 use crate::{
     AccessChange, Change, Component, Contract, Index, Interest, Listener, NoFlags, Operator, Program,
     Reconciler, RunError, Runtime, Sighting, Trigger, Watches,
@@ -120,6 +120,7 @@ fn driver<C: Component>(
         status: StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone()),
         dependencies: Dependencies::new(runtime.clone(), trigger.clone()),
         ended: Ended::default(),
+        home_reads: JoinedReads::default(),
         manager_failures: FailureTimes::default(),
         tells_requests: tells(&crd, HANDLED),
         brings_default_resource: !C::HANDLES_DEFAULT_RESOURCE && tells(&crd, RESOURCE),
