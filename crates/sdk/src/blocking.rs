@@ -137,6 +137,10 @@ pub(crate) async fn served_kind(
     target: &Client,
     named: &GroupVersionKind,
 ) -> Result<Option<(ApiResource, ApiCapabilities)>, Failure> {
+    // One request; any failure is judged by the read of the whole group.
+    if let Ok(served) = discovery::pinned_kind(target, named).await {
+        return Ok(Some(served));
+    }
     let Some(group) = api_group(target, &named.group).await? else { return Ok(None) };
     let in_version = |version: &str| {
         let all = group.versioned_resources(version);
@@ -180,7 +184,7 @@ async fn list(
     let api: Api<DynamicObject> = Api::all_with(target.clone(), resource);
     let mut params = ListParams::default().limit(PAGE);
     while found.len() < COUNTED {
-        let page = none_if_unserved(api.list_metadata(&params).await, target, resource).await;
+        let page = none_if_unserved(target, resource, api.list_metadata(&params).await).await;
         let page = page.map_err(|error| Failure::target(&format!("list {}", resource.kind), &error))?;
         // Discovery lags behind the removal of a CRD, and with the CRD its objects went.
         let Some(page) = page else { return Ok(()) };

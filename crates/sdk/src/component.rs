@@ -194,6 +194,7 @@ impl Progress {
     /// Requests a reconcile after this time at the latest, or earlier if that was requested before.
     pub fn again_within(mut self, delay: Duration) -> Self {
         self.wait = self.wait.at_most(delay);
+        self.failure = self.failure.map(|failure| failure.no_later_than(delay));
         self
     }
 

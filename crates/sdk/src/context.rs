@@ -330,7 +330,7 @@ impl<R: ComponentResource> Context<R> {
     ) -> Result<Option<DynamicObject>, Failure> {
         self.watch(Interest::in_kind(kind).owned());
         let read = find_object(&self.api(kind, namespace), name).await;
-        let read = none_if_unserved(read, &self.target.client(), kind).await.map(Option::flatten);
+        let read = none_if_unserved(&self.target.client(), kind, read).await.map(Option::flatten);
         read.map_err(|error| Failure::target(&format!("read {} {name}", kind.kind), &error))
     }
 

@@ -208,7 +208,9 @@ impl<C: Component> Driver<C> {
     }
 
     async fn suspended(&self, resource: &C::Resource, contract: &Contract) -> Result<Wait, Failure> {
-        self.watches.leave_all(&ObjectRef::from_obj(resource));
+        let key = ObjectRef::from_obj(resource);
+        self.watches.leave_all(&key);
+        self.manager_failures.forget(&key);
         let (reason, why) = if contract.spec.suspend {
             (Reason::Suspended, "spec.suspend is true")
         } else {

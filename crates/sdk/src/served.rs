@@ -29,35 +29,47 @@ const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// aggregated API that may serve it. For groups of Kubernetes itself this proves nothing, so their 404 stays a failure.
 ///
 /// # Errors
-/// The failure of the call, or of the reads of CRD and `APIService`.
+/// The failure of the call, or of the reads of CRD and `APIService` or groups.
 pub async fn none_if_unserved<T>(
-    listed: kube::Result<T>,
     client: &Client,
     resource: &ApiResource,
+    result: kube::Result<T>,
 ) -> kube::Result<Option<T>> {
-    match listed {
+    match result {
         Err(error) if is_404(&error) && !may_be_built_in(&resource.group) => {
             let is_unserved =
-                is_crd_absent(client, resource).await? && !is_aggregated(client, resource).await?;
+                is_crd_absent(client, resource).await? && !may_be_aggregated(client, resource).await?;
             if is_unserved { Ok(None) } else { Err(error) }
         }
-        listed => listed.map(Some),
+        result => result.map(Some),
     }
 }
 
-/// Reports whether an aggregated API is registered for the group and version. Its server, which may be down, knows what
-/// it serves.
-async fn is_aggregated(client: &Client, resource: &ApiResource) -> kube::Result<bool> {
+/// Reports whether an aggregated API may serve a kind without CRD: one is registered for the group and version, and
+/// its server may be down.
+async fn may_be_aggregated(client: &Client, resource: &ApiResource) -> kube::Result<bool> {
     let services: Api<APIService> = Api::all(client.clone());
     match live_metadata(&services, &format!("{}.{}", resource.version, resource.group)).await {
         Ok(service) => Ok(service.is_some_and(|service| !is_automanaged(&service.metadata))),
-        // Every role may read the groups, which include those of aggregated APIs that are down.
-        Err(kube::Error::Api(status)) if status.code == 403 => {
-            let groups = client.list_api_groups().await?.groups;
-            Ok(groups.iter().any(|group| group.name == resource.group))
-        }
+        Err(kube::Error::Api(status)) if status.code == 403 => is_discovered(client, resource).await,
         Err(error) => Err(error),
     }
+}
+
+/// Reports whether discovery, which every role may read, shows a kind. The server of its group and version answers, the
+/// API server itself for CRDs.
+///
+/// # Errors
+/// If the version is served and its server does not answer.
+async fn is_discovered(client: &Client, resource: &ApiResource) -> kube::Result<bool> {
+    let groups = client.list_api_groups().await?.groups;
+    let mut versions =
+        groups.iter().filter(|group| group.name == resource.group).flat_map(|group| &group.versions);
+    if !versions.any(|version| version.version == resource.version) {
+        return Ok(false);
+    }
+    let served = client.list_api_group_resources(&resource.api_version).await?;
+    Ok(served.resources.iter().any(|served| served.name == resource.plural))
 }
 
 fn is_automanaged(service: &ObjectMeta) -> bool {
@@ -83,6 +95,9 @@ pub(crate) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    /// Path of the version of Pauses.
+    const VERSION: &str = "/apis/operator.kyma-project.io/v1alpha1";
 
     /// The answer of an API server for a kind that it does not serve. Proxies write it too.
     pub(crate) fn page() -> (StatusCode, String) {
@@ -121,13 +136,35 @@ pub(crate) mod tests {
 
     /// The answer of an API server to a read of its groups.
     fn groups(names: &[&str]) -> (StatusCode, String) {
-        let version = json!({"groupVersion": "x/v1", "version": "v1"});
+        let version = json!({"groupVersion": "x/v1alpha1", "version": "v1alpha1"});
         let groups: Vec<Value> = names
             .iter()
             .map(|name| json!({"name": name, "versions": [version], "preferredVersion": version}))
             .collect();
         let list = json!({"apiVersion": "v1", "kind": "APIGroupList", "groups": groups});
         (StatusCode::OK, list.to_string())
+    }
+
+    fn group() -> (StatusCode, String) {
+        groups(&["operator.kyma-project.io"])
+    }
+
+    /// The answer of an API server to a read of the kinds of a version.
+    fn kinds(plurals: &[&str]) -> (StatusCode, String) {
+        let kinds: Vec<Value> = plurals
+            .iter()
+            .map(|name| json!({"name": name, "singularName": "", "namespaced": true, "kind": "Any", "verbs": ["get"]}))
+            .collect();
+        let list = json!({
+            "apiVersion": "v1", "kind": "APIResourceList", "groupVersion": VERSION.trim_start_matches("/apis/"),
+            "resources": kinds,
+        });
+        (StatusCode::OK, list.to_string())
+    }
+
+    /// The answer of an API server for a version whose server does not answer.
+    fn down() -> (StatusCode, String) {
+        (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n".to_owned())
     }
 
     fn list(items: &Value) -> String {
@@ -140,19 +177,21 @@ pub(crate) mod tests {
     /// Returns a client for a cluster without aggregated APIs that answers reads of CRDs with `crd`, and all other
     /// calls with [`page`].
     pub(crate) fn cluster(crd: (StatusCode, String)) -> Client {
-        cluster_with(crd, absent(), page())
+        cluster_with(crd, absent(), page(), page())
     }
 
-    /// Returns a client for a cluster that gives these answers to reads of CRDs, of `APIService`s and of its groups,
-    /// and [`page`] to all other calls.
+    /// Returns a client for a cluster that gives these answers to reads of CRDs, of `APIService`s, of its groups and of
+    /// the kinds of a Pause's version, and [`page`] to all other calls.
     fn cluster_with(
         crd: (StatusCode, String),
         service: (StatusCode, String),
         groups: (StatusCode, String),
+        kinds: (StatusCode, String),
     ) -> Client {
         let answer = move |uri: Uri| {
             let answer = match uri.path() {
                 "/apis" => groups.clone(),
+                path if path == VERSION => kinds.clone(),
                 path if path.starts_with("/apis/apiextensions.k8s.io/") => crd.clone(),
                 path if path.starts_with("/apis/apiregistration.k8s.io/") => service.clone(),
                 _ => page(),
@@ -179,7 +218,7 @@ pub(crate) mod tests {
             let is_missing = listed.as_ref().is_err_and(is_404);
             assert!(is_missing, "{name}: a proxy answers like an API server");
             assert_eq!(is_crd_absent(&client, &kind).await.ok(), expected, "{name}");
-            let listed = none_if_unserved(listed, &client, &kind).await;
+            let listed = none_if_unserved(&client, &kind, listed).await;
             assert_eq!(matches!(listed, Ok(None)), expected == Some(true), "{name}");
             assert_eq!(listed.is_err(), expected != Some(true), "{name}");
         }
@@ -190,19 +229,21 @@ pub(crate) mod tests {
         let kind = ApiResource::erase::<Pause>(&());
         let (unserved, unknown) = (true, false);
         let rows = [
-            ("no APIService", absent(), page(), unserved),
-            ("the APIService of a CRD", registered(&json!({AUTOMANAGED: "true"})), page(), unserved),
-            ("an aggregated API", registered(&json!({})), page(), unknown),
-            ("a proxy answers", page(), page(), unknown),
-            ("forbidden, no group", forbidden(), groups(&["example.org"]), unserved),
-            ("forbidden, the group", forbidden(), groups(&["operator.kyma-project.io"]), unknown),
-            ("forbidden, a proxy answers", forbidden(), page(), unknown),
+            ("no APIService", absent(), page(), page(), unserved),
+            ("the APIService of a CRD", registered(&json!({AUTOMANAGED: "true"})), page(), page(), unserved),
+            ("an aggregated API", registered(&json!({})), page(), page(), unknown),
+            ("a proxy answers", page(), page(), page(), unknown),
+            ("forbidden, no group", forbidden(), groups(&["example.org"]), page(), unserved),
+            ("forbidden, other kinds", forbidden(), group(), kinds(&["kymas"]), unserved),
+            ("forbidden, the kind", forbidden(), group(), kinds(&["kymas", "pauses"]), unknown),
+            ("forbidden, its server is down", forbidden(), group(), down(), unknown),
+            ("forbidden, a proxy answers", forbidden(), page(), page(), unknown),
         ];
-        for (name, service, groups, expected) in rows {
-            let client = cluster_with(absent(), service, groups);
+        for (name, service, groups, kinds, expected) in rows {
+            let client = cluster_with(absent(), service, groups, kinds);
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
             let listed = api.list(&ListParams::default()).await;
-            let listed = none_if_unserved(listed, &client, &kind).await;
+            let listed = none_if_unserved(&client, &kind, listed).await;
             assert_eq!(matches!(listed, Ok(None)), expected, "{name}");
             assert_eq!(listed.is_err(), !expected, "{name}");
         }
@@ -215,16 +256,16 @@ pub(crate) mod tests {
             let client = cluster(absent());
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
             let listed = api.list(&ListParams::default()).await;
-            assert!(none_if_unserved(listed, &client, &kind).await.is_err(), "{group}");
+            assert!(none_if_unserved(&client, &kind, listed).await.is_err(), "{group}");
         }
     }
 
     #[tokio::test]
     async fn a_list_that_succeeds_or_fails_otherwise_stays_as_it_is() {
         let (kind, client) = (ApiResource::erase::<Pause>(&()), cluster(page()));
-        assert_eq!(none_if_unserved(Ok(1), &client, &kind).await.ok(), Some(Some(1)));
+        assert_eq!(none_if_unserved(&client, &kind, Ok(1)).await.ok(), Some(Some(1)));
         let conflict = Status::failure("no", reason::CONFLICT).with_code(409);
-        let failed = none_if_unserved::<u8>(Err(kube::Error::Api(conflict.boxed())), &client, &kind).await;
+        let failed = none_if_unserved::<u8>(&client, &kind, Err(kube::Error::Api(conflict.boxed()))).await;
         assert!(matches!(failed, Err(kube::Error::Api(status)) if status.code == 409));
     }
 }

@@ -147,7 +147,7 @@ impl Pass<'_> {
     ) -> kube::Result<Option<PartialObjectMeta<DynamicObject>>> {
         let client = &self.cluster.client;
         let found = find_metadata(&mapping.api(client, namespace), name).await;
-        none_if_unserved(found, client, &mapping.resource).await.map(Option::flatten)
+        none_if_unserved(client, &mapping.resource, found).await.map(Option::flatten)
     }
 
     /// Returns the default custom resource to create, with its mapping and identity.

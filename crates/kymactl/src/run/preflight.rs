@@ -27,7 +27,7 @@ pub(super) async fn check(client: &Client, kyma: &Kyma, allow_other_kymas: bool)
     let namespace = kyma.namespace().unwrap_or_default();
     let kymas: Api<Kyma> = Api::namespaced(client.clone(), &namespace);
     let listed = kymas.list(&ListParams::default()).await;
-    let listed = none_if_unserved(listed, client, &ApiResource::erase::<Kyma>(&())).await?;
+    let listed = none_if_unserved(client, &ApiResource::erase::<Kyma>(&()), listed).await?;
     let kymas = listed.map(|listed| listed.items).unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let labelled = ListParams::default().labels(&label_selector(labels::KYMA_NAME, &kyma.name_any()));

@@ -327,7 +327,7 @@ async fn read<R: ComponentResource>(
 ) -> Result<Option<ObjectMeta>, Failure> {
     let api: Api<DynamicObject> = context.api(kind, namespace);
     let live = find_metadata(&api, name).await;
-    let live = none_if_unserved(live, &context.target.client(), kind).await.map(Option::flatten);
+    let live = none_if_unserved(&context.target.client(), kind, live).await.map(Option::flatten);
     let live = live.map_err(|error| Failure::target(&format!("read {} {name}", kind.kind), &error))?;
     let live = live.map(|live| live.metadata);
     context.watch(interest(kind, (namespace, name), live.as_ref(), context.owner()));

@@ -1,19 +1,25 @@
-//! Reads that serve all reconciles that ask for the same at the same time.
+//! Reads that concurrent reconciles share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, Shared, WeakShared};
 
+use kyma_api::Reason;
+
 use crate::Failure;
+
+/// Maximum duration of a read: the hub's client has no limit of its own, and further reads wait for it.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Read = BoxFuture<'static, Result<bool, Failure>>;
 
-/// Reads of one fact per key. A read begins after every call that it answers, so that no answer is older than its
-/// question, and the next one for any key begins when it has ended.
+/// Shares one read among concurrent callers with the same key. A caller never gets the result of a read that began
+/// before its call; it joins the next one. Reads of all keys run one after the other.
 #[derive(Clone, Default)]
 pub(super) struct JoinedReads {
-    /// Reads that have not begun. Weak, since a read that nobody polls must not keep its place in the queue.
+    /// Reads that have not begun. Weak: if all callers are cancelled, the queued read is dropped and gives up its turn.
     pending: Arc<Mutex<HashMap<String, WeakShared<Read>>>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -32,6 +38,7 @@ impl JoinedReads {
         F: Future<Output = Result<bool, Failure>> + Send + 'static,
     {
         let mut pending = self.pending();
+        pending.retain(|_, read| read.upgrade().is_some());
         if let Some(joined) = pending.get(key).and_then(WeakShared::upgrade) {
             return joined;
         }
@@ -39,7 +46,11 @@ impl JoinedReads {
         let read = async move {
             let _turn = reads.turn.lock().await;
             reads.pending().remove(&of);
-            read.await
+            let timed_out = |_| {
+                let message = format!("the hub did not answer within {} s", READ_TIMEOUT.as_secs());
+                Err(Failure::new(Reason::HubUnavailable, message))
+            };
+            tokio::time::timeout(READ_TIMEOUT, read).await.unwrap_or_else(timed_out)
         };
         let read = read.boxed().shared();
         pending.extend(read.downgrade().map(|weak| (key.to_owned(), weak)));
@@ -105,5 +116,14 @@ mod tests {
         let other = reads.read("b", async { Ok(false) });
         drop(next);
         assert_eq!(tokio::join!(running, other), (Ok(true), Ok(false)));
+        assert!(reads.pending().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_without_an_answer_ends() {
+        let reads = JoinedReads::default();
+        let failure = reads.read("a", std::future::pending()).await.unwrap_err();
+        assert_eq!(failure.reason, Reason::HubUnavailable);
+        assert_eq!(reads.read("a", async { Ok(true) }).await, Ok(true));
     }
 }

@@ -7,7 +7,10 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{
     Resource, ResourceExt,
     api::{ApiResource, ListParams},
@@ -21,7 +24,7 @@ use kyma_health::{Health, HealthStatus};
 use super::{
     Driver,
     default_resource::interest,
-    kinds::{self, LOOKUP_INTERVAL, lookup_interval},
+    kinds::{self, LATE_LOOKUP_INTERVAL, LOOKUP_INTERVAL, lookup_interval},
 };
 use crate::{
     Component, ComponentResource, Context, Failure, Interest, Progress, blocking::served_kind,
@@ -98,43 +101,47 @@ impl<C: Component> Driver<C> {
         if progress.failure.is_some()
             || !matches!(progress.state, State::Ready | State::Warning | State::Processing)
         {
+            self.manager_failures.forget(&key);
             return progress;
         }
-        let judgement = match self.judge_manager(context, manager).await {
-            Ok(judgement) => judgement,
+        let (judgement, is_watched) = match self.judge_manager(context, manager).await {
+            Ok(judged) => judged,
             Err(failure) => {
                 // The failure says nothing about the streams of the previous pass.
                 let before = self.watches.wanted(&key).into_iter();
                 for watch in before.filter(|one| one.group == manager.group && one.kind == manager.kind) {
                     context.watch(watch);
                 }
-                unreadable(manager, failure)
+                (unreadable(manager, failure), true)
             }
         };
         if let Judgement::Unknown(failure) = &judgement {
             let component = context.resource.name_any();
             tracing::info!(%component, %failure, "health of spec.manager is unknown");
         }
-        judgement.add_to(progress, self.is_reported_ready(context))
+        let progress = judgement.add_to(progress, self.reported_for_generation(context).as_ref());
+        if is_watched { progress } else { progress.again_within(LATE_LOOKUP_INTERVAL) }
     }
 
+    /// Returns the judgement, and whether an event brings the component back when the manager changes.
     async fn judge_manager(
         &self,
         context: &Context<C::Resource>,
         manager: &Manager,
-    ) -> Result<Judgement, Failure> {
+    ) -> Result<(Judgement, bool), Failure> {
         let place = place_of(manager)?;
         let named = GroupVersionKind::gvk(&manager.group, &manager.version, &manager.kind);
         let reported = self.reported(context, condition::types::READY);
         let Some((kind, capabilities)) = served_kind(&context.target.client(), &named).await? else {
+            self.manager_failures.forget(&ObjectRef::from_obj(&*context.resource));
             context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
             let message = format!("waiting for the kind {} of spec.manager", kind_name(manager));
             let again = lookup_interval(reported.as_ref(), Timestamp::now());
-            return Ok(Judgement::Awaited(message, Some(again)));
+            return Ok((Judgement::Awaited(message, Some(again)), true));
         };
         let is_namespaced = matches!(capabilities.scope, Scope::Namespaced);
         let place = (place.0.filter(|_| is_namespaced), place.1);
-        let objects = self.listed_manager(context, &kind, place).await?;
+        let (objects, is_watched) = self.listed_manager(context, &kind, place).await?;
         let now = Timestamp::now();
         let found: Vec<(String, Health)> = objects
             .iter()
@@ -148,16 +155,18 @@ impl<C: Component> Driver<C> {
         // An unhealthy component stays unhealthy, also after a restart of the operator.
         let was_unhealthy = reported.is_some_and(|ready| ready.reason == Reason::Unhealthy.as_str());
         let grace = if was_unhealthy { SignedDuration::ZERO } else { FAILURE_GRACE };
-        Ok(judge(&describe(manager, place.0), &found, FailureClock { now, since, grace }))
+        let clock = FailureClock { now, since, grace };
+        Ok((judge(&describe(manager, place.0), &found, clock), is_watched))
     }
 
-    /// Lists the objects that the manager names, and watches them.
+    /// Lists the objects that the manager names, and watches them. Returns false beside them if changes since the list
+    /// may go unnoticed: the watch begins with this reconcile, is broken, or exceeds the limit of streams.
     async fn listed_manager(
         &self,
         context: &Context<C::Resource>,
         kind: &ApiResource,
         place: (Option<&str>, &str),
-    ) -> Result<Vec<DynamicObject>, Failure> {
+    ) -> Result<(Vec<DynamicObject>, bool), Failure> {
         let objects = match list(context, kind, place).await {
             Ok(objects) => objects,
             Err(failure) => {
@@ -170,43 +179,52 @@ impl<C: Component> Driver<C> {
         let owned = objects.first().filter(|_| all_owned).map(|object| &object.metadata);
         let watch = interest(kind, place, owned, context.owner());
         context.watch(watch.clone());
-        // Without the right to watch, changes of health would go unnoticed.
-        let mut failures =
-            self.watches.unhealthy(&context.target, [watch]).into_iter().filter_map(|(_, why)| why);
-        let refused = failures.find(|failure| failure.reason == Reason::TargetForbidden);
-        refused.map_or(Ok(objects), Err)
+        let is_subscribed = self.watches.wanted(&ObjectRef::from_obj(&*context.resource)).contains(&watch);
+        let unhealthy = self.watches.unhealthy(&context.target, [watch]);
+        let is_watched = is_subscribed && unhealthy.is_empty();
+        // A missing right to watch is reported, since only the target's owner can grant it.
+        let mut causes = unhealthy.into_iter().filter_map(|(_, cause)| cause);
+        let refused = causes.find(|failure| failure.reason == Reason::TargetForbidden);
+        refused.map_or(Ok((objects, is_watched)), Err)
     }
 
-    /// Reports whether the status says Ready for the current generation.
-    fn is_reported_ready(&self, context: &Context<C::Resource>) -> bool {
-        let ready = self.reported(context, condition::types::READY);
+    /// Returns the condition Ready of the status, if it was determined for the current generation.
+    fn reported_for_generation(&self, context: &Context<C::Resource>) -> Option<Condition> {
         let generation = context.resource.meta().generation;
-        ready.is_some_and(|ready| ready.status == "True" && ready.observed_generation == generation)
+        self.reported(context, condition::types::READY)
+            .filter(|ready| ready.observed_generation == generation)
     }
 }
 
 impl Judgement {
-    /// Adds the judgement to the progress of a step. `was_ready`: the status says Ready for the current generation,
-    /// which a failed read must not change.
-    fn add_to(self, progress: Progress, was_ready: bool) -> Progress {
+    /// Adds the judgement to the progress of a step. `reported`: the condition Ready for the current generation, which a
+    /// failed read must not change if it says that the component is ready or unhealthy.
+    fn add_to(self, progress: Progress, reported: Option<&Condition>) -> Progress {
         match self {
             Self::Healthy => progress,
             Self::Awaited(event, None) => progress.awaiting(&event),
             Self::Awaited(event, Some(again)) => progress.awaiting(&event).again_within(again),
-            Self::Failed(message) => {
-                let stopped = progress.stopped_by(Failure::new(Reason::Unhealthy, message));
-                Progress { state: State::Error, ..stopped }
-            }
+            Self::Failed(message) => unhealthy(progress, message),
             Self::Refused(failure) => progress.stopped_by(failure),
             Self::Unknown(failure) => {
                 let again = failure.retry_after.unwrap_or(LOOKUP_INTERVAL);
-                let stays = was_ready && progress.state != State::Processing;
                 let event = format!("the health of spec.manager is unknown: {}", failure.message);
-                let progress = if stays { progress } else { progress.awaiting(&event) };
+                let progress = match reported {
+                    Some(ready) if ready.reason == Reason::Unhealthy.as_str() => {
+                        unhealthy(progress, ready.message.clone())
+                    }
+                    Some(ready) if ready.status == "True" && progress.state != State::Processing => progress,
+                    _ => progress.awaiting(&event),
+                };
                 progress.again_within(again)
             }
         }
     }
+}
+
+fn unhealthy(progress: Progress, message: String) -> Progress {
+    let stopped = progress.stopped_by(Failure::new(Reason::Unhealthy, message));
+    Progress { state: State::Error, ..stopped }
 }
 
 impl FailureClock {

@@ -22,7 +22,7 @@ pub async fn read_halt<K: Resource<DynamicType = ()>>(
 ) -> kube::Result<Halt> {
     let api: Api<Pause> = Api::namespaced(hub.clone(), namespace);
     let listed = api.list(&ListParams::default()).await;
-    let listed = none_if_unserved(listed, hub, &ApiResource::erase::<Pause>(&())).await?;
+    let listed = none_if_unserved(hub, &ApiResource::erase::<Pause>(&()), listed).await?;
     let pauses = listed.into_iter().flat_map(|listed| listed.items);
     let pauses = pauses.map(|pause| (pause.name_any(), Arc::new(pause))).collect();
     let snapshot = PauseSnapshot { pauses, ..PauseSnapshot::default() };

@@ -86,7 +86,7 @@ async fn manifests(
     let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &kind);
     let labelled = ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, kyma));
     let (mut strays, mut mirrors) = (Vec::new(), Vec::new());
-    let listed = none_if_unserved(api.list(&labelled).await, hub, &kind).await?;
+    let listed = none_if_unserved(hub, &kind, api.list(&labelled).await).await?;
     for object in listed.into_iter().flat_map(|listed| listed.items) {
         let name = object.name_any();
         if klm::is_mirror(&object.metadata) {
@@ -205,7 +205,7 @@ async fn one(
     let client = reached.target.client();
     let found = find_metadata(&mapping.api(&client, identity.namespace.as_deref()), &identity.name).await;
     // The kind may have been removed since discovery.
-    let found = none_if_unserved(found, &client, &mapping.resource).await.map(Option::flatten);
+    let found = none_if_unserved(&client, &mapping.resource, found).await.map(Option::flatten);
     let found = found.map_err(|error| Failure::target(&format!("read {identity}"), &error))?;
     Ok(found.map(|found| (identity, found.metadata)))
 }

@@ -30,7 +30,7 @@ pub(super) async fn find_foreign(
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
         let listed = api.list_metadata(&ListParams::default()).await;
         // `None` if the kind was removed meanwhile.
-        let Some(listed) = none_if_unserved(listed, client, &resource).await? else { continue };
+        let Some(listed) = none_if_unserved(client, &resource, listed).await? else { continue };
         let foreign = listed
             .items
             .iter()

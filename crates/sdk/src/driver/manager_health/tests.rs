@@ -1,4 +1,5 @@
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
@@ -29,6 +30,18 @@ fn judged(found: &[Health], grace: i64) -> Judgement {
 
 fn health(status: HealthStatus, words: &str) -> Health {
     Health::new(status, words)
+}
+
+/// Returns the condition Ready of a status.
+fn reported(status: &str, reason: Reason) -> Condition {
+    Condition {
+        type_: condition::types::READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.as_str().to_owned(),
+        message: String::new(),
+        observed_generation: Some(1),
+        last_transition_time: Time(at(0)),
+    }
 }
 
 fn failed(from: Option<i64>) -> Health {
@@ -74,16 +87,18 @@ fn the_state_follows_the_judgement_and_what_the_step_said_stays() {
     let waits = || Judgement::Awaited(format!("waiting for {NAME}"), None);
     let state = |progress: Progress| (progress.state, progress.reason, progress.message);
 
-    assert_eq!(Judgement::Healthy.add_to(ready(), false), ready());
-    let waiting = waits().add_to(ready(), true);
+    assert_eq!(Judgement::Healthy.add_to(ready(), None), ready());
+    let was_ready = reported("True", Reason::Succeeded);
+    let waiting = waits().add_to(ready(), Some(&was_ready));
     assert_eq!(waiting.version.as_deref(), Some("1"));
     assert_eq!(state(waiting), (State::Processing, Reason::Progressing, format!("waiting for {NAME}")));
-    let working = waits().add_to(Progress::working("waiting for Pods"), true);
+    let working = waits().add_to(Progress::working("waiting for Pods"), Some(&was_ready));
     assert_eq!(working.message, format!("waiting for Pods; waiting for {NAME}"));
-    let timed = Judgement::Awaited(String::new(), Some(Duration::from_secs(7))).add_to(ready(), true);
+    let timed =
+        Judgement::Awaited(String::new(), Some(Duration::from_secs(7))).add_to(ready(), Some(&was_ready));
     assert_eq!(timed.wait, Wait::Timer(Duration::from_secs(7)));
 
-    let unhealthy = Judgement::Failed(NAME.to_owned()).add_to(ready(), true);
+    let unhealthy = Judgement::Failed(NAME.to_owned()).add_to(ready(), Some(&was_ready));
     assert_eq!(unhealthy.failure.clone().map(|failure| failure.reason), Some(Reason::Unhealthy));
     assert_eq!(unhealthy.version.as_deref(), Some("1"));
     assert_eq!(state(unhealthy), (State::Error, Reason::Unhealthy, NAME.to_owned()));
@@ -92,25 +107,34 @@ fn the_state_follows_the_judgement_and_what_the_step_said_stays() {
 #[test]
 fn a_failed_read_neither_ends_readiness_nor_grants_it() {
     let failure = || Failure::new(Reason::TargetServerError, "list Deployment manager: 503");
-    let unknown = |progress: Progress, was_ready: bool| {
+    let unknown = |progress: Progress, reported: Option<&Condition>| {
         let judgement = unreadable(&manager(), failure());
         assert_eq!(judgement, Judgement::Unknown(failure()));
-        judgement.add_to(progress, was_ready)
+        judgement.add_to(progress, reported)
     };
+    let was_ready = reported("True", Reason::Succeeded);
     let stays = Progress::ready("1").again_within(LOOKUP_INTERVAL);
-    assert_eq!(unknown(Progress::ready("1"), true), stays);
+    assert_eq!(unknown(Progress::ready("1"), Some(&was_ready)), stays);
     let message = "the health of spec.manager is unknown: list Deployment manager: 503";
-    let first = unknown(Progress::ready("1"), false);
+    let first = unknown(Progress::ready("1"), None);
     assert_eq!((first.state, first.message.as_str(), first.wait), (State::Processing, message, stays.wait));
     assert_eq!(first.failure, None);
-    let working = unknown(Progress::working("waiting for Pods"), true);
+    let working = unknown(Progress::working("waiting for Pods"), Some(&was_ready));
     assert_eq!(working.message, format!("waiting for Pods; {message}"));
+    let was_unhealthy = Condition { message: NAME.to_owned(), ..reported("False", Reason::Unhealthy) };
+    let unhealthy = unknown(Progress::ready("1"), Some(&was_unhealthy));
+    assert_eq!(
+        (unhealthy.state, unhealthy.reason, unhealthy.message.as_str()),
+        (State::Error, Reason::Unhealthy, NAME)
+    );
+    let expected = Failure::new(Reason::Unhealthy, NAME).no_later_than(LOOKUP_INTERVAL);
+    assert_eq!(unhealthy.failure, Some(expected));
 }
 
 #[test]
 fn a_missing_right_is_reported_with_the_rule_that_grants_it() {
     let forbidden = Failure::new(Reason::TargetForbidden, "list Deployment manager: forbidden");
-    let progress = unreadable(&manager(), forbidden).add_to(Progress::ready("1"), true);
+    let progress = unreadable(&manager(), forbidden).add_to(Progress::ready("1"), None);
     assert_eq!((progress.state, progress.reason), (State::Warning, Reason::TargetForbidden));
     let expected =
         "list Deployment manager: forbidden; the role on the target needs list and watch on Deployment.apps";
