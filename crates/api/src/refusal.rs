@@ -185,23 +185,25 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Reports whether a status proves that an object does not exist: an API server names the resource and the object in
-/// the details. `plural` is the resource, as in URLs.
+/// Reports whether a status proves that an object does not exist: an API server names the API group, the resource and
+/// the object in the details. `group` is empty for the core group; `plural` is the resource, as in URLs.
 ///
-/// Any other 404 proves nothing. A proxy answers 404 for a cluster that it does not find, and an API server for a path
-/// that it does not serve. Source: `NewNotFound` in `staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go` of
-/// Kubernetes.
+/// Any other 404 proves nothing. A proxy answers 404 for a cluster that it does not find, also with a status that
+/// names the cluster as an object of its own API group, and an API server for a path that it does not serve. Source:
+/// `NewNotFound` in `staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go` of Kubernetes.
 ///
 /// ```
 /// use kube::core::Status;
 /// use kyma_api::refusal::proves_absence;
 ///
 /// let of_proxy = Status::failure("404 page not found", "NotFound").with_code(404);
-/// assert!(!proves_absence(&of_proxy, "configmaps", "a"));
+/// assert!(!proves_absence(&of_proxy, "", "configmaps", "a"));
 /// ```
-pub fn proves_absence(status: &Status, plural: &str, name: &str) -> bool {
-    let details = status.details.as_ref();
-    let is_named = details.is_some_and(|details| details.kind == plural && details.name == name);
+pub fn proves_absence(status: &Status, group: &str, plural: &str, name: &str) -> bool {
+    let is_named = status
+        .details
+        .as_ref()
+        .is_some_and(|details| details.group == group && details.kind == plural && details.name == name);
     // A webhook may deny with 404 and any details; its message tells.
     let is_plain = Refusal::of(status) == Refusal::NotFound;
     is_named && is_plain && !name.is_empty() && status.reason == reason::NOT_FOUND
@@ -305,7 +307,7 @@ mod tests {
 
     #[test]
     fn only_a_404_that_names_the_object_proves_its_absence() {
-        let is_proof = |changes: Value| proves_absence(&not_found(&changes), "configmaps", "a");
+        let is_proof = |changes: Value| proves_absence(&not_found(&changes), "", "configmaps", "a");
         assert!(is_proof(json!({})));
         for changes in [
             json!({"details": null}),
@@ -313,6 +315,7 @@ mod tests {
             json!({"details": {"kind": "configmaps"}}),
             json!({"details": {"name": "b", "kind": "configmaps"}}),
             json!({"details": {"name": "a", "kind": "namespaces"}}),
+            json!({"details": {"name": "a", "group": "x.io", "kind": "configmaps"}}),
             json!({"reason": "Failed to parse error data"}),
             json!({"reason": ""}),
             json!({"code": 503}),
@@ -321,7 +324,23 @@ mod tests {
             assert!(!is_proof(changes.clone()), "{changes}");
         }
         let unnamed = not_found(&json!({"details": {"kind": "configmaps"}}));
-        assert!(!proves_absence(&unnamed, "configmaps", ""));
+        assert!(!proves_absence(&unnamed, "", "configmaps", ""));
+    }
+
+    #[test]
+    fn a_404_proves_absence_only_in_its_own_api_group() {
+        let of_cluster = |group: &str| {
+            not_found(&json!({
+                "message": format!("clusters.{group} \"a\" not found"),
+                "details": {"name": "a", "group": group, "kind": "clusters"},
+            }))
+        };
+        assert!(proves_absence(&of_cluster("x.io"), "x.io", "clusters", "a"));
+        for group in ["", "gateway.io", "X.io", "x.io.gateway.io"] {
+            assert!(!proves_absence(&of_cluster(group), "x.io", "clusters", "a"), "{group}");
+        }
+        let without_group = not_found(&json!({"details": {"name": "a", "kind": "clusters"}}));
+        assert!(!proves_absence(&without_group, "x.io", "clusters", "a"));
     }
 
     #[test]

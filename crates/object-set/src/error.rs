@@ -156,7 +156,11 @@ impl CallError {
     /// Reports whether the answer proves that the object does not exist ([`proves_absence`]).
     pub(crate) fn is_absence(&self, mapping: &Mapping) -> bool {
         let name = self.object.as_ref().map_or("", |object| object.name.as_str());
-        matches!(self.cause(), kube::Error::Api(status) if proves_absence(status, &mapping.resource.plural, name))
+        let resource = &mapping.resource;
+        matches!(
+            self.cause(),
+            kube::Error::Api(status) if proves_absence(status, &resource.group, &resource.plural, name)
+        )
     }
 
     /// Returns the error class.

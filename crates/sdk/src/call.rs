@@ -14,8 +14,15 @@ const BEFORE_ALL: &str = "1";
 /// Reports whether an error proves that no object of this name exists ([`proves_absence`]). A 404 of a proxy, or for a
 /// kind that is not served, does not.
 pub fn is_absent<K: Resource>(api: &Api<K>, name: &str, error: &kube::Error) -> bool {
-    let plural = api.resource_url().rsplit('/').next().unwrap_or_default();
-    matches!(error, kube::Error::Api(status) if proves_absence(status, plural, name))
+    let (group, plural) = group_and_plural(api.resource_url());
+    matches!(error, kube::Error::Api(status) if proves_absence(status, group, plural, name))
+}
+
+/// Returns API group and resource in the URL of a resource, `/api/v1/...` or `/apis/<group>/<version>/...`.
+fn group_and_plural(url: &str) -> (&str, &str) {
+    let group = url.strip_prefix("/apis/").and_then(|rest| rest.split('/').next());
+    let plural = url.rsplit('/').next();
+    (group.unwrap_or_default(), plural.unwrap_or_default())
 }
 
 /// Turns the error of a call for one object into `None` if it proves that the object does not exist ([`is_absent`]).
@@ -94,5 +101,23 @@ where
             api.create(&params, object).await
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::group_and_plural;
+
+    #[test]
+    fn the_url_of_a_resource_has_its_group_and_plural() {
+        let rows = [
+            ("/api/v1/namespaces", ("", "namespaces")),
+            ("/api/v1/namespaces/n/configmaps", ("", "configmaps")),
+            ("/apis/apps/v1/deployments", ("apps", "deployments")),
+            ("/apis/x.io/v1/namespaces/n/things", ("x.io", "things")),
+        ];
+        for (url, expected) in rows {
+            assert_eq!(group_and_plural(url), expected, "{url}");
+        }
     }
 }

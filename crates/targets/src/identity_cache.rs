@@ -108,7 +108,7 @@ impl IdentityCache {
         let stamp = match stamp {
             Ok(stamp) => Some(stamp),
             // A target without a stamp counts as new, so every other 404 is a failure.
-            Err(kube::Error::Api(status)) if proves_absence(&status, "configmaps", STAMP_NAME) => None,
+            Err(kube::Error::Api(status)) if proves_absence(&status, "", "configmaps", STAMP_NAME) => None,
             Err(error) => return Err(classify(&error)),
         };
         Ok(LiveIdentity {

@@ -402,7 +402,9 @@ async fn only_a_404_that_names_the_object_shows_that_it_is_gone() -> Result<()> 
         Answer::html(404, "no such cluster"),
         Answer::text(404, "404 page not found"),
         Answer::failure(404, "NotFound", "no such cluster"),
-        Answer::not_found("things", "other"),
+        Answer::not_found("silent.io", "things", "other"),
+        Answer::not_found("gateway.io", "things", "t"),
+        Answer::not_found("", "things", "t"),
     ];
     for answer in of_proxy {
         let (_target, cluster) = scripted_target(answer.clone(), &[silent_group("Current")]).await?;
@@ -410,7 +412,7 @@ async fn only_a_404_that_names_the_object_shows_that_it_is_gone() -> Result<()> 
         assert!(removal.gone.is_empty() && failed.len() == 1, "{answer:?}: {removal:?}");
         assert!(removal.remaining(&inventory).contains(&thing("silent.io")), "{answer:?}");
     }
-    let proof = Answer::not_found("things", "t");
+    let proof = Answer::not_found("silent.io", "things", "t");
     let (_target, cluster) = scripted_target(proof, &[silent_group("Current")]).await?;
     let (removal, failed) = uninstall(&cluster, &inventory).await?;
     assert_eq!(removal.gone, [thing("silent.io")]);

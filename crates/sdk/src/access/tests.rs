@@ -89,7 +89,7 @@ async fn a_secret_is_gone_only_if_the_answer_names_it() -> Result<()> {
         assert_eq!(failed, Err(Reason::HubUnavailable), "{answer:?}");
     }
     server.clear();
-    server.always(Matching::path(PATH), Answer::not_found("secrets", "a"));
+    server.always(Matching::path(PATH), Answer::not_found("", "secrets", "a"));
     assert!(access.is_gone("a").await?);
     Ok(())
 }

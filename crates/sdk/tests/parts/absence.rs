@@ -15,18 +15,19 @@ use testbed::{Answer, Matching, Scripted};
 const PATH: &str = "/api/v1/namespaces/n/configmaps/a";
 
 /// Returns answers with 404 that do not prove that the ConfigMap is absent.
-fn without_proof() -> [(&'static str, Answer); 5] {
+fn without_proof() -> [(&'static str, Answer); 6] {
     [
         ("page of a proxy", Answer::html(404, "not found")),
         ("plain text", Answer::text(404, "404 page not found\n")),
         ("Status without details", Answer::failure(404, "NotFound", "configmaps \"a\" not found")),
-        ("another object", Answer::not_found("configmaps", "b")),
-        ("another resource", Answer::not_found("namespaces", "a")),
+        ("another object", Answer::not_found("", "configmaps", "b")),
+        ("another resource", Answer::not_found("", "namespaces", "a")),
+        ("another API group", Answer::not_found("x.io", "configmaps", "a")),
     ]
 }
 
 fn proof() -> Answer {
-    Answer::not_found("configmaps", "a")
+    Answer::not_found("", "configmaps", "a")
 }
 
 /// Returns a cluster that gives this answer to all calls for the ConfigMap.

@@ -60,7 +60,7 @@ async fn a_404_that_does_not_name_the_stamp_hides_none() -> Result<()> {
     server.always(Matching::path("/api/v1/namespaces/kube-system"), Answer::json(&namespace));
     let stamp = Matching::path(&format!("/api/v1/namespaces/{STAMP_NAMESPACE}/configmaps/{STAMP_NAME}"));
     server.next(1, stamp.clone(), Answer::failure(404, "NotFound", "no such cluster"));
-    server.always(stamp, Answer::not_found("configmaps", STAMP_NAME));
+    server.always(stamp, Answer::not_found("", "configmaps", STAMP_NAME));
     let target = target(&targets(loopback()), server.access())?;
     let failed = target.identify().await;
     assert!(matches!(failed, Err(TargetError::Api { code: 404, .. })), "{failed:?}");

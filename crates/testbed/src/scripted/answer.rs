@@ -78,10 +78,15 @@ impl Answer {
         Self::respond(code, "application/json", Content::Whole(status.to_string().into()))
     }
 
-    /// Returns 404 as an API server sends it for an absent object of this resource.
-    pub fn not_found(plural: &str, name: &str) -> Self {
-        let mut status = status_object(404, "NotFound", &format!("{plural} \"{name}\" not found"));
+    /// Returns 404 as an API server sends it for an absent object of this resource. `group` is empty for the core
+    /// group.
+    pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
+        let resource = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let mut status = status_object(404, "NotFound", &format!("{resource} \"{name}\" not found"));
         status["details"] = json!({ "name": name, "kind": plural });
+        if !group.is_empty() {
+            status["details"]["group"] = json!(group);
+        }
         Self::respond(StatusCode::NOT_FOUND, "application/json", Content::Whole(status.to_string().into()))
     }
 

@@ -108,7 +108,7 @@ async fn respond(
 fn not_found(request: &ReceivedRequest) -> Response<Body> {
     let message = format!("the script says nothing about {} {}", request.method, request.path);
     let answer = match object_in(&request.path) {
-        Some((plural, name)) => Answer::not_found(plural, name),
+        Some((group, plural, name)) => Answer::not_found(group, plural, name),
         None => Answer::failure(404, "NotFound", &message),
     };
     match answer.behaviour {
@@ -117,12 +117,14 @@ fn not_found(request: &ReceivedRequest) -> Response<Body> {
     }
 }
 
-/// Returns resource and name in the path of an object; `None` for the path of a list, and others.
-fn object_in(path: &str) -> Option<(&str, &str)> {
-    let rest = path.strip_prefix("/api/v1/").or_else(|| {
-        let (_group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
-        Some(rest.split_once('/')?.1)
-    })?;
+/// Returns API group, resource and name in the path of an object; `None` for the path of a list, and others.
+fn object_in(path: &str) -> Option<(&str, &str, &str)> {
+    let (group, rest) = if let Some(rest) = path.strip_prefix("/api/v1/") {
+        ("", rest)
+    } else {
+        let (group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
+        (group, rest.split_once('/')?.1)
+    };
     let mut segments = rest.split('/');
     let (mut plural, mut name) = (segments.next()?, segments.next()?);
     if plural == "namespaces"
@@ -130,7 +132,7 @@ fn object_in(path: &str) -> Option<(&str, &str)> {
     {
         (plural, name) = (resource, segments.next()?);
     }
-    Some((plural, name)).filter(|(_, name)| !name.is_empty())
+    Some((group, plural, name)).filter(|_| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -140,12 +142,13 @@ mod tests {
     #[test]
     fn the_path_of_an_object_names_it() {
         let rows = [
-            ("/api/v1/namespaces/n/secrets/a", Some(("secrets", "a"))),
-            ("/api/v1/namespaces/n", Some(("namespaces", "n"))),
+            ("/api/v1/namespaces/n/secrets/a", Some(("", "secrets", "a"))),
+            ("/api/v1/namespaces/n", Some(("", "namespaces", "n"))),
             ("/api/v1/namespaces/n/secrets", None),
             ("/api/v1/nodes", None),
-            ("/apis/apps/v1/namespaces/n/deployments/a/scale", Some(("deployments", "a"))),
-            ("/apis/x.io/v1/things/a", Some(("things", "a"))),
+            ("/apis/apps/v1/namespaces/n/deployments/a/scale", Some(("apps", "deployments", "a"))),
+            ("/apis/x.io/v1/things/a", Some(("x.io", "things", "a"))),
+            ("/apis/x.io/v1/namespaces/n/things/a/status", Some(("x.io", "things", "a"))),
             ("/apis/x.io/v1", None),
             ("/version", None),
         ];
