@@ -12,7 +12,7 @@ use crate::resolve::Policy;
 /// Flags of kyma-operator.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct KymaArgs {
-    /// API groups of component kinds, in addition to the default; never *.k8s.io
+    /// API groups of component kinds other than HelmComponent; never *.k8s.io
     #[arg(long, env, value_delimiter = ',')]
     pub component_groups: Vec<String>,
     /// Modules only for Kymas that match their kymaSelector

@@ -57,7 +57,7 @@ impl Component for Hello {
     const TARGET_RULES: &'static [Rule] = &[
         Rule::new(&[""], &["namespaces"], &["get", "create"], "the namespace of both"),
         Rule::new(&[""], &["configmaps"], VERBS, "the greeting"),
-        Rule::new(&["apps"], &["deployments"], VERBS, "the server of the greeting, and spec.manager"),
+        Rule::new(&["apps"], &["deployments"], VERBS, "the server; spec.manager if a Deployment"),
     ];
 
     const REASONS: &'static [Reason] = &[TOO_LOUD];
