@@ -43,8 +43,8 @@ pub struct KymaSpec {
     /// Channel of all modules without a channel of their own.
     #[schemars(regex(pattern = patterns::CHANNEL), length(min = 3, max = 32))]
     pub channel: String,
-    /// Secret in the same namespace with the kubeconfig of the cluster. Absent: the Secret labelled
-    /// operator.kyma-project.io/kyma-name with this Kyma's name. Only read on the hub.
+    /// Secret in the same namespace with the kubeconfig of the cluster; Cluster API has it under the key value. Absent:
+    /// the Secret labelled operator.kyma-project.io/kyma-name with this Kyma's name. Only read on the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret_ref: Option<SecretKeyRef>,
     /// Desired modules of the cluster.

@@ -10,8 +10,9 @@ pub type FreeForm = serde_json::Map<String, serde_json::Value>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetRef {
-    /// Secret in the component's namespace with the kubeconfig of the target. May only be absent if the hub is the
-    /// target: in single-cluster mode, or for the Kyma that --local-kyma names. Otherwise its absence is an error.
+    /// Secret in the component's namespace with the kubeconfig of the target; Cluster API has it under the key value.
+    /// May only be absent if the hub is the target: in single-cluster mode, or for the Kyma that --local-kyma names.
+    /// Otherwise its absence is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret_ref: Option<SecretKeyRef>,
 }
@@ -23,7 +24,7 @@ pub struct SecretKeyRef {
     /// Name of the Secret.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Key in its data. Absent: config. Kubeconfigs of Cluster API are under value.
+    /// Key in its data. Absent: config.
     #[serde(default = "default_key")]
     #[schemars(length(min = 1, max = 253))]
     pub key: String,

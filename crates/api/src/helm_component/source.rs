@@ -131,9 +131,9 @@ pub struct ManifestSource {
 }]))]
 pub struct Verify {
     /// Concatenated public keys in PEM: ECDSA on P-256 or P-384, RSA of 2048 bits or more, or Ed25519. For
-    /// artefacts in OCI registries signed with cosign. The Secret is in the component's namespace; for a module of
-    /// a Kyma it needs the label modules.component.kyma-project.io/<module>=true or
-    /// component.kyma-project.io/readable-by-all-modules=true.
+    /// artefacts in OCI registries signed with cosign. Set key, for instance to cosign.pub. The Secret is in
+    /// the component's namespace; for a module of a Kyma it needs the label
+    /// modules.component.kyma-project.io/<module>=true or component.kyma-project.io/readable-by-all-modules=true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_secret_ref: Option<SecretKeyRef>,
     /// Identities of keyless signers, proved by a certificate and the entry in a transparency log. Needs the
@@ -142,9 +142,9 @@ pub struct Verify {
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub identities: Option<Vec<SignerIdentity>>,
     /// Concatenated OpenPGP public keys, binary or armoured, for charts signed by helm package --sign, in an HTTP
-    /// repository or an OCI registry. The Secret is in the component's namespace; for a module of a Kyma it needs
-    /// the label modules.component.kyma-project.io/<module>=true or
-    /// component.kyma-project.io/readable-by-all-modules=true.
+    /// repository or an OCI registry. Set key, for instance to pubring.gpg. The Secret is in the
+    /// component's namespace; for a module of a Kyma it needs the label
+    /// modules.component.kyma-project.io/<module>=true or component.kyma-project.io/readable-by-all-modules=true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keyring_secret_ref: Option<SecretKeyRef>,
 }
