@@ -201,10 +201,10 @@ impl Sights {
         self.store.note(target.key(), identity, (observed, version), revision);
     }
 
-    /// Returns the target, with the state that all components there share. The state is kept until the component is
-    /// removed with [`forget`](Self::forget).
+    /// Registers the component on the target and returns the target, with the state that all components there share.
+    /// The state is kept until the component is removed with [`forget`](Self::forget).
     pub(crate) fn cluster(&self, target: &ComponentTarget, dependent: &Dependent) -> Cluster {
-        let (discovery, turns) = self.store.shared(target.key(), dependent);
+        let (discovery, turns) = self.store.register_component(target.key(), dependent);
         Cluster { client: target.client(), discovery, turns, rehearsal: None, deleter: None }
     }
 

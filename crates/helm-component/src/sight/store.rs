@@ -36,7 +36,7 @@ impl Store {
     ) {
         let mut targets = self.targets();
         targets.leave_others(target, dependent);
-        targets.used_by(target, dependent).subscribe(dependent, subscription);
+        targets.register(target, dependent).subscribe(dependent, subscription);
     }
 
     /// Returns the streams of a component's subscription.
@@ -81,14 +81,14 @@ impl Store {
         }
     }
 
-    /// Returns the state that all components of a target share, for a component that uses the target from now on.
-    pub(super) fn shared(
+    /// Registers the component on the target and returns the state that all components there share.
+    pub(super) fn register_component(
         &self,
         target: Option<&SecretKey>,
         dependent: &Dependent,
     ) -> (Arc<Discovery>, Arc<Turns>) {
         let mut targets = self.targets();
-        let state = targets.used_by(target, dependent);
+        let state = targets.register(target, dependent);
         (Arc::clone(&state.discovery), Arc::clone(&state.turns))
     }
 

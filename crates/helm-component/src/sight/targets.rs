@@ -32,8 +32,8 @@ impl TargetStates {
         self.states.get_mut(&target.cloned())
     }
 
-    /// Returns the state of a target that a component uses. It is dropped with the last component.
-    pub(super) fn used_by(&mut self, target: Option<&SecretKey>, dependent: &Dependent) -> &mut TargetState {
+    /// Registers the component on the target and returns its state, which is dropped with the last component.
+    pub(super) fn register(&mut self, target: Option<&SecretKey>, dependent: &Dependent) -> &mut TargetState {
         let is_new = self.by_component.entry(dependent.clone()).or_default().insert(target.cloned());
         if let Some(secret) = target.filter(|_| is_new) {
             self.by_secret.entry(secret.name.clone()).or_default().insert(secret.clone());
@@ -115,8 +115,8 @@ mod tests {
     fn a_removed_component_changes_only_the_targets_that_it_used() {
         let mut targets = TargetStates::default();
         let (own, other) = (target("own"), target("other"));
-        targets.used_by(Some(&own), &dependent("a"));
-        targets.used_by(None, &dependent("a"));
+        targets.register(Some(&own), &dependent("a"));
+        targets.register(None, &dependent("a"));
         // A visit of this state would drop it, since it has no component.
         targets.states.insert(Some(other.clone()), TargetState::default());
         targets.forget(&dependent("a"));
@@ -129,7 +129,7 @@ mod tests {
         let mut targets = TargetStates::default();
         let own = target("own");
         for name in ["a", "b", "b"] {
-            targets.used_by(Some(&own), &dependent(name));
+            targets.register(Some(&own), &dependent(name));
         }
         targets.forget(&dependent("a"));
         targets.forget(&dependent("a"));
@@ -142,8 +142,8 @@ mod tests {
     fn a_component_that_moves_leaves_its_former_target() {
         let mut targets = TargetStates::default();
         let (before, after) = (target("before"), target("after"));
-        targets.used_by(Some(&before), &dependent("a"));
-        targets.used_by(Some(&after), &dependent("a"));
+        targets.register(Some(&before), &dependent("a"));
+        targets.register(Some(&after), &dependent("a"));
         targets.leave_others(Some(&after), &dependent("a"));
         assert!(targets.get(Some(&before)).is_none() && targets.get(Some(&after)).is_some());
         targets.forget(&dependent("a"));
@@ -154,14 +154,14 @@ mod tests {
     fn a_changed_secret_drops_its_targets_alone() {
         let mut targets = TargetStates::default();
         let (changed, other) = (target("changed"), target("other"));
-        targets.used_by(Some(&changed), &dependent("a"));
-        targets.used_by(Some(&other), &dependent("b"));
-        targets.used_by(None, &dependent("c"));
+        targets.register(Some(&changed), &dependent("a"));
+        targets.register(Some(&other), &dependent("b"));
+        targets.register(None, &dependent("c"));
         targets.drop_secret("changed");
         targets.drop_secret("unknown");
         assert!(targets.get(Some(&changed)).is_none());
         assert!(targets.get(Some(&other)).is_some() && targets.get(None).is_some());
-        targets.used_by(Some(&changed), &dependent("a"));
+        targets.register(Some(&changed), &dependent("a"));
         for name in ["a", "b", "c"] {
             targets.forget(&dependent(name));
         }
