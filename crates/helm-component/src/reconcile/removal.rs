@@ -122,7 +122,7 @@ impl Pass<'_> {
             self.session.recorded.resource = None;
         }
         let inventory = self.session.recorded.inventory.clone();
-        if let Some(left) = terminating(&inventory, &self.snapshot()) {
+        if let Some(left) = objects_left_while_workloads_terminate(&inventory, &self.snapshot()) {
             return Ok(left.iter().map(ToString::to_string).collect());
         }
         let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, protection())
@@ -208,10 +208,13 @@ impl Pass<'_> {
     }
 }
 
-/// Returns all objects in the order of the removal if healthy watches show each workload with its recorded uid and
-/// being deleted: then there is nothing to request before one of them is gone. Other steps are not judged, as webhooks
-/// or users' objects may hold them up.
-fn terminating(inventory: &Inventory, snapshot: &Snapshot) -> Option<Vec<Identity>> {
+/// Returns all objects of the inventory, in deletion order, if the next step is workloads and healthy watches show each
+/// of them, with its recorded uid, being deleted. `uninstall` would request no deletion then. Other steps are left to
+/// `uninstall`, since webhooks or users' objects may block them.
+fn objects_left_while_workloads_terminate(
+    inventory: &Inventory,
+    snapshot: &Snapshot,
+) -> Option<Vec<Identity>> {
     let mut left: Vec<Identity> = inventory.iter().map(|(identity, _)| identity.clone()).collect();
     order::sort_for_deletion(&mut left);
     let first = left.iter().take_while(|identity| order::teardown(identity) <= Teardown::Workload);
@@ -259,7 +262,7 @@ mod tests {
             }
             inventory.insert(identity, Entry { uid: (*kind).to_owned(), ..Entry::default() });
         }
-        terminating(&inventory, &snapshot).map(|left| left.len())
+        objects_left_while_workloads_terminate(&inventory, &snapshot).map(|left| left.len())
     }
 
     #[test]
@@ -289,7 +292,7 @@ mod tests {
             Inventory::from_iter([(deployment.clone(), Entry { uid: "old".to_owned(), ..Entry::default() })]);
         let objects = [(deployment, watched("new", true))].into();
         let snapshot = Snapshot { objects, complete: true, ..Snapshot::default() };
-        assert_eq!(terminating(&inventory, &snapshot), None);
+        assert_eq!(objects_left_while_workloads_terminate(&inventory, &snapshot), None);
     }
 
     #[test]
