@@ -30,6 +30,7 @@ pub(crate) mod watch;
 use policy::{BINDING, Body, Id, POLICY};
 use prune::PruneScope;
 use refusals::Refusals;
+pub(crate) use refusals::is_refusal;
 use target_policies::Versions;
 
 /// Group of policies and bindings.

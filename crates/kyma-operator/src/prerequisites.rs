@@ -40,10 +40,42 @@ impl Prerequisites {
         self.resource_rules.as_ref().map(OptionalCondition::of_resource_rules)
     }
 
+    /// Reports whether the target accepted or refused the rules of ModuleConfigs. Without rules no answer is needed.
+    pub(crate) fn has_answer_about_rules(&self) -> bool {
+        self.resource_rules
+            .as_ref()
+            .and_then(|result| result.as_ref().err())
+            .is_none_or(admission::is_refusal)
+    }
+
     /// Returns a failure that is retried after a delay, if any. Others wait for an event of the hub or the target.
     pub(crate) fn retryable_failure(&self) -> Option<&Failure> {
         let results = [&self.pull_secret, &self.resource_rules].into_iter().flatten();
         let is_retried = |failure: &&Failure| longest_delay(failure).is_some();
         results.filter_map(|result| result.as_ref().err()).find(is_retried)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::Reason;
+
+    use super::*;
+
+    #[test]
+    fn a_target_that_does_not_answer_about_rules_leaves_them_open() {
+        let failed = |reason| Some(Err(Failure::new(reason, "")));
+        for (resource_rules, expected) in [
+            (None, true),
+            (Some(Ok(())), true),
+            (failed(Reason::ApplyRefused), true),
+            (failed(Reason::TargetForbidden), true),
+            (failed(Reason::TargetTimeout), false),
+            (failed(Reason::StampMismatch), false),
+        ] {
+            // The image-pull Secret has no effect on rules.
+            let prerequisites = Prerequisites { pull_secret: failed(Reason::TargetTimeout), resource_rules };
+            assert_eq!(prerequisites.has_answer_about_rules(), expected, "{prerequisites:?}");
+        }
     }
 }

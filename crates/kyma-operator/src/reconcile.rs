@@ -41,23 +41,8 @@ const UNTOLD: Duration = Duration::from_secs(30);
 
 /// Reconciles one Kyma.
 pub(crate) async fn reconcile(state: Arc<State>, object: Arc<Kyma>, pass: Pass) -> Result<Wait, Failure> {
-    let key = KymaKey::of(&object);
     // Boxed: the future of all stages is large.
-    let ended = Box::pin(reconcile_latest(&state, object, &pass)).await;
-    if is_decided(&ended) {
-        state.record_decision(&key);
-    }
-    ended
-}
-
-/// Returns whether a reconcile ended with a decision about the Kyma. Without the answer of the hub or of the target
-/// nothing is decided.
-fn is_decided(ended: &Result<Wait, Failure>) -> bool {
-    match ended {
-        Ok(Wait::Answer(_)) => false,
-        Ok(Wait::Event | Wait::Timer(_)) => true,
-        Err(failure) => !failure.is_about_hub(),
-    }
+    Box::pin(reconcile_latest(&state, object, &pass)).await
 }
 
 /// Reconciles the latest state of a Kyma, which may be an own write that the watch has not delivered yet.
@@ -70,9 +55,12 @@ async fn reconcile_latest(state: &State, object: Arc<Kyma>, pass: &Pass) -> Resu
     }
     let is_going = kyma.metadata.deletion_timestamp.is_some();
     if !is_going && actor == Actor::Nobody && pass.halt().writes().is_none() {
+        state.record_decision(&KymaKey::of(&kyma));
         return report::leave_alone(state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }
     let done = if is_going {
+        // No ModuleConfig is evaluated for a removal.
+        state.record_decision(&KymaKey::of(&kyma));
         removal::reconcile(state, &kyma, pass).await
     } else {
         pass_over(state, &kyma, pass).await
@@ -87,6 +75,7 @@ async fn reconcile_latest(state: &State, object: Arc<Kyma>, pass: &Pass) -> Resu
 
 async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
     if let Some(why) = pass.halt().writes() {
+        state.record_decision(&KymaKey::of(kyma));
         return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
     let kyma = claim::take(state, kyma).await?;
@@ -109,6 +98,10 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
         return troubled(state, &observed.kyma, failure).await;
     }
     let prerequisites = Prerequisites::apply(state, &observed, &decided, pass.halt()).await;
+    // A target that does not answer may refuse rules, so the condition of ModuleConfigs waits for it.
+    if prerequisites.has_answer_about_rules() {
+        state.record_decision(&observed.key);
+    }
     let applied = apply::apply(state, &plan, observed.authority(pass.halt())).await;
     if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
         remote.session.turn_is_used();
@@ -157,6 +150,7 @@ async fn take_turn(state: &State, observed: &mut Observation) -> Result<(), Fail
 /// Stops work on the Kyma. No status is written, not even the reason: KLM counts every condition.
 async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
+    state.record_decision(&key);
     state.end_session(&key);
     // The operator no longer reports metrics of this Kyma.
     state.metrics.forget(&key);
@@ -350,27 +344,5 @@ fn patient(failure: Failure) -> Failure {
     match failure.reason {
         Reason::TargetInUse => failure.retry_after(UNTOLD),
         _ => failure,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_answer_or_a_hub_failure_is_no_decision() {
-        let second = Duration::from_secs(1);
-        let failed = |reason| Err(Failure::new(reason, ""));
-        for (ended, expected) in [
-            (Ok(Wait::Event), true),
-            (Ok(Wait::Timer(second)), true),
-            (Ok(Wait::Answer(second)), false),
-            (failed(Reason::TargetTimeout), true),
-            (failed(Reason::AwaitingAccess), true),
-            (failed(Reason::HubUnavailable), false),
-            (failed(Reason::ApplyConflict), false),
-        ] {
-            assert_eq!(is_decided(&ended), expected, "{ended:?}");
-        }
     }
 }

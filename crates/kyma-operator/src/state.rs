@@ -121,7 +121,7 @@ impl State {
         lock(&self.config_counts)
     }
 
-    /// Locks the Kymas that are not reconciled yet since the start.
+    /// Locks the Kymas without a decision since the start.
     pub(crate) fn initial_kymas(&self) -> MutexGuard<'_, InitialKymas> {
         lock(&self.initial_kymas)
     }
@@ -129,16 +129,16 @@ impl State {
     /// Records a list of Kymas. Until all Kymas of the first list have a decision, the status of ModuleConfigs keeps
     /// its counts.
     pub(crate) fn record_list(&self, kymas: impl IntoIterator<Item = KymaKey>) {
-        let is_complete = self.initial_kymas().list(kymas, Instant::now());
+        let is_complete = self.initial_kymas().record_list(kymas, Instant::now());
         if is_complete {
             self.report_on_all_configs();
         }
     }
 
-    /// Records that a reconcile of the Kyma ended with a decision. The last Kyma of the first list requeues all
-    /// ModuleConfigs, since their counts are complete now.
+    /// Records that ModuleConfigs count the Kyma, or that none is evaluated for it. The last Kyma of the first list
+    /// requeues all ModuleConfigs, since their counts are complete now.
     pub(crate) fn record_decision(&self, kyma: &KymaKey) {
-        let is_complete = self.initial_kymas().remove(kyma);
+        let is_complete = self.initial_kymas().record_decision(kyma);
         if is_complete {
             self.report_on_all_configs();
         }

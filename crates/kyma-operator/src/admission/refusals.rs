@@ -76,7 +76,7 @@ pub(super) fn reasons(
 }
 
 /// Reports whether the target answered and refused the request, rather than not answering or being busy.
-fn is_refusal(failure: &Failure) -> bool {
+pub(crate) fn is_refusal(failure: &Failure) -> bool {
     matches!(
         failure.reason,
         Reason::ApplyRefused

@@ -1,15 +1,16 @@
-//! Kymas that are not reconciled yet since the start of the operator: until they are, the counts of ModuleConfigs are
-//! incomplete. Pure.
+//! Kymas without a decision since the start of the operator: until all have one, the counts of ModuleConfigs are
+//! incomplete. A decision is that ModuleConfigs count the Kyma, or that none is evaluated for it. Pure.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use kyma_sdk::KymaKey;
 
-/// Maximum time after the first list for which incomplete counts are not reported.
+/// Maximum time after the first list for which incomplete counts are not reported. A Kyma has no decision while its
+/// target is unreachable.
 const MAX_WAIT: Duration = Duration::from_mins(3);
 
-/// Progress of the first reconciles of all Kymas after the start of the operator.
+/// Progress of the first decisions about all Kymas after the start of the operator.
 #[derive(Debug, Default)]
 pub(crate) enum InitialKymas {
     /// The first list is not complete.
@@ -28,7 +29,7 @@ pub(crate) enum InitialKymas {
 
 impl InitialKymas {
     /// Records the first list; later lists have no effect. Returns true if the counts became complete.
-    pub(crate) fn list(&mut self, kymas: impl IntoIterator<Item = KymaKey>, now: Instant) -> bool {
+    pub(crate) fn record_list(&mut self, kymas: impl IntoIterator<Item = KymaKey>, now: Instant) -> bool {
         if !matches!(self, Self::Unlisted) {
             return false;
         }
@@ -37,8 +38,8 @@ impl InitialKymas {
         self.complete()
     }
 
-    /// Removes a Kyma that has a decision or is deleted. Returns true if the counts became complete.
-    pub(crate) fn remove(&mut self, kyma: &KymaKey) -> bool {
+    /// Records the decision about a Kyma, or its deletion. Returns true if the counts became complete.
+    pub(crate) fn record_decision(&mut self, kyma: &KymaKey) -> bool {
         let Self::Pending { kymas, .. } = self else { return false };
         kymas.remove(kyma) && self.complete()
     }
@@ -71,9 +72,9 @@ mod tests {
     #[derive(Debug, Clone, Copy)]
     enum Event {
         List(&'static [&'static str]),
-        Remove(&'static str),
+        Decide(&'static str),
     }
-    use Event::{List, Remove};
+    use Event::{Decide, List};
 
     fn key(name: &str) -> KymaKey {
         KymaKey::new("kcp-system", name)
@@ -85,12 +86,12 @@ mod tests {
         let rows: [(&[(Event, bool)], bool); 7] = [
             (&[], false),
             (&[(List(&[]), true)], true),
-            (&[(List(&["a", "b"]), false), (Remove("a"), false)], false),
-            (&[(List(&["a", "b"]), false), (Remove("a"), false), (Remove("b"), true)], true),
-            (&[(List(&["a"]), false), (Remove("new"), false)], false),
-            (&[(Remove("a"), false), (List(&["a"]), false)], false),
+            (&[(List(&["a", "b"]), false), (Decide("a"), false)], false),
+            (&[(List(&["a", "b"]), false), (Decide("a"), false), (Decide("b"), true)], true),
+            (&[(List(&["a"]), false), (Decide("new"), false)], false),
+            (&[(Decide("a"), false), (List(&["a"]), false)], false),
             (
-                &[(List(&["a"]), false), (Remove("a"), true), (Remove("a"), false), (List(&["b"]), false)],
+                &[(List(&["a"]), false), (Decide("a"), true), (Decide("a"), false), (List(&["b"]), false)],
                 true,
             ),
         ];
@@ -99,8 +100,8 @@ mod tests {
             let mut initial = InitialKymas::default();
             for (event, completes) in events {
                 let completed = match event {
-                    List(names) => initial.list(names.iter().map(|name| key(name)), now),
-                    Remove(name) => initial.remove(&key(name)),
+                    List(names) => initial.record_list(names.iter().map(|name| key(name)), now),
+                    Decide(name) => initial.record_decision(&key(name)),
                 };
                 assert_eq!(completed, *completes, "{event:?} of {events:?}");
             }
@@ -111,14 +112,14 @@ mod tests {
     #[test]
     fn pending_kymas_delay_counts_until_the_deadline_only() {
         let (mut initial, listed) = (InitialKymas::default(), Instant::now());
-        initial.list([key("a")], listed);
+        initial.record_list([key("a")], listed);
         let after = |seconds| initial.remaining_wait(listed + Duration::from_secs(seconds));
         assert_eq!(after(0), Some(MAX_WAIT));
         assert_eq!(after(179), Some(Duration::from_secs(1)));
         assert_eq!((after(180), after(181)), (None, None));
         // A later list does not start the wait again.
-        initial.list([key("a")], listed + MAX_WAIT);
+        initial.record_list([key("a")], listed + MAX_WAIT);
         assert_eq!(initial.remaining_wait(listed + MAX_WAIT), None);
-        assert!(initial.remove(&key("a")), "a late decision completes the counts");
+        assert!(initial.record_decision(&key("a")), "a late decision completes the counts");
     }
 }

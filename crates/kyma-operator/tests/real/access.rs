@@ -150,7 +150,8 @@ fn state(kyma: &Kyma) -> Option<State> {
     kyma.status.as_ref()?.state
 }
 
-fn reachable(kyma: &Kyma) -> String {
+/// Returns status and reason of the condition `TargetReachable`.
+pub(crate) fn reachable(kyma: &Kyma) -> String {
     let conditions = kyma.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     let held = condition::get(&conditions, types::TARGET_REACHABLE);
     held.map(|held| format!("{} {}", held.status, held.reason)).unwrap_or_default()

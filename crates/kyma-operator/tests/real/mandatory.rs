@@ -48,7 +48,7 @@ async fn e19_e20_i110_to_i116_a_mandatory_module_comes_upgrades_and_goes_with_it
 }
 
 /// Creates a Kyma that is skipped and reports that.
-async fn left_alone(landscape: &Landscape, name: &str) -> Result<()> {
+pub(crate) async fn left_alone(landscape: &Landscape, name: &str) -> Result<()> {
     let labels = format!("{{{}: 'true'}}", labels::SKIP_RECONCILIATION);
     landscape
         .apply(&format!(

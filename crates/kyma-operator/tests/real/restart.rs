@@ -11,8 +11,11 @@ use kyma_api::State;
 use serde_json::json;
 use testbed::until;
 
+use crate::access::reachable;
 use crate::configs::counts;
 use crate::landscape::{Landscape, SOON, is_ready, modules, remote, until_remote};
+use crate::lifecycle::choose;
+use crate::mandatory::left_alone;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
@@ -105,4 +108,34 @@ async fn a_removal_that_goes_on_after_a_restart_brings_nothing_to_the_target() -
         writes.map(|event| format!("{} {} {}", event.verb, event.resource, event.name)).collect();
     assert_eq!(writes, Vec::<String>::new());
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_keeps_counts_of_a_kyma_until_its_target_is_reachable() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
+    let (target, kubeconfig) = landscape.target("counted").await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.config("counted", &json!({ "module": "keda", "values": { "replicas": 1 } })).await?;
+    landscape.secret("sample", &kubeconfig).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    landscape.report_ready("keda").await?;
+    landscape.until_kyma("Ready", "sample", is_ready).await?;
+    landscape.until_config("the Kyma is counted", "counted", |status| counts(status) == (1, 0)).await?;
+    // Its decision is awaited too, although it is never counted.
+    left_alone(&landscape, "skipped").await?;
+    landscape.stop().await?;
+
+    landscape.rotate("sample", "no kubeconfig").await?;
+    choose(&target, json!([])).await?;
+    landscape.run().await?;
+    let is_unreachable = |kyma: &kyma_api::Kyma| reachable(kyma) == "False AccessInvalid";
+    landscape.until_kyma("the target is unreachable", "sample", is_unreachable).await?;
+    landscape.config("counted", &json!({ "module": "keda", "values": { "replicas": 2 } })).await?;
+    let is_updated = |status: &kyma_api::ModuleConfigStatus| status.observed_generation == Some(2);
+    landscape.until_config("its change is reported", "counted", is_updated).await?;
+    let status = landscape.configs()?.get("counted").await?.status.context("a status")?;
+    assert_eq!(counts(&status), (1, 0), "the Kyma without a decision stays counted");
+
+    landscape.rotate("sample", &kubeconfig).await?;
+    landscape.until_config("the decision changes counts", "counted", |status| counts(status) == (0, 0)).await
 }
