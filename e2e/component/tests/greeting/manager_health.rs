@@ -30,7 +30,9 @@ async fn apply_manager(stage: &Stage, name: &str, pods: Pods) -> Result<()> {
     let labels = json!({"app.kubernetes.io/name": name});
     let nodes = match pods {
         Pods::Running => json!({}),
-        Pods::Pending | Pods::GivenUp => json!({"example.org/node": "none"}),
+        Pods::Pending => json!({"example.org/node": "none"}),
+        // Another template: a rollout back to an existing ReplicaSet has no progress deadline.
+        Pods::GivenUp => json!({"example.org/node": "absent"}),
     };
     let deadline = if matches!(pods, Pods::GivenUp) { 1 } else { 600 };
     let containers = json!([{"name": "manager", "image": "registry.example.com/manager:1.0.0"}]);
