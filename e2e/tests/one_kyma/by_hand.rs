@@ -110,7 +110,7 @@ impl Story {
             let message = line["message"].as_str().unwrap_or_default();
             has_condition(kyma, "Ready", "False", Reason::DowngradeRefused)
                 && line["state"] == "Warning"
-                && message.contains("version 2.0.0 is installed already")
+                && message.contains("a user installed version 2.0.0")
         };
         self.until("the hub says why 2.0.0 stays", says).await?;
         wait::until("so does the target", self.shown(), "default", |kyma: Option<&Kyma>| is(kyma, says))
@@ -147,7 +147,7 @@ impl Story {
         self.until("the hub says why 2.2.0 stays", |kyma| {
             let message = kyma["status"]["modules"][0]["message"].as_str().unwrap_or_default();
             has_condition(kyma, "Ready", "False", Reason::DowngradeRefused)
-                && message.contains("version 2.2.0 is installed already")
+                && message.contains("a user installed version 2.2.0")
         })
         .await?;
         landscape.until_at_rest().await?;
