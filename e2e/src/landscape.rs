@@ -20,7 +20,7 @@ use testbed::{
     until_quiet,
 };
 
-pub use doors::{Doors, Way};
+pub use doors::{Doors, ProxiedConnection};
 pub use install::apply_all;
 pub use state::env_file;
 
@@ -109,7 +109,7 @@ pub struct Landscape {
     targets: Vec<Cluster>,
     hub: Cluster,
     bed: Bed,
-    given: operator::Given,
+    given: operator::OperatorOptions,
 }
 
 impl Landscape {
@@ -156,7 +156,8 @@ impl Landscape {
             None => None,
         };
         let address = gate.as_ref().map_or_else(|| registry.address(), Gate::address).to_owned();
-        let given = operator::Given { registry: address, plain_http, flags, environment, label: "", doors };
+        let given =
+            operator::OperatorOptions { registry: address, plain_http, flags, environment, label: "", doors };
         let operators = if empty { vec![] } else { operator::start_all(&bed, &hub, &given).await? };
         if !empty {
             kind_is_explained(&hub.client()?, "component.kyma-project.io/v1alpha1", "helmcomponents").await?;
@@ -187,7 +188,7 @@ impl Landscape {
         let hub = self.bed.cluster("hub-copy").with_controllers().with_audit().with_own_etcd().await?;
         hub.become_copy_of(&self.hub, saved).await?;
         state::private(&self.kubeconfig(&hub), &hub.kubeconfig())?;
-        let given = operator::Given {
+        let given = operator::OperatorOptions {
             registry: self.given.registry.clone(),
             plain_http: self.given.plain_http.clone(),
             flags: self.given.flags.clone(),

@@ -24,7 +24,7 @@ const REASON: DeletionReason = DeletionReason::KymaDeleted;
 
 /// Observed state of a Kyma that is being deleted.
 #[derive(Debug)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct DeletionInputs<'a> {
     /// Whether no deletion was requested: the namespace or the CRD is terminating, or the garbage collector deleted
     /// it.
     pub(crate) nothing_requested: bool,
@@ -129,7 +129,7 @@ pub(crate) fn stays(component: &ComponentView, ignore: IgnorePolicy) -> bool {
     component.resource_policy == ResourcePolicy::Ignore && ignore == IgnorePolicy::Leave
 }
 
-impl Facts<'_> {
+impl DeletionInputs<'_> {
     /// Returns when a missing Secret counts as a deleted cluster.
     pub(crate) fn gone_at(&self) -> Option<Timestamp> {
         match self.target {
@@ -140,7 +140,7 @@ impl Facts<'_> {
 }
 
 /// Returns the next step of a deletion.
-pub(crate) fn next(facts: &Facts<'_>) -> Step {
+pub(crate) fn next(facts: &DeletionInputs<'_>) -> Step {
     if facts.nothing_requested {
         return Step::Release;
     }
@@ -176,7 +176,7 @@ pub(crate) fn next(facts: &Facts<'_>) -> Step {
 
 /// Reports whether the cluster of a Kyma that is being deleted is gone: its access Secret is missing, and has been
 /// for long enough or an annotation declares the cluster gone. An unreachable target is not gone.
-pub(crate) fn is_gone(facts: &Facts<'_>) -> bool {
+pub(crate) fn is_gone(facts: &DeletionInputs<'_>) -> bool {
     match facts.target {
         TargetFacts::NoSecret { since } => {
             facts.declared_gone || facts.now.duration_since(since) >= facts.gone_after

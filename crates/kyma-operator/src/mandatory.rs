@@ -10,7 +10,7 @@ pub(crate) use follow::follow;
 
 /// Observed state of a release meta.
 #[derive(Debug, Clone, Copy)]
-struct Facts {
+struct ReleaseMetaState {
     /// Whether the release meta makes its module mandatory.
     is_mandatory: bool,
     /// Whether the operator's finalizer is on it.
@@ -48,8 +48,8 @@ enum Step {
     RemoveFinalizer,
 }
 
-fn next(facts: Facts) -> Step {
-    let Facts { is_mandatory, has_finalizer, deletion, remaining } = facts;
+fn next(facts: ReleaseMetaState) -> Step {
+    let ReleaseMetaState { is_mandatory, has_finalizer, deletion, remaining } = facts;
     match (has_finalizer, deletion) {
         (false, Deletion::Absent) if is_mandatory => Step::AddFinalizer,
         (true, Deletion::Requested) if is_mandatory && remaining > 0 => Step::Withdraw,
@@ -63,24 +63,31 @@ fn next(facts: Facts) -> Step {
 mod tests {
     use super::*;
 
-    const MANDATORY: Facts =
-        Facts { is_mandatory: true, has_finalizer: true, deletion: Deletion::Absent, remaining: 2 };
+    const MANDATORY: ReleaseMetaState = ReleaseMetaState {
+        is_mandatory: true,
+        has_finalizer: true,
+        deletion: Deletion::Absent,
+        remaining: 2,
+    };
 
     #[test]
     fn only_a_mandatory_release_meta_has_the_finalizer() {
-        assert_eq!(next(Facts { has_finalizer: false, ..MANDATORY }), Step::AddFinalizer);
+        assert_eq!(next(ReleaseMetaState { has_finalizer: false, ..MANDATORY }), Step::AddFinalizer);
         assert_eq!(next(MANDATORY), Step::Idle);
-        assert_eq!(next(Facts { is_mandatory: false, ..MANDATORY }), Step::RemoveFinalizer);
-        assert_eq!(next(Facts { is_mandatory: false, has_finalizer: false, ..MANDATORY }), Step::Idle);
+        assert_eq!(next(ReleaseMetaState { is_mandatory: false, ..MANDATORY }), Step::RemoveFinalizer);
+        assert_eq!(
+            next(ReleaseMetaState { is_mandatory: false, has_finalizer: false, ..MANDATORY }),
+            Step::Idle
+        );
     }
 
     #[test]
     fn a_requested_deletion_ends_once_no_component_is_left() {
-        let deleted = Facts { deletion: Deletion::Requested, ..MANDATORY };
+        let deleted = ReleaseMetaState { deletion: Deletion::Requested, ..MANDATORY };
         assert_eq!(next(deleted), Step::Withdraw);
-        assert_eq!(next(Facts { remaining: 0, ..deleted }), Step::RemoveFinalizer);
+        assert_eq!(next(ReleaseMetaState { remaining: 0, ..deleted }), Step::RemoveFinalizer);
         assert_eq!(
-            next(Facts { has_finalizer: false, ..deleted }),
+            next(ReleaseMetaState { has_finalizer: false, ..deleted }),
             Step::Idle,
             "without the finalizer nothing is awaited"
         );
@@ -88,18 +95,18 @@ mod tests {
 
     #[test]
     fn a_deletion_by_the_garbage_collector_waits_for_a_confirmation() {
-        assert_eq!(next(Facts { deletion: Deletion::Unconfirmed, ..MANDATORY }), Step::Idle);
+        assert_eq!(next(ReleaseMetaState { deletion: Deletion::Unconfirmed, ..MANDATORY }), Step::Idle);
     }
 
     #[test]
     fn a_deletion_with_the_namespace_or_crd_withdraws_nothing() {
-        let deleted = Facts { deletion: Deletion::NotRequested, ..MANDATORY };
+        let deleted = ReleaseMetaState { deletion: Deletion::NotRequested, ..MANDATORY };
         assert_eq!(next(deleted), Step::RemoveFinalizer);
     }
 
     #[test]
     fn a_release_meta_that_was_changed_before_its_deletion_withdraws_nothing() {
-        let changed = Facts { is_mandatory: false, deletion: Deletion::Requested, ..MANDATORY };
+        let changed = ReleaseMetaState { is_mandatory: false, deletion: Deletion::Requested, ..MANDATORY };
         assert_eq!(next(changed), Step::RemoveFinalizer);
     }
 }

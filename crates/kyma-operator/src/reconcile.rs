@@ -20,7 +20,7 @@ use crate::observe::{self, Observation};
 use crate::plan::{self, Plan};
 use crate::prerequisites::Prerequisites;
 use crate::removal;
-use crate::report::{self, Facts, KymaProblem, windows};
+use crate::report::{self, KymaProblem, StatusInputs, windows};
 use crate::resolve::{self, Inputs, ResolvedModule};
 use crate::session;
 use crate::state::State;
@@ -316,7 +316,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         state: if waits { ModuleState::Processing } else { ModuleState::Error },
         about_target: true,
     };
-    let status = report::status(&Facts {
+    let status = report::status(&StatusInputs {
         before: &before,
         generation: kyma.metadata.generation,
         now: Timestamp::now(),

@@ -14,7 +14,7 @@ use kyma_sdk::{DeleteGate, DeletionRequest, Failure, KymaKey, Pass, Wait};
 use crate::admission;
 use crate::claim;
 use crate::component::ComponentView;
-use crate::deletion::{self, Facts, Order, Step, TargetFacts};
+use crate::deletion::{self, DeletionInputs, Order, Step, TargetFacts};
 use crate::error::Error;
 use crate::events;
 use crate::local;
@@ -80,7 +80,7 @@ async fn go_on(
     let components = state.components().of(&key);
     let lost = lost_modules(state, kyma);
     let mut reach = reach(state, kyma, &components, &lost, pass).await?;
-    let mut facts = Facts {
+    let mut facts = DeletionInputs {
         nothing_requested,
         components: &components,
         has_lost: !lost.is_empty(),

@@ -34,7 +34,7 @@ pub(crate) const ACCESS_MISSING: &str = "AccessMissing";
 
 /// Inputs of the status.
 #[derive(Debug)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct StatusInputs<'a> {
     /// The previous status.
     pub(crate) before: &'a KymaStatus,
     /// Generation of the Kyma.
@@ -83,7 +83,7 @@ pub(crate) struct KymaProblem {
 }
 
 /// Computes the status. Keeps transition times where nothing changed.
-pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
+pub(crate) fn status(facts: &StatusInputs<'_>) -> KymaStatus {
     let state = state_of(facts);
     let operation = operation(facts, state);
     let modules: Vec<ModuleStatus> = facts.lines.iter().map(|line| module_status(facts, line)).collect();
@@ -110,7 +110,7 @@ fn modules_ready(modules: &[ModuleStatus]) -> String {
 }
 
 /// Returns the line with its reason and transition time.
-fn module_status(facts: &Facts<'_>, line: &Line) -> ModuleStatus {
+fn module_status(facts: &StatusInputs<'_>, line: &Line) -> ModuleStatus {
     let status = &line.status;
     let reason = Some(line.reason.as_str().to_owned());
     let is_same = |before: &&ModuleStatus| {
@@ -153,7 +153,7 @@ fn own_conditions(status: &KymaStatus) -> Vec<Condition> {
 
 /// Returns Deleting for a Kyma that is being deleted, or else the worst state: Error, then Warning, then Processing,
 /// then Ready, as in KLM.
-fn state_of(facts: &Facts<'_>) -> State {
+fn state_of(facts: &StatusInputs<'_>) -> State {
     if facts.deleting {
         return State::Deleting;
     }
@@ -183,7 +183,7 @@ fn weight(line: &Line) -> State {
 }
 
 /// Returns the text of the last operation, in KLM's words where it has some: tools show them.
-fn operation(facts: &Facts<'_>, state: State) -> String {
+fn operation(facts: &StatusInputs<'_>, state: State) -> String {
     match (&facts.trouble, state) {
         (Some(trouble), _) => trouble.message.clone(),
         (None, State::Ready) => "kyma is ready".to_owned(),
@@ -198,7 +198,7 @@ fn operation(facts: &Facts<'_>, state: State) -> String {
     }
 }
 
-fn last_operation(facts: &Facts<'_>, operation: String) -> LastOperation {
+fn last_operation(facts: &StatusInputs<'_>, operation: String) -> LastOperation {
     match &facts.before.last_operation {
         Some(before) if before.operation == operation => before.clone(),
         _ => LastOperation { operation, last_update_time: Some(time(facts.now)) },
@@ -210,7 +210,7 @@ fn time(now: Timestamp) -> Time {
     Time(now.round(jiff::Unit::Second).unwrap_or(now))
 }
 
-fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
+fn conditions(facts: &StatusInputs<'_>, state: State) -> Vec<Condition> {
     let mut own = own_conditions(facts.before);
     let mut set = |type_: &str, status: Status, reason: Reason, message: &str| {
         let desired =
@@ -260,7 +260,7 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
 }
 
 /// Returns the Ready condition with reason and message of the worst problem.
-fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
+fn ready(facts: &StatusInputs<'_>, state: State) -> (Status, Reason, String) {
     if let Some(trouble) = &facts.trouble {
         let status = if facts.deleting { Status::False } else { status_for(trouble.state) };
         return (status, trouble.reason, trouble.message.clone());
@@ -291,14 +291,14 @@ fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
 
 /// Returns release-meta-syncer's report on a catalogue that is missing on the target. Without the condition no
 /// catalogue is expected: the syncer may not run.
-fn unsynced_catalogue<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
+fn unsynced_catalogue<'a>(facts: &'a StatusInputs<'_>) -> Option<&'a str> {
     let conditions = facts.before.conditions.as_deref().filter(|_| facts.is_remote)?;
     let found = condition::get(conditions, types::MODULE_CATALOG)?;
     (found.status == "False").then_some(found.message.as_str())
 }
 
 /// Returns the condition about a missing image-pull Secret or missing policies.
-fn missing<'a>(facts: &'a Facts<'_>) -> Option<&'a OptionalCondition> {
+fn missing<'a>(facts: &'a StatusInputs<'_>) -> Option<&'a OptionalCondition> {
     let prerequisites = facts.pull_secret.iter().chain(&facts.resource_rules);
     prerequisites.into_iter().find(|condition| condition.status == Status::False)
 }

@@ -37,7 +37,7 @@ const TRIES: usize = 4;
 
 /// Result of the deletion of an object that is to be created again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ReplacementState {
     /// The object is gone or being deleted; its DELETE event shows the end.
     Free,
     /// The object is not this owner's, or its deletion is not allowed.
@@ -117,22 +117,22 @@ pub(crate) async fn make_way(
     ownership: &Ownership,
     protection: &Protection,
     identity: &Identity,
-) -> Result<Way, CallError> {
+) -> Result<ReplacementState, CallError> {
     let (purpose, going) = (Purpose::Replace, BTreeSet::new());
     let run = Run::of(cluster, kinds, Rules { inventory, ownership, protection, purpose, going });
-    let Some(entry) = inventory.get(identity) else { return Ok(Way::Blocked) };
-    let Some(mapping) = run.mapping(identity, entry) else { return Ok(Way::Blocked) };
-    let Some(live) = cluster.metadata(mapping, identity).await? else { return Ok(Way::Free) };
+    let Some(entry) = inventory.get(identity) else { return Ok(ReplacementState::Blocked) };
+    let Some(mapping) = run.mapping(identity, entry) else { return Ok(ReplacementState::Blocked) };
+    let Some(live) = cluster.metadata(mapping, identity).await? else { return Ok(ReplacementState::Free) };
     let live = live.metadata;
     if live.uid.as_deref() != Some(entry.uid.as_str()) {
-        return Ok(Way::Blocked);
+        return Ok(ReplacementState::Blocked);
     }
     if live.deletion_timestamp.is_some() {
-        return Ok(Way::Free);
+        return Ok(ReplacementState::Free);
     }
     match run.must_stay(identity, entry, mapping, &live).await? {
-        Ok(proof) => run.delete_gated(identity, mapping, &live, proof).await.map(|_| Way::Free),
-        Err(_) => Ok(Way::Blocked),
+        Ok(proof) => run.delete_gated(identity, mapping, &live, proof).await.map(|_| ReplacementState::Free),
+        Err(_) => Ok(ReplacementState::Blocked),
     }
 }
 

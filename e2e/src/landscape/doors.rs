@@ -8,7 +8,7 @@ use testbed::{Access, Cluster, Interceptor, Scripted};
 
 /// A connection that may have a proxy.
 #[derive(Clone, Copy, Debug)]
-pub enum Way<'a> {
+pub enum ProxiedConnection<'a> {
     /// From the operator of this name to the hub.
     ToHub(&'static str),
     /// From all operators to the target of this name.
@@ -16,7 +16,7 @@ pub enum Way<'a> {
 }
 
 /// Returns the proxy of a connection, if there is one.
-pub type Doors<'a> = &'a (dyn Fn(Way<'_>) -> Option<Arc<dyn Interceptor>> + Sync);
+pub type Doors<'a> = &'a (dyn Fn(ProxiedConnection<'_>) -> Option<Arc<dyn Interceptor>> + Sync);
 
 /// The proxies of one landscape.
 #[derive(Default)]
@@ -36,12 +36,12 @@ impl Standing {
     ) -> Result<Self> {
         let mut standing = Self::default();
         for name in operators {
-            if let Some(between) = doors(Way::ToHub(name)) {
+            if let Some(between) = doors(ProxiedConnection::ToHub(name)) {
                 standing.to_hub.insert(name, Scripted::with(between, hub).await?);
             }
         }
         for target in targets {
-            if let Some(between) = doors(Way::ToTarget(target.name())) {
+            if let Some(between) = doors(ProxiedConnection::ToTarget(target.name())) {
                 let door = Scripted::with(between, target).await?;
                 standing.to_targets.insert(target.name().to_owned(), door);
             }

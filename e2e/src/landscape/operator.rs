@@ -25,7 +25,7 @@ pub(super) struct Operator {
 }
 
 /// Options of the operators.
-pub(super) struct Given {
+pub(super) struct OperatorOptions {
     /// Host and port of the registry of module content.
     pub(super) registry: String,
     /// Additional hosts (`HOST:PORT`) from which module content may be pulled without TLS.
@@ -46,7 +46,7 @@ pub(super) struct Setting<'a> {
     plain_http: String,
     directory: &'a Path,
     helm: &'a Path,
-    given: &'a Given,
+    given: &'a OperatorOptions,
 }
 
 /// All operators of the landscape; the last one represents another team's.
@@ -99,7 +99,7 @@ impl Running {
 }
 
 /// Starts all operators and waits until they are ready.
-pub(super) async fn start_all(bed: &Bed, hub: &Cluster, given: &Given) -> Result<Vec<Running>> {
+pub(super) async fn start_all(bed: &Bed, hub: &Cluster, given: &OperatorOptions) -> Result<Vec<Running>> {
     let helm = Program::Helm.path()?;
     let setting = Setting::new(bed, given, &helm);
     let start = |operator: &'static Operator| {
@@ -129,7 +129,7 @@ pub(super) async fn start_one(
     program: &Path,
     bed: &Bed,
     hub: &Cluster,
-    given: &Given,
+    given: &OperatorOptions,
 ) -> Result<Running> {
     let operator = OPERATORS.iter().find(|operator| operator.name == name);
     let operator = operator.with_context(|| format!("no operator {name}"))?;
@@ -138,7 +138,7 @@ pub(super) async fn start_one(
 }
 
 impl<'a> Setting<'a> {
-    fn new(bed: &'a Bed, given: &'a Given, helm: &'a Path) -> Self {
+    fn new(bed: &'a Bed, given: &'a OperatorOptions, helm: &'a Path) -> Self {
         let hosts = std::iter::once(&given.registry).chain(&given.plain_http).map(String::as_str);
         let plain_http = hosts.collect::<Vec<_>>().join(",");
         Self { registry: &given.registry, plain_http, directory: bed.directory(), helm, given }

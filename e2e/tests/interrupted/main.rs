@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use e2e::fleet::Fleet;
-use e2e::landscape::{Landscape, Options, Way};
+use e2e::landscape::{Landscape, Options, ProxiedConnection};
 use testbed::Interceptor;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -36,11 +36,11 @@ async fn story(is_full: bool) -> Result<()> {
     let environment = clock.environment();
     let doors = Doors::new(killer, clock);
     let options = Options { targets: TARGETS, environment, ..Options::default() };
-    let on_hub = |way: Way<'_>| -> Option<Arc<dyn Interceptor>> {
+    let on_hub = |way: ProxiedConnection<'_>| -> Option<Arc<dyn Interceptor>> {
         match way {
-            Way::ToHub(operator) => Some(Arc::new(Standing(Door::of_hub(&doors, operator)))),
+            ProxiedConnection::ToHub(operator) => Some(Arc::new(Standing(Door::of_hub(&doors, operator)))),
             // `World` creates a door to the target for each Kyma.
-            Way::ToTarget(_) => None,
+            ProxiedConnection::ToTarget(_) => None,
         }
     };
     let mut landscape = Landscape::start_behind(options, &on_hub).await?;

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, ensure};
-use e2e::landscape::Way;
+use e2e::landscape::ProxiedConnection;
 use futures::FutureExt;
 use http::Response;
 use testbed::{
@@ -132,10 +132,10 @@ impl Doors {
     }
 
     /// Returns the proxy for a way between an operator and a cluster.
-    pub(crate) fn on(self: &Arc<Self>, way: Way<'_>) -> Arc<dyn Interceptor> {
+    pub(crate) fn on(self: &Arc<Self>, way: ProxiedConnection<'_>) -> Arc<dyn Interceptor> {
         let (side, place) = match way {
-            Way::ToHub(operator) => (Side::Hub, operator.to_owned()),
-            Way::ToTarget(name) => (Side::Targets, name.to_owned()),
+            ProxiedConnection::ToHub(operator) => (Side::Hub, operator.to_owned()),
+            ProxiedConnection::ToTarget(name) => (Side::Targets, name.to_owned()),
         };
         let doors = Arc::clone(self);
         Arc::new(move |passing: InterceptedRequest| {

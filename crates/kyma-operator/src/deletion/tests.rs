@@ -29,8 +29,8 @@ fn component(name: &str, policy: &str, resource_policy: &str, terminating: bool)
     ComponentView::of(&ComponentKind::helm(), &serde_json::from_value(object).unwrap()).unwrap()
 }
 
-fn facts(components: &[ComponentView], target: TargetFacts) -> Facts<'_> {
-    Facts {
+fn facts(components: &[ComponentView], target: TargetFacts) -> DeletionInputs<'_> {
+    DeletionInputs {
         nothing_requested: false,
         components,
         has_lost: false,
@@ -58,7 +58,10 @@ fn components_get_the_order_first_and_ignore_leaves_everything() {
 #[test]
 fn ignore_means_block_then_remove_where_that_is_asked_for() {
     let components = [component("b", "Orphan", "Ignore", false)];
-    let facts = Facts { ignore: IgnorePolicy::BlockThenRemove, ..facts(&components, TargetFacts::Reachable) };
+    let facts = DeletionInputs {
+        ignore: IgnorePolicy::BlockThenRemove,
+        ..facts(&components, TargetFacts::Reachable)
+    };
     assert_eq!(policies(next(&facts)), [("b".into(), DeletionPolicy::Delete)]);
 }
 
@@ -93,15 +96,18 @@ fn then_components_are_awaited_then_the_target_is_cleaned() {
 
 #[test]
 fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() {
-    let lost = Facts { has_lost: true, ..facts(&[], TargetFacts::Reachable) };
+    let lost = DeletionInputs { has_lost: true, ..facts(&[], TargetFacts::Reachable) };
     assert_eq!(next(&lost), Step::Finish);
-    assert_eq!(next(&Facts { target: TargetFacts::Unreachable, ..lost }), Step::Finish);
+    assert_eq!(next(&DeletionInputs { target: TargetFacts::Unreachable, ..lost }), Step::Finish);
     let components = [component("a", "Orphan", "CreateAndDelete", false)];
-    let others = Facts { has_lost: true, ..facts(&components, TargetFacts::Reachable) };
+    let others = DeletionInputs { has_lost: true, ..facts(&components, TargetFacts::Reachable) };
     assert_eq!(policies(next(&others)), [("a".into(), DeletionPolicy::Delete)], "others first");
     let gone = TargetFacts::NoSecret { since: at(0) };
-    assert_eq!(next(&Facts { has_lost: true, now: at(10), ..facts(&[], gone) }), Step::Release);
-    assert_eq!(next(&Facts { has_lost: true, nothing_requested: true, ..facts(&[], gone) }), Step::Release);
+    assert_eq!(next(&DeletionInputs { has_lost: true, now: at(10), ..facts(&[], gone) }), Step::Release);
+    assert_eq!(
+        next(&DeletionInputs { has_lost: true, nothing_requested: true, ..facts(&[], gone) }),
+        Step::Release
+    );
 }
 
 #[test]
@@ -113,35 +119,35 @@ fn a_target_is_cleaned_unless_it_was_never_seen() {
 #[test]
 fn a_terminating_namespace_or_crd_is_no_order() {
     let components = [component("a", "Orphan", "CreateAndDelete", false)];
-    let facts = Facts { nothing_requested: true, ..facts(&components, TargetFacts::Reachable) };
+    let facts = DeletionInputs { nothing_requested: true, ..facts(&components, TargetFacts::Reachable) };
     assert_eq!(next(&facts), Step::Release);
 }
 
 #[test]
 fn a_silent_target_is_waited_for_however_long_and_whoever_says_it_is_gone() {
-    let facts = Facts { declared_gone: true, now: at(600), ..facts(&[], TargetFacts::Unreachable) };
+    let facts = DeletionInputs { declared_gone: true, now: at(600), ..facts(&[], TargetFacts::Unreachable) };
     assert_eq!(next(&facts), Step::AwaitTarget { gone_at: None });
 }
 
 #[test]
 fn a_missing_secret_is_waited_for_ten_minutes() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
-    let facts = Facts { now: at(9), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
+    let facts = DeletionInputs { now: at(9), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
     assert_eq!(next(&facts), Step::AwaitTarget { gone_at: Some(at(10)) });
-    let finishing = Facts { has_lost: true, ..facts };
+    let finishing = DeletionInputs { has_lost: true, ..facts };
     assert_eq!((next(&finishing), finishing.gone_at()), (Step::Finish, Some(at(10))), "no longer than that");
 }
 
 #[test]
 fn a_cluster_that_is_gone_turns_orders_into_orphans() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
-    let after = Facts { now: at(10), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
+    let after = DeletionInputs { now: at(10), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
     assert_eq!(policies(next(&after)), [("a".into(), DeletionPolicy::Orphan)]);
     let declared =
-        Facts { declared_gone: true, ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
+        DeletionInputs { declared_gone: true, ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
     assert_eq!(policies(next(&declared)), [("a".into(), DeletionPolicy::Orphan)]);
     let orphaned = [component("a", "Orphan", "CreateAndDelete", true)];
-    let waiting = Facts { components: &orphaned, ..declared };
+    let waiting = DeletionInputs { components: &orphaned, ..declared };
     assert_eq!(next(&waiting), Step::AwaitComponents { left: vec!["a".into()] });
-    assert_eq!(next(&Facts { components: &[], ..waiting }), Step::Release);
+    assert_eq!(next(&DeletionInputs { components: &[], ..waiting }), Step::Release);
 }

@@ -12,7 +12,7 @@ use kyma_sdk::{
     DeletionRequest, Failure, KymaKey, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer,
 };
 
-use super::{Deletion, Facts, Step, next};
+use super::{Deletion, ReleaseMetaState, Step, next};
 use crate::scope;
 use crate::state::State;
 
@@ -80,7 +80,7 @@ async fn facts(
     release: &ModuleReleaseMeta,
     name: &str,
     namespace: &str,
-) -> Result<Facts, Failure> {
+) -> Result<ReleaseMetaState, Failure> {
     let has_finalizer =
         release.finalizers().iter().any(|finalizer| finalizer == finalizers::MANDATORY_MODULE);
     let deletion = if release.metadata.deletion_timestamp.is_none() {
@@ -94,7 +94,7 @@ async fn facts(
             DeletionRequest::Orphan => Deletion::NotRequested,
         }
     };
-    Ok(Facts {
+    Ok(ReleaseMetaState {
         is_mandatory: release.spec.mandatory.is_some(),
         has_finalizer,
         deletion,

@@ -14,7 +14,7 @@ use crate::lost;
 use crate::observe::{self, Observation};
 use crate::plan::Plan;
 use crate::prerequisites::Prerequisites;
-use crate::report::{self, Facts, KymaProblem, Outcome, windows};
+use crate::report::{self, KymaProblem, Outcome, StatusInputs, windows};
 use crate::resolve::{Decision, ResolvedModule};
 use crate::state::State;
 
@@ -47,7 +47,7 @@ pub(super) fn status_of(
         Some(_) => outcomes.iter().filter_map(report::line).collect(),
         None => report::lines_before(&before),
     };
-    let status = report::status(&Facts {
+    let status = report::status(&StatusInputs {
         before: &before,
         generation: observed.kyma.metadata.generation,
         now,

@@ -54,7 +54,7 @@ pub(super) async fn report(
     let views = observe::views(state, &KymaKey::of(kyma), Some(&before));
     let blocked = done.plan.blocked.values().next();
     let trouble = trouble(step, gone, reach.failure.as_ref(), blocked);
-    let status = report::status(&report::Facts {
+    let status = report::status(&report::StatusInputs {
         before: &before,
         generation: kyma.metadata.generation,
         now: Timestamp::now(),

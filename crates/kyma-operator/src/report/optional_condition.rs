@@ -5,7 +5,7 @@ use kyma_api::Reason;
 use kyma_api::condition::{self, DesiredCondition, Status, types};
 use kyma_sdk::Failure;
 
-use super::{Facts, time};
+use super::{StatusInputs, time};
 
 /// A condition of this operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) struct OptionalCondition {
 
 impl OptionalCondition {
     /// Adds it to the conditions.
-    pub(super) fn put(&self, conditions: &mut Vec<Condition>, facts: &Facts<'_>) {
+    pub(super) fn put(&self, conditions: &mut Vec<Condition>, facts: &StatusInputs<'_>) {
         let desired = DesiredCondition {
             type_: self.type_,
             status: self.status,

@@ -12,8 +12,8 @@ fn line_in(state: State, reason: Reason) -> Line {
     Line { status: ModuleStatus { name: "keda".into(), state, message, ..ModuleStatus::default() }, reason }
 }
 
-fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> Facts<'a> {
-    Facts {
+fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> StatusInputs<'a> {
+    StatusInputs {
         before,
         generation: Some(1),
         now,
@@ -126,7 +126,7 @@ fn trouble_with_the_target_leaves_what_is_known_of_modules() {
         about_target: true,
     };
     let lines = [line_in(State::Ready, Reason::Ready)];
-    let after = status(&Facts { trouble: Some(trouble), ..facts(&before, &lines, at(9)) });
+    let after = status(&StatusInputs { trouble: Some(trouble), ..facts(&before, &lines, at(9)) });
     assert_eq!(after.state, Some(State::Error));
     assert_eq!(after.modules, before.modules);
     assert_eq!(of(&after, types::TARGET_REACHABLE).reason, "TargetUnreachable");
@@ -137,7 +137,8 @@ fn trouble_with_the_target_leaves_what_is_known_of_modules() {
 #[test]
 fn fields_without_effect_are_named_even_where_all_is_well() {
     let before = KymaStatus::default();
-    let after = status(&Facts { unsupported: vec!["spec.rollout".into()], ..facts(&before, &[], at(0)) });
+    let after =
+        status(&StatusInputs { unsupported: vec!["spec.rollout".into()], ..facts(&before, &[], at(0)) });
     assert_eq!(after.state, Some(State::Ready));
     assert_eq!(of(&after, types::READY).reason, "NotYetSupported");
     assert!(of(&after, types::READY).message.contains("spec.rollout"));
@@ -146,10 +147,12 @@ fn fields_without_effect_are_named_even_where_all_is_well() {
 #[test]
 fn missing_access_is_reported_with_its_time_until_it_returns() {
     let before = KymaStatus::default();
-    let missing = status(&Facts { access_missing: true, deleting: true, ..facts(&before, &[], at(0)) });
-    let still = status(&Facts { access_missing: true, deleting: true, ..facts(&missing, &[], at(60)) });
+    let missing =
+        status(&StatusInputs { access_missing: true, deleting: true, ..facts(&before, &[], at(0)) });
+    let still =
+        status(&StatusInputs { access_missing: true, deleting: true, ..facts(&missing, &[], at(60)) });
     assert_eq!(of(&still, ACCESS_MISSING).last_transition_time.0, at(0));
-    let back = status(&Facts { deleting: true, ..facts(&still, &[], at(90)) });
+    let back = status(&StatusInputs { deleting: true, ..facts(&still, &[], at(90)) });
     assert!(condition::get(back.conditions.as_deref().unwrap(), ACCESS_MISSING).is_none());
 }
 
@@ -167,7 +170,7 @@ fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
 #[test]
 fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_is() {
     let failure = Failure::new(Reason::CopyNotAllowed, "Secret pull may not be copied");
-    let with = |before, copied: Result<(), Failure>| Facts {
+    let with = |before, copied: Result<(), Failure>| StatusInputs {
         pull_secret: Some(OptionalCondition::of_pull_secret(&copied)),
         ..facts(before, &[line_in(State::Ready, Reason::Ready)], at(0))
     };
@@ -198,17 +201,17 @@ fn a_wait_for_a_window_is_reported_until_the_next_decision() {
         condition::get(status.conditions.as_deref().unwrap(), types::MAINTENANCE_WINDOW).is_some()
     };
     let nothing = KymaStatus::default();
-    let first = status(&Facts { windows: Some(told), ..facts(&nothing, &[], at(0)) });
+    let first = status(&StatusInputs { windows: Some(told), ..facts(&nothing, &[], at(0)) });
     assert_eq!(of(&first, types::MAINTENANCE_WINDOW).message, "keda: it waits");
     let trouble = |about_target| {
         let (reason, state) = (Reason::TargetUnreachable, State::Error);
         Some(KymaProblem { reason, message: String::new(), state, about_target })
     };
     assert!(
-        has(&status(&Facts { trouble: trouble(true), ..facts(&first, &[], at(1)) })),
+        has(&status(&StatusInputs { trouble: trouble(true), ..facts(&first, &[], at(1)) })),
         "nothing was decided"
     );
-    assert!(!has(&status(&Facts { trouble: trouble(false), ..facts(&first, &[], at(1)) })));
+    assert!(!has(&status(&StatusInputs { trouble: trouble(false), ..facts(&first, &[], at(1)) })));
     assert!(!has(&status(&facts(&first, &[], at(1)))));
 }
 

@@ -21,7 +21,7 @@ use crate::landscape::{BED, Landscape};
 use crate::stories::model::pair::{Access, Contact, ForeignEdit, Pair, PairEvent, Side};
 use crate::stories::model::{Action, MODULES, draw::deed};
 use crate::stories::{Names, Objects, SENTINEL, asked, module_of};
-use crate::way::{SAVED, Way};
+use crate::way::{SAVED, TargetConnection};
 
 /// Number of targets, each with one Kyma at a time.
 const TARGETS: usize = 4;
@@ -44,7 +44,7 @@ struct Story<'a> {
     names: Names,
     deeds: Vec<PairEvent>,
     pair: Pair,
-    way: &'a Way,
+    way: &'a TargetConnection,
     /// Lock: only one sequence at a time waits for the operator to catch up.
     turn: &'a Mutex<()>,
     deadline: Duration,
@@ -54,7 +54,7 @@ struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    fn new(number: usize, deeds: Vec<PairEvent>, way: &'a Way, turn: &'a Mutex<()>) -> Self {
+    fn new(number: usize, deeds: Vec<PairEvent>, way: &'a TargetConnection, turn: &'a Mutex<()>) -> Self {
         let (names, pair, mark) = (Names::new(number), Pair::new(), AuditMark::default());
         Self { names, deeds, pair, way, turn, deadline: LONG, mark, is_wrong: false }
     }
@@ -272,7 +272,7 @@ async fn act_out(landscape: &mut Landscape, stories: &mut [Story<'_>]) -> Result
 }
 
 /// Deletes everything that sequences left on the hub and the targets.
-async fn clear(landscape: &mut Landscape, ways: &[Way]) -> Result<()> {
+async fn clear(landscape: &mut Landscape, ways: &[TargetConnection]) -> Result<()> {
     landscape.stop().await?;
     let (kymas, components) = (landscape.kymas()?, landscape.components()?);
     let (params, free) = (PatchParams::default(), json!({ "metadata": { "finalizers": null } }));
@@ -290,7 +290,7 @@ async fn clear(landscape: &mut Landscape, ways: &[Way]) -> Result<()> {
             components.delete(&component.name_any(), &now).await.ok();
         }
     }
-    try_join_all(ways.iter().map(Way::start_over)).await?;
+    try_join_all(ways.iter().map(TargetConnection::start_over)).await?;
     landscape.run().await
 }
 
@@ -298,8 +298,8 @@ async fn clear(landscape: &mut Landscape, ways: &[Way]) -> Result<()> {
 async fn shrink<T>(
     landscape: &mut Landscape,
     mut tree: T,
-    way: &Way,
-    ways: &[Way],
+    way: &TargetConnection,
+    ways: &[TargetConnection],
     first: usize,
 ) -> Result<Vec<PairEvent>>
 where
@@ -334,7 +334,7 @@ async fn the_operator_and_the_model_agree_whatever_befalls_hub_and_targets() -> 
     let hub = BED.cluster("hub-that-goes-back", |cluster| cluster.with_own_etcd().with_audit()).await?;
     let mut landscape = Landscape::on(hub, &["--local-kyma=sentinel", "--brake-targets=1000"]).await?;
     landscape.kyma(SENTINEL, "[{name: sentinel}]").await?;
-    let ways = (0..TARGETS).map(|number| Way::to(format!("target-that-goes-back-{number}")));
+    let ways = (0..TARGETS).map(|number| TargetConnection::to(format!("target-that-goes-back-{number}")));
     let (ways, turn) = (try_join_all(ways).await?, Mutex::new(()));
     let (count, seed) = asked("SEQUENCES_ON_TARGETS");
     for (seed, first) in (seed..).zip((0..count.unwrap_or(COUNT)).step_by(TARGETS)) {

@@ -24,7 +24,7 @@ pub(crate) const SAVED: &str = "saved";
 const NEW: &str = "new";
 
 /// A target and the connection to it.
-pub(crate) struct Way {
+pub(crate) struct TargetConnection {
     pub(crate) target: Cluster,
     /// Proxy on the connection.
     _door: Scripted,
@@ -34,7 +34,7 @@ pub(crate) struct Way {
     wrong: String,
 }
 
-impl Way {
+impl TargetConnection {
     /// Starts a target of this name, which can be restored.
     pub(crate) async fn to(name: String) -> Result<Self> {
         let target = BED.cluster(&name, |cluster| cluster.with_audit().with_own_etcd()).await?;

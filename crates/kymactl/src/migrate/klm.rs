@@ -32,7 +32,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use self::{
-    facts::{Facts, ReadComponent as _},
+    facts::{MigrationState, ReadComponent as _},
     lease::{KlmState, LeaseObserver},
     read::KymaSnapshot,
     report::Report,
@@ -152,7 +152,7 @@ impl Klm {
         Ok(if confirmed { KlmState::Stopped } else { state })
     }
 
-    fn is_idle(&self, facts: &Facts) -> bool {
+    fn is_idle(&self, facts: &MigrationState) -> bool {
         if self.rollback {
             back::next(facts) == back::Step::Done
         } else {
@@ -270,7 +270,7 @@ fn forbid(obstacles: Vec<String>) -> Result<(), StopReason> {
     if obstacles.is_empty() { Ok(()) } else { Err(StopReason::Obstacles(obstacles)) }
 }
 
-fn told(facts: &Facts, step: &impl Display) {
+fn told(facts: &MigrationState, step: &impl Display) {
     output::remark(&format!("{}: {step}", facts.kyma.name_any()));
 }
 

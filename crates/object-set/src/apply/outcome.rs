@@ -54,7 +54,7 @@ pub enum Refusal {
     OwnedByOther {
         /// Which object.
         object: Identity,
-        /// The owner's hash, or `somebody else` if it has no owner label.
+        /// Hash of the owner; `somebody else` if the object has no owner label.
         owner: String,
     },
     /// No set may touch it.

@@ -9,7 +9,7 @@ use crate::inventory::Entry;
 use crate::object::{Identity, Object};
 use crate::prune::holds_data;
 use crate::rehearsal::Untried;
-use crate::remove::{Way, make_way};
+use crate::remove::{ReplacementState, make_way};
 use crate::select::selects;
 
 impl Run<'_> {
@@ -30,12 +30,12 @@ impl Run<'_> {
         let (ownership, protection) = (self.options.ownership, self.options.protection);
         let inventory = self.recorded;
         match make_way(self.cluster, kinds, inventory, ownership, protection, &desired.identity).await? {
-            Way::Free => {
+            ReplacementState::Free => {
                 // Keeps the uid, since the object may exist until its deletion ends, and counts it as not sent.
                 let entry = Entry { hash: String::new(), fingerprint: String::new(), ..entry.clone() };
                 Ok((Outcome::Waiting("the old object is being deleted, to be made anew"), Some(entry)))
             }
-            Way::Blocked => Err(error.into()),
+            ReplacementState::Blocked => Err(error.into()),
         }
     }
 

@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, annotations, hand_over::klm_entry, labels, names};
 use kyma_object_set::{Identity, Ownership};
 
-use super::facts::{Facts, Module, ReadComponent as _, hand_over, is_applied_by, is_skipped};
+use super::facts::{MigrationState, Module, ReadComponent as _, hand_over, is_applied_by, is_skipped};
 use super::note::{self, KymaNote};
 
 /// Operators that reconcile Kymas.
@@ -68,7 +68,7 @@ impl fmt::Display for Step {
 }
 
 /// Returns the obstacles to giving the Kyma back.
-pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
+pub(super) fn obstacles(facts: &MigrationState) -> Vec<String> {
     let mut found = Vec::new();
     if next(facts) == Step::Done {
         return found;
@@ -112,7 +112,7 @@ fn obstacle(module: &Module) -> Option<String> {
 }
 
 /// Returns the next step if there are no obstacles.
-pub(super) fn next(facts: &Facts) -> Step {
+pub(super) fn next(facts: &MigrationState) -> Step {
     match hand_over(&facts.kyma.metadata) {
         // Without the label no hand-over has begun.
         None => return Step::Done,
@@ -140,7 +140,7 @@ pub(super) fn is_at_work(kyma: &Kyma, operator: &str) -> bool {
     reported && !kyma.annotations().contains_key(&annotations::stopped(operator))
 }
 
-fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
+fn of_module(facts: &MigrationState, name: &str, module: &Module) -> Option<Step> {
     let name = name.to_owned();
     if let Some(component) = &module.component {
         let is_going = component.metadata.deletion_timestamp.is_some();
@@ -180,7 +180,7 @@ pub(super) fn managers(owner: &str) -> [String; 2] {
 /// Returns the module's objects on the target with this owner's label or field managers, or applied by helm-component
 /// without a label. Labels are removed before fields, so an interrupted run may leave only fields.
 pub(super) fn to_give_back<'a>(
-    facts: &'a Facts,
+    facts: &'a MigrationState,
     owner: &str,
     module: &Module,
 ) -> BTreeMap<Identity, &'a ObjectMeta> {
@@ -198,7 +198,7 @@ pub(super) fn to_give_back<'a>(
 }
 
 /// Reports whether one of these operators wrote the Kyma's status, or KLM's part of it is missing.
-fn is_status_ours(facts: &Facts) -> bool {
+fn is_status_ours(facts: &MigrationState) -> bool {
     let meta = &facts.kyma.metadata;
     let mut entries = meta.managed_fields.iter().flatten();
     let ours = entries.any(|entry| {

@@ -7,11 +7,11 @@ use kyma_api::{
 };
 use serde_json::{Map, Value, json};
 
-use super::facts::{Facts, Manifest, ReadManifest as _};
+use super::facts::{Manifest, MigrationState, ReadManifest as _};
 
 /// Returns the component of a module as kyma-operator would create it. kyma-operator takes it over later; `waits`
 /// stops its reconciler.
-pub(super) fn body(facts: &Facts, module: &str, manifest: &Manifest, waits: bool) -> Option<Value> {
+pub(super) fn body(facts: &MigrationState, module: &str, manifest: &Manifest, waits: bool) -> Option<Value> {
     let (kyma, access) = (&facts.kyma, facts.access.as_ref().ok()?);
     let version = manifest.spec.version.as_ref()?;
     let mut named = json!({ "name": module, "version": version });
@@ -74,7 +74,7 @@ fn labels_of(kyma: &Kyma, module: &str, manifest: &Manifest, access: &SecretKeyR
 
 /// Returns the component's status: objects that KLM applied and that exist, with their uids. Missing hashes show that
 /// helm-component never applied them.
-pub(super) fn record(facts: &Facts, manifest: &Manifest) -> Value {
+pub(super) fn record(facts: &MigrationState, manifest: &Manifest) -> Value {
     let inventory = manifest.synced().iter().filter_map(|object| {
         let identity = object.identity();
         Some(InventoryEntry {
@@ -99,7 +99,7 @@ pub(super) fn record(facts: &Facts, manifest: &Manifest) -> Value {
 
 /// Returns the default CR if KLM has created it. It has a uid, by which it is removed with its module, only if KLM's
 /// entry in `managedFields` proves that KLM created it and not a user.
-fn default_cr(facts: &Facts, manifest: &Manifest) -> Option<CreatedResource> {
+fn default_cr(facts: &MigrationState, manifest: &Manifest) -> Option<CreatedResource> {
     let (identity, api_version) = manifest.default_cr().filter(|_| manifest.has_made_default_cr())?;
     let live = facts.target.get(&identity).filter(|live| {
         let mut entries = live.managed_fields.iter().flatten();

@@ -75,7 +75,7 @@ pub(super) struct Module {
 
 /// State of one Kyma.
 #[derive(Clone, Debug)]
-pub(super) struct Facts {
+pub(super) struct MigrationState {
     pub(super) kyma: Kyma,
     /// The Kyma's stored status.
     pub(super) status: Value,

@@ -6,7 +6,7 @@ use kyma_api::{annotations, hand_over::klm_entry};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::facts::{Facts, Manifest};
+use super::facts::{Manifest, MigrationState};
 
 /// Record of a Kyma.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ pub(super) struct ManifestNote {
 }
 
 /// Returns the record of a Kyma on hub and target.
-pub(super) fn of_kyma(facts: &Facts) -> KymaNote {
+pub(super) fn of_kyma(facts: &MigrationState) -> KymaNote {
     let entry = klm_entry(&facts.kyma.metadata);
     let on_target = facts.target.get(&facts.target_kyma).and_then(|live| live.managed_fields.clone());
     KymaNote {

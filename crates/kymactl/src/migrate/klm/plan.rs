@@ -8,8 +8,8 @@ use kyma_api::{hand_over::klm_entry, klm, labels, limits};
 use kyma_object_set::Identity;
 
 use super::facts::{
-    Facts, Manifest, Module, ReadComponent as _, ReadManifest as _, hand_over, is_applied_by, is_noted,
-    is_skipped,
+    Manifest, MigrationState, Module, ReadComponent as _, ReadManifest as _, hand_over, is_applied_by,
+    is_noted, is_skipped,
 };
 use super::{component, lease::KlmState, note};
 
@@ -67,7 +67,7 @@ impl fmt::Display for Step {
 }
 
 /// Returns the obstacles to a hand-over; each names its module.
-pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
+pub(super) fn obstacles(facts: &MigrationState) -> Vec<String> {
     if hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) || is_ours(facts) {
         return Vec::new();
     }
@@ -92,13 +92,13 @@ pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
 }
 
 /// Reports whether KLM must be stopped for the hand-over.
-pub(super) fn needs_klm_stopped(facts: &Facts) -> bool {
+pub(super) fn needs_klm_stopped(facts: &MigrationState) -> bool {
     let is_done = hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) || is_ours(facts);
     !is_done && !is_marked_by_hand(facts)
 }
 
 /// Returns the obstacle that KLM's Lease shows.
-fn klm_obstacle(facts: &Facts) -> Option<String> {
+fn klm_obstacle(facts: &MigrationState) -> Option<String> {
     let why = match facts.klm {
         KlmState::Stopped => return None,
         KlmState::Runs => format!("KLM renews its Lease {}: stop it", klm::LEASE),
@@ -116,7 +116,7 @@ fn klm_obstacle(facts: &Facts) -> Option<String> {
 }
 
 /// Returns the obstacle to creating a component from a Manifest.
-fn obstacle(facts: &Facts, module: &Module, manifest: &Manifest) -> Option<String> {
+fn obstacle(facts: &MigrationState, module: &Module, manifest: &Manifest) -> Option<String> {
     if let Some(kind) = &module.own_kind {
         return Some(format!(
             "its ModuleTemplate names a component of kind {kind}, which KLM did not install"
@@ -145,32 +145,32 @@ fn obstacle(facts: &Facts, module: &Module, manifest: &Manifest) -> Option<Strin
 }
 
 /// Reports whether KLM has nothing to hand over.
-fn is_ours(facts: &Facts) -> bool {
+fn is_ours(facts: &MigrationState) -> bool {
     let meta = &facts.kyma.metadata;
     let is_klms = hand_over(meta).is_some() || klm_entry(meta).is_some();
     !is_klms && facts.strays.is_empty() && manifests(facts).next().is_none()
 }
 
 /// Reports whether a user set both labels on the Kyma and its Manifests: KLM skips them although it runs.
-fn is_marked_by_hand(facts: &Facts) -> bool {
+fn is_marked_by_hand(facts: &MigrationState) -> bool {
     let mut all = manifests(facts).map(|(_, manifest)| &manifest.metadata);
     let is_marked = |meta| is_skipped(meta) && hand_over(meta).is_some();
     is_marked(&facts.kyma.metadata) && all.all(is_marked)
 }
 
 /// Reports whether everything is labelled and recorded.
-fn is_marked(facts: &Facts) -> bool {
+fn is_marked(facts: &MigrationState) -> bool {
     is_marked_by_hand(facts)
         && is_noted(&facts.kyma.metadata)
         && manifests(facts).all(|(_, manifest)| is_noted(&manifest.metadata))
 }
 
-fn manifests(facts: &Facts) -> impl Iterator<Item = (&String, &Manifest)> {
+fn manifests(facts: &MigrationState) -> impl Iterator<Item = (&String, &Manifest)> {
     facts.modules.iter().filter_map(|(name, module)| Some((name, module.manifest.as_ref()?)))
 }
 
 /// Returns the next step if there are no obstacles.
-pub(super) fn next(facts: &Facts) -> Step {
+pub(super) fn next(facts: &MigrationState) -> Step {
     if hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) {
         return after(facts);
     }
@@ -185,7 +185,7 @@ pub(super) fn next(facts: &Facts) -> Step {
 }
 
 /// Returns the next step of a module until it is fully handed over.
-fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
+fn of_module(facts: &MigrationState, name: &str, module: &Module) -> Option<Step> {
     let manifest = module.manifest.as_ref()?;
     let is_handed_over = hand_over(&manifest.metadata) == Some(labels::HAND_OVER_DONE);
     let name = name.to_owned();
@@ -210,7 +210,7 @@ fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
 }
 
 /// Returns the differences between the target and the inventory of an applied component.
-fn unverified(facts: &Facts, module: &Module) -> Vec<String> {
+fn unverified(facts: &MigrationState, module: &Module) -> Vec<String> {
     let status = module.component.as_ref().and_then(|component| component.status.as_ref());
     let inventory = match status.map(kyma_api::HelmComponentStatus::entries).transpose() {
         Ok(inventory) => inventory.unwrap_or_default(),
@@ -240,7 +240,7 @@ fn unverified(facts: &Facts, module: &Module) -> Vec<String> {
 }
 
 /// Returns the step after the operators were started.
-fn after(facts: &Facts) -> Step {
+fn after(facts: &MigrationState) -> Step {
     if klm_entry(&facts.kyma.metadata).is_some() {
         return if is_reported_by_us(&facts.kyma) { Step::Settle } else { Step::AwaitReport };
     }
@@ -253,7 +253,7 @@ fn after(facts: &Facts) -> Step {
 
 /// Returns the remaining objects of a module that is being removed, without CRDs and Namespaces: those that existed
 /// before stay.
-pub(super) fn remains(facts: &Facts, manifest: &Manifest) -> Vec<String> {
+pub(super) fn remains(facts: &MigrationState, manifest: &Manifest) -> Vec<String> {
     let objects = manifest.synced().iter().map(super::facts::SyncedObject::identity);
     let objects = objects.filter(|identity| !identity.is_crd() && !identity.is_namespace());
     objects

@@ -12,7 +12,7 @@ use kyma_api::{HelmComponent, Kyma, ModuleTemplate, OPERATOR_GROUP, klm, labels,
 use kyma_object_set::{CallError, Discovery, Gvk, Identity, Kinds};
 use kyma_sdk::{Failure, find_metadata, none_if_unserved, targets::Target};
 
-use super::facts::{Facts, Manifest, Module, ReadManifest as _};
+use super::facts::{Manifest, MigrationState, Module, ReadManifest as _};
 use super::lease::KlmState;
 use crate::{error::Error, target::connection::Start};
 
@@ -21,7 +21,7 @@ const PARALLEL: usize = 8;
 
 /// The state of a Kyma, with the connection to its target if there is one.
 pub(super) struct KymaSnapshot {
-    pub(super) facts: Facts,
+    pub(super) facts: MigrationState,
     pub(super) start: Start,
     pub(super) target: Option<VerifiedTarget>,
 }
@@ -42,7 +42,7 @@ pub(super) async fn look(start: Start, target_namespace: &str) -> Result<KymaSna
     let (mut strays, mirrors) = manifests(&start.hub, &namespace, &name, &mut modules).await?;
     strays.extend(components(&start.hub, kyma, &mut modules).await?);
     own_kinds(&start.hub, &namespace, &mut modules).await?;
-    let mut facts = Facts {
+    let mut facts = MigrationState {
         status: status(&start.hub, &namespace, &name).await?,
         klm: KlmState::Unknown,
         access: start.secret().await.map_err(|failure| said(&failure)),
@@ -176,7 +176,10 @@ async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Verifie
 }
 
 /// Reads the metadata of all objects that Manifests and components list, and of the Kyma.
-async fn live(reached: &VerifiedTarget, facts: &Facts) -> Result<BTreeMap<Identity, ObjectMeta>, Error> {
+async fn live(
+    reached: &VerifiedTarget,
+    facts: &MigrationState,
+) -> Result<BTreeMap<Identity, ObjectMeta>, Error> {
     let modules = &facts.modules;
     let defaults = modules.values().filter_map(|module| module.manifest.as_ref()?.default_cr());
     let defaults = defaults.map(|(identity, version)| {

@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use kyma_api::names;
 use serde::Serialize;
 
-use super::facts::{Facts, Module, ReadManifest as _};
+use super::facts::{MigrationState, Module, ReadManifest as _};
 
 /// Report of one Kyma.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -36,11 +36,11 @@ pub(super) struct Line {
 }
 
 /// Returns the present state of the modules.
-pub(super) fn lines(facts: &Facts) -> Vec<Line> {
+pub(super) fn lines(facts: &MigrationState) -> Vec<Line> {
     facts.modules.iter().filter_map(|(name, module)| line(facts, name, module)).collect()
 }
 
-fn line(facts: &Facts, name: &str, module: &Module) -> Option<Line> {
+fn line(facts: &MigrationState, name: &str, module: &Module) -> Option<Line> {
     let manifest = module.manifest.as_ref()?;
     let synced: Vec<_> = manifest.synced().iter().map(super::facts::SyncedObject::identity).collect();
     let (there, absent): (Vec<_>, Vec<_>) =

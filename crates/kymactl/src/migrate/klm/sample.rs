@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     COMPONENT_MANAGER, component,
-    facts::{Facts, Manifest, Module},
+    facts::{Manifest, MigrationState, Module},
     lease::KlmState,
     note,
 };
@@ -63,7 +63,7 @@ impl Sample {
         }
     }
 
-    pub(super) fn facts(&self) -> Facts {
+    pub(super) fn facts(&self) -> MigrationState {
         let typed = |value: &Value| serde_json::from_value(value.clone()).unwrap();
         let module = Module {
             manifest: self.read_manifest(),
@@ -72,7 +72,7 @@ impl Sample {
             own_kind: self.own_kind.clone(),
         };
         let is_there = module.manifest.is_some() || module.component.is_some();
-        Facts {
+        MigrationState {
             kyma: typed(&self.kyma),
             status: self.kyma["status"].clone(),
             klm: self.klm,
