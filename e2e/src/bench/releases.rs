@@ -73,16 +73,19 @@ pub async fn releases(count: usize) -> Result<Outcome> {
     bench.landscape.kill(OPERATOR)?;
     let rounds = MEASURED.div_ceil(count.max(1));
     let (mut apart, mut removed, mut bare) = (0.0, 0.0, 0.0);
+    let mut removal_requests = Vec::new();
     for first in (0..rounds).map(|round| round * count) {
         // In halves, since existing objects make each release slower: API servers check all Services for a new one.
         let half = first + count / 2;
         bare += bare::write(&bench, first..half).await?;
         let measured = apart::measure(&mut bench, count).await?;
         (apart, removed) = (apart + measured.installed, removed + measured.removed);
+        removal_requests = measured.removal_requests;
         bare += bare::write(&bench, half..first + count).await?;
     }
     let each = f64::from(u32::try_from(rounds)?);
     let (apart, removed, bare) = (apart / each, removed / each, bare / each);
+    let bare_removed = bare::remove(&bench, 0..rounds * count).await? / each;
     let peer = bench.by_helm(count).await?;
     bench.landscape.stop().await?;
     let ours = rows.first().context("the time of our side")?.value;
@@ -91,12 +94,14 @@ pub async fn releases(count: usize) -> Result<Outcome> {
         Row::at_most("as many without rendering", apart, "s", bare * GOAL),
         Row::plain("a bare loop that writes the same", bare, "s"),
         Row::at_most(format!("{count} releases removed"), removed, "s", max_removal_seconds(count)?),
+        Row::plain("a bare loop that deletes the same", bare_removed, "s"),
     ];
     all.append(&mut rows.split_off(1));
+    all.append(&mut removal_requests);
     let setup = json!({
         "count": count, "chart": format!("{CHART}, without its tests"), "replicas": 0, "build": if cfg!(debug_assertions) { "debug" } else { "release" },
         "helm": "install, without --wait, as many at a time as there are cores", "bare loop": format!("{IN_FLIGHT} at a time, half of it before the second row, half after"),
-        "second row": "removed and installed again, with renders that are kept", "rounds": format!("{rounds}, of which second row, bare loop and removal are the mean"),
+        "second row": "removed and installed again, with renders that are kept", "rounds": format!("{rounds}, of which second row, bare loops and removal are the mean"),
         "goal of the second row": "1/0.7 of the bare loop",
     });
     Ok(Outcome::new("releases", &setup, all))
@@ -150,7 +155,7 @@ impl Bench {
             Row::plain("memory of the operator alone at the end", used.own_mib, "MiB"),
         ];
         self.landscape.until_at_rest().await?;
-        rows.extend(self.requests(&marks, count)?);
+        rows.extend(self.requests(&marks, count, "release")?);
         Ok(rows)
     }
 
@@ -184,8 +189,8 @@ impl Bench {
         .await
     }
 
-    /// Returns the operator's requests to each cluster per release.
-    fn requests(&self, marks: &[AuditMark], count: usize) -> Result<Vec<Row>> {
+    /// Returns the operators' requests to each cluster since the marks, divided by the number of releases or removals.
+    fn requests(&self, marks: &[AuditMark], count: usize, divided_by: &str) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         for (cluster, mark) in self.landscape.clusters().into_iter().zip(marks) {
             let asked: Vec<AuditEvent> = cluster.audit()?.since(*mark)?.into_iter().filter(asks).collect();
@@ -193,7 +198,7 @@ impl Bench {
             for (what, events) in [("writes", writes), ("reads", reads)] {
                 let each = f64::from(u32::try_from(events.len())?) / f64::from(u32::try_from(count)?);
                 rows.push(Row::plain(
-                    format!("{}: {what} for each release", cluster.name()),
+                    format!("{}: {what} for each {divided_by}", cluster.name()),
                     each,
                     "requests",
                 ));

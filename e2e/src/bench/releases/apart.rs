@@ -14,6 +14,7 @@ use testbed::until;
 
 use super::footprint::Footprint;
 use super::{Bench, OPERATOR, patience};
+use crate::bench::Row;
 
 /// Namespace of the releases and prefix of their names.
 pub(super) const SIDE: &str = "apart";
@@ -24,6 +25,8 @@ pub(super) struct Measured {
     pub(super) installed: f64,
     /// From the first deletion until all components are gone.
     pub(super) removed: f64,
+    /// Requests of the operator to each cluster per removal.
+    pub(super) removal_requests: Vec<Row>,
 }
 
 /// Measures the installation and the removal of `count` releases.
@@ -35,10 +38,12 @@ pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<Measured>
     bench.create_all(SIDE, count).await?;
     bench.until_ready(SIDE, count, patience(count)?).await?;
     bench.landscape.until_at_rest().await?;
+    let marks = bench.landscape.marks()?;
     let start = Instant::now();
     bench.remove_all(SIDE, patience(count)?).await?;
     let removed = start.elapsed().as_secs_f64();
     bench.landscape.until_at_rest().await?;
+    let removal_requests = bench.requests(&marks, count, "removal")?;
     collected(&bench.target, patience(count)?).await?;
     let footprint = Footprint::begin(bench.landscape.operator(OPERATOR)?.id())?;
     let start = Instant::now();
@@ -49,7 +54,7 @@ pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<Measured>
     ensure!(rendering == 0.0, "{rendering} s went into rendering what had been rendered");
     bench.landscape.until_at_rest().await?;
     bench.landscape.kill(OPERATOR)?;
-    Ok(Measured { installed, removed })
+    Ok(Measured { installed, removed, removal_requests })
 }
 
 /// Waits until the releases and all objects that controllers created for them are deleted.
