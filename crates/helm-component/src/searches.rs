@@ -1,14 +1,17 @@
 //! Searches for objects of components on a target, shared by components that search at the same time.
 //!
 //! A removal ends with one list for each kind that the target serves. Many releases that are removed together need
-//! the same lists: each search that begins serves all components that asked before it began.
+//! the same lists: each search that begins serves all components that asked before it began, and a search that follows
+//! another one first waits for further components.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kyma_object_set::sweep::{self, SearchResult, Unlisted};
 use kyma_object_set::{CallError, Cluster, Ownership};
 use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
 
 use crate::claims::Reach;
 
@@ -17,6 +20,13 @@ type PendingSearches = BTreeMap<String, Vec<oneshot::Sender<Result<SearchResult,
 
 /// Maximum number of owners in one search: their hashes are part of a URL.
 const MAX_OWNERS: usize = 100;
+
+/// Maximum time between two searches of which the second waits for further components. A single removal does not wait.
+const MAX_PAUSE_BETWEEN_SEARCHES: Duration = Duration::from_secs(1);
+/// Time without a further component after which a search begins.
+const GATHERING_INTERVAL: Duration = Duration::from_millis(200);
+/// Maximum time that a search waits for further components.
+const MAX_GATHERING_TIME: Duration = Duration::from_secs(2);
 
 /// Target and account of a search, and whether it leaves out kinds that cannot be listed.
 type SearchKey = (Reach, bool);
@@ -32,8 +42,8 @@ pub(crate) struct Searches {
 struct TargetSearches {
     /// Owners that wait for the next search.
     waiting: Mutex<PendingSearches>,
-    /// Held by the reconcile that searches for all owners.
-    turn: tokio::sync::Mutex<()>,
+    /// End of the last search. Locked by the reconcile that searches for all owners.
+    last_end: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Searches {
@@ -104,20 +114,38 @@ impl TargetSearches {
                         return found;
                     }
                 }
-                _turn = self.turn.lock() => {
+                mut last_end = self.last_end.lock() => {
                     // Another search may have ended at the same moment.
                     if let Ok(found) = receiver.try_recv() {
                         return found;
                     }
+                    self.gather(*last_end).await;
                     let batch = self.take_batch(&ownership.owner);
                     let owners: BTreeSet<String> = batch.keys().cloned().collect();
                     let found = sweep::owned_by(cluster, &ownership.manager, &owners, unlisted).await;
+                    *last_end = Some(Instant::now());
                     tell(batch, &found);
                     if let Ok(found) = receiver.try_recv() {
                         return found;
                     }
                 }
             }
+        }
+    }
+
+    /// Waits until no further component joins, if the last search ended a moment ago: a search costs a request for each
+    /// kind, which slows down the removals that the next search could serve too.
+    async fn gather(&self, last_end: Option<Instant>) {
+        if last_end.is_none_or(|end| end.elapsed() > MAX_PAUSE_BETWEEN_SEARCHES) {
+            return;
+        }
+        let start = Instant::now();
+        let mut before = 0;
+        let mut now = self.waiting().len();
+        while now > before && now < MAX_OWNERS && start.elapsed() < MAX_GATHERING_TIME {
+            sleep(GATHERING_INTERVAL).await;
+            before = now;
+            now = self.waiting().len();
         }
     }
 
@@ -164,6 +192,42 @@ mod tests {
         assert_eq!(searches.targets().len(), 1);
         drop(first);
         assert!(searches.targets().is_empty());
+    }
+
+    fn join(target: &TargetSearches, owner: &str) {
+        let (sender, _) = oneshot::channel();
+        target.waiting().insert(owner.to_owned(), vec![sender]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_search_after_another_waits_until_no_component_joins() {
+        let target = TargetSearches::default();
+        let start = Instant::now();
+        target.gather(None).await;
+        target.gather(Some(start.checked_sub(MAX_PAUSE_BETWEEN_SEARCHES * 2).unwrap())).await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "a single removal does not wait");
+
+        join(&target, "a");
+        let joining = async {
+            for owner in ["b", "c"] {
+                sleep(GATHERING_INTERVAL / 2).await;
+                join(&target, owner);
+            }
+        };
+        tokio::join!(target.gather(Some(Instant::now())), joining);
+        assert_eq!(start.elapsed(), GATHERING_INTERVAL * 2);
+
+        let joining = async {
+            for owner in 0.. {
+                join(&target, &format!("owner-{owner}"));
+                sleep(GATHERING_INTERVAL / 2).await;
+            }
+        };
+        let start = Instant::now();
+        tokio::select! {
+            () = target.gather(Some(start)) => assert_eq!(start.elapsed(), MAX_GATHERING_TIME),
+            () = joining => unreachable!("it has no end"),
+        }
     }
 
     #[test]
