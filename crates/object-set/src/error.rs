@@ -163,6 +163,14 @@ impl CallError {
         )
     }
 
+    /// Marks a 404 that does not prove the absence of the object. Other failures stay as they are.
+    pub(crate) fn without_proof_of_absence(mut self) -> Self {
+        if self.failure == Failure::NotFound {
+            self.failure = Failure::AbsenceUnproven;
+        }
+        self
+    }
+
     /// Returns the error class.
     pub fn class(&self) -> ErrorClass {
         self.reason().class().unwrap_or(ErrorClass::Transient)
@@ -211,6 +219,8 @@ pub enum Failure {
     NoDryRun(String),
     /// 404: the object, or its kind, is not there.
     NotFound,
+    /// 404 that does not name the object, although the target serves its kind: a proxy may have answered.
+    AbsenceUnproven,
     /// 404 since the object's namespace is not there; its name.
     NamespaceMissing(String),
     /// The API group of the object's kind does not answer, so that the object's state is unknown; the group's name.
@@ -263,7 +273,7 @@ impl Failure {
     pub fn reason(&self) -> Reason {
         match self {
             Self::NoAnswer => Reason::TargetUnreachable,
-            Self::Unreadable => Reason::TargetAnswerInvalid,
+            Self::Unreadable | Self::AbsenceUnproven => Reason::TargetAnswerInvalid,
             Self::Unauthorized => Reason::TargetUnauthorized,
             Self::Forbidden => Reason::TargetForbidden,
             Self::QuotaExceeded(_) => Reason::QuotaExceeded,
@@ -332,6 +342,10 @@ impl fmt::Display for Failure {
             Self::ConversionFailed(of) => write!(f, "the conversion webhook for {of} did not answer"),
             Self::NoDryRun(name) => write!(f, "webhook {name} does not support dry runs"),
             Self::NotFound => f.write_str("not found"),
+            Self::AbsenceUnproven => f.write_str(
+                "the answer is 404 and does not name the object, so that a proxy may have sent it; check what answers \
+                 in place of the API server",
+            ),
             Self::NamespaceMissing(name) => write!(f, "namespace {name} does not exist"),
             Self::GroupUnknown(group) => write!(f, "the API group {group} does not answer"),
             Self::NotServedYet => f.write_str("its kind is not served yet"),

@@ -274,21 +274,29 @@ impl Run<'_> {
         match api.get_metadata(&identity.name).await {
             Ok(found) => Ok(Ok(found.metadata)),
             Err(error) => match CallError::new(Action::Get, Some(identity), error) {
-                error if error.is_about_no_object() => self.unserved(identity, error).await.map(Err),
+                error if error.is_about_no_object() => self.unserved(identity, mapping, error).await.map(Err),
                 error if error.is_absence(mapping) => Ok(Err(Fate::Gone)),
-                error => Err(error),
+                error => Err(error.without_proof_of_absence()),
             },
         }
     }
 
-    /// Returns the result for an object whose recorded kind or version is no longer served.
-    async fn unserved(&self, identity: &Identity, mut error: CallError) -> Result<Fate, CallError> {
+    /// Returns the result for a 404 that names no object: the object is gone if the target no longer serves its kind.
+    async fn unserved(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+        mut error: CallError,
+    ) -> Result<Fate, CallError> {
         let newer = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await?;
         if newer.is_unknown(&identity.group) {
             return Err(CallError::group_unknown(identity));
         }
         if newer.preferred(&identity.group_kind()).is_none() {
             return Ok(Fate::Unserved);
+        }
+        if newer.get(&mapping.gvk()).is_some() {
+            return Err(error.without_proof_of_absence());
         }
         // The kind is served in another version, in which the next try reads it.
         error.failure = Failure::Conflict;
@@ -358,12 +366,12 @@ impl Run<'_> {
             Ok(true) => Ok(Fate::Gone),
             Ok(false) => Ok(Fate::Waiting),
             Err(error) if error.is_absence(mapping) => Ok(Fate::Gone),
-            Err(error) if error.is_about_no_object() => self.unserved(identity, error).await,
+            Err(error) if error.is_about_no_object() => self.unserved(identity, mapping, error).await,
             Err(error) => {
                 if identity.is_crd() && error.failure != Failure::Conflict {
                     self.keep_crd(identity, mapping).await;
                 }
-                Err(error)
+                Err(error.without_proof_of_absence())
             }
         }
     }

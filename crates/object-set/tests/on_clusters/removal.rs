@@ -409,7 +409,8 @@ async fn only_a_404_that_names_the_object_shows_that_it_is_gone() -> Result<()> 
     for answer in of_proxy {
         let (_target, cluster) = scripted_target(answer.clone(), &[silent_group("Current")]).await?;
         let (removal, failed) = uninstall(&cluster, &inventory).await?;
-        assert!(removal.gone.is_empty() && failed.len() == 1, "{answer:?}: {removal:?}");
+        assert!(removal.gone.is_empty(), "{answer:?}: {removal:?}");
+        assert_eq!(failed, [Reason::TargetAnswerInvalid], "{answer:?}: {removal:?}");
         assert!(removal.remaining(&inventory).contains(&thing("silent.io")), "{answer:?}");
     }
     let proof = Answer::not_found("silent.io", "things", "t");
@@ -417,6 +418,18 @@ async fn only_a_404_that_names_the_object_shows_that_it_is_gone() -> Result<()> 
     let (removal, failed) = uninstall(&cluster, &inventory).await?;
     assert_eq!(removal.gone, [thing("silent.io")]);
     assert!(failed.is_empty() && removal.unserved.is_empty(), "{removal:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn kind_that_moved_to_another_version_is_a_conflict() -> Result<()> {
+    let mut moved = silent_group("Current");
+    moved[0]["versions"][0]["version"] = json!("v2");
+    let page = Answer::text(404, "404 page not found");
+    let (_target, cluster) = scripted_target(page, &[silent_group("Current"), moved]).await?;
+    let (removal, failed) = uninstall(&cluster, &inventory_of(&["silent.io"])).await?;
+    assert!(removal.gone.is_empty() && removal.unserved.is_empty(), "{removal:?}");
+    assert_eq!(failed, [Reason::ApplyConflict]);
     Ok(())
 }
 
