@@ -44,23 +44,33 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
                 complete(&state, &kind, &listed);
                 announce(&mut first);
             }
-            // A kind that the role does not cover must not block others.
             Err(error) if is_denied(&error) => {
-                // An API server that ends a watch with its CRD may not have sent the last DELETE events.
-                if is_crd_absent(&state.runtime.hub, &resource).await.unwrap_or(false) {
+                let is_absent = is_crd_absent(&state.runtime.hub, &resource).await.unwrap_or(false);
+                if is_absent {
+                    // An API server that ends a watch with its CRD may not have sent the last DELETE events.
                     gone_with_crd(&state, &kind);
                 }
-                announce(&mut first);
+                // A kind that the role does not cover must not block others. A proxy may have sent a 404, so only the
+                // absence of the CRD ends the wait for the list.
+                if is_absent || list_failure_code(&error) == Some(403) {
+                    announce(&mut first);
+                }
             }
             Err(_) => {}
         }
     }
 }
 
+/// Reports whether a list failed because the role does not cover the kind (403) or the kind was not found (404).
 pub(super) fn is_denied(error: &watcher::Error) -> bool {
+    matches!(list_failure_code(error), Some(403 | 404))
+}
+
+/// Returns the HTTP status of a failed list.
+fn list_failure_code(error: &watcher::Error) -> Option<u16> {
     match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
-        _ => false,
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
     }
 }
 
@@ -96,8 +106,9 @@ fn complete(state: &State, kind: &ComponentKind, listed: &BTreeSet<ComponentId>)
 mod tests {
     use std::time::Duration;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
     use testbed::{Answer, Matching, Scripted, until};
+    use tokio::sync::oneshot;
 
     use super::*;
     use crate::state::tests::unconnected;
@@ -119,18 +130,25 @@ mod tests {
         ComponentView::of(&ComponentKind::helm(), &serde_json::from_value(object).unwrap()).unwrap()
     }
 
-    /// Runs the feed on a hub that answers lists of components with 404 and lists of CRDs with `crds`, until it read
-    /// the CRDs twice. Returns whether the index still has the component.
-    async fn keeps_component(crds: Answer) -> bool {
+    /// Result of a feed whose list the hub refuses.
+    #[derive(Debug, PartialEq)]
+    struct Outcome {
+        keeps_component: bool,
+        is_announced: bool,
+    }
+
+    /// Runs the feed on a hub with these answers to lists of components and of CRDs, until it read the CRDs twice.
+    async fn run(components: Answer, crds: Answer) -> Outcome {
         let hub = Scripted::start().await.unwrap();
         let read = Matching::path(CRDS);
-        hub.always(Matching::path(COMPONENTS), Answer::text(404, "404 page not found\n"));
+        hub.always(Matching::path(COMPONENTS), components);
         hub.always(read.clone(), crds);
         let (mut state, _trigger) = unconnected();
         state.runtime.hub = hub.access().client().unwrap();
         state.components_mut().apply(component());
         let state = Arc::new(state);
-        let feed = feed(Arc::clone(&state), ComponentKind::helm(), "helmcomponents".to_owned(), None);
+        let (first, mut announced) = oneshot::channel();
+        let feed = feed(Arc::clone(&state), ComponentKind::helm(), "helmcomponents".to_owned(), Some(first));
         let twice = until("the CRDs are read twice", Duration::from_secs(30), || async {
             Ok((hub.count(&read) >= 2).then_some(()))
         });
@@ -138,22 +156,45 @@ mod tests {
             () = feed => unreachable!("the feed ends only with the process"),
             read = twice => read.unwrap(),
         }
-        !state.components().of(&component().kyma).is_empty()
+        let keeps_component = !state.components().of(&component().kyma).is_empty();
+        Outcome { keeps_component, is_announced: announced.try_recv().is_ok() }
+    }
+
+    fn not_found() -> Answer {
+        Answer::text(404, "404 page not found\n")
+    }
+
+    fn crds(items: &Value) -> Answer {
+        Answer::json(&json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items,
+        }))
+    }
+
+    /// Returns the answer to a list of CRDs that contains the components' one.
+    fn served() -> Answer {
+        crds(&json!([{
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": "helmcomponents.component.kyma-project.io"},
+        }]))
     }
 
     #[tokio::test]
     async fn components_are_gone_with_their_crd_only_if_its_absence_is_proven() {
-        let crds = |items: serde_json::Value| {
-            Answer::json(&json!({
-                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items,
-            }))
-        };
-        let crd = json!([{
-            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-            "metadata": {"name": "helmcomponents.component.kyma-project.io"},
-        }]);
-        assert!(!keeps_component(crds(json!([]))).await, "no CRD");
-        assert!(keeps_component(crds(crd)).await, "the CRD exists");
-        assert!(keeps_component(Answer::html(404, "no such cluster")).await, "a proxy answers");
+        let gone = Outcome { keeps_component: false, is_announced: true };
+        assert_eq!(run(not_found(), crds(&json!([]))).await, gone, "no CRD");
+        let unknown = || Outcome { keeps_component: true, is_announced: false };
+        assert_eq!(run(not_found(), served()).await, unknown(), "the CRD exists");
+        assert_eq!(
+            run(not_found(), Answer::html(404, "no such cluster")).await,
+            unknown(),
+            "a proxy answers"
+        );
+    }
+
+    #[tokio::test]
+    async fn forbidden_kind_does_not_delay_the_start() {
+        let forbidden = Answer::failure(403, "Forbidden", "no");
+        let expected = Outcome { keeps_component: true, is_announced: true };
+        assert_eq!(run(forbidden, served()).await, expected);
     }
 }
