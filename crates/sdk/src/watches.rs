@@ -124,6 +124,10 @@ pub trait Listener<D>: Send + Sync + 'static {
     /// Processes an event of a watch.
     fn saw(&self, target: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, dependents: &[D]);
 
+    /// Called when `dependent` joins a stream that was listed before: no event reports changes between its last read
+    /// and the subscription. Called only for this subscriber, once per subscription. Default: does nothing.
+    fn joined(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependent: &D) {}
+
     /// Called when the target starts to refuse a watch that worked before, or its answer exceeds the bounds: only a
     /// change on the target ends that. The next event is a list. Default: does nothing.
     fn refused(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependents: &[D]) {}

@@ -120,6 +120,8 @@ impl<C: Component> Driver<C> {
             tracing::info!(%component, %failure, "health of spec.manager is unknown");
         }
         let progress = judgement.add_to(progress, self.reported_for_generation(context).as_ref());
+        // No event follows while the watch is broken or refused at the limit of streams. After a new subscription the
+        // first event comes before this timer.
         if is_watched { progress } else { progress.again_within(LATE_LOOKUP_INTERVAL) }
     }
 

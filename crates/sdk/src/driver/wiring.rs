@@ -206,6 +206,11 @@ where
         }
     }
 
+    /// Requeues the subscriber, which may have read before a change that the stream delivered before it joined.
+    fn joined(&self, _: Option<&SecretKey>, _: &Interest, dependent: &ObjectRef<R>) {
+        self.trigger.enqueue(dependent.clone());
+    }
+
     /// Requeues all subscribers, so that those that must not miss a change report the missing right.
     fn refused(&self, _: Option<&SecretKey>, _: &Interest, dependents: &[ObjectRef<R>]) {
         for dependent in dependents {
@@ -254,4 +259,27 @@ fn index<R: crate::ComponentResource>(
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures::{FutureExt, StreamExt};
+    use kube::api::ApiResource;
+    use kyma_api::HelmComponent;
+
+    use super::*;
+
+    #[test]
+    fn only_the_joiner_of_a_stream_is_requeued() {
+        let trigger = Trigger::new();
+        let events = WatchEvents::<HelmComponent> { trigger: trigger.clone() };
+        let joiner = ObjectRef::new("late").within("kcp-system");
+        let interest = Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&()));
+        events.joined(None, &interest, &joiner);
+        let mut requeued = pin!(trigger.stream());
+        assert_eq!(requeued.next().now_or_never(), Some(Some(joiner)));
+        assert_eq!(requeued.next().now_or_never(), None);
+    }
 }

@@ -69,6 +69,11 @@ impl Pulse {
         last > 0 && self.start.elapsed().saturating_sub(Duration::from_millis(last)) < self.silence
     }
 
+    /// Reports whether the stream continues from a complete list; otherwise the next event is a list.
+    pub(super) fn is_listed(&self) -> bool {
+        self.last.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns the failure of its last call, if that failed.
     pub(super) fn why(&self) -> Option<Failure> {
         self.held().clone()

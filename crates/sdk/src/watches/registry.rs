@@ -130,7 +130,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// Must run inside of a tokio runtime.
     ///
     /// The first event of a new stream is its list. No event reports a change between an earlier read of the caller
-    /// and that list, so the caller has to read again on `Listed`.
+    /// and that list, so the caller has to read again on `Listed`. A stream that was listed before sends no list to a
+    /// new subscriber: [`Listener::joined`] is called instead.
     ///
     /// Opens nothing if the access Secret changed since `target` was created from it: the change requeues
     /// `dependent`.
@@ -152,11 +153,18 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         for key in before.iter().filter(|key| !wished.contains(key)) {
             self.leave(&mut held, key, dependent);
         }
-        let mut kept = vec![];
+        let (mut kept, mut joined) = (vec![], vec![]);
         let mut refused = None;
         // Checked under the lock: streams of a target that is withdrawn later are ended by `access_changed`.
         for key in wished.into_iter().filter(|_| !target.is_withdrawn()) {
-            if before.contains(&key) || self.join(&mut held, &key, &target, dependent) {
+            if before.contains(&key) {
+                kept.push(key);
+                continue;
+            }
+            // A list that completes from here on is reported to this subscriber too.
+            let is_listed = held.streams.get(&key).is_some_and(|running| running.pulse.is_listed());
+            if self.join(&mut held, &key, &target, dependent) {
+                joined.extend(is_listed.then(|| key.clone()));
                 kept.push(key);
             } else {
                 refused.get_or_insert(WatchLimit { kind: key.interest.kind });
@@ -164,6 +172,12 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         }
         if !kept.is_empty() {
             held.wishes.insert(dependent.clone(), kept);
+        }
+        // The listener may call this registry.
+        drop(held);
+        for key in &joined {
+            let tell = || self.inner.listener.joined(key.target.as_ref(), &key.interest, dependent);
+            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), tell);
         }
         refused.map_or(Ok(()), Err)
     }

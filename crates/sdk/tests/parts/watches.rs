@@ -14,7 +14,7 @@ use kube::{
 };
 use kyma_sdk::api::Reason;
 use kyma_sdk::{
-    Content, Interest, Process, Sighting, WatchTimes, Watches,
+    Content, Interest, Listener, Process, Sighting, WatchTimes, Watches,
     targets::{Grant, SecretKey},
 };
 use serde_json::json;
@@ -194,6 +194,56 @@ async fn whoever_joins_while_a_list_is_told_hears_of_it_too() -> Result<()> {
             .then_some(()))
     })
     .await
+}
+
+/// Records events as [`Log`] does, and `joined` for a subscriber that joins a listed stream.
+struct JoinLog(Log);
+
+impl Listener<Dependent> for JoinLog {
+    fn saw(&self, _: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]) {
+        self.0.0.lock().unwrap().push((word(sighting), dependents.to_vec()));
+    }
+
+    fn joined(&self, _: Option<&SecretKey>, _: &Interest, dependent: &Dependent) {
+        self.0.0.lock().unwrap().push(("joined".to_owned(), vec![*dependent]));
+    }
+}
+
+#[tokio::test]
+async fn joiner_of_a_listed_stream_gets_one_event_for_itself() -> Result<()> {
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("joiner").await?;
+    let target = target("joiner", cluster.admin())?;
+    let log = Log::default();
+    let watches = Watches::new("test", &Process::new()?, JoinLog(log.clone()));
+    put(&cluster, &namespace, "a").await?;
+    watches.want(&target, &"first", [maps_in(&namespace)])?;
+    log.until("listed a").await?;
+    assert_eq!(log.count("joined"), 0, "the first subscriber gets the list");
+    watches.want(&target, &"late", [maps_in(&namespace)])?;
+    assert_eq!(log.until("joined").await?, ["late"]);
+    for dependent in ["first", "late"] {
+        watches.want(&target, &dependent, [maps_in(&namespace)])?;
+    }
+    assert_eq!(log.count("joined"), 1, "both are subscribed already");
+    let seen = log.0.lock().unwrap().clone();
+    let of_first = seen.iter().filter(|(_, dependents)| dependents.contains(&"first"));
+    assert_eq!(of_first.count(), 1, "{seen:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn joiner_of_a_stream_without_list_waits_for_the_list() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::failure(503, "ServiceUnavailable", "down"));
+    let target = target("unlisted", server.access())?;
+    let log = Log::default();
+    let watches = Watches::new("test", &Process::new()?, JoinLog(log.clone()));
+    for dependent in ["first", "late"] {
+        watches.want(&target, &dependent, [maps_in("default")])?;
+    }
+    assert_eq!((watches.count(), log.count("joined")), (1, 0));
+    Ok(())
 }
 
 /// Returns the `Accept` headers of lists and watches with this content.
