@@ -22,9 +22,21 @@ pub(crate) struct ConfigCounts {
     refused: BTreeSet<KymaKey>,
     /// Kymas whose target refuses its resourceRules, with the reason.
     refusing_targets: BTreeMap<KymaKey, Reason>,
+    /// Whether Kymas without a decision since the start of the operator are missing. Set only for a report.
+    is_incomplete: bool,
 }
 
 impl ConfigCounts {
+    /// Sets whether Kymas are missing in the counts.
+    pub(crate) fn mark_incomplete(self, is_incomplete: bool) -> Self {
+        Self { is_incomplete, ..self }
+    }
+
+    /// Reports whether Kymas are missing in the counts.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.is_incomplete
+    }
+
     /// Returns the count of Kymas that the ModuleConfig applies to, for the status.
     pub(crate) fn matching(&self) -> FleetCount {
         count(&self.matching)

@@ -55,6 +55,11 @@ impl InitialKymas {
         }
     }
 
+    /// Reports whether every Kyma of the first list has a decision.
+    pub(crate) fn are_decided(&self) -> bool {
+        matches!(self, Self::Decided)
+    }
+
     fn complete(&mut self) -> bool {
         let is_complete = matches!(self, Self::Pending { kymas, .. } if kymas.is_empty());
         if is_complete {
@@ -117,9 +122,11 @@ mod tests {
         assert_eq!(after(0), Some(MAX_WAIT));
         assert_eq!(after(179), Some(Duration::from_secs(1)));
         assert_eq!((after(180), after(181)), (None, None));
+        assert!(!initial.are_decided(), "the reported counts are incomplete");
         // A later list does not start the wait again.
         initial.record_list([key("a")], listed + MAX_WAIT);
         assert_eq!(initial.remaining_wait(listed + MAX_WAIT), None);
         assert!(initial.record_decision(&key("a")), "a late decision completes the counts");
+        assert!(initial.are_decided());
     }
 }

@@ -9,6 +9,9 @@ use super::{Config, ConfigCounts};
 
 /// Maximum number of Kymas that the message about `resourceRules` names.
 const MAX_NAMED_KYMAS: usize = 10;
+/// Addition to messages while counts are incomplete.
+const INCOMPLETE: &str = "; the counts lack Kymas that could not be evaluated since the operator started, such as \
+                          those whose targets do not answer";
 /// Conditions of this operator.
 const OWN: [&str; 2] = [types::READY, types::RESOURCE_RULES];
 
@@ -23,12 +26,13 @@ pub(crate) fn next(
     let mut conditions: Vec<Condition> = current.conditions.clone().unwrap_or_default();
     conditions.retain(|condition| OWN.contains(&condition.type_.as_str()));
     let generation = config.revision.1;
+    let missing_kymas = if counts.is_some_and(ConfigCounts::is_incomplete) { INCOMPLETE } else { "" };
     let (status, reason, message) = match &config.invalid {
-        None => (Status::True, Reason::Ready, "the ModuleConfig is in force"),
-        Some(why) => (Status::False, Reason::ModuleConfigInvalid, why.as_str()),
+        None => (Status::True, Reason::Ready, format!("the ModuleConfig is in force{missing_kymas}")),
+        Some(why) => (Status::False, Reason::ModuleConfigInvalid, why.clone()),
     };
-    let desired =
-        DesiredCondition { type_: types::READY, status, reason, message, observed_generation: generation };
+    let (type_, message) = (types::READY, message.as_str());
+    let desired = DesiredCondition { type_, status, reason, message, observed_generation: generation };
     // API objects store whole seconds.
     let now = Time(now.round(jiff::Unit::Second).unwrap_or(now));
     let mut changed = condition::set(&mut conditions, &desired, &now);
@@ -36,7 +40,8 @@ pub(crate) fn next(
         changed |= condition::remove(&mut conditions, types::RESOURCE_RULES);
     } else if let Some(counts) = counts {
         let (status, reason, message) = resource_rules(counts);
-        let (type_, message) = (types::RESOURCE_RULES, message.as_str());
+        let (type_, message) = (types::RESOURCE_RULES, format!("{message}{missing_kymas}"));
+        let message = message.as_str();
         let desired = DesiredCondition { type_, status, reason, message, observed_generation: generation };
         changed |= condition::set(&mut conditions, &desired, &now);
     }

@@ -235,6 +235,21 @@ fn without_counts_a_status_keeps_its_counts() {
 }
 
 #[test]
+fn status_says_that_counts_are_incomplete() {
+    let now = "2026-06-01T00:00:00Z".parse().unwrap();
+    let lacks_kymas = |status: &kyma_api::ModuleConfigStatus| -> Vec<bool> {
+        let conditions = status.conditions.iter().flatten();
+        conditions.map(|condition| condition.message.contains("the counts lack Kymas")).collect()
+    };
+    let incomplete = ConfigCounts::default().mark_incomplete(true);
+    let before = report::next(&ruled(), Some(&incomplete), None, now).unwrap();
+    assert_eq!(lacks_kymas(&before), [true, true], "{before:?}");
+    assert_eq!(report::next(&ruled(), Some(&incomplete), Some(&before), now), None, "written once");
+    let after = report::next(&ruled(), Some(&ConfigCounts::default()), Some(&before), now).unwrap();
+    assert_eq!(lacks_kymas(&after), [false, false], "{after:?}");
+}
+
+#[test]
 fn refusals_by_targets_and_by_rules_do_not_replace_each_other() {
     let mut counts = CountsByConfig::default();
     let kyma = KymaKey::new("kcp-system", "a");

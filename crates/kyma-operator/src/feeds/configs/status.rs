@@ -46,9 +46,13 @@ async fn reconcile(
     if let Some(rest) = early {
         return Ok(Wait::Timer(rest));
     }
-    let remaining_wait = state.initial_kymas().remaining_wait(Instant::now());
+    let (remaining_wait, are_decided) = {
+        let kymas = state.initial_kymas();
+        (kymas.remaining_wait(Instant::now()), kymas.are_decided())
+    };
     // Cloned under the lock that Kymas need, so at most once per pace.
-    let counts = remaining_wait.is_none().then(|| state.config_counts().of(&name));
+    let counts =
+        remaining_wait.is_none().then(|| state.config_counts().of(&name).mark_incomplete(!are_decided));
     let wait = remaining_wait.map_or(Wait::Event, Wait::Timer);
     let Some(status) = next_status(&config, counts.as_ref(), object.status.as_ref(), Timestamp::now()) else {
         return Ok(wait);
