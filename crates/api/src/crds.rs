@@ -142,6 +142,8 @@ mod tests {
         assert_eq!(columns(&kyma()), ["State", "Reason", "Modules", "Channel", "Age"]);
         assert_eq!(columns(&module_template()), ["Module", "Version", "Mandatory", "Age"]);
         assert_eq!(columns(&module_release_meta()), ["Channels", "Mandatory", "Age"]);
+        let config = ["Module", "Ready", "Resource Rules", "Matching", "Refused", "Age"];
+        assert_eq!(columns(&module_config()), config);
         let component = columns(&helm_component());
         for column in ["Version", "Ready", "Reason", "Target", "Age"] {
             assert!(component.iter().any(|name| name == column), "{column} is missing: {component:?}");

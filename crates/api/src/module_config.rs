@@ -25,6 +25,11 @@ use crate::{FreeForm, ResourcePolicy, Upgrade, patterns, schemas};
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"
     ),
+    printcolumn(
+        name = "Resource Rules",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"ResourceRules\")].status"
+    ),
     printcolumn(name = "Matching", type_ = "integer", json_path = ".status.matching.count"),
     printcolumn(name = "Refused", type_ = "integer", json_path = ".status.refused.count"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
