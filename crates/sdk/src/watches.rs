@@ -110,7 +110,8 @@ impl Sighting {
 }
 
 /// Receiver of watch events. Called inside of the stream, so it must not block unless `is_expensive` returns true. A
-/// panic in it is logged and the stream continues.
+/// panic in it is logged and the stream continues. A new list repeats the event after a few seconds, and after growing
+/// delays while the listener panics at the list too.
 ///
 /// `target` is the access Secret of the target, `None` for the hub itself; `dependents` are the subscribers of this
 /// stream.

@@ -307,35 +307,37 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         self.inner.metrics.watches(self.inner.operator, -1);
     }
 
-    /// Calls the listener, on a separate thread if it is expensive.
-    async fn tell(&self, key: &Key, sighting: Sighting) {
+    /// Calls the listener, on a separate thread if it is expensive. Returns false if the listener panicked.
+    async fn tell(&self, key: &Key, sighting: Sighting) -> bool {
         if !self.inner.listener.is_expensive(key.target.as_ref(), &key.interest) {
             return self.tell_here(key, &sighting);
         }
         let (watches, of) = (self.clone(), key.clone());
         let group = target_group(key.target.as_ref());
-        if let Err(failure) = run_apart(&group, move || watches.tell_here(&of, &sighting)).await {
+        run_apart(&group, move || watches.tell_here(&of, &sighting)).await.unwrap_or_else(|failure| {
             tracing::error!(%failure, kind = key.interest.kind, "watch on target");
-        }
+            false
+        })
     }
 
-    fn tell_here(&self, key: &Key, sighting: &Sighting) {
+    fn tell_here(&self, key: &Key, sighting: &Sighting) -> bool {
         let told = |dependents: &[D]| {
             let saw = || self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, dependents);
             // A panic must not end the stream, which serves other objects too.
-            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), saw);
+            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), saw).is_some()
         };
-        let Some(mut before) = self.dependents(key) else { return };
-        told(&before);
+        let Some(mut before) = self.dependents(key) else { return true };
+        let mut is_processed = told(&before);
         // Subscribers that joined meanwhile may have read before the listener was done, so it is called for them too.
         while let Some(after) = self.dependents(key).filter(|after| !Arc::ptr_eq(after, &before)) {
             let known: HashSet<&D> = before.iter().collect();
             let late: Vec<D> = after.iter().filter(|one| !known.contains(one)).cloned().collect();
             if !late.is_empty() {
-                told(&late);
+                is_processed &= told(&late);
             }
             before = after;
         }
+        is_processed
     }
 
     fn tell_refused(&self, key: &Key) {

@@ -39,6 +39,9 @@ const NEW: Duration = Duration::from_mins(1);
 /// announces.
 const RETRY_WHILE_NEW: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
+/// First and longest delay before a list repeats an event at which the listener panicked.
+const REPEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_hours(1));
+
 /// Why a stream has to start over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
@@ -50,7 +53,7 @@ enum Gap {
     Failed,
     /// The kind is served, and the API server still fills its cache.
     Initializing,
-    /// No failure: the stream is due for verification.
+    /// No failure: the stream is due for verification, or for the repetition of events.
     Due,
 }
 
@@ -86,6 +89,31 @@ impl Failures {
     }
 }
 
+/// Events since the last processed list at which the listener panicked.
+#[derive(Debug, Default)]
+struct Panics {
+    count: u32,
+}
+
+impl Panics {
+    /// Records a list. Returns the time until it is repeated if the listener panicked.
+    fn after_list(&mut self, is_processed: bool, jitter: f64) -> Option<Duration> {
+        if is_processed {
+            *self = Self::default();
+        }
+        self.after_event(is_processed, jitter)
+    }
+
+    /// Records an event. Returns the time until a list repeats it if the listener panicked.
+    fn after_event(&mut self, is_processed: bool, jitter: f64) -> Option<Duration> {
+        if is_processed {
+            return None;
+        }
+        self.count = self.count.saturating_add(1);
+        Some(doubled(REPEAT.0, REPEAT.1, self.count, jitter))
+    }
+}
+
 pub(super) struct Source {
     pub(super) target: Streams,
     pub(super) client: Client,
@@ -96,9 +124,9 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Runs until the registry drops it. Calls `missed` with the number of changes that only a verification found,
-    /// and `refused` when the target starts to refuse the stream.
-    pub(super) async fn run<Saw: Future<Output = ()> + Send>(
+    /// Runs until the registry drops it. `saw` returns false if the listener panicked. Calls `missed` with the number
+    /// of changes that only a verification found, and `refused` when the target starts to refuse the stream.
+    pub(super) async fn run<Saw: Future<Output = bool> + Send>(
         &self,
         saw: impl Fn(Sighting) -> Saw,
         restarted: impl Fn(&'static str),
@@ -106,7 +134,7 @@ impl Source {
         refused: impl Fn(),
     ) {
         let mut failures = Failures::default();
-        let mut delivered = DeliveredObjects::default();
+        let (mut delivered, mut panics) = (DeliveredObjects::default(), Panics::default());
         let mut gap = Gap::Expired;
         let mut tells = false;
         loop {
@@ -119,8 +147,11 @@ impl Source {
                     if gap == Gap::Due {
                         missed(unseen);
                     }
-                    saw(Sighting::Listed { objects, version: version.clone() }).await;
-                    self.follow(version, &mut delivered, &saw).await
+                    let is_processed = saw(Sighting::Listed { objects, version: version.clone() }).await;
+                    let verify = shortened(self.verify, VERIFY_SHARE);
+                    let repeat = panics.after_list(is_processed, jitter());
+                    let due = Instant::now() + repeat.map_or(verify, |repeat| repeat.min(verify));
+                    self.follow((version, due), &mut delivered, &mut panics, &saw).await
                 }
                 Err(gap) => gap,
             };
@@ -195,15 +226,15 @@ impl Source {
         }
     }
 
-    /// Watches from `version` on, with a new request whenever one ends, until a gap.
-    async fn follow<Saw: Future<Output = ()> + Send>(
+    /// Watches from `version` on, with a new request whenever one ends, until a gap. The next list is due at `due`.
+    async fn follow<Saw: Future<Output = bool> + Send>(
         &self,
-        mut version: String,
+        (mut version, mut due): (String, Instant),
         delivered: &mut DeliveredObjects,
+        panics: &mut Panics,
         saw: &impl Fn(Sighting) -> Saw,
     ) -> Gap {
         let api = self.api();
-        let due = Instant::now() + shortened(self.verify, VERIFY_SHARE);
         loop {
             let asked = shortened(LONGEST, 0.5);
             let opens = tokio::time::Instant::now();
@@ -236,7 +267,8 @@ impl Source {
                         Ok((seen, sighting)) => {
                             version = seen;
                             if let Some(sighting) = sighting {
-                                saw(sighting).await;
+                                let repeat = panics.after_event(saw(sighting).await, jitter());
+                                due = repeat.map_or(due, |repeat| due.min(Instant::now() + repeat));
                             }
                         }
                         Err(gap) => return gap,
@@ -391,6 +423,21 @@ mod tests {
             [3, 4, 4],
             "a target that plays with us"
         );
+    }
+
+    #[test]
+    fn delays_of_repetitions_grow_until_a_list_is_processed() {
+        let mut panics = Panics::default();
+        assert_eq!(panics.after_list(true, 1.0), None);
+        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT.0));
+        assert_eq!(panics.after_event(true, 1.0), None, "the event before is still not processed");
+        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT.0 * 2));
+        for _ in 0..20 {
+            panics.after_list(false, 1.0);
+        }
+        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT.1));
+        assert_eq!(panics.after_list(true, 1.0), None);
+        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT.0));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -194,6 +197,34 @@ async fn whoever_joins_while_a_list_is_told_hears_of_it_too() -> Result<()> {
             .then_some(()))
     })
     .await
+}
+
+#[tokio::test]
+async fn event_at_which_the_listener_panicked_is_repeated() -> Result<()> {
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("panicked").await?;
+    let target = target("panicked", cluster.admin())?;
+    let (log, is_first) = (Log::default(), AtomicBool::new(true));
+    let heard = log.clone();
+    let listener =
+        move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]| {
+            let word = word(sighting);
+            let panics = word == "applied b" && is_first.swap(false, Ordering::Relaxed);
+            assert!(!panics, "the test wants a panic at the first event of b");
+            heard.0.lock().unwrap().push((word, dependents.to_vec()));
+        };
+    let process = Process::new()?;
+    let watches = Watches::new("test", &process, listener);
+    put(&cluster, &namespace, "a").await?;
+    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    log.until("listed a").await?;
+    put(&cluster, &namespace, "b").await?;
+    assert_eq!(log.until("listed a,b").await?, ["one"]);
+    assert_eq!(log.count("applied b"), 0);
+    assert!(watches.is_healthy(&target, [maps_in(&namespace)]));
+    let text = process.metrics.render()?;
+    assert!(text.contains(r#"target_watch_missed_total{operator="test"} 0"#), "{text}");
+    Ok(())
 }
 
 /// Records events as [`Log`] does, and `joined` for a subscriber that joins a listed stream.
