@@ -68,8 +68,8 @@ impl Interest {
         self.marked(kyma_api::labels::OWNER)
     }
 
-    /// Limits the interest to objects with this label. Its value is the hash of an owner, which alone is notified of
-    /// the object.
+    /// Limits the interest to objects with this label. Its value is the hash of an owner: only this owner is notified
+    /// of the object.
     pub fn marked(mut self, label: &str) -> Self {
         self.labels = Some(label.to_owned());
         self
@@ -129,8 +129,8 @@ pub trait Listener<D>: Send + Sync + 'static {
     /// and the subscription. Called only for this subscriber, once per subscription. Default: does nothing.
     fn joined(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependent: &D) {}
 
-    /// Called when the target starts to refuse a watch that worked before, or its answer exceeds the bounds: only a
-    /// change on the target ends that. The next event is a list. Default: does nothing.
+    /// Called when the target starts to refuse a watch that it allowed before, or when its answer exceeds the bounds.
+    /// Only a change on the target ends that; the next event is a list. Default: does nothing.
     fn refused(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependents: &[D]) {}
 }
 
@@ -144,9 +144,9 @@ where
 }
 
 /// Maximum silence of a stream, after which it counts as dead; API servers send bookmarks about once a minute.
-const SILENCE: Duration = Duration::from_mins(3);
+const WATCH_SILENCE_TIMEOUT: Duration = Duration::from_mins(3);
 /// Time after which a stream is verified by a new list. Shortened at random by up to a tenth.
-const VERIFY: Duration = Duration::from_hours(24);
+const VERIFY_INTERVAL: Duration = Duration::from_hours(24);
 
 /// Times after which a stream is listed again.
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +160,6 @@ pub struct WatchTimes {
 impl Default for WatchTimes {
     /// 3 minutes, since apiservers send bookmarks about once a minute; 24 hours.
     fn default() -> Self {
-        Self { silence: SILENCE, verify: VERIFY }
+        Self { silence: WATCH_SILENCE_TIMEOUT, verify: VERIFY_INTERVAL }
     }
 }

@@ -6,26 +6,26 @@ use kube::api::ObjectMeta;
 use kube::core::DynamicObject;
 use kyma_api::labels;
 
-/// Maximum number of objects of one stream. No module has as many, so more are an attack.
-const OBJECTS: usize = 20_000;
+/// Maximum number of objects in one stream. No module has as many, so a larger number is an attack.
+const MAX_OBJECTS: usize = 20_000;
 /// Maximum size of a list as JSON, in bytes.
-const BYTES: usize = 32 * 1024 * 1024;
+const MAX_LIST_BYTES: usize = 32 * 1024 * 1024;
 /// Maximum number of pages of a list.
-const PAGES: usize = 200;
+const MAX_LIST_PAGES: usize = 200;
 /// Maximum length of an object's identifiers, in bytes.
-const NAME: usize = 253;
+const MAX_IDENTIFIER_BYTES: usize = 253;
 
 /// An answer that exceeds the bounds, or that Kubernetes would not send. Contains no text of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Implausible {
     /// Too many objects.
-    #[error("more than {OBJECTS} objects")]
+    #[error("more than {MAX_OBJECTS} objects")]
     Objects,
     /// A list that takes too much memory.
-    #[error("objects of more than {BYTES} bytes")]
+    #[error("objects of more than {MAX_LIST_BYTES} bytes")]
     Bytes,
     /// A list without end.
-    #[error("more than {PAGES} pages of one list")]
+    #[error("more than {MAX_LIST_PAGES} pages of one list")]
     Pages,
     /// A name, uid, version or owner that no object has.
     #[error("an object that no API server would store")]
@@ -45,38 +45,38 @@ impl Tally {
     pub(super) fn page(&mut self, objects: &[DynamicObject]) -> Result<(), Implausible> {
         self.pages += 1;
         self.objects += objects.len();
-        if self.objects > OBJECTS {
+        if self.objects > MAX_OBJECTS {
             return Err(Implausible::Objects);
         }
         for object in objects {
             is_plausible(&object.metadata)?;
-            self.bytes += length(object);
-            if self.bytes > BYTES {
+            self.bytes += json_size(object);
+            if self.bytes > MAX_LIST_BYTES {
                 return Err(Implausible::Bytes);
             }
         }
-        if self.pages > PAGES { Err(Implausible::Pages) } else { Ok(()) }
+        if self.pages > MAX_LIST_PAGES { Err(Implausible::Pages) } else { Ok(()) }
     }
 }
 
 /// Checks that a stream may continue with this number of objects.
 pub(super) fn is_bearable(objects: usize) -> Result<(), Implausible> {
-    if objects > OBJECTS { Err(Implausible::Objects) } else { Ok(()) }
+    if objects > MAX_OBJECTS { Err(Implausible::Objects) } else { Ok(()) }
 }
 
-/// Checks that the cached identifiers of an object are not longer than real ones.
+/// Checks that the identifiers of an object, which are cached, are not longer than an API server allows.
 ///
 /// # Errors
-/// They are longer.
+/// If one is longer.
 pub fn is_plausible(meta: &ObjectMeta) -> Result<(), Implausible> {
     let owner = meta.labels.as_ref().and_then(|labels| labels.get(labels::OWNER));
-    let kept = [&meta.name, &meta.namespace, &meta.uid, &meta.resource_version];
-    let mut kept = kept.into_iter().flatten().chain(owner);
-    if kept.any(|text| text.len() > NAME) { Err(Implausible::Object) } else { Ok(()) }
+    let identifiers = [&meta.name, &meta.namespace, &meta.uid, &meta.resource_version];
+    let mut identifiers = identifiers.into_iter().flatten().chain(owner);
+    if identifiers.any(|text| text.len() > MAX_IDENTIFIER_BYTES) { Err(Implausible::Object) } else { Ok(()) }
 }
 
 /// Returns the size of an object as JSON, without building the text.
-fn length(object: &DynamicObject) -> usize {
+fn json_size(object: &DynamicObject) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -89,7 +89,7 @@ fn length(object: &DynamicObject) -> usize {
     }
     let mut counter = Counter(0);
     // An object that was parsed from JSON can be encoded as JSON.
-    serde_json::to_writer(&mut counter, object).map_or(BYTES, |()| counter.0)
+    serde_json::to_writer(&mut counter, object).map_or(MAX_LIST_BYTES, |()| counter.0)
 }
 
 #[cfg(test)]

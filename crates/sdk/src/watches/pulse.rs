@@ -19,14 +19,14 @@ pub(super) struct Pulse {
     silence: Duration,
     /// Milliseconds after `start`, 0 while there is no complete list.
     last: AtomicU64,
-    /// Why its last call failed, until it is complete again.
-    why: Mutex<Option<Failure>>,
+    /// Failure of the last call, until a list is complete again.
+    last_failure: Mutex<Option<Failure>>,
 }
 
 impl Pulse {
     pub(super) fn new(silence: Duration) -> Arc<Self> {
-        let (last, why) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { start: Instant::now(), silence, last, why })
+        let (last, last_failure) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { start: Instant::now(), silence, last, last_failure })
     }
 
     /// Returns the age of the stream.
@@ -39,6 +39,7 @@ impl Pulse {
         self.silence
     }
 
+    /// Records a sign of life.
     pub(super) fn beat(&self) {
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
         self.last.store(now, Ordering::Relaxed);
@@ -46,20 +47,20 @@ impl Pulse {
 
     /// Records a complete list.
     pub(super) fn complete(&self) {
-        *self.held() = None;
+        *self.failure() = None;
         self.beat();
     }
 
     /// Records a failed call.
     pub(super) fn fail(&self, why: Failure) {
-        *self.held() = Some(why);
+        *self.failure() = Some(why);
     }
 
     /// Records a restart of the stream; `failed`: because a call failed.
     pub(super) fn stop(&self, failed: bool) {
         self.last.store(0, Ordering::Relaxed);
         if !failed {
-            *self.held() = None;
+            *self.failure() = None;
         }
     }
 
@@ -74,20 +75,20 @@ impl Pulse {
         self.last.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns the failure of its last call, if that failed.
-    pub(super) fn why(&self) -> Option<Failure> {
-        self.held().clone()
+    /// Returns the failure of the last call, if it failed.
+    pub(super) fn last_failure(&self) -> Option<Failure> {
+        self.failure().clone()
     }
 
     /// Reports whether a retry fails again until something on the target changes.
     pub(super) fn is_refused(&self) -> bool {
         let lasts =
             |why: &Failure| matches!(why.reason, Reason::TargetForbidden | Reason::TargetAnswerInvalid);
-        self.held().as_ref().is_some_and(lasts)
+        self.failure().as_ref().is_some_and(lasts)
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Failure>> {
-        self.why.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failure(&self) -> MutexGuard<'_, Option<Failure>> {
+        self.last_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,13 +105,13 @@ mod tests {
         pulse.fail(Failure::new(Reason::TargetForbidden, "watch Secret: no"));
         pulse.stop(true);
         assert!(!pulse.is_healthy() && pulse.is_refused());
-        assert_eq!(pulse.why().map(|why| why.message), Some("watch Secret: no".to_owned()));
+        assert_eq!(pulse.last_failure().map(|why| why.message), Some("watch Secret: no".to_owned()));
         pulse.complete();
         assert!(pulse.is_healthy() && !pulse.is_refused());
-        assert_eq!(pulse.why(), None);
+        assert_eq!(pulse.last_failure(), None);
         pulse.fail(Failure::new(Reason::TargetServerError, "watch Secret: 500"));
         assert!(!pulse.is_refused(), "that may pass by itself");
         pulse.stop(false);
-        assert_eq!(pulse.why(), None, "silence is no failed call");
+        assert_eq!(pulse.last_failure(), None, "silence is no failed call");
     }
 }

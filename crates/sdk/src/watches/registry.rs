@@ -17,11 +17,11 @@ use crate::{Failure, Metrics, Process};
 
 /// Maximum number of streams on one target. Further subscriptions are refused, and [`Watches::is_healthy`] returns
 /// false for them.
-const PER_TARGET: usize = 96;
+const MAX_STREAMS_PER_TARGET: usize = 96;
 
 /// A subscription that would exceed the maximum number of streams on one target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more than {PER_TARGET} watches on one target are not opened; {kind} is not watched")]
+#[error("more than {MAX_STREAMS_PER_TARGET} watches on one target are not opened; {kind} is not watched")]
 pub struct WatchLimit {
     /// The first refused kind.
     pub kind: String,
@@ -41,17 +41,17 @@ struct Inner<D> {
     shutdown: CancellationToken,
     listener: Box<dyn Listener<D>>,
     times: WatchTimes,
-    held: Mutex<Registry<D>>,
+    registry: Mutex<Registry<D>>,
 }
 
 /// The open streams, indexed by target, Secret and subscriber.
 struct Registry<D> {
     streams: HashMap<Key, OpenStream<D>>,
-    /// The number of streams on each target.
+    /// Number of streams on each target.
     on_target: HashMap<Option<SecretKey>, usize>,
     /// The streams through the Secret of each name.
     through_secret: HashMap<String, HashSet<Key>>,
-    wishes: HashMap<D, Vec<Key>>,
+    subscriptions: HashMap<D, Vec<Key>>,
 }
 
 impl<D> Registry<D> {
@@ -89,7 +89,7 @@ impl<D> Default for Registry<D> {
             streams: HashMap::new(),
             on_target: HashMap::new(),
             through_secret: HashMap::new(),
-            wishes: HashMap::new(),
+            subscriptions: HashMap::new(),
         }
     }
 }
@@ -121,8 +121,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         listener: impl Listener<D>,
     ) -> Self {
         let Process { metrics, shutdown, .. } = process.clone();
-        let held = Mutex::default();
-        let inner = Inner { operator, metrics, shutdown, listener: Box::new(listener), times, held };
+        let registry = Mutex::default();
+        let inner = Inner { operator, metrics, shutdown, listener: Box::new(listener), times, registry };
         Self { inner: Arc::new(inner) }
     }
 
@@ -145,25 +145,25 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         interests: impl IntoIterator<Item = Interest>,
     ) -> Result<(), WatchLimit> {
         let target = target.into();
-        let place = target.key().cloned();
-        let wished: HashSet<Key> =
-            interests.into_iter().map(|interest| Key { target: place.clone(), interest }).collect();
-        let mut held = self.held();
-        let before = held.wishes.remove(dependent).unwrap_or_default();
-        for key in before.iter().filter(|key| !wished.contains(key)) {
-            self.leave(&mut held, key, dependent);
+        let target_key = target.key().cloned();
+        let desired: HashSet<Key> =
+            interests.into_iter().map(|interest| Key { target: target_key.clone(), interest }).collect();
+        let mut registry = self.registry();
+        let before = registry.subscriptions.remove(dependent).unwrap_or_default();
+        for key in before.iter().filter(|key| !desired.contains(key)) {
+            self.leave(&mut registry, key, dependent);
         }
         let (mut kept, mut joined) = (vec![], vec![]);
         let mut refused = None;
-        // Checked under the lock: streams of a target that is withdrawn later are ended by `access_changed`.
-        for key in wished.into_iter().filter(|_| !target.is_withdrawn()) {
+        // Checked under the lock, since `access_changed` ends the streams of a target that is withdrawn later.
+        for key in desired.into_iter().filter(|_| !target.is_withdrawn()) {
             if before.contains(&key) {
                 kept.push(key);
                 continue;
             }
             // A list that completes from here on is reported to this subscriber too.
-            let is_listed = held.streams.get(&key).is_some_and(|running| running.pulse.is_listed());
-            if self.join(&mut held, &key, &target, dependent) {
+            let is_listed = registry.streams.get(&key).is_some_and(|running| running.pulse.is_listed());
+            if self.join(&mut registry, &key, &target, dependent) {
                 joined.extend(is_listed.then(|| key.clone()));
                 kept.push(key);
             } else {
@@ -171,28 +171,28 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
             }
         }
         if !kept.is_empty() {
-            held.wishes.insert(dependent.clone(), kept);
+            registry.subscriptions.insert(dependent.clone(), kept);
         }
         // The listener may call this registry.
-        drop(held);
+        drop(registry);
         for key in &joined {
-            let tell = || self.inner.listener.joined(key.target.as_ref(), &key.interest, dependent);
-            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), tell);
+            let joined = || self.inner.listener.joined(key.target.as_ref(), &key.interest, dependent);
+            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), joined);
         }
         refused.map_or(Ok(()), Err)
     }
 
     /// Returns the subscriptions of `dependent`.
     pub fn wanted(&self, dependent: &D) -> Vec<Interest> {
-        let held = self.held();
-        held.wishes.get(dependent).into_iter().flatten().map(|key| key.interest.clone()).collect()
+        let registry = self.registry();
+        registry.subscriptions.get(dependent).into_iter().flatten().map(|key| key.interest.clone()).collect()
     }
 
     /// Cancels all subscriptions of `dependent`.
     pub fn leave_all(&self, dependent: &D) {
-        let mut held = self.held();
-        for key in held.wishes.remove(dependent).unwrap_or_default() {
-            self.leave(&mut held, &key, dependent);
+        let mut registry = self.registry();
+        for key in registry.subscriptions.remove(dependent).unwrap_or_default() {
+            self.leave(&mut registry, &key, dependent);
         }
     }
 
@@ -200,15 +200,15 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// access when they reconcile. Targets that were created from the old content must be withdrawn before, as
     /// [`Access`](crate::Access) does.
     pub fn access_changed(&self, name: &str) {
-        let mut held = self.held();
-        for key in held.through_secret.get(name).cloned().unwrap_or_default() {
-            let Some(running) = held.remove(&key) else { continue };
+        let mut registry = self.registry();
+        for key in registry.through_secret.get(name).cloned().unwrap_or_default() {
+            let Some(running) = registry.remove(&key) else { continue };
             self.end(&running);
             for dependent in running.dependents.iter() {
-                if let Some(wishes) = held.wishes.get_mut(dependent) {
-                    wishes.retain(|wished| *wished != key);
-                    if wishes.is_empty() {
-                        held.wishes.remove(dependent);
+                if let Some(subscriptions) = registry.subscriptions.get_mut(dependent) {
+                    subscriptions.retain(|subscribed| *subscribed != key);
+                    if subscriptions.is_empty() {
+                        registry.subscriptions.remove(dependent);
                     }
                 }
             }
@@ -221,48 +221,49 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         target: impl Into<Streams>,
         interests: impl IntoIterator<Item = Interest>,
     ) -> bool {
-        let place = target.into().key().cloned();
-        let held = self.held();
+        let target_key = target.into().key().cloned();
+        let registry = self.registry();
         interests.into_iter().all(|interest| {
-            let key = Key { target: place.clone(), interest };
-            held.streams.get(&key).is_some_and(|running| running.pulse.is_healthy())
+            let key = Key { target: target_key.clone(), interest };
+            registry.streams.get(&key).is_some_and(|running| running.pulse.is_healthy())
         })
     }
 
-    /// Returns the unhealthy ones of `interests`, each with the failure of its stream's last call, if that failed.
+    /// Returns those of `interests` whose streams are not healthy, each with the failure of its stream's last call, if
+    /// there is one.
     pub fn unhealthy(
         &self,
         target: impl Into<Streams>,
         interests: impl IntoIterator<Item = Interest>,
     ) -> Vec<(Interest, Option<Failure>)> {
-        let place = target.into().key().cloned();
-        let held = self.held();
-        let keys = interests.into_iter().map(|interest| Key { target: place.clone(), interest });
-        let told = keys.map(|key| {
-            let pulse = held.streams.get(&key).map(|running| &running.pulse);
+        let target_key = target.into().key().cloned();
+        let registry = self.registry();
+        let keys = interests.into_iter().map(|interest| Key { target: target_key.clone(), interest });
+        let states = keys.map(|key| {
+            let pulse = registry.streams.get(&key).map(|running| &running.pulse);
             let is_healthy = pulse.is_some_and(|pulse| pulse.is_healthy());
-            (is_healthy, (key.interest, pulse.and_then(|pulse| pulse.why())))
+            (is_healthy, (key.interest, pulse.and_then(|pulse| pulse.last_failure())))
         });
-        told.filter(|(is_healthy, _)| !is_healthy).map(|(_, unhealthy)| unhealthy).collect()
+        states.filter(|(is_healthy, _)| !is_healthy).map(|(_, unhealthy)| unhealthy).collect()
     }
 
     /// Returns the number of open streams.
     pub fn count(&self) -> usize {
-        self.held().streams.len()
+        self.registry().streams.len()
     }
 
     /// Adds a subscriber that the stream does not have yet, and opens the stream if needed. Returns false at the
     /// maximum number of streams.
-    fn join(&self, held: &mut Registry<D>, key: &Key, target: &Streams, dependent: &D) -> bool {
-        if let Some(running) = held.streams.get_mut(key) {
+    fn join(&self, registry: &mut Registry<D>, key: &Key, target: &Streams, dependent: &D) -> bool {
+        if let Some(running) = registry.streams.get_mut(key) {
             running.dependents = running.dependents.iter().chain([dependent]).cloned().collect();
             return true;
         }
-        if held.on_target.get(&key.target).is_some_and(|count| *count >= PER_TARGET) {
+        if registry.on_target.get(&key.target).is_some_and(|count| *count >= MAX_STREAMS_PER_TARGET) {
             return false;
         }
         let running = self.open(key, target, dependent);
-        held.insert(key, running);
+        registry.insert(key, running);
         true
     }
 
@@ -276,27 +277,27 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
             pulse: Arc::clone(&pulse),
             verify,
         };
-        let (watches, place) = (self.clone(), key.clone());
+        let (watches, stream_key) = (self.clone(), key.clone());
         let task = tokio::spawn(async move {
-            let (watches, place) = (&watches, &place);
-            let saw = |sighting: Sighting| watches.tell(place, sighting);
+            let (watches, stream_key) = (&watches, &stream_key);
+            let saw = |sighting: Sighting| watches.notify(stream_key, sighting);
             let Inner { operator, metrics, shutdown, .. } = &*watches.inner;
             let restarted = |cause| metrics.watch_restarted(operator, cause);
             let missed = |objects| metrics.watch_missed(operator, objects);
-            let refused = || watches.tell_refused(place);
+            let refused = || watches.notify_of_refusal(stream_key);
             shutdown.run_until_cancelled(source.run(saw, restarted, missed, refused)).await;
         });
         self.inner.metrics.watches(self.inner.operator, 1);
         OpenStream { dependents: Arc::from([dependent.clone()]), pulse, task: task.abort_handle() }
     }
 
-    fn leave(&self, held: &mut Registry<D>, key: &Key, dependent: &D) {
-        let Some(running) = held.streams.get_mut(key) else {
+    fn leave(&self, registry: &mut Registry<D>, key: &Key, dependent: &D) {
+        let Some(running) = registry.streams.get_mut(key) else {
             return;
         };
         running.dependents = running.dependents.iter().filter(|one| *one != dependent).cloned().collect();
         if running.dependents.is_empty()
-            && let Some(running) = held.remove(key)
+            && let Some(running) = registry.remove(key)
         {
             self.end(&running);
         }
@@ -308,39 +309,40 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     }
 
     /// Calls the listener, on a separate thread if it is expensive. Returns false if the listener panicked.
-    async fn tell(&self, key: &Key, sighting: Sighting) -> bool {
+    async fn notify(&self, key: &Key, sighting: Sighting) -> bool {
         if !self.inner.listener.is_expensive(key.target.as_ref(), &key.interest) {
-            return self.tell_here(key, &sighting);
+            return self.notify_here(key, &sighting);
         }
         let (watches, of) = (self.clone(), key.clone());
         let group = target_group(key.target.as_ref());
-        run_apart(&group, move || watches.tell_here(&of, &sighting)).await.unwrap_or_else(|failure| {
+        run_apart(&group, move || watches.notify_here(&of, &sighting)).await.unwrap_or_else(|failure| {
             tracing::error!(%failure, kind = key.interest.kind, "watch on target");
             false
         })
     }
 
-    fn tell_here(&self, key: &Key, sighting: &Sighting) -> bool {
-        let told = |dependents: &[D]| {
+    fn notify_here(&self, key: &Key, sighting: &Sighting) -> bool {
+        let call = |dependents: &[D]| {
             let saw = || self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, dependents);
             // A panic must not end the stream, which serves other objects too.
             contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), saw).is_some()
         };
         let Some(mut before) = self.dependents(key) else { return true };
-        let mut is_processed = told(&before);
-        // Subscribers that joined meanwhile may have read before the listener was done, so it is called for them too.
+        let mut is_processed = call(&before);
+        // Subscribers that joined meanwhile may have read the listener's state before this event, so the listener is
+        // called for them too.
         while let Some(after) = self.dependents(key).filter(|after| !Arc::ptr_eq(after, &before)) {
             let known: HashSet<&D> = before.iter().collect();
             let late: Vec<D> = after.iter().filter(|one| !known.contains(one)).cloned().collect();
             if !late.is_empty() {
-                is_processed &= told(&late);
+                is_processed &= call(&late);
             }
             before = after;
         }
         is_processed
     }
 
-    fn tell_refused(&self, key: &Key) {
+    fn notify_of_refusal(&self, key: &Key) {
         if let Some(dependents) = self.dependents(key) {
             let refused = || self.inner.listener.refused(key.target.as_ref(), &key.interest, &dependents);
             contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), refused);
@@ -348,11 +350,11 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     }
 
     fn dependents(&self, key: &Key) -> Option<Arc<[D]>> {
-        self.held().streams.get(key).map(|running| Arc::clone(&running.dependents))
+        self.registry().streams.get(key).map(|running| Arc::clone(&running.dependents))
     }
 
-    fn held(&self) -> MutexGuard<'_, Registry<D>> {
-        self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry<D>> {
+        self.inner.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -21,26 +21,26 @@ use crate::Failure;
 use crate::backoff::doubled;
 use crate::jitter::{jitter, shortened};
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
+/// Number of objects in one page of a list.
+const LIST_PAGE_SIZE: u32 = 500;
 /// Minimum time between two watch requests.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum duration of one watch request; shortened at random by up to half, so that the requests of many streams are
 /// spread.
-const LONGEST: Duration = Duration::from_mins(10);
+const MAX_WATCH_DURATION: Duration = Duration::from_mins(10);
 /// Share by which the time between two verifications is shortened at random.
 const VERIFY_SHARE: f64 = 0.1;
 /// First and longest delay before a stream that failed is opened again.
-const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
 /// Time after the creation of a stream in which retries stay fast: a kind whose CRD was just established is refused a
 /// few times before it is served.
-const NEW: Duration = Duration::from_mins(1);
-/// First and longest delay in that time. The kind is mostly served within a tenth of a second, which no event
-/// announces.
-const RETRY_WHILE_NEW: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+const NEW_STREAM_AGE: Duration = Duration::from_mins(1);
+/// First and longest delay of retries in that time. In most cases the kind is served within a tenth of a second, and no
+/// event reports that.
+const NEW_STREAM_RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// First and longest delay before a list repeats an event at which the listener panicked.
-const REPEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_hours(1));
+const REPEAT_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_hours(1));
 
 /// Why a stream has to start over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Gap {
     }
 }
 
-/// Failures in a row, for the next delay.
+/// Counts failures in a row, for the next delay.
 #[derive(Debug, Default)]
 struct Failures {
     in_a_row: u32,
@@ -110,10 +110,11 @@ impl Panics {
             return None;
         }
         self.count = self.count.saturating_add(1);
-        Some(doubled(REPEAT.0, REPEAT.1, self.count, jitter))
+        Some(doubled(REPEAT_DELAYS.0, REPEAT_DELAYS.1, self.count, jitter))
     }
 }
 
+/// One stream on a target.
 pub(super) struct Source {
     pub(super) target: Streams,
     pub(super) client: Client,
@@ -136,12 +137,12 @@ impl Source {
         let mut failures = Failures::default();
         let (mut delivered, mut panics) = (DeliveredObjects::default(), Panics::default());
         let mut gap = Gap::Expired;
-        let mut tells = false;
+        let mut reports_refusal = false;
         loop {
             gap = match self.listed().await {
                 Ok((objects, version)) => {
                     failures.in_a_row = 0;
-                    tells = true;
+                    reports_refusal = true;
                     self.pulse.complete();
                     let unseen = delivered.listed(&objects, &version);
                     if gap == Gap::Due {
@@ -160,7 +161,7 @@ impl Source {
             }
             self.pulse.stop(matches!(gap, Gap::Failed | Gap::Initializing));
             restarted(gap.as_str());
-            if self.pulse.is_refused() && std::mem::take(&mut tells) {
+            if self.pulse.is_refused() && std::mem::take(&mut reports_refusal) {
                 refused();
             }
             self.pause(failures.after(gap)).await;
@@ -188,7 +189,7 @@ impl Source {
     async fn listed(&self) -> Result<(Vec<DynamicObject>, String), Gap> {
         let listed = self.list().await?;
         if self.pulse.is_refused() {
-            let opened = self.open(&self.api(), &self.watched(SHORTEST), &listed.1).await;
+            let opened = self.open(&self.api(), &self.watched(MIN_WATCH_INTERVAL), &listed.1).await;
             drop(opened.map_err(|error| self.failed(&error))?);
         }
         Ok(listed)
@@ -196,14 +197,14 @@ impl Source {
 
     /// Reads all objects, page by page. Returns them with the resourceVersion of the list.
     async fn list(&self) -> Result<(Vec<DynamicObject>, String), Gap> {
-        let mut params = ListParams::default().limit(PAGE);
+        let mut params = ListParams::default().limit(LIST_PAGE_SIZE);
         params.label_selector.clone_from(&self.interest.labels);
         params.field_selector.clone_from(&self.interest.fields);
         let api = self.api();
         let (mut objects, mut tally) = (vec![], Tally::default());
         loop {
             let page = self.page(&api, &params).await.map_err(|error| self.failed(&error))?;
-            tally.page(&page.items).map_err(|what| self.given_up(what))?;
+            tally.page(&page.items).map_err(|what| self.give_up(what))?;
             objects.extend(page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
@@ -236,7 +237,7 @@ impl Source {
     ) -> Gap {
         let api = self.api();
         loop {
-            let asked = shortened(LONGEST, 0.5);
+            let asked = shortened(MAX_WATCH_DURATION, 0.5);
             let opens = tokio::time::Instant::now();
             let opened = self.open(&api, &self.watched(asked), &version).await;
             let mut events = match opened {
@@ -255,7 +256,7 @@ impl Source {
                     // The request ended early: the watch continues from its last version if the target still has
                     // that.
                     Ok(Ok(None)) if opens.elapsed() < asked.mul_f64(0.9) => {
-                        tokio::time::sleep_until(opens + SHORTEST).await;
+                        tokio::time::sleep_until(opens + MIN_WATCH_INTERVAL).await;
                         match self.reaches(&version).await {
                             Ok(true) => break,
                             Ok(false) => return Gap::Expired,
@@ -321,14 +322,14 @@ impl Source {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let seen = version(&object)?;
-                is_plausible(&object.metadata).map_err(|what| self.given_up(what))?;
+                is_plausible(&object.metadata).map_err(|what| self.give_up(what))?;
                 delivered.applied(&object);
-                is_bearable(delivered.len()).map_err(|what| self.given_up(what))?;
+                is_bearable(delivered.len()).map_err(|what| self.give_up(what))?;
                 Ok((seen, Some(Sighting::Applied(Box::new(object)))))
             }
             WatchEvent::Deleted(object) => {
                 let seen = version(&object)?;
-                is_plausible(&object.metadata).map_err(|what| self.given_up(what))?;
+                is_plausible(&object.metadata).map_err(|what| self.give_up(what))?;
                 delivered.deleted(&object);
                 Ok((seen, Some(Sighting::Deleted(Box::new(object)))))
             }
@@ -341,13 +342,15 @@ impl Source {
         }
     }
 
-    fn given_up(&self, what: Implausible) -> Gap {
+    /// Records an answer that exceeds the bounds.
+    fn give_up(&self, what: Implausible) -> Gap {
         let Interest { group, kind, .. } = &self.interest;
         tracing::warn!(group, kind, target = ?self.target.key(), "watch on target is given up: {what}");
         self.pulse.fail(Failure::new(Reason::TargetAnswerInvalid, format!("watch {kind}: {what}")));
         Gap::Failed
     }
 
+    /// Records a failed call.
     fn failed(&self, error: &kube::Error) -> Gap {
         if let kube::Error::Api(status) = error
             && status.code == 410
@@ -364,9 +367,9 @@ impl Source {
     }
 }
 
-/// The pause of a stream of this age after so many failures in a row; `jitter` lies in 0..1.
+/// Returns the pause of a stream of this age after this number of failures in a row; `jitter` lies in 0..1.
 fn pause_after(failures: u32, age: Duration, jitter: f64) -> Duration {
-    let (first, longest) = if age < NEW { RETRY_WHILE_NEW } else { RETRY };
+    let (first, longest) = if age < NEW_STREAM_AGE { NEW_STREAM_RETRY_DELAYS } else { RETRY_DELAYS };
     doubled(first, longest, failures, jitter)
 }
 
@@ -408,7 +411,7 @@ mod tests {
             assert!(tries(jitter).take_while(|at| *at < moment).count() >= 3, "{jitter}");
             // Never much longer than it took to be served.
             let all: Vec<Duration> = tries(jitter).take(20).collect();
-            assert!(all.windows(2).all(|pair| pair[1] <= pair[0] * 2 + RETRY_WHILE_NEW.0), "{all:?}");
+            assert!(all.windows(2).all(|pair| pair[1] <= pair[0] * 2 + NEW_STREAM_RETRY_DELAYS.0), "{all:?}");
         }
     }
 
@@ -421,7 +424,7 @@ mod tests {
         assert_eq!(
             after(&[Gap::Failed, Gap::Initializing, Gap::Expired]),
             [3, 4, 4],
-            "a target that plays with us"
+            "a target that alternates between both"
         );
     }
 
@@ -429,21 +432,21 @@ mod tests {
     fn delays_of_repetitions_grow_until_a_list_is_processed() {
         let mut panics = Panics::default();
         assert_eq!(panics.after_list(true, 1.0), None);
-        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT.0));
+        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT_DELAYS.0));
         assert_eq!(panics.after_event(true, 1.0), None, "the event before is still not processed");
-        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT.0 * 2));
+        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT_DELAYS.0 * 2));
         for _ in 0..20 {
             panics.after_list(false, 1.0);
         }
-        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT.1));
+        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT_DELAYS.1));
         assert_eq!(panics.after_list(true, 1.0), None);
-        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT.0));
+        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT_DELAYS.0));
     }
 
     #[test]
     fn a_kind_that_is_not_served_for_long_is_asked_for_seldom() {
-        assert!(tries(0.0).take_while(|at| *at < NEW).count() < 70);
-        assert_eq!(pause_after(1, NEW, 1.0), RETRY.0);
-        assert_eq!(pause_after(u32::MAX, NEW, 1.0), RETRY.1);
+        assert!(tries(0.0).take_while(|at| *at < NEW_STREAM_AGE).count() < 70);
+        assert_eq!(pause_after(1, NEW_STREAM_AGE, 1.0), RETRY_DELAYS.0);
+        assert_eq!(pause_after(u32::MAX, NEW_STREAM_AGE, 1.0), RETRY_DELAYS.1);
     }
 }
