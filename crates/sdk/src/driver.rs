@@ -47,15 +47,16 @@ struct Driver<C: Component> {
     status: StatusWriter<C::Resource>,
     dependencies: Dependencies<C::Resource>,
     ended: Ended<C::Resource>,
-    home_reads: JoinedReads,
+    hub_scope_reads: JoinedReads,
     manager_failures: FailureTimes<C::Resource>,
-    /// Whether the kind's status has the field [`HANDLED`].
-    tells_requests: bool,
-    /// Whether the driver creates the default CR: the kind's status can record it, and the component does not.
-    brings_default_resource: bool,
+    /// Whether the status of the kind has the field [`HANDLED`].
+    reports_requests: bool,
+    /// Whether the driver creates the default CR: the status of the kind can record it, and the component does not
+    /// create it itself.
+    creates_default_resource: bool,
 }
 
-/// Result of a part of a reconcile: the status to report, and when to reconcile again.
+/// Outcome of a reconcile: the status to report, and when to reconcile again.
 struct Outcome {
     report: Report,
     result: Result<Wait, Failure>,
@@ -81,14 +82,14 @@ impl<C: Component> Driver<C> {
             // Nothing is installed before the finalizer exists. The event of this write requeues the component.
             return self.add_finalizer(&resource).await.map(|()| Wait::Event);
         }
-        let request = contract.request(&*resource).filter(|_| self.tells_requests).map(str::to_owned);
+        let request = contract.request(&*resource).filter(|_| self.reports_requests).map(str::to_owned);
         let dependence = self.depends(&resource, &contract).await?;
         if dependence.is_awaited() {
             return Ok(Wait::Event);
         }
-        let mut outcome = match dependence.back() {
+        let mut outcome = match dependence.blocked_outcome() {
             Some(outcome) => outcome,
-            None => self.brought(&resource, contract, &dependence, pass).await,
+            None => self.install_on_target(&resource, contract, &dependence, pass).await,
         };
         if let Some(request) = request {
             outcome.report.fields.insert(HANDLED.to_owned(), request.into());
@@ -97,7 +98,7 @@ impl<C: Component> Driver<C> {
     }
 
     /// Opens the target, runs the step there and returns its outcome.
-    async fn brought(
+    async fn install_on_target(
         &self,
         resource: &Arc<C::Resource>,
         contract: Contract,
@@ -112,29 +113,29 @@ impl<C: Component> Driver<C> {
             Err(failure) => Outcome::unreached(failure),
             Ok(context) => {
                 let mut kinds = None;
-                let progress = self.in_time(async {
+                let progress = self.within_deadline(async {
                     kinds = self.look_up_kinds(&context).await;
-                    self.installed(&context).await
+                    self.run_install(&context).await
                 });
                 let progress = progress.await;
                 self.keep_watching(&context, progress.is_ok());
                 let progress = account::progress(account.as_ref(), progress);
                 let progress = kinds::with_kinds(kinds, progress.unwrap_or_else(Progress::stopped));
-                Outcome::of_install(dependence.told(progress))
+                Outcome::of_install(dependence.add_to(progress))
             }
         }
     }
 
     /// Runs the component's step, then creates the default CR, whose kind the step may install, and judges the manager,
     /// which may be the default CR.
-    async fn installed(&self, context: &Context<C::Resource>) -> Result<Progress, Failure> {
+    async fn run_install(&self, context: &Context<C::Resource>) -> Result<Progress, Failure> {
         let progress = self.component.install(context).await?;
         let progress = self.with_default_resource(context, progress).await;
         Ok(Box::pin(self.with_manager(context, progress)).await)
     }
 
     /// Runs a step within nine tenths of the deadline, so that the rest suffices for the status.
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    async fn within_deadline<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         let limit = self.runtime.settings.reconcile_deadline.mul_f64(0.9);
         tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
             let message = format!("not finished within {} s", limit.as_secs());
@@ -179,8 +180,8 @@ impl<C: Component> Driver<C> {
         target_of(&self.runtime, resource, contract).await
     }
 
-    /// Watches the objects on the target that the step read; after an incomplete step, also those of the previous
-    /// one.
+    /// Watches the objects on the target that the step read; after an incomplete step, also those that the component
+    /// watched before.
     fn keep_watching(&self, context: &Context<C::Resource>, complete: bool) {
         let key = ObjectRef::from_obj(&*context.resource);
         let mut interests = context.take_interests();
@@ -248,12 +249,12 @@ impl<C: Component> Driver<C> {
         let events = &self.runtime.events;
         match (ready, step.reason.class()) {
             (Some((status, _)), _) if status == "True" => {
-                events.normal(resource, step.reason, "Reconcile", "as wished");
+                events.normal(resource, step.reason, "Reconcile", "the module is as desired");
             }
             (_, Some(_)) => {
                 events.warning(resource, step.reason, "Reconcile", &step.message);
             }
-            // Work in progress: the condition shows it, and an event for each step would be noise.
+            // Work in progress. The condition shows it, and an event for each step would hide other events.
             (_, None) => {}
         }
     }

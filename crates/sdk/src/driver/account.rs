@@ -1,4 +1,4 @@
-//! Messages for rights that a `ServiceAccount` lacks: which account, and what to do. Pure.
+//! Adds to messages about a missing right which `ServiceAccount` lacks it, and what to do. Pure.
 
 use kyma_api::Reason;
 use kyma_targets::ServiceAccount;
@@ -10,7 +10,9 @@ pub(super) fn progress(
     account: Option<&ServiceAccount>,
     progress: Result<Progress, Failure>,
 ) -> Result<Progress, Failure> {
-    progress.map(|progress| told(account, progress)).map_err(|failure| refused(account, failure))
+    progress
+        .map(|progress| with_account(account, progress))
+        .map_err(|failure| failure_with_account(account, failure))
 }
 
 /// Adds the `ServiceAccount` to the messages of a removal that lacked a right.
@@ -19,30 +21,31 @@ pub(super) fn removal(
     removal: Result<Removal, Failure>,
 ) -> Result<Removal, Failure> {
     match removal {
-        Ok(Removal::Waiting(progress)) => Ok(Removal::Waiting(told(account, progress))),
+        Ok(Removal::Waiting(progress)) => Ok(Removal::Waiting(with_account(account, progress))),
         Ok(Removal::Done) => Ok(Removal::Done),
-        Err(failure) => Err(refused(account, failure)),
+        Err(failure) => Err(failure_with_account(account, failure)),
     }
 }
 
-fn told(account: Option<&ServiceAccount>, progress: Progress) -> Progress {
+fn with_account(account: Option<&ServiceAccount>, progress: Progress) -> Progress {
     let Progress { reason, message, mut conditions, failure, .. } = progress;
     for condition in &mut conditions {
-        condition.message = words(account, condition.reason, std::mem::take(&mut condition.message));
+        condition.message =
+            message_with_account(account, condition.reason, std::mem::take(&mut condition.message));
     }
     Progress {
-        message: words(account, reason, message),
+        message: message_with_account(account, reason, message),
         conditions,
-        failure: failure.map(|failure| refused(account, failure)),
+        failure: failure.map(|failure| failure_with_account(account, failure)),
         ..progress
     }
 }
 
-fn refused(account: Option<&ServiceAccount>, failure: Failure) -> Failure {
-    Failure { message: words(account, failure.reason, failure.message), ..failure }
+fn failure_with_account(account: Option<&ServiceAccount>, failure: Failure) -> Failure {
+    Failure { message: message_with_account(account, failure.reason, failure.message), ..failure }
 }
 
-fn words(account: Option<&ServiceAccount>, reason: Reason, message: String) -> String {
+fn message_with_account(account: Option<&ServiceAccount>, reason: Reason, message: String) -> String {
     match account.filter(|_| reason == Reason::TargetForbidden) {
         Some(account) => format!(
             "{message}; it was tried as {account}: grant that to this ServiceAccount on the target, or name another one"

@@ -1,4 +1,4 @@
-//! The module's default custom resource (`spec.resource`): created once, and the user's from then on.
+//! The module's default custom resource (`spec.resource`): created once. From then on it belongs to the user.
 
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -33,7 +33,7 @@ enum DefaultResource {
     Unchanged,
     /// The record for the status.
     Recorded(CreatedResource),
-    /// The record, while nothing watches the resource.
+    /// The record of a resource that no watch covers.
     Unwatched(CreatedResource),
     /// The target does not serve its kind yet.
     Unserved(GroupVersionKind),
@@ -59,7 +59,7 @@ impl<C: Component> Driver<C> {
         context: &Context<C::Resource>,
         mut progress: Progress,
     ) -> Progress {
-        if !self.brings_default_resource {
+        if !self.creates_default_resource {
             return progress;
         }
         let is_done = progress.failure.is_none();
@@ -124,7 +124,7 @@ impl<C: Component> Driver<C> {
         context: &Context<C::Resource>,
     ) -> Result<Option<LiveResource>, Failure> {
         let spec = &context.contract.spec;
-        if !self.brings_default_resource || spec.resource_policy == ResourcePolicy::Ignore {
+        if !self.creates_default_resource || spec.resource_policy == ResourcePolicy::Ignore {
             return Ok(None);
         }
         let status = self.status.current(&context.resource)?;

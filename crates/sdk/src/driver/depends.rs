@@ -38,7 +38,7 @@ impl<C: Component> Driver<C> {
 
     /// Returns the reason for a removal to wait for dependents of this component: removals run in reverse order of
     /// installations.
-    pub(super) fn held_up(&self, resource: &C::Resource) -> Result<Option<Removal>, Failure> {
+    pub(super) fn wait_for_dependents(&self, resource: &C::Resource) -> Result<Option<Removal>, Failure> {
         match self.dependencies.held_up(resource) {
             Err(listing) => Ok(Some(Removal::waiting(listing))),
             Ok(Some(DeletionBlockers::Going(names))) => Ok(Some(Removal::waiting(names))),
@@ -50,7 +50,7 @@ impl<C: Component> Driver<C> {
 
 impl Dependence {
     /// Returns the outcome of a reconcile that must not install or change anything.
-    pub(super) fn back(&self) -> Option<Outcome> {
+    pub(super) fn blocked_outcome(&self) -> Option<Outcome> {
         match &self.hold {
             Hold::Back { failure, state } => {
                 let not =
@@ -69,7 +69,7 @@ impl Dependence {
     }
 
     /// Adds the state of dependencies to the conditions of a step; conditions about API kinds stay.
-    pub(super) fn told(&self, mut progress: Progress) -> Progress {
+    pub(super) fn add_to(&self, mut progress: Progress) -> Progress {
         let own = progress.conditions.iter().position(|one| one.type_ == DEPENDENCIES_READY);
         match (&self.hold, own) {
             (Hold::Lost(names), own) => {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn told(hold: Hold, is_stale: bool, progress: Progress) -> Vec<(Status, Reason, String)> {
-        let told = Dependence { hold, is_stale }.told(progress);
+        let told = Dependence { hold, is_stale }.add_to(progress);
         let all = told.conditions.into_iter().filter(|one| one.type_ == DEPENDENCIES_READY);
         all.map(|one| (one.status, one.reason, one.message)).collect()
     }
@@ -135,7 +135,7 @@ mod tests {
     fn whoever_is_held_back_reports_it_in_both_conditions() {
         let failure = Failure::new(Reason::DependencyNotReady, "a is not Ready");
         let hold = Hold::Back { failure: failure.clone(), state: State::Processing };
-        let outcome = Dependence { hold, is_stale: false }.back().unwrap();
+        let outcome = Dependence { hold, is_stale: false }.blocked_outcome().unwrap();
         assert_eq!(outcome.result, Err(failure));
         assert_eq!(outcome.report.state, Some(State::Processing));
         assert!(outcome.report.conditions.iter().all(|one| one.reason == Reason::DependencyNotReady));

@@ -43,7 +43,7 @@ impl<C: Component> Driver<C> {
         let removes = match deletion(&*resource, policy) {
             Deletion::Orphan => false,
             Deletion::Ordered(_) => true,
-            Deletion::Standalone if self.home_is_ending(&resource).await? => false,
+            Deletion::Standalone if self.is_hub_scope_terminating(&resource).await? => false,
             Deletion::Standalone => match DeletionRequest::of(resource.meta(), Timestamp::now()) {
                 DeletionRequest::Confirmed => true,
                 DeletionRequest::Orphan => false,
@@ -61,7 +61,7 @@ impl<C: Component> Driver<C> {
         match self.remove(&resource, contract, pass).await {
             Ok(Removal::Done) => self.release(&resource).await,
             Ok(Removal::Waiting(progress)) => self.report(&resource, Outcome::of_removal(progress)).await,
-            // It never had a target, so there is nothing to remove.
+            // The component never had a target, so there is nothing to remove.
             Err(failure)
                 if matches!(failure.reason, Reason::AwaitingAccess | Reason::ServiceAccountMissing)
                     && !identity::had_contact(&*resource) =>
@@ -82,7 +82,7 @@ impl<C: Component> Driver<C> {
         contract: Contract,
         pass: Pass,
     ) -> Result<Removal, Failure> {
-        if let Some(waiting) = self.held_up(resource)? {
+        if let Some(waiting) = self.wait_for_dependents(resource)? {
             return Ok(waiting);
         }
         let account = self.component.account(resource)?;
@@ -107,13 +107,14 @@ impl<C: Component> Driver<C> {
             }
         }
         context.may_delete().await?;
-        let removal = self.in_time(self.removed(context, default)).await;
+        let removal = self.within_deadline(self.run_removal(context, default)).await;
         self.keep_watching(context, removal.is_ok());
         removal
     }
 
-    /// Deletes the default CR, and runs the component's step once it is gone: the step may remove its controller.
-    async fn removed(
+    /// Deletes the default CR, and runs the component's step once the default CR is gone: the step may remove its
+    /// controller.
+    async fn run_removal(
         &self,
         context: &Context<C::Resource>,
         default: Option<LiveResource>,
@@ -150,17 +151,17 @@ impl<C: Component> Driver<C> {
 
     /// Reports whether the component is deleted only because its namespace or CRD is terminating. Components that are
     /// deleted together share the reads.
-    async fn home_is_ending(&self, resource: &C::Resource) -> Result<bool, Failure> {
+    async fn is_hub_scope_terminating(&self, resource: &C::Resource) -> Result<bool, Failure> {
         let namespace = resource.namespace().unwrap_or_default();
         let (hub, name) = (self.runtime.hub.clone(), namespace.clone());
         let read = async move {
             let (namespace, crd) = tokio::join!(
-                is_ending::<Namespace>(&hub, &name),
-                is_ending::<CustomResourceDefinition>(&hub, C::Resource::crd_name())
+                is_terminating::<Namespace>(&hub, &name),
+                is_terminating::<CustomResourceDefinition>(&hub, C::Resource::crd_name())
             );
             Ok(namespace? || crd?)
         };
-        self.home_reads.read(&namespace, read).await
+        self.hub_scope_reads.read(&namespace, read).await
     }
 
     /// Removes the finalizer. Objects on the target stay.
@@ -171,7 +172,7 @@ impl<C: Component> Driver<C> {
         let key = ObjectRef::from_obj(resource);
         // Noted before the write, since the watch may be faster than the answer.
         self.ended.note(resource);
-        let released = patch_finalizers(&self.home(resource), &resource.name_any(), patch).await;
+        let released = patch_finalizers(&self.hub_api(resource), &resource.name_any(), patch).await;
         released.inspect_err(|_| self.ended.forget(&key))?;
         self.released(&key);
         Ok(Wait::Event)
@@ -181,7 +182,7 @@ impl<C: Component> Driver<C> {
     /// backup. The watch may show an older state.
     pub(super) async fn is_back(&self, resource: &C::Resource) -> Result<bool, Failure> {
         let name = resource.name_any();
-        let live = live_metadata(&self.home(resource), &name).await;
+        let live = live_metadata(&self.hub_api(resource), &name).await;
         let live = live.map_err(|error| Failure::hub(&format!("read {name}"), &error))?;
         let is_held = |live: &PartialObjectMeta<C::Resource>| {
             live.finalizers().iter().any(|name| name == finalizers::COMPONENT)
@@ -196,17 +197,17 @@ impl<C: Component> Driver<C> {
     /// Adds the contract's finalizer to a component that lacks it.
     pub(super) async fn add_finalizer(&self, resource: &C::Resource) -> Result<(), Failure> {
         match add_finalizer(resource.meta(), finalizers::COMPONENT) {
-            Some(patch) => patch_finalizers(&self.home(resource), &resource.name_any(), patch).await,
+            Some(patch) => patch_finalizers(&self.hub_api(resource), &resource.name_any(), patch).await,
             None => Ok(()),
         }
     }
 
-    fn home(&self, resource: &C::Resource) -> Api<C::Resource> {
+    fn hub_api(&self, resource: &C::Resource) -> Api<C::Resource> {
         Api::namespaced(self.runtime.hub.clone(), &resource.namespace().unwrap_or_default())
     }
 }
 
-async fn is_ending<K>(hub: &Client, name: &str) -> Result<bool, Failure>
+async fn is_terminating<K>(hub: &Client, name: &str) -> Result<bool, Failure>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {

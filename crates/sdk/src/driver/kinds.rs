@@ -12,12 +12,13 @@ use super::{Driver, step};
 use crate::{Component, Context, Failure, Interest, Progress, Step, blocking::served, dependencies::Kind};
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
-/// Time between two lookups of a kind that is missing for less than [`EARLY`]. Discovery lags behind the event of the CRD.
+/// Time between two lookups of a kind that is missing for less than [`EARLY_LOOKUP_PERIOD`]. Discovery lags behind the
+/// event of the CRD.
 pub(super) const LOOKUP_INTERVAL: Duration = Duration::from_secs(15);
 /// Time between two lookups of a kind that is missing for longer.
 pub(super) const LATE_LOOKUP_INTERVAL: Duration = Duration::from_mins(2);
-/// Time for which a kind counts as missing for a short time.
-const EARLY: Duration = Duration::from_mins(2);
+/// Time after which a missing kind is looked up less often.
+const EARLY_LOOKUP_PERIOD: Duration = Duration::from_mins(2);
 /// Maximum number of names in a message.
 const MAX_NAMES: usize = 10;
 
@@ -63,7 +64,7 @@ pub(super) struct Lookup {
 pub(super) fn lookup_interval(reported: Option<&Condition>, now: Timestamp) -> Duration {
     let Some(reported) = reported.filter(|one| one.status != "True") else { return LOOKUP_INTERVAL };
     let age = Duration::try_from(now.duration_since(reported.last_transition_time.0)).unwrap_or_default();
-    if age < EARLY { LOOKUP_INTERVAL } else { LATE_LOOKUP_INTERVAL }
+    if age < EARLY_LOOKUP_PERIOD { LOOKUP_INTERVAL } else { LATE_LOOKUP_INTERVAL }
 }
 
 /// Adds the condition to the progress of a step, unless the component reports the condition itself.

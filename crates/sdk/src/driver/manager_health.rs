@@ -39,7 +39,7 @@ const FAILURE_GRACE: SignedDuration = SignedDuration::from_secs(30);
 enum Judgement {
     /// It works.
     Healthy,
-    /// It is awaited: for what, and the time after which the judgement changes without an event.
+    /// The component waits for it: the reason, and the time after which the judgement changes without an event.
     Awaited(String, Option<Duration>),
     /// It fails.
     Failed(String),
@@ -59,7 +59,7 @@ struct FailureClock {
     grace: SignedDuration,
 }
 
-/// Time at which the manager of each component was first seen failed, as long as it fails.
+/// Time at which the manager of each component was first seen failed. Removed when it no longer fails.
 pub(super) struct FailureTimes<R: Resource<DynamicType = ()>> {
     since: Mutex<HashMap<ObjectRef<R>, Timestamp>>,
 }
@@ -71,7 +71,8 @@ impl<R: Resource<DynamicType = ()>> Default for FailureTimes<R> {
 }
 
 impl<R: Resource<DynamicType = ()>> FailureTimes<R> {
-    /// Returns the time at which the failure was first seen; `now` if there was none before, or is none now.
+    /// Returns the time at which the failure was first seen; `now` if the manager did not fail before, or does not fail
+    /// now.
     fn first_seen(&self, resource: &R, fails: bool, now: Timestamp) -> Timestamp {
         let key = ObjectRef::from_obj(resource);
         if fails {
@@ -91,7 +92,8 @@ impl<R: Resource<DynamicType = ()>> FailureTimes<R> {
 }
 
 impl<C: Component> Driver<C> {
-    /// Judges the manager and adds the result to the progress of a step. A step that stopped stays as it is.
+    /// Judges the manager and adds the result to the progress of a step. The progress of a step that stopped is not
+    /// changed.
     pub(super) async fn with_manager(&self, context: &Context<C::Resource>, progress: Progress) -> Progress {
         let key = ObjectRef::from_obj(&*context.resource);
         let Some(manager) = context.contract.spec.manager.as_ref().filter(|_| !C::JUDGES_MANAGER) else {
@@ -125,13 +127,13 @@ impl<C: Component> Driver<C> {
         if is_watched { progress } else { progress.again_within(LATE_LOOKUP_INTERVAL) }
     }
 
-    /// Returns the judgement, and whether an event brings the component back when the manager changes.
+    /// Returns the judgement, and whether a change of the manager requeues the component.
     async fn judge_manager(
         &self,
         context: &Context<C::Resource>,
         manager: &Manager,
     ) -> Result<(Judgement, bool), Failure> {
-        let place = place_of(manager)?;
+        let place = namespace_and_name(manager)?;
         let named = GroupVersionKind::gvk(&manager.group, &manager.version, &manager.kind);
         let reported = self.reported(context, condition::types::READY);
         let Some((kind, capabilities)) = served_kind(&context.target.client(), &named).await? else {
@@ -161,8 +163,8 @@ impl<C: Component> Driver<C> {
         Ok((judge(&describe(manager, place.0), &found, clock), is_watched))
     }
 
-    /// Lists the objects that the manager names, and watches them. Returns false beside them if changes since the list
-    /// may go unnoticed: the watch begins with this reconcile, is broken, or exceeds the limit of streams.
+    /// Lists the objects that the manager names, and watches them. Also returns whether the watch reports changes since
+    /// the list. It does not if it begins with this reconcile, is broken, or exceeds the limit of streams.
     async fn listed_manager(
         &self,
         context: &Context<C::Resource>,
@@ -286,7 +288,7 @@ fn unreadable(manager: &Manager, failure: Failure) -> Judgement {
 }
 
 /// Returns namespace and name of the manager; any other text would change the meaning of a request.
-fn place_of(manager: &Manager) -> Result<(Option<&str>, &str), Failure> {
+fn namespace_and_name(manager: &Manager) -> Result<(Option<&str>, &str), Failure> {
     let namespace = manager.namespace.as_deref().filter(|namespace| !namespace.is_empty());
     let wrong = [("name", Some(manager.name.as_str())), ("namespace", namespace)];
     let wrong = wrong.into_iter().find(|(_, value)| value.is_some_and(|value| !is_object_name(value)));

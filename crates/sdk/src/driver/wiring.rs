@@ -36,7 +36,7 @@ impl<C: Component> Program for ComponentProgram<C> {
     type Flags = NoFlags;
 
     const OPERATOR: Operator = Operator { name: C::NAME, version: C::VERSION };
-    const ABOUT: &'static str = "Installs a module on targets, as custom resources on the hub wish.";
+    const ABOUT: &'static str = "Installs a module on targets, as custom resources on the hub specify.";
 
     fn crds() -> Vec<CustomResourceDefinition> {
         vec![C::Resource::crd()]
@@ -56,7 +56,7 @@ impl<C: Component> Program for ComponentProgram<C> {
     }
 }
 
-/// Names of access Secrets, and the components that reach their target through each.
+/// Index of components by the name of their access Secret.
 type BySecret<R> = Arc<Mutex<Index<String, ObjectRef<R>>>>;
 
 /// Reconciles all components of a kind until the process shuts down.
@@ -120,10 +120,10 @@ fn driver<C: Component>(
         status: StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone()),
         dependencies: Dependencies::new(runtime.clone(), trigger.clone()),
         ended: Ended::default(),
-        home_reads: JoinedReads::default(),
+        hub_scope_reads: JoinedReads::default(),
         manager_failures: FailureTimes::default(),
-        tells_requests: tells(&crd, HANDLED),
-        brings_default_resource: !C::HANDLES_DEFAULT_RESOURCE && tells(&crd, RESOURCE),
+        reports_requests: has_status_field(&crd, HANDLED),
+        creates_default_resource: !C::HANDLES_DEFAULT_RESOURCE && has_status_field(&crd, RESOURCE),
         runtime,
         trigger,
     }
@@ -168,8 +168,8 @@ impl<C: Component> Driver<C> {
     }
 }
 
-/// Reports whether the status in this CRD has a field: the hub refuses unknown fields.
-fn tells(crd: &CustomResourceDefinition, field: &str) -> bool {
+/// Reports whether the status in this CRD has a field. The hub refuses unknown fields.
+fn has_status_field(crd: &CustomResourceDefinition, field: &str) -> bool {
     let schemas =
         crd.spec.versions.iter().filter_map(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
     let mut statuses = schemas.filter_map(|schema| schema.properties.as_ref()?.get("status"));

@@ -147,8 +147,8 @@ fn only_names_of_objects_are_sent() {
     let place = |name: &str, namespace: Option<&str>| {
         let manager =
             Manager { name: name.to_owned(), namespace: namespace.map(ToOwned::to_owned), ..manager() };
-        let place =
-            place_of(&manager).map(|(namespace, name)| (namespace.map(str::to_owned), name.to_owned()));
+        let place = namespace_and_name(&manager)
+            .map(|(namespace, name)| (namespace.map(str::to_owned), name.to_owned()));
         place.map_err(|failure| (failure.reason, failure.message))
     };
     assert_eq!(place("a", Some("b")), Ok((Some("b".to_owned()), "a".to_owned())));
