@@ -37,10 +37,13 @@ pub(crate) async fn start(state: &Arc<State>, kymas: &Store<Kyma>) {
     let (first_releases, releases_listed) = oneshot::channel();
     let (first_configs, configs_listed) = oneshot::channel();
     let (first_crds, crds_listed) = oneshot::channel();
-    spawn(state, listed::<ModuleTemplate>(Arc::clone(state), kymas.clone(), Some(first_templates)));
-    spawn(state, listed::<ModuleReleaseMeta>(Arc::clone(state), kymas.clone(), Some(first_releases)));
+    spawn(state, follow_catalogue::<ModuleTemplate>(Arc::clone(state), kymas.clone(), Some(first_templates)));
+    spawn(
+        state,
+        follow_catalogue::<ModuleReleaseMeta>(Arc::clone(state), kymas.clone(), Some(first_releases)),
+    );
     spawn(state, configs::follow(Arc::clone(state), kymas.clone(), Some(first_configs)));
-    spawn(state, crds(Arc::clone(state), Some(first_crds)));
+    spawn(state, follow_crds(Arc::clone(state), Some(first_crds)));
     spawn(state, pauses::report(Arc::clone(state)));
     spawn(state, maintenance::PolicyFile::read(Arc::clone(state)).await.follow());
     if state.args.manifest_mirror {
@@ -91,7 +94,7 @@ impl CatalogueKind for ModuleReleaseMeta {
 }
 
 /// Keeps one kind of the catalogue in the index and requeues affected Kymas.
-async fn listed<K: CatalogueKind>(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
+async fn follow_catalogue<K: CatalogueKind>(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
     let mut news = pin!(feed::<K>(&state.runtime));
     while let Some(news) = news.next().await {
         match news {
@@ -119,7 +122,7 @@ async fn listed<K: CatalogueKind>(state: Arc<State>, kymas: Store<Kyma>, mut fir
 }
 
 /// Watches CRDs in the groups of component kinds. Starts a watch for each kind that satisfies the contract.
-async fn crds(state: Arc<State>, mut first: Announce) {
+async fn follow_crds(state: Arc<State>, mut first: Announce) {
     let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
     let mut events = pin!(hub_watch(api, watcher::Config::default()).filter_map(|event| ready(event.ok())));
     let mut watched: HashMap<GroupKind, JoinHandle<()>> = HashMap::new();
@@ -130,15 +133,15 @@ async fn crds(state: Arc<State>, mut first: Announce) {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(crd) => {
                 listed.insert(kind_of(&crd));
-                starting.extend(arrived(&state, crd, &mut watched));
+                starting.extend(apply_crd(&state, crd, &mut watched));
             }
-            watcher::Event::Apply(crd) => drop(arrived(&state, crd, &mut watched)),
-            watcher::Event::Delete(crd) => left(&state, &kind_of(&crd), &mut watched),
+            watcher::Event::Apply(crd) => drop(apply_crd(&state, crd, &mut watched)),
+            watcher::Event::Delete(crd) => remove_crd(&state, &kind_of(&crd), &mut watched),
             watcher::Event::InitDone => {
                 let gone: Vec<GroupKind> =
                     watched.keys().filter(|kind| !listed.contains(*kind)).cloned().collect();
                 for kind in &gone {
-                    left(&state, kind, &mut watched);
+                    remove_crd(&state, kind, &mut watched);
                 }
                 futures::future::join_all(starting.drain(..)).await;
                 announce(&mut first);
@@ -152,7 +155,7 @@ fn kind_of(crd: &CustomResourceDefinition) -> GroupKind {
 }
 
 /// Handles a new or changed CRD. If this starts a watch, the returned receiver signals its first complete list.
-fn arrived(
+fn apply_crd(
     state: &Arc<State>,
     crd: CustomResourceDefinition,
     watched: &mut HashMap<GroupKind, JoinHandle<()>>,
@@ -162,7 +165,7 @@ fn arrived(
     let kind = ComponentKind::new(format!("{}/{}", key.0, served?.name), &key.1);
     crate::component_crd::check_group(&kind, &state.policy.component_groups).ok()?;
     if crd.metadata.deletion_timestamp.is_some() {
-        left(state, &key, watched);
+        remove_crd(state, &key, watched);
         return None;
     }
     if !is_established(&crd) {
@@ -181,8 +184,8 @@ fn arrived(
     Some(known)
 }
 
-/// Handles a deleted or terminating CRD: its components become unknown, so their absence decides nothing.
-fn left(state: &State, kind: &GroupKind, watched: &mut HashMap<GroupKind, JoinHandle<()>>) {
+/// Handles a deleted or terminating CRD. Its components become unknown, so nothing is decided from their absence.
+fn remove_crd(state: &State, kind: &GroupKind, watched: &mut HashMap<GroupKind, JoinHandle<()>>) {
     if let Some(feed) = watched.remove(kind) {
         feed.abort();
     }

@@ -35,7 +35,7 @@ impl Rule {
             Judgement::Holds => None,
             Judgement::Fails => Some(self.message.clone()),
             Judgement::Unclear => Some(format!(
-                "{} (the entry lacks what the rule looks at, or has it in another type)",
+                "{} (the entry lacks a field that the rule reads, or the field has another type)",
                 self.message
             )),
             Judgement::TooLarge => {

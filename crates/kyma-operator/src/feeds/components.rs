@@ -16,7 +16,7 @@ use super::{Announce, announce};
 use crate::component::{ComponentId, ComponentKind, ComponentView};
 use crate::state::State;
 
-/// Keeps the components of one kind that belong to Kymas in the index. Requeues the Kyma at once when a status
+/// Keeps in the index the components of one kind that belong to Kymas. Requeues the Kyma of a component whose status
 /// changes.
 pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String, mut first: Announce) {
     let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
@@ -38,17 +38,17 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
                 let changed = view.and_then(|view| state.components_mut().listed(view));
                 state.wake_all(&changed);
             }
-            Ok(watcher::Event::Apply(object)) => seen(&state, ComponentView::of(&kind, &object)),
-            Ok(watcher::Event::Delete(object)) => gone(&state, ComponentView::of(&kind, &object)),
+            Ok(watcher::Event::Apply(object)) => apply_component(&state, ComponentView::of(&kind, &object)),
+            Ok(watcher::Event::Delete(object)) => delete_component(&state, ComponentView::of(&kind, &object)),
             Ok(watcher::Event::InitDone) => {
-                complete(&state, &kind, &listed);
+                complete_list(&state, &kind, &listed);
                 announce(&mut first);
             }
             Err(error) if is_denied(&error) => {
                 let is_absent = is_crd_absent(&state.runtime.hub, &resource).await.unwrap_or(false);
                 if is_absent {
                     // An API server that ends a watch with its CRD may not have sent the last DELETE events.
-                    gone_with_crd(&state, &kind);
+                    delete_components_of_kind(&state, &kind);
                 }
                 // A kind that the role does not cover must not block others. A proxy may have sent a 404, so only the
                 // absence of the CRD ends the wait for the list.
@@ -74,7 +74,7 @@ fn list_failure_code(error: &watcher::Error) -> Option<u16> {
     }
 }
 
-fn seen(state: &State, view: Option<ComponentView>) {
+fn apply_component(state: &State, view: Option<ComponentView>) {
     let Some(view) = view else { return };
     // A mirror reads more fields of a component than its view has.
     let mirrored = state.args.manifest_mirror.then(|| view.kyma.clone());
@@ -82,19 +82,19 @@ fn seen(state: &State, view: Option<ComponentView>) {
     state.wake_all(changed.iter().chain(&mirrored));
 }
 
-fn gone(state: &State, view: Option<ComponentView>) {
+fn delete_component(state: &State, view: Option<ComponentView>) {
     let changed = view.and_then(|view| state.components_mut().delete(&view));
     state.wake_all(&changed);
     state.wake_withdrawn();
 }
 
-fn gone_with_crd(state: &State, kind: &ComponentKind) {
+fn delete_components_of_kind(state: &State, kind: &ComponentKind) {
     let changed = state.components_mut().retain(kind.group(), &kind.kind, &BTreeSet::new());
     state.wake_all(&changed);
     state.wake_withdrawn();
 }
 
-fn complete(state: &State, kind: &ComponentKind, listed: &BTreeSet<ComponentId>) {
+fn complete_list(state: &State, kind: &ComponentKind, listed: &BTreeSet<ComponentId>) {
     let changed = state.components_mut().retain(kind.group(), &kind.kind, listed);
     state.wake_all(&changed);
     state.wake_withdrawn();

@@ -24,13 +24,13 @@ pub(crate) use deletion::accept_proven_deletions;
 pub(crate) use status::report;
 
 /// Delay before unproven deletions are checked again after the hub did not answer.
-const JUDGE_AGAIN: Duration = Duration::from_secs(10);
+const JUDGE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// ModuleConfigs whose deletion could not be judged, because the hub did not answer.
 #[derive(Debug, Default)]
 struct PendingJudgements {
     names: BTreeSet<String>,
-    /// When the deletions are checked again: `JUDGE_AGAIN` after the first of them, also if more events arrive.
+    /// When the deletions are checked again: `JUDGE_RETRY_DELAY` after the first of them, regardless of further events.
     retry_at: Option<Instant>,
 }
 
@@ -38,7 +38,7 @@ impl PendingJudgements {
     fn add(&mut self, names: impl IntoIterator<Item = String>, now: Instant) {
         self.names.extend(names);
         if !self.names.is_empty() {
-            self.retry_at.get_or_insert(now + JUDGE_AGAIN);
+            self.retry_at.get_or_insert(now + JUDGE_RETRY_DELAY);
         }
     }
 
@@ -63,7 +63,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
         let next = tokio::select! {
             next = news.next() => next,
             () = sleep_until(pending.retry_at.unwrap_or_else(Instant::now)), if pending.retry_at.is_some() => {
-                let left = vanished(&state, &kymas, pending.take()).await;
+                let left = handle_missing_in_list(&state, &kymas, pending.take()).await;
                 pending.add(left, Instant::now());
                 continue;
             }
@@ -73,10 +73,10 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
             Some(News::Applied(object)) => {
                 let config = Config::from(*object);
                 pending.remove(&config.name);
-                take(&state, &kymas, config);
+                apply_config(&state, &kymas, config);
             }
             Some(News::Gone(name)) => {
-                if ended(&state, &kymas, &name).await.is_err() {
+                if handle_delete_event(&state, &kymas, &name).await.is_err() {
                     pending.add([name], Instant::now());
                 }
             }
@@ -89,7 +89,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
                 }
                 // The list lacks every name that is still to be judged.
                 pending.take();
-                let left = vanished(&state, &kymas, lacked).await;
+                let left = handle_missing_in_list(&state, &kymas, lacked).await;
                 pending.add(left, Instant::now());
                 announce(&mut first);
             }
@@ -98,16 +98,20 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
 }
 
 /// Handles ModuleConfigs that a list no longer contains. Returns those that the hub gave no answer for.
-async fn vanished(state: &State, kymas: &Store<Kyma>, names: BTreeSet<String>) -> BTreeSet<String> {
+async fn handle_missing_in_list(
+    state: &State,
+    kymas: &Store<Kyma>,
+    names: BTreeSet<String>,
+) -> BTreeSet<String> {
     let mut pending = BTreeSet::new();
     for name in names {
         match deletion::judge_deletion(state, &name, None).await {
             // The watch reports it next.
             Ok(Verdict::Exists) => {}
-            Ok(Verdict::Deleted) => drop_one(state, kymas, &name),
-            Ok(Verdict::Unproven) => miss(state, kymas, &name),
+            Ok(Verdict::Deleted) => delete_config(state, kymas, &name),
+            Ok(Verdict::Unproven) => mark_missing(state, kymas, &name),
             Err(_) => {
-                miss(state, kymas, &name);
+                mark_missing(state, kymas, &name);
                 pending.insert(name);
             }
         }
@@ -116,18 +120,18 @@ async fn vanished(state: &State, kymas: &Store<Kyma>, names: BTreeSet<String>) -
 }
 
 /// Handles a DELETE event.
-async fn ended(state: &State, kymas: &Store<Kyma>, name: &str) -> Result<(), Error> {
+async fn handle_delete_event(state: &State, kymas: &Store<Kyma>, name: &str) -> Result<(), Error> {
     let Some(config) = state.configs().get(name).cloned() else { return Ok(()) };
     let is_requested = deletion::is_deletion_requested(state, &config).await;
     match is_requested {
-        Ok(true) => drop_one(state, kymas, name),
-        Ok(false) | Err(_) => miss(state, kymas, name),
+        Ok(true) => delete_config(state, kymas, name),
+        Ok(false) | Err(_) => mark_missing(state, kymas, name),
     }
     is_requested.map(drop)
 }
 
 /// Marks the ModuleConfig as missing. It stays in force, and its Kymas report that.
-fn miss(state: &State, kymas: &Store<Kyma>, name: &str) {
+fn mark_missing(state: &State, kymas: &Store<Kyma>, name: &str) {
     let Some(config) = state.configs().get(name).cloned() else { return };
     if state.configs().is_missing(name) {
         return;
@@ -137,7 +141,7 @@ fn miss(state: &State, kymas: &Store<Kyma>, name: &str) {
     wake(state, kymas, &config);
 }
 
-fn take(state: &State, kymas: &Store<Kyma>, config: Config) {
+fn apply_config(state: &State, kymas: &Store<Kyma>, config: Config) {
     let name = config.name.clone();
     let was_missing = state.configs().is_missing(&name);
     let before = state.configs_mut().apply(config);
@@ -151,7 +155,7 @@ fn take(state: &State, kymas: &Store<Kyma>, config: Config) {
     }
 }
 
-fn drop_one(state: &State, kymas: &Store<Kyma>, name: &str) {
+fn delete_config(state: &State, kymas: &Store<Kyma>, name: &str) {
     let gone = state.configs_mut().delete(name);
     if let Some(gone) = gone {
         wake(state, kymas, &gone);
@@ -184,7 +188,7 @@ mod tests {
         assert_eq!(pending.retry_at, None);
         pending.add(["a".to_owned()], start);
         pending.add(["b".to_owned()], start + Duration::from_secs(9));
-        assert_eq!(pending.retry_at, Some(start + JUDGE_AGAIN));
+        assert_eq!(pending.retry_at, Some(start + JUDGE_RETRY_DELAY));
         assert_eq!(pending.take().len(), 2);
         assert_eq!(pending.retry_at, None);
     }

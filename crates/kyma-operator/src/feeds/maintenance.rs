@@ -10,8 +10,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::maintenance::Policy;
 use crate::state::State;
 
-/// Interval of reads: nothing signals a change of a mounted file.
-const EVERY: Duration = Duration::from_secs(5);
+/// Interval of reads. No event reports a change of a mounted file.
+const READ_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Content of the file; `None` without a file, an error if it cannot be read.
 type Content = Result<Option<Vec<u8>>, String>;
@@ -26,19 +26,19 @@ impl PolicyFile {
     /// Reads the file for the first time.
     pub(super) async fn read(state: Arc<State>) -> Self {
         let content = content(&state).await;
-        take(&state, &content);
+        apply_content(&state, &content);
         Self { state, content }
     }
 
     /// Re-reads the file until the process shuts down. Requeues Kymas that wait for a window after a change.
     pub(super) async fn follow(mut self) {
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval(READ_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let now = content(&self.state).await;
             if now != self.content {
-                take(&self.state, &now);
+                apply_content(&self.state, &now);
                 self.state.wake_awaiting_windows();
                 self.content = now;
             }
@@ -54,7 +54,7 @@ async fn content(state: &State) -> Content {
     }
 }
 
-fn take(state: &State, content: &Content) {
+fn apply_content(state: &State, content: &Content) {
     let path = state.args.maintenance_policy.display();
     let policy = match content {
         Ok(Some(bytes)) => {

@@ -22,14 +22,14 @@ pub(super) async fn report(state: Arc<State>) {
     let mut changes = state.runtime.pauses.changes();
     loop {
         for pause in state.runtime.pauses.all().values() {
-            tell(&api, pause).await;
+            write_status(&api, pause).await;
         }
         changes.next().await;
     }
 }
 
-async fn tell(api: &Api<Pause>, pause: &Pause) {
-    let Some(status) = next(pause, Timestamp::now()) else { return };
+async fn write_status(api: &Api<Pause>, pause: &Pause) {
+    let Some(status) = next_status(pause, Timestamp::now()) else { return };
     let name = pause.name_any();
     let mut written = apply_status(api, FIELD_MANAGER, &pause.metadata, &json!(status)).await;
     if written.as_ref().is_err_and(is_not_for_applies) {
@@ -60,8 +60,8 @@ fn with_others(pause: &Pause, status: PauseStatus) -> PauseStatus {
 }
 
 /// Returns the next status, or `None` if it is unchanged.
-fn next(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
-    let (status, reason, message) = words(pause, now);
+fn next_status(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
+    let (status, reason, message) = ready_condition(pause, now);
     let held = pause.status.clone().unwrap_or_default();
     let mut conditions: Vec<Condition> = held.conditions.unwrap_or_default();
     conditions.retain(|condition| condition.type_ == types::READY);
@@ -81,17 +81,19 @@ fn next(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
     })
 }
 
-fn words(pause: &Pause, now: Timestamp) -> (Status, Reason, &'static str) {
+fn ready_condition(pause: &Pause, now: Timestamp) -> (Status, Reason, &'static str) {
     if !is_in_force(pause, now) {
-        return (Status::False, Reason::Succeeded, "it has ended");
+        return (Status::False, Reason::Succeeded, "the Pause has ended");
     }
     match pause.spec.selector.clone().map(Selector::try_from) {
-        None => (Status::True, Reason::Paused, "it holds for all Kymas"),
-        Some(Ok(_)) => (Status::True, Reason::Paused, "it holds for the Kymas that the selector matches"),
+        None => (Status::True, Reason::Paused, "the Pause applies to all Kymas"),
+        Some(Ok(_)) => {
+            (Status::True, Reason::Paused, "the Pause applies to the Kymas that the selector matches")
+        }
         Some(Err(_)) => (
             Status::True,
             Reason::SpecInvalid,
-            "spec.selector is none: until that is corrected it holds for all Kymas",
+            "spec.selector is invalid: correct it; until then the Pause applies to all Kymas",
         ),
     }
 }
@@ -119,7 +121,7 @@ mod tests {
             (json!({"selector": broken}), ("True", "SpecInvalid")),
             (json!({"until": at(5).to_string()}), ("False", "Succeeded")),
         ] {
-            let conditions = next(&pause(spec.clone()), at(5)).unwrap().conditions.unwrap();
+            let conditions = next_status(&pause(spec.clone()), at(5)).unwrap().conditions.unwrap();
             assert_eq!((conditions[0].status.as_str(), conditions[0].reason.as_str()), expected, "{spec}");
         }
     }
@@ -127,7 +129,7 @@ mod tests {
     #[test]
     fn an_unchanged_status_is_not_written_again() {
         let mut pause = pause(json!({}));
-        pause.status = next(&pause, at(1));
-        assert_eq!(next(&pause, at(2)), None);
+        pause.status = next_status(&pause, at(1));
+        assert_eq!(next_status(&pause, at(2)), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::state::State;
 
 /// Minimum time between two writes of one status: decisions about the whole fleet may change at once.
-const PACE: Duration = Duration::from_secs(2);
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reports on all ModuleConfigs until the process shuts down.
 pub(crate) async fn report(state: Arc<State>, configs: Reconciler<ModuleConfig>) {
@@ -37,7 +37,7 @@ async fn reconcile(
     let name = object.name_any();
     // Not indexed yet: the watch that fills the index requeues the ModuleConfig.
     let Some(config) = state.configs().get(&name).cloned() else { return Ok(Wait::Event) };
-    let pace = |written: &Instant| PACE.checked_sub(written.elapsed());
+    let pace = |written: &Instant| MIN_WRITE_INTERVAL.checked_sub(written.elapsed());
     let early = {
         let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
         written.retain(|_, at| pace(at).is_some());
