@@ -13,7 +13,8 @@ use serde_json::json;
 const ROUNDS: u32 = 5;
 
 fn main() -> Result<(), ExpressionError> {
-    let object = json!({"parts": vec!["a-part"; 5_000], "text": "x".repeat(20_000)});
+    let object = json!({"parts": vec!["a-part"; 5_000], "text": "x".repeat(20_000),
+        "words": "y ".repeat(900), "numbers": (0..2_000).collect::<Vec<_>>()});
     for (name, text) in expressions() {
         let expression = Expression::compile(&text)?;
         let (mut slowest, mut last) = (0.0_f64, None);
@@ -44,6 +45,8 @@ fn expressions() -> Vec<(&'static str, String)> {
         |open: &str, inner: &str, times: usize| format!("{}{inner}{}", open.repeat(times), ")".repeat(times));
     let zeros = "[0,0,0,0,0,0,0,0]";
     let list = format!("[{}]", vec!["0"; 500].join(","));
+    // Letters between which others are left out.
+    let set: String = ('a'..='z').chain('A'..='Z').step_by(2).collect();
     vec![
         ("nested loops over literals", nested(&format!("{zeros}.all(a,"), "true", 20)),
         ("nested loops over a variable", "self.parts.all(a, self.parts.all(b, a == b))".to_owned()),
@@ -76,5 +79,16 @@ fn expressions() -> Vec<(&'static str, String)> {
             "self.parts.all(a, self.parts.all(b, string(123456) + string(0.5) != ''))".to_owned(),
         ),
         ("members", format!("self.parts.all(a, 'a' in {list} || true)")),
+        ("names in deep loops", nested("[0,1].all(v,", "w == w && w == w", 20).replacen("(v,", "(w,", 1)),
+        ("small maps", "self.parts.all(a, {1: {2: {3: {4: a}}}} == {1: {2: {3: {4: a}}}})".to_owned()),
+        // About half of the smallest number, so that all digits count.
+        (
+            "long numbers",
+            format!("self.parts.all(a, double('2.4703282292062327208{}e-324') >= 0.0)", "1".repeat(740)),
+        ),
+        ("word boundaries", format!("self.words.matches('{}!')", "\\\\b".repeat(200))),
+        ("empty alternatives", format!("self.words.matches('(?:{}x){{10}}!')", "|".repeat(300))),
+        ("states of many ranges", format!("self.words.matches('(?:[{set}]?){{150}}!')")),
+        ("patterns with a set that differ", "self.numbers.all(n, !'x'.matches('.y' + string(n)))".to_owned()),
     ]
 }

@@ -1,19 +1,25 @@
 //! Evaluates a syntax tree within a budget. Each node, element and compared or copied part of a text takes a step.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr};
-use cel::common::ast::{SelectExpr, operators};
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue};
+use cel::common::ast::{MapExpr, SelectExpr, operators};
 
 use super::budget::{Budget, EvaluationError};
 use super::functions;
+use super::loops::{AppendStep, short_circuit_value};
 use super::parse::Tree;
 use super::pattern::Patterns;
-use super::value::{Key, List, MAP_ENTRY_BYTES, Map, Text, Value};
+use super::value::{Key, List, MAP_ENTRY_BYTES, MAP_NODE_BYTES, Map, Text, Value};
 
 type Result<T> = std::result::Result<T, EvaluationError>;
+
+/// Variables of loops that are compared with a short name in one step.
+const SCOPES_PER_STEP: usize = 8;
+/// Memory that one entry of the constants takes: a tree node may be half empty.
+const CONSTANT_BYTES: usize = 2 * (size_of::<u64>() + size_of::<List<'_>>());
 
 /// One evaluation.
 #[derive(Debug)]
@@ -22,16 +28,24 @@ pub(super) struct Evaluation<'a> {
     variables: BTreeMap<&'a str, Value<'a>>,
     /// Variables of the loops around the current node, the innermost last.
     scopes: Vec<(&'a str, Value<'a>)>,
-    /// Lists of literals by the id of their nodes, once they were built.
-    constants: BTreeMap<u64, Option<List<'a>>>,
+    /// The nodes that are lists of literals, by id.
+    constant_nodes: &'a BTreeSet<u64>,
+    /// Lists of literals by the id of their nodes, once they are built.
+    constants: BTreeMap<u64, List<'a>>,
     pub(super) budget: Budget,
     pub(super) patterns: Patterns,
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(tree: &Tree, variables: BTreeMap<&'a str, Value<'a>>, budget: Budget) -> Self {
-        let constants = tree.constants.iter().map(|id| (*id, None)).collect();
-        Self { variables, scopes: vec![], constants, budget, patterns: Patterns::default() }
+    pub(super) fn new(tree: &'a Tree, variables: BTreeMap<&'a str, Value<'a>>, budget: Budget) -> Self {
+        Self {
+            variables,
+            scopes: vec![],
+            constant_nodes: &tree.constants,
+            constants: BTreeMap::new(),
+            budget,
+            patterns: Patterns::default(),
+        }
     }
 
     /// The value of a node.
@@ -42,18 +56,7 @@ impl<'a> Evaluation<'a> {
             Expr::Ident(name) => self.variable(name),
             Expr::Select(select) => self.select(select),
             Expr::Call(call) => self.call(call),
-            Expr::List(list) if list.optional_indices.is_empty() => {
-                if let Some(list) = self.constants.get(&node.id).cloned().flatten() {
-                    return Ok(Value::List(list));
-                }
-                self.budget.allocate_values(list.elements.len())?;
-                let values = list.elements.iter().map(|element| self.evaluate(element));
-                let list = List::Shared(Rc::new(values.collect::<Result<_>>()?));
-                if let Some(constant) = self.constants.get_mut(&node.id) {
-                    *constant = Some(list.clone());
-                }
-                Ok(Value::List(list))
-            }
+            Expr::List(list) if list.optional_indices.is_empty() => self.list(node.id, list),
             Expr::Map(map) => self.map(map),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
             // There are no message types.
@@ -76,9 +79,32 @@ impl<'a> Evaluation<'a> {
         })
     }
 
+    fn list(&mut self, id: u64, list: &'a ListExpr) -> Result<Value<'a>> {
+        if let Some(list) = self.constants.get(&id) {
+            return Ok(Value::List(list.clone()));
+        }
+        self.budget.allocate_values(list.elements.len())?;
+        let list = List::Shared(Rc::new(self.evaluate_all(&list.elements)?));
+        if self.constant_nodes.contains(&id) {
+            self.budget.allocate(CONSTANT_BYTES)?;
+            self.constants.insert(id, list.clone());
+        }
+        Ok(Value::List(list))
+    }
+
+    /// Returns the values of nodes, in a vector without spare capacity, which would take memory that is not counted.
+    fn evaluate_all(&mut self, nodes: &'a [IdedExpr]) -> Result<Vec<Value<'a>>> {
+        let mut values = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            values.push(self.evaluate(node)?);
+        }
+        Ok(values)
+    }
+
     fn variable(&mut self, name: &str) -> Result<Value<'a>> {
-        // Long names are compared with many.
-        self.budget.take_steps(name.len() / 32)?;
+        // A name is compared with those of all loops around it.
+        let parts = name.len() / 32;
+        self.budget.take_steps(parts + self.scopes.len() * (1 + parts) / SCOPES_PER_STEP)?;
         if let Some((_, value)) = self.scopes.iter().rev().find(|(scoped, _)| *scoped == name) {
             return Ok(value.clone());
         }
@@ -116,6 +142,8 @@ impl<'a> Evaluation<'a> {
     }
 
     fn map(&mut self, map: &'a MapExpr) -> Result<Value<'a>> {
+        // An empty map has no tree; the first node of a tree has room for several entries.
+        self.budget.allocate(if map.entries.is_empty() { 0 } else { MAP_NODE_BYTES })?;
         let mut entries = BTreeMap::new();
         for entry in &map.entries {
             let EntryExpr::MapEntry(entry) = &entry.expr else { return Err(EvaluationError::Error) };
@@ -162,8 +190,7 @@ impl<'a> Evaluation<'a> {
                 }
             }
             (target, arguments) => {
-                let arguments =
-                    arguments.iter().map(|argument| self.evaluate(argument)).collect::<Result<Vec<_>>>()?;
+                let arguments = self.evaluate_all(arguments)?;
                 let target = match target.as_deref() {
                     Some(IdedExpr { expr: Expr::Ident(name), .. })
                         if functions::is_namespace(name, &call.func_name) =>
@@ -288,6 +315,8 @@ impl<'a> Evaluation<'a> {
         elements: &List<'a>,
         depth: usize,
     ) -> Result<Value<'a>> {
+        // The list itself, which may stay empty.
+        self.budget.allocate(0)?;
         let mut values = vec![];
         for element in elements.iter() {
             self.budget.take_steps(1)?;
@@ -336,58 +365,4 @@ impl<'a> Evaluation<'a> {
         }
         if has_failed { Err(EvaluationError::Error) } else { self.evaluate(&each.result) }
     }
-}
-
-/// Returns the accumulator value that ends a loop of `&&` or `||` early.
-fn short_circuit_value(each: &ComprehensionExpr) -> Option<bool> {
-    let Expr::Call(call) = &each.loop_step.expr else { return None };
-    let accumulates = call.args.first().is_some_and(|first| is_name(first, &each.accu_var));
-    match call.func_name.as_str() {
-        operators::LOGICAL_AND if accumulates => Some(false),
-        operators::LOGICAL_OR if accumulates => Some(true),
-        _ => None,
-    }
-}
-
-/// The step of a loop that appends one value: `@result + [value]`, or that under a condition.
-struct AppendStep<'a> {
-    condition: Option<&'a IdedExpr>,
-    value: &'a IdedExpr,
-}
-
-impl<'a> AppendStep<'a> {
-    fn of(each: &'a ComprehensionExpr) -> Option<Self> {
-        let is_empty = matches!(&each.accu_init.expr, Expr::List(list) if list.elements.is_empty());
-        let is_unconditional =
-            matches!(&each.loop_cond.expr, Expr::Literal(LiteralValue::Boolean(truth)) if *truth.inner());
-        if !is_empty || !is_unconditional || !is_name(&each.result, &each.accu_var) {
-            return None;
-        }
-        let Expr::Call(step) = &each.loop_step.expr else { return None };
-        match (step.func_name.as_str(), step.args.as_slice()) {
-            (operators::CONDITIONAL, [condition, then, otherwise]) if is_name(otherwise, &each.accu_var) => {
-                let value = appended(then, &each.accu_var)?;
-                Some(Self { condition: Some(condition), value })
-            }
-            _ => Some(Self { condition: None, value: appended(&each.loop_step, &each.accu_var)? }),
-        }
-    }
-}
-
-/// The value of `name + [value]`.
-fn appended<'a>(node: &'a IdedExpr, name: &str) -> Option<&'a IdedExpr> {
-    let Expr::Call(call) = &node.expr else { return None };
-    match (call.func_name.as_str(), call.args.as_slice()) {
-        (operators::ADD, [list, IdedExpr { expr: Expr::List(added), .. }]) if is_name(list, name) => {
-            match added.elements.as_slice() {
-                [value] if added.optional_indices.is_empty() => Some(value),
-                _ => None,
-            }
-        }
-        _ => None,
-    }
-}
-
-fn is_name(node: &IdedExpr, name: &str) -> bool {
-    matches!(&node.expr, Expr::Ident(ident) if ident == name)
 }

@@ -12,6 +12,10 @@ type Result<T> = std::result::Result<T, EvaluationError>;
 
 /// Bytes of text that are searched in one step.
 const SEARCHED_BYTES_PER_STEP: usize = 8;
+/// Longest text whose conversion to a `double` never needs more digits than a machine word holds.
+const SHORT_NUMBER_BYTES: usize = 19;
+/// Steps to convert a longer one: its digits, up to 768 of them, may be shifted about twenty times.
+const STEPS_PER_LONG_NUMBER: usize = 1_000;
 
 /// Returns the CEL type of this name; a variable of the same name takes precedence.
 pub(super) fn type_of_name(name: &str) -> Option<&'static str> {
@@ -116,7 +120,7 @@ fn size<'a>(of: &Value<'a>, budget: &mut Budget) -> Result<Value<'a>> {
 #[expect(clippy::cast_precision_loss, reason = "CEL rounds an int to a double")]
 fn convert<'a>(to: &str, value: &Value<'a>, budget: &mut Budget) -> Result<Value<'a>> {
     if let Value::String(text) = value {
-        budget.read_text(text.len())?;
+        budget.take_steps(1 + text.len() / SEARCHED_BYTES_PER_STEP)?;
     }
     let parsed = match (to, value) {
         ("int", Value::Int(_))
@@ -133,7 +137,12 @@ fn convert<'a>(to: &str, value: &Value<'a>, budget: &mut Budget) -> Result<Value
         ("uint", Value::String(text)) => text.parse().ok().map(Value::Uint),
         ("double", Value::Int(number)) => Some(Value::Double(*number as f64)),
         ("double", Value::Uint(number)) => Some(Value::Double(*number as f64)),
-        ("double", Value::String(text)) => text.parse().ok().map(Value::Double),
+        ("double", Value::String(text)) => {
+            if text.len() > SHORT_NUMBER_BYTES {
+                budget.take_steps(STEPS_PER_LONG_NUMBER)?;
+            }
+            text.parse().ok().map(Value::Double)
+        }
         ("bool", Value::String(text)) => match &**text {
             "1" | "t" | "true" | "TRUE" | "True" => Some(Value::Bool(true)),
             "0" | "f" | "false" | "FALSE" | "False" => Some(Value::Bool(false)),

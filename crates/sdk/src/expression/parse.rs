@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr};
-use cel::parser::PrattParser;
+use cel::parser::{ParseErrors, PrattParser};
 
 use super::ExpressionError;
 
@@ -14,6 +14,8 @@ pub(super) const MAX_TEXT_BYTES: usize = 4 * 4096;
 pub(super) const MAX_DEPTH: usize = 48;
 /// Most nodes of a syntax tree.
 const MAX_NODES: usize = 8_192;
+/// Longest description of an error, in characters.
+const MAX_ERROR_CHARACTERS: usize = 1_024;
 /// Stack of the thread that parses. The depth is known only after parsing: an operator is a level, and a text of the
 /// greatest length has some thousands of them.
 const PARSER_STACK_BYTES: usize = 64 << 20;
@@ -47,9 +49,18 @@ fn parse_here(text: &str) -> Result<Tree, ExpressionError> {
     let root = PrattParser::new()
         .max_recursion_depth(96)
         .parse(text)
-        .map_err(|errors| ExpressionError::Syntax(errors.to_string().replace('\n', " ")))?;
+        .map_err(|errors| ExpressionError::Syntax(first_error(&errors)))?;
     let (names, constants) = examine(&root)?;
     Ok(Tree { root, names, constants })
+}
+
+/// Returns the first error of the text: there may be hundreds, and each repeats its whole line.
+fn first_error(errors: &ParseErrors) -> String {
+    // An error about the parser itself has no line.
+    let in_text = errors.errors.iter().find(|error| error.pos.0 > 0);
+    let error = in_text.or_else(|| errors.errors.first());
+    let text = error.map(ToString::to_string).unwrap_or_default();
+    text.replace('\n', " ").chars().take(MAX_ERROR_CHARACTERS).collect()
 }
 
 /// Checks depth and size; gives the identifiers and the lists of literals.

@@ -5,6 +5,8 @@ use serde_json::json;
 
 use super::*;
 
+mod costs;
+
 /// Stack of a tokio worker.
 const WORKER_STACK_BYTES: usize = 2 << 20;
 

@@ -12,6 +12,8 @@ use super::budget::{Budget, EvaluationError};
 
 /// Memory that one entry of a map takes: key, value and their share of a tree node, which may be half empty.
 pub(super) const MAP_ENTRY_BYTES: usize = 2 * (size_of::<Key<'_>>() + size_of::<Value<'_>>()) + 64;
+/// Memory that the first node of a map's tree takes, however few entries it has.
+pub(super) const MAP_NODE_BYTES: usize = 11 * (size_of::<Key<'_>>() + size_of::<Value<'_>>()) + 64;
 
 /// A value of CEL.
 #[derive(Debug, Clone)]
