@@ -20,6 +20,8 @@ use crate::{ArtifactError, Limits, digest::printable};
 pub type Files = BTreeMap<String, Bytes>;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// Maximum length of a path in bytes, as on Linux. The limits of an archive count a path once, and it is copied.
+const MAX_PATH_BYTES: usize = 4_096;
 
 /// Reports whether `content` begins like gzip.
 pub(crate) fn is_gzip(content: &[u8]) -> bool {
@@ -145,6 +147,9 @@ fn path_of(what: &str, raw: &[u8]) -> Result<String, ArtifactError> {
     let refuse = |shown: &str| {
         Err(ArtifactError::invalid(what, format!("the path {} leads out of the archive", printable(shown))))
     };
+    if raw.len() > MAX_PATH_BYTES {
+        return Err(ArtifactError::invalid(what, format!("a path has more than {MAX_PATH_BYTES} bytes")));
+    }
     let Ok(text) = std::str::from_utf8(raw) else {
         return Err(ArtifactError::invalid(what, "a path is not UTF-8"));
     };

@@ -57,6 +57,18 @@ fn paths_out_of_the_archive_are_refused() {
 }
 
 #[test]
+fn paths_that_no_file_system_takes_are_refused() {
+    let read_path_of = |bytes: usize| {
+        let path = "a/".repeat(bytes / 2 - 1) + "bc" + &"d".repeat(bytes % 2);
+        let long = ("long", EntryType::GNULongName, path.as_bytes());
+        read(&archive(&[long, ("x", EntryType::Regular, b"x")])).map(|files| files.contains_key(&path))
+    };
+    assert!(read_path_of(4_096).unwrap());
+    let error = read_path_of(4_097).unwrap_err();
+    assert!(error.to_string().contains("a path has more than 4096 bytes"), "{error}");
+}
+
+#[test]
 fn links_and_devices_are_refused() {
     for kind in [EntryType::Symlink, EntryType::Link, EntryType::Char, EntryType::Fifo] {
         let error = read(&archive(&[("a", kind, b"")])).unwrap_err();
