@@ -60,20 +60,26 @@ pub(crate) fn scaled(metadata: &ObjectMeta, manager: &str) -> Option<Value> {
     (!is_leaf(&fields)).then_some(fields)
 }
 
-/// Returns the paths of all fields that are owned as a whole, as far as they lead through maps only.
-pub(crate) fn leaves(fields: &Value) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
+/// Removes the fields that are owned as a whole from a map, as far as they lead through maps only, and maps that become
+/// empty, which an apply would own as a whole. Returns whether it removed any.
+///
+/// Builds no list of paths: a target may report many fields below a long name.
+pub(crate) fn remove_leaves(fields: &Value, from: &mut Map<String, Value>) -> bool {
+    let mut has_removed = false;
     for (key, below) in fields.as_object().into_iter().flatten() {
         let Some(name) = key.strip_prefix("f:") else { continue };
         if is_leaf(below) {
-            found.push(vec![name.to_owned()]);
+            has_removed |= from.remove(name).is_some();
+        } else if let Some(Value::Object(inner)) = from.get_mut(name)
+            && remove_leaves(below, inner)
+        {
+            has_removed = true;
+            if inner.is_empty() {
+                from.remove(name);
+            }
         }
-        found.extend(leaves(below).into_iter().map(|mut path| {
-            path.insert(0, name.to_owned());
-            path
-        }));
     }
-    found
+    has_removed
 }
 
 #[cfg(test)]
@@ -112,7 +118,30 @@ mod tests {
         .unwrap();
         let found = scaled(&metadata, "us").unwrap();
         assert_eq!(found, json!({"f:spec": {"f:replicas": {}}}));
-        assert_eq!(leaves(&found), [path(&["spec", "replicas"])]);
         assert_eq!(scaled(&ObjectMeta::default(), "us"), None);
+    }
+
+    #[test]
+    fn leaves_are_removed_with_the_maps_that_become_empty() {
+        let removed = |fields: Value, mut from: Value| {
+            let has_removed = remove_leaves(&fields, from.as_object_mut().unwrap());
+            (has_removed, from)
+        };
+        let fields = json!({"f:spec": {".": {}, "f:replicas": {}}});
+        let body = json!({"kind": "A", "spec": {"replicas": 1}});
+        assert_eq!(removed(fields.clone(), body), (true, json!({"kind": "A"})));
+        let body = json!({"spec": {"replicas": 1, "paused": true}});
+        assert_eq!(removed(fields.clone(), body), (true, json!({"spec": {"paused": true}})));
+        for kept in [json!({"spec": {}}), json!({"spec": [1]}), json!({"spec": 1}), json!({})] {
+            assert_eq!(removed(fields.clone(), kept.clone()), (false, kept));
+        }
+        // Names of fields are no indices of lists.
+        let list = json!({"spec": [1, 2]});
+        assert_eq!(removed(json!({"f:spec": {"f:0": {}}}), list.clone()), (false, list));
+        // As paths, these fields would take 8 GB.
+        let many: Map<String, Value> = (0..40_000).map(|at| (format!("f:{at}"), json!({}))).collect();
+        let hostile = Map::from_iter([(format!("f:{}", "x".repeat(200_000)), Value::Object(many))]);
+        let body = json!({"spec": {"replicas": 1}});
+        assert_eq!(removed(Value::Object(hostile), body.clone()), (false, body));
     }
 }

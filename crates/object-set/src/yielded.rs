@@ -191,7 +191,7 @@ fn is_in(object: &Object, path: &[String]) -> bool {
 }
 
 /// Removes the values at these paths.
-pub(crate) fn leave_out_paths(object: &mut Object, mut paths: Vec<&[String]>) {
+fn leave_out_paths(object: &mut Object, mut paths: Vec<&[String]>) {
     if paths.is_empty() {
         // The body stays shared with clones of the object.
         return;

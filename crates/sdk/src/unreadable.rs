@@ -7,13 +7,14 @@ use serde_json::{Map, Value};
 const MAX_DEPTH: usize = 4;
 /// Fields that are named at most.
 const MAX_FIELDS: usize = 5;
+/// Longest path in a message, in characters.
+const MAX_PATH_CHARACTERS: usize = 200;
 
 /// Paths of the fields that keep `value` from being read as `T`, for messages: `spec.module.version`. Key names are
 /// named, values never.
 pub fn unreadable_fields<T: DeserializeOwned>(value: &Value) -> String {
     let mut found = vec![];
     collect::<T>(&[], value, &mut found);
-    found.truncate(MAX_FIELDS);
     match found.as_slice() {
         [] => "a field is missing or has a wrong type".to_owned(),
         fields => format!("of a wrong type: {}", fields.join(", ")),
@@ -23,12 +24,16 @@ pub fn unreadable_fields<T: DeserializeOwned>(value: &Value) -> String {
 /// Adds the paths below `path` at which `value` alone cannot be read.
 fn collect<T: DeserializeOwned>(path: &[&str], value: &Value, found: &mut Vec<String>) {
     let Value::Object(fields) = value else {
-        found.extend((!path.is_empty()).then(|| path.join(".")));
+        found.extend((!path.is_empty()).then(|| named(path)));
         return;
     };
     let before = found.len();
     if path.len() < MAX_DEPTH {
         for (key, value) in fields {
+            // An object may have many fields below a long name.
+            if found.len() == MAX_FIELDS {
+                return;
+            }
             let path: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
             if is_wrong::<T>(&path, value) {
                 collect::<T>(&path, value, found);
@@ -36,8 +41,13 @@ fn collect<T: DeserializeOwned>(path: &[&str], value: &Value, found: &mut Vec<St
         }
     }
     if found.len() == before && !path.is_empty() {
-        found.push(path.join("."));
+        found.push(named(path));
     }
+}
+
+/// Returns a path for a message.
+fn named(path: &[&str]) -> String {
+    path.join(".").chars().take(MAX_PATH_CHARACTERS).collect()
 }
 
 /// Reports whether an object with only this field cannot be read because of the field's type.
@@ -67,5 +77,14 @@ mod tests {
         assert_eq!(named, "of a wrong type: data, metadata.finalizers, metadata.labels.password");
         let named = unreadable_fields::<ConfigMap>(&json!("hunter2"));
         assert_eq!(named, "a field is missing or has a wrong type");
+    }
+
+    #[test]
+    fn names_of_many_wrong_fields_take_little_memory() {
+        let wrong: Map<String, Value> = (0..40_000).map(|at| (format!("a{at}"), json!(1))).collect();
+        let labels = Map::from_iter([("x".repeat(200_000), Value::Object(wrong))]);
+        let named = unreadable_fields::<ConfigMap>(&json!({"metadata": {"labels": labels}}));
+        assert_eq!(named.matches("metadata.labels.x").count(), MAX_FIELDS);
+        assert!(named.len() < (MAX_FIELDS + 1) * MAX_PATH_CHARACTERS, "{}", named.len());
     }
 }

@@ -12,7 +12,7 @@ use crate::drift::{Observed, applied_entry};
 use crate::error::{Action, CallError, Failure};
 use crate::field_set;
 use crate::object::{Object, hash_value};
-use crate::yielded::{Field, Yielded, leave_out, leave_out_paths, split};
+use crate::yielded::{Field, Yielded, leave_out, split};
 
 /// Maximum number of tries to move field ownership while controllers write to a new object.
 pub(super) const TRIES: usize = 5;
@@ -94,8 +94,7 @@ impl Run<'_> {
         if let Some(taken) = field_set::scaled(&metadata, manager)
             && !self.options.yielded.retakes(&desired.identity)
         {
-            let taken = field_set::leaves(&taken);
-            leave_out_paths(&mut state.object, taken.iter().map(Vec::as_slice).collect());
+            field_set::remove_leaves(&taken, state.object.body_mut());
         }
         Ok(())
     }
