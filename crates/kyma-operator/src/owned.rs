@@ -7,6 +7,9 @@ use kube::api::DynamicObject;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+/// Maximum number of comparisons of the items of one list with the keys in `managedFields`.
+const MAX_COMPARISONS: usize = 1_000_000;
+
 /// Returns when `manager` last changed the object by an apply.
 pub(crate) fn applied_at(meta: &ObjectMeta, manager: &str) -> Option<Timestamp> {
     let entries = meta.managed_fields.as_ref()?.iter();
@@ -84,25 +87,41 @@ fn project(value: &Value, fields: &Value) -> Value {
             }
             Value::Object(part)
         }
+        // A target may report any number of items and keys. The whole list gives another fingerprint.
+        Value::Array(items) if items.len().saturating_mul(fields.len()) > MAX_COMPARISONS => value.clone(),
         Value::Array(items) => {
-            Value::Array(items.iter().filter_map(|item| project_item(item, fields)).collect())
+            let selectors: Vec<ItemSelector<'_>> = fields.iter().filter_map(ItemSelector::of).collect();
+            Value::Array(items.iter().filter_map(|item| project_item(item, &selectors)).collect())
         }
         other => other.clone(),
     }
 }
 
-/// Returns an item of a list, selected by keys (`k:`) or, in a set, by value (`v:`).
-fn project_item(item: &Value, fields: &Map<String, Value>) -> Option<Value> {
-    fields.iter().find_map(|(key, below)| {
+/// Selects an item of a list.
+enum ItemSelector<'a> {
+    /// `k:`: by the item's keys, with the fields below it.
+    Keys(Map<String, Value>, &'a Value),
+    /// `v:`: by its value, in a set.
+    Whole(Value),
+}
+
+impl<'a> ItemSelector<'a> {
+    fn of((key, below): (&'a String, &'a Value)) -> Option<Self> {
         if let Some(keys) = key.strip_prefix("k:") {
-            let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
-            return keys
-                .iter()
-                .all(|(name, value)| item.get(name) == Some(value))
-                .then(|| project(item, below));
+            return Some(Self::Keys(serde_json::from_str(keys).ok()?, below));
         }
-        let value: Value = serde_json::from_str(key.strip_prefix("v:")?).ok()?;
-        (*item == value).then(|| item.clone())
+        Some(Self::Whole(serde_json::from_str(key.strip_prefix("v:")?).ok()?))
+    }
+}
+
+/// Returns the part of a list item that the first matching selector selects.
+fn project_item(item: &Value, selectors: &[ItemSelector<'_>]) -> Option<Value> {
+    selectors.iter().find_map(|selector| match selector {
+        ItemSelector::Keys(keys, below) => {
+            let is_it = keys.iter().all(|(name, value)| item.get(name) == Some(value));
+            is_it.then(|| project(item, below))
+        }
+        ItemSelector::Whole(value) => (item == value).then(|| item.clone()),
     })
 }
 
@@ -135,5 +154,30 @@ fn canonical(value: &Value, text: &mut String) {
             text.push(']');
         }
         other => text.push_str(&other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn list_items_are_selected_by_keys_and_by_value() {
+        let value = json!([{"name": "a", "x": 1, "y": 2}, {"name": "b", "x": 3}, "c", "d"]);
+        let fields = json!({"k:{\"name\":\"a\"}": {"f:name": {}, "f:x": {}}, "v:\"d\"": {}, "v:broken": {}});
+        assert_eq!(project(&value, &fields), json!([{"name": "a", "x": 1}, "d"]));
+    }
+
+    #[test]
+    fn long_list_of_a_hostile_target_is_not_compared_with_all_keys() {
+        let projected = |count: usize| {
+            let items: Vec<Value> = (0..count).map(Value::from).collect();
+            let keys = (count..2 * count).map(|at| (format!("v:{at}"), json!({})));
+            project(&Value::from(items), &Value::Object(keys.collect()))
+        };
+        assert_eq!(projected(1_000), json!([]));
+        assert_eq!(projected(1_001).as_array().map(Vec::len), Some(1_001));
     }
 }

@@ -7,6 +7,10 @@ use serde_json::Value;
 
 use crate::field_set::union;
 
+/// Maximum number of entries that are moved to another version. API servers merge entries beyond ten of updates, and
+/// each entry is compared with the others.
+const MAX_MOVED_ENTRIES: usize = 1_000;
+
 /// Returns the entry of a manager that applied these fields.
 pub(crate) fn applied(manager: &str, api_version: Option<String>, fields: Value) -> ManagedFieldsEntry {
     ManagedFieldsEntry {
@@ -35,11 +39,11 @@ pub(crate) fn replace(metadata: &ObjectMeta, entries: &[ManagedFieldsEntry]) -> 
 }
 
 /// Returns the patch that sets the API version of all entries of removed versions to another one; `None` if there are
-/// none. It fails if the object changed since `metadata` was read.
+/// none, or more entries than an object has. It fails if the object changed since `metadata` was read.
 pub(crate) fn moved_on(metadata: &ObjectMeta, is_gone: &dyn Fn(&str) -> bool, to: &str) -> Option<Patch> {
     let is_gone = |entry: &ManagedFieldsEntry| entry.api_version.as_deref().is_some_and(is_gone);
     let entries = metadata.managed_fields.as_deref().unwrap_or_default();
-    if !entries.iter().any(is_gone) {
+    if entries.len() > MAX_MOVED_ENTRIES || !entries.iter().any(is_gone) {
         return None;
     }
     let mut all: Vec<ManagedFieldsEntry> = Vec::new();
@@ -102,5 +106,17 @@ mod tests {
             entry("them", "Apply", "g/v1", "f:e"),
         ]);
         assert_eq!(patch[1]["value"], expected);
+    }
+
+    #[test]
+    fn entries_of_a_hostile_target_are_not_compared() {
+        let moved = |count: usize| {
+            let entry =
+                |at: usize| json!({"manager": format!("m{at}"), "operation": "Update", "apiVersion": "g/v1"});
+            let entries: Vec<Value> = (0..count).map(entry).collect();
+            let metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": entries})).unwrap();
+            moved_on(&metadata, &|version| version == "g/v1", "g/v2").is_some()
+        };
+        assert!(moved(MAX_MOVED_ENTRIES) && !moved(MAX_MOVED_ENTRIES + 1));
     }
 }

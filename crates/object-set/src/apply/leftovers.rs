@@ -9,6 +9,9 @@ use serde_json::{Map, Value};
 use crate::drift::applied_entry;
 use crate::field_set::{empty, is_leaf, union};
 
+/// Maximum number of keys and live items that are compared with the desired items of one list.
+const MAX_COMPARISONS: usize = 1_000_000;
+
 /// The owned fields at one path of the live object.
 #[derive(Clone, Copy)]
 struct Owners<'a> {
@@ -22,6 +25,13 @@ impl<'a> Owners<'a> {
     fn at(self, key: &str) -> Self {
         let below = |fields: Option<&'a Value>| fields.and_then(|fields| fields.get(key));
         Self { own: below(self.own), others: below(self.others) }
+    }
+
+    /// Reports whether the items of a list can be looked up: a target may report any number of keys and items.
+    fn can_look_up(self, desired: usize, live: usize) -> bool {
+        let keys: usize =
+            [self.own, self.others].into_iter().flatten().filter_map(Value::as_object).map(Map::len).sum();
+        desired.saturating_mul(keys + live) <= MAX_COMPARISONS
     }
 
     /// Returns the `k:{…}` key of a list item, by the keys of the owned items of its list.
@@ -112,7 +122,7 @@ fn clear(desired: &mut Value, live: &Value, owners: Owners<'_>, path: &[Token], 
             }
             changed
         }
-        (Value::Array(desired), Value::Array(live)) => {
+        (Value::Array(desired), Value::Array(live)) if owners.can_look_up(desired.len(), live.len()) => {
             let Some((Token::Item, rest)) = path.split_first() else { return false };
             let mut changed = false;
             for item in desired {
@@ -201,7 +211,7 @@ fn find_emptied(
                 path.pop_back();
             }
         }
-        (Value::Array(desired), Value::Array(live)) => {
+        (Value::Array(desired), Value::Array(live)) if owners.can_look_up(desired.len(), live.len()) => {
             for item in desired {
                 let Some(key) = owners.key_of(item) else { continue };
                 let Some(index) = live.iter().position(|live| is_of_key(live, &key)) else { continue };
@@ -294,5 +304,19 @@ mod tests {
                 {"op": "replace", "path": "/spec/list", "value": []}])
         );
         assert!(has_empty(&desired) && !has_empty(&live));
+    }
+    #[test]
+    fn long_list_of_a_hostile_target_is_not_looked_up() {
+        let emptied_of = |count: usize| {
+            let items = |map: &Value| -> Value {
+                (0..count).map(|at| json!({"name": at.to_string(), "map": map})).collect()
+            };
+            let key = |at: usize| (format!("k:{{\"name\":\"{at}\"}}"), json!({"f:map": {"f:a": {}}}));
+            let keys: Map<String, Value> = (0..count).map(key).collect();
+            let metadata = metadata(&[("us", "Apply", json!({"f:list": keys}))]);
+            let (desired, live) = (items(&json!({})), items(&json!({"a": 1})));
+            emptied(&json!({"list": desired}), &json!({"list": live}), &metadata, "us").len()
+        };
+        assert_eq!((emptied_of(10), emptied_of(1_000)), (10, 0));
     }
 }

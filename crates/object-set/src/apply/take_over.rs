@@ -58,10 +58,10 @@ fn moved(
     if !annotated && !entries.iter().any(is_tool) {
         return None;
     }
-    let mut ours = applied_entry(metadata, manager)
-        .and_then(|entry| entry.fields_v1.clone())
-        .map_or_else(empty, |fields| fields.0);
-    let mut api_version = applied_entry(metadata, manager).and_then(|entry| entry.api_version.clone());
+    // Searched once: a target may report any number of entries.
+    let own = applied_entry(metadata, manager);
+    let mut ours = own.and_then(|entry| entry.fields_v1.clone()).map_or_else(empty, |fields| fields.0);
+    let mut api_version = own.and_then(|entry| entry.api_version.clone());
     for entry in entries.iter().filter(|entry| is_tool(entry)) {
         if let Some(fields) = &entry.fields_v1 {
             let mut fields = fields.0.clone();
@@ -75,11 +75,8 @@ fn moved(
     if let Value::Object(fields) = &mut ours {
         fields.remove("f:status");
     }
-    let mut kept: Vec<ManagedFieldsEntry> = entries
-        .iter()
-        .filter(|entry| !is_tool(entry) && applied_entry(metadata, manager) != Some(*entry))
-        .cloned()
-        .collect();
+    let mut kept: Vec<ManagedFieldsEntry> =
+        entries.iter().filter(|entry| !is_tool(entry) && own != Some(*entry)).cloned().collect();
     if api_version.is_some() {
         kept.push(managed_fields::applied(manager, api_version, ours));
     }
