@@ -8,6 +8,10 @@ use serde_json::{Map, Value};
 /// The subresource through which autoscalers and `kubectl scale` write.
 const SCALE: &str = "scale";
 
+/// Maximum number of comparisons of the items of one list with the keys in a set of fields. A target may report any
+/// number of both.
+pub(crate) const MAX_COMPARISONS: usize = 250_000;
+
 /// Adds the fields of another set.
 pub(crate) fn union(into: &mut Value, other: &Value) {
     if let (Value::Object(into), Value::Object(other)) = (into, other) {

@@ -10,6 +10,7 @@ use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
 use crate::drift::applied_entry;
 use crate::error::{Action, CallError, Failure};
+use crate::field_set::MAX_COMPARISONS;
 use crate::object::{Gvk, Identity, Object, map_at};
 
 /// Metadata that only the API server writes, ignored in comparisons.
@@ -162,6 +163,8 @@ fn extract(live: &Value, fields: &Value) -> Value {
             });
             Value::Object(taken.collect())
         }
+        // The whole list leaves its content as it is, too.
+        Value::Array(items) if items.len().saturating_mul(named.len()) > MAX_COMPARISONS => live.clone(),
         Value::Array(live) => live.iter().filter_map(|item| extract_item(item, named)).collect(),
         // The value has another type than the set of fields describes.
         other => other.clone(),
@@ -285,5 +288,14 @@ mod tests {
             |tracked: bool| bare(&wished, &fields, tracked).unwrap().label(TRACKING_LABEL).map(str::to_owned);
         assert_eq!(instance(true).as_deref(), Some("ours"));
         assert_eq!(instance(false).as_deref(), Some("theirs"), "it stays as it is");
+    }
+    #[test]
+    fn long_list_of_a_hostile_target_stays_whole() {
+        let extracted = |count: usize| {
+            let items: Value = (0..count).map(Value::from).collect();
+            let keys = (count..2 * count).map(|at| (format!("v:{at}"), json!({})));
+            extract(&items, &Value::Object(keys.collect())).as_array().map(Vec::len)
+        };
+        assert_eq!((extracted(500), extracted(501)), (Some(0), Some(501)));
     }
 }

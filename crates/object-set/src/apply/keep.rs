@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 use crate::drift::applied_entry;
+use crate::field_set::MAX_COMPARISONS;
 use crate::object::Object;
 
 /// Returns the desired object with the live values of all fields that `manager` still owns, which no other manager
@@ -39,7 +40,10 @@ pub(super) fn annotations(wish: &mut Object, live: &ObjectMeta) {
 
 /// Walks the fields of a managedFields entry: `f:name` is a field, `k:{...}` an item of a list by its keys.
 fn keep(wish: &mut Value, live: &Value, fields: &Value) {
-    for (key, inner) in fields.as_object().into_iter().flatten() {
+    let items = live.as_array().map_or(0, Vec::len);
+    // A longer list has its desired items.
+    let fields = fields.as_object().filter(|fields| fields.len().saturating_mul(items) <= MAX_COMPARISONS);
+    for (key, inner) in fields.into_iter().flatten() {
         let place = match key.split_once(':') {
             Some(("f", name)) => wish.get_mut(name).zip(live.get(name)),
             Some(("k", keys)) => item_mut(wish, keys).zip(item(live, keys)),
@@ -137,5 +141,17 @@ mod tests {
         for live in [nobodys, odd, json!(null)] {
             assert_eq!(kept(&wish, &live), wish);
         }
+    }
+    #[test]
+    fn long_list_of_a_hostile_target_is_not_searched() {
+        let kept_of = |count: usize| {
+            let items =
+                |x: u8| (0..count).map(|at| json!({"name": at.to_string(), "x": x})).collect::<Value>();
+            let key = |at: usize| (format!("k:{{\"name\":\"{at}\"}}"), json!({"f:x": {}}));
+            let keys: Map<String, Value> = (0..count).map(key).collect();
+            let live = live(&json!({"f:list": keys}), &json!({"list": items(1)}));
+            kept(&json!({"list": items(2)}), &live)["list"][0]["x"].clone()
+        };
+        assert_eq!((kept_of(10), kept_of(501)), (json!(1), json!(2)));
     }
 }

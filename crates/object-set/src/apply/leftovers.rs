@@ -7,10 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use serde_json::{Map, Value};
 
 use crate::drift::applied_entry;
-use crate::field_set::{empty, is_leaf, union};
-
-/// Maximum number of keys and live items that are compared with the desired items of one list.
-const MAX_COMPARISONS: usize = 1_000_000;
+use crate::field_set::{MAX_COMPARISONS, empty, is_leaf, union};
 
 /// The owned fields at one path of the live object.
 #[derive(Clone, Copy)]
@@ -27,7 +24,7 @@ impl<'a> Owners<'a> {
         Self { own: below(self.own), others: below(self.others) }
     }
 
-    /// Reports whether the items of a list can be looked up: a target may report any number of keys and items.
+    /// Reports whether the desired items of a list can be looked up in the live list and its keys.
     fn can_look_up(self, desired: usize, live: usize) -> bool {
         let keys: usize =
             [self.own, self.others].into_iter().flatten().filter_map(Value::as_object).map(Map::len).sum();
