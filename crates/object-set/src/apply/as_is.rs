@@ -289,6 +289,7 @@ mod tests {
         assert_eq!(instance(true).as_deref(), Some("ours"));
         assert_eq!(instance(false).as_deref(), Some("theirs"), "it stays as it is");
     }
+
     #[test]
     fn long_list_of_a_hostile_target_stays_whole() {
         let extracted = |count: usize| {

@@ -142,6 +142,7 @@ mod tests {
             assert_eq!(kept(&wish, &live), wish);
         }
     }
+
     #[test]
     fn long_list_of_a_hostile_target_is_not_searched() {
         let kept_of = |count: usize| {

@@ -302,6 +302,7 @@ mod tests {
         );
         assert!(has_empty(&desired) && !has_empty(&live));
     }
+
     #[test]
     fn long_list_of_a_hostile_target_is_not_looked_up() {
         let emptied_of = |count: usize| {
