@@ -88,6 +88,10 @@ const LEAVES: &[&str] = &[
     "self.metadata.labels",
     "'(a|b)*\\\\w{9}'",
     "{'a': 1}",
+    "{}",
+    "[]",
+    "'\\\\b(?:||a){9}[^x]'",
+    "'2.4703282292062327208e-324'",
 ];
 const OPERATORS: &[&str] = &["+", "-", "*", "/", "%", "==", "!=", "<", ">=", "in", "&&", "||"];
 const LOOPS: &[&str] = &["all", "exists", "exists_one", "map", "filter"];
