@@ -77,6 +77,12 @@ impl CallError {
         }
     }
 
+    /// A list of a kind that is longer than any that an API server sends.
+    pub(crate) fn endless_list(kind: &Identity) -> Self {
+        let cause = kube::error::DiscoveryError::MissingResource(kind.kind.clone());
+        Self::new(Action::List, Some(kind), kube::Error::Discovery(cause))
+    }
+
     /// A deletion that the operator does not allow now: a Pause, the brake, or a rule that protects the object.
     pub fn halted(object: &Identity, reason: Reason, message: &str) -> Self {
         Self {

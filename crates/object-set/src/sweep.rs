@@ -1,10 +1,11 @@
 //! Finds an owner's objects on a cluster by their marks alone, after the inventory was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
+use kube::api::ListParams;
 
 use crate::apply::{is_creator, serving_pauses};
 use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
@@ -18,6 +19,12 @@ use crate::object::{GroupKind, Identity};
 const PARALLEL: usize = 8;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
+/// Maximum number of pages of one list.
+const MAX_PAGES: usize = 200;
+/// Maximum number of objects that a search finds. A set has at most 5,000.
+const MAX_OBJECTS: usize = 50_000;
+/// Maximum length of an object's name, namespace or uid in bytes.
+const MAX_NAME_BYTES: usize = 253;
 
 /// Handling of a kind that cannot be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +76,7 @@ pub async fn owned_by(
     owners: &BTreeSet<String>,
     unlisted: Unlisted,
 ) -> Result<BTreeMap<String, SearchResult>, CallError> {
-    let search = Search { cluster, manager, owners, unlisted };
+    let search = Search { cluster, manager, owners, unlisted, found: AtomicUsize::new(0) };
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
     let holds_objects = |mapping: &&Mapping| mapping.can("list") && mapping.can("delete");
     let silent: BTreeSet<GroupKind> =
@@ -114,6 +121,8 @@ struct Search<'a> {
     manager: &'a str,
     owners: &'a BTreeSet<String>,
     unlisted: Unlisted,
+    /// Number of objects found so far.
+    found: AtomicUsize,
 }
 
 impl Search<'_> {
@@ -146,20 +155,72 @@ impl Search<'_> {
         let probe = Identity::new(&gvk.group, &gvk.kind, None, "");
         let owners: Vec<&str> = self.owners.iter().map(String::as_str).collect();
         let by_owner = format!("{OWNER_LABEL} in ({})", owners.join(","));
-        let mut found = listed(self.cluster, mapping, &probe, &by_owner, self.unlisted).await?;
+        let mut found = self.listed(mapping, &probe, &by_owner).await?;
         if probe.is_crd() || probe.is_namespace() {
             // A selector cannot match one of several label keys, so for several owners everything is listed.
             let by_share = match owners.as_slice() {
                 [owner] => Ownership::share_label(owner),
                 _ => String::new(),
             };
-            found.extend(listed(self.cluster, mapping, &probe, &by_share, self.unlisted).await?);
+            found.extend(self.listed(mapping, &probe, &by_share).await?);
         }
-        Ok(found.iter().flat_map(|object| self.owned(mapping, &object.metadata)).collect())
+        Ok(found)
     }
 
-    /// Returns the owners of an object, each with an inventory entry.
+    /// Returns the owners' objects of a kind with these labels, page by page.
+    async fn listed(
+        &self,
+        mapping: &Mapping,
+        kind: &Identity,
+        labels: &str,
+    ) -> Result<Vec<OwnedObject>, CallError> {
+        let api = mapping.api(&self.cluster.client, None);
+        let mut params = ListParams::default().labels(labels).limit(PAGE);
+        let mut found = Vec::new();
+        let mut pauses = serving_pauses();
+        let mut pages = 0;
+        loop {
+            let page = match api.list_metadata(&params).await {
+                Ok(page) => page,
+                // No event announces that the API server has initialised the storage of a kind.
+                Err(error) if is_getting_ready(&error) => match pauses.next() {
+                    Some(pause) => {
+                        tokio::time::sleep(pause).await;
+                        continue;
+                    }
+                    None => return Err(CallError::new(Action::List, Some(kind), error)),
+                },
+                Err(error) => match CallError::new(Action::List, Some(kind), error) {
+                    error if error.failure == Failure::Forbidden && self.unlisted == Unlisted::LeftOut => {
+                        return Ok(found);
+                    }
+                    error => {
+                        // Its CRD may have been removed since discovery, and all objects with it.
+                        let is_unserved = self.cluster.is_unserved(mapping, &error).await?;
+                        return if is_unserved { Ok(found) } else { Err(error) };
+                    }
+                },
+            };
+            let before = found.len();
+            found.extend(page.items.iter().flat_map(|object| self.owned(mapping, &object.metadata)));
+            let added = found.len() - before;
+            pages += 1;
+            if pages > MAX_PAGES || self.found.fetch_add(added, Ordering::Relaxed) + added > MAX_OBJECTS {
+                return Err(CallError::endless_list(kind));
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// Returns the owners of an object, each with an inventory entry; none if no API server would store the object.
     fn owned(&self, mapping: &Mapping, metadata: &ObjectMeta) -> Vec<OwnedObject> {
+        let names = [&metadata.name, &metadata.namespace, &metadata.uid];
+        if names.into_iter().flatten().any(|name| name.len() > MAX_NAME_BYTES) {
+            return Vec::new();
+        }
         let gvk = mapping.gvk();
         let labels = metadata.labels.as_ref();
         let owns = |owner: &&String| {
@@ -200,47 +261,6 @@ pub(crate) fn is_broken(error: &CallError) -> bool {
 /// Source: `storage is (re)initializing` in `staging/src/k8s.io/apiserver/pkg/storage/cacher` of Kubernetes.
 fn is_getting_ready(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 429 && status.message.contains("(re)initializing"))
-}
-
-async fn listed(
-    cluster: &Cluster,
-    mapping: &Mapping,
-    kind: &Identity,
-    labels: &str,
-    unlisted: Unlisted,
-) -> Result<Vec<PartialObjectMeta<DynamicObject>>, CallError> {
-    let api = mapping.api(&cluster.client, None);
-    let mut params = ListParams::default().labels(labels).limit(PAGE);
-    let mut found = Vec::new();
-    let mut pauses = serving_pauses();
-    loop {
-        let page = match api.list_metadata(&params).await {
-            Ok(page) => page,
-            // No event announces that the API server has initialised the storage of a kind.
-            Err(error) if is_getting_ready(&error) => match pauses.next() {
-                Some(pause) => {
-                    tokio::time::sleep(pause).await;
-                    continue;
-                }
-                None => return Err(CallError::new(Action::List, Some(kind), error)),
-            },
-            Err(error) => match CallError::new(Action::List, Some(kind), error) {
-                error if error.failure == Failure::Forbidden && unlisted == Unlisted::LeftOut => {
-                    return Ok(found);
-                }
-                error => {
-                    // Its CRD may have been removed since discovery, and all objects with it.
-                    let is_unserved = cluster.is_unserved(mapping, &error).await?;
-                    return if is_unserved { Ok(found) } else { Err(error) };
-                }
-            },
-        };
-        found.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -447,6 +447,17 @@ async fn a_404_to_a_list_shows_no_kind_as_empty() -> Result<()> {
 }
 
 #[tokio::test]
+async fn search_ends_although_the_list_of_a_target_does_not() -> Result<()> {
+    let page = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+        "metadata": {"continue": "more"}, "items": []});
+    let (target, cluster) = scripted_target(Answer::json(&page), &[silent_group("Current")]).await?;
+    let failed = sweep::owned(&cluster, &us(), Unlisted::LeftOut).await.err().map(|error| error.reason());
+    assert_eq!(failed, Some(Reason::TargetAnswerInvalid));
+    assert!(target.count(&Matching::path("/apis/silent.io")) <= 201);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_search_for_what_is_ours_leaves_out_a_group_that_went_down() -> Result<()> {
     let (target, cluster) = silent_target(&[silent_group("Stale")]).await?;
     assert!(sweep::owned(&cluster, &us(), Unlisted::LeftOut).await?.objects.is_empty());
