@@ -22,12 +22,12 @@ pub enum ArtifactError {
         /// The artifact.
         what: String,
     },
-    /// The source refuses these credentials (401 or 403).
+    /// The source refuses these credentials.
     #[error("{what} may not be read or written with these credentials (HTTP {status})")]
     Unauthorized {
         /// The artifact.
         what: String,
-        /// 401 or 403.
+        /// 401 or 403; 400 of a token service that refuses a refresh token.
         status: u16,
     },
     /// No answer: name resolution, connection, TLS, a timeout, or an interrupted body.

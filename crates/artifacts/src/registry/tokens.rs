@@ -16,6 +16,7 @@ use reqwest::{
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Session;
@@ -29,8 +30,8 @@ use crate::{
 const TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
 const TOKEN_LIMIT: u64 = 256 << 10;
 /// Validity of a token without expiry, by the specification.
-const DEFAULT_EXPIRY: u64 = 60;
-const MAX_EXPIRY: u64 = 3600;
+const DEFAULT_EXPIRY: Duration = Duration::from_mins(1);
+const MAX_EXPIRY: Duration = Duration::from_hours(1);
 
 /// Maximum length of a challenge's scope, in bytes.
 const MAX_SCOPE_BYTES: usize = 4096;
@@ -124,7 +125,7 @@ impl Tokens {
                 // The registry may have another name for the repository, or require another right than `pull`.
                 let scope = scope.unwrap_or_else(|| key.default_scope());
                 let token = fetch(session, &scope, what, realm, service.as_deref(), auth).await?;
-                (header("Bearer", token.secret()), token.expires_in.unwrap_or(DEFAULT_EXPIRY).min(MAX_EXPIRY))
+                (header("Bearer", token.secret()), token.validity().min(MAX_EXPIRY))
             }
             (Some(Challenge::Basic), Some(Auth::Basic { user, password })) => {
                 (basic(user, password), MAX_EXPIRY)
@@ -135,7 +136,7 @@ impl Tokens {
             return Err(ArtifactError::invalid(what, "the token service's answer cannot be used"));
         };
         // A tenth is reserved for clock differences and network delays.
-        let until = Instant::now() + Duration::from_secs(expiry) * 9 / 10;
+        let until = Instant::now() + expiry * 9 / 10;
         let cached = CachedAuthorization { authorization: authorization.clone(), until };
         self.cached.lock().unwrap_or_else(PoisonError::into_inner).put(key.clone(), cached);
         Ok(Some(authorization))
@@ -165,13 +166,8 @@ enum Challenge {
 impl Challenge {
     /// Selects Bearer if it is offered, otherwise Basic.
     fn choose(headers: &HeaderMap, auth: Option<&Auth>) -> Option<Self> {
-        let offered = || {
-            headers
-                .get_all(WWW_AUTHENTICATE)
-                .iter()
-                .filter_map(|value| value.to_str().ok())
-                .flat_map(|value| ChallengeParser::new(value).map_while(Result::ok))
-        };
+        let values: Vec<String> = headers.get_all(WWW_AUTHENTICATE).iter().map(ascii).collect();
+        let offered = || values.iter().flat_map(|value| ChallengeParser::new(value).map_while(Result::ok));
         let named = |scheme: &'static str| offered().find(move |one| one.scheme.eq_ignore_ascii_case(scheme));
         if let Some(bearer) = named("bearer")
             && let Some(realm) = param(&bearer, "realm")
@@ -181,6 +177,13 @@ impl Challenge {
         }
         named("basic").filter(|_| auth.is_some()).map(|_| Self::Basic)
     }
+}
+
+/// Returns a header with `?` for each byte that is not ASCII. The parser refuses such bytes, which occur in the realm
+/// of Basic, a text for users.
+fn ascii(value: &HeaderValue) -> String {
+    let bytes = value.as_bytes().iter();
+    bytes.map(|byte| if byte.is_ascii() { char::from(*byte) } else { '?' }).collect()
 }
 
 /// Returns realm and service of the bearer challenge to answer.
@@ -208,12 +211,25 @@ struct Token {
     plain: Option<SecretString>,
     #[serde(rename = "access_token")]
     oauth: Option<SecretString>,
-    expires_in: Option<u64>,
+    /// Seconds: a number, or its text as some services write it.
+    expires_in: Option<Value>,
 }
 
 impl Token {
+    /// Returns the token; empty if the service gave none.
     fn secret(&self) -> &str {
-        self.plain.as_ref().or(self.oauth.as_ref()).map_or("", |token| token.expose_secret())
+        let mut given = [&self.plain, &self.oauth].into_iter().flatten().map(|token| token.expose_secret());
+        given.find(|token| !token.is_empty()).unwrap_or_default()
+    }
+
+    /// Returns the validity of the token; the default without a positive number.
+    fn validity(&self) -> Duration {
+        let seconds = match self.expires_in.as_ref() {
+            Some(Value::String(text)) => text.trim().parse().ok(),
+            other => other.and_then(Value::as_f64),
+        };
+        let validity = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        validity.filter(|validity| !validity.is_zero()).unwrap_or(DEFAULT_EXPIRY)
     }
 }
 
@@ -246,8 +262,18 @@ async fn fetch(
         Request::new(what, Method::GET, realm).authorization(authorization)
     };
     let response = session.http.send(request.accept("application/json")).await?;
-    if !response.status().is_success() {
-        return Err(http::refusal(what, &response));
+    let is_refresh = matches!(auth, Some(Auth::Refresh(_)));
+    match response.status().as_u16() {
+        200..300 => {}
+        // An expired or revoked refresh token (RFC 6749, 5.2).
+        status @ 400 if is_refresh => {
+            return Err(ArtifactError::Unauthorized { what: what.to_owned(), status });
+        }
+        // Concerns the token service, not the artifact.
+        status @ (404 | 410) => {
+            return Err(ArtifactError::invalid(what, format!("the token service answers HTTP {status}")));
+        }
+        _ => return Err(http::refusal(what, &response)),
     }
     let answer = http::body(what, response, TOKEN_LIMIT).await?;
     let token: Token = serde_json::from_slice(&answer)

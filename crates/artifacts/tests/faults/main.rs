@@ -5,6 +5,7 @@
 mod addresses;
 mod artifacts;
 mod cache;
+mod challenges;
 mod component;
 mod content;
 mod credentials;
