@@ -269,7 +269,9 @@ impl Registry {
             self.tokens.remove(&key);
             response = session.http.send(request.clone()).await?;
         }
-        if response.status() != StatusCode::UNAUTHORIZED {
+        // After a redirect, another host would choose the token service that gets the credentials.
+        let is_own = http::authority(response.url()) == http::authority(&request.url);
+        if response.status() != StatusCode::UNAUTHORIZED || !is_own {
             return Ok(response);
         }
         let Some(authorization) = self.tokens.answer(session, &key, what, response.headers()).await? else {

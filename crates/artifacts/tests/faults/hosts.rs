@@ -54,6 +54,28 @@ async fn a_redirect_to_an_allowed_host_is_followed_without_credentials() {
     assert!(elsewhere.requests().iter().all(|request| request.authorization.is_none()));
 }
 
+/// The host would choose the token service that gets the registry's credentials.
+#[tokio::test]
+async fn a_challenge_of_the_host_of_a_redirect_is_not_answered() {
+    let elsewhere = Server::start(|request| {
+        if request.path.starts_with("/token") {
+            return Reply::ok(r#"{"token":"x"}"#);
+        }
+        let realm = format!(r#"Bearer realm="http://{}/token""#, request.host);
+        Reply::status(401).header("WWW-Authenticate", realm)
+    })
+    .await;
+    let server = with_blobs_at(&elsewhere, Component::new()).await;
+    let client = Client::with(&[&server, &elsewhere], |config| {
+        config.allowed_hosts = vec![elsewhere.address().to_owned()];
+    });
+    let credentials = Credentials::basic(server.address(), "alice", "hunter2");
+    let error = client.component(&server, &credentials).await.unwrap_err();
+    assert!(matches!(error, ArtifactError::Unauthorized { status: 401, .. }), "{error}");
+    assert!(elsewhere.count("GET /v2/") > 0);
+    assert_eq!(elsewhere.count("GET /token"), 0);
+}
+
 #[tokio::test]
 async fn redirects_in_a_circle_end() {
     let server = Server::start(|request| Reply::status(302).header("Location", request.path.clone())).await;
