@@ -239,7 +239,8 @@ fn shown(text: &str) -> String {
     printable(&format!("{place}{digest}"))
 }
 
-fn is_tag(tag: &str) -> bool {
+/// Returns whether a text is a valid tag.
+pub(crate) fn is_tag(tag: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     tag.len() <= 128 && tag.starts_with(word) && tag.chars().all(|c| word(c) || c == '.' || c == '-')
 }

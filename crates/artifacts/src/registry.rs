@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::{
     ArtifactError, Credentials, Digest, Limits, OciReference, Refusal, Repository,
     http::{self, Http, Request, Response},
+    reference::is_tag,
 };
 
 #[cfg(fuzzing)]
@@ -113,12 +114,17 @@ impl Registry {
         let mut tags = vec![];
         let origin = session.http.origin(session.repository.host())?;
         let mut response = self.call(session, &what, Method::GET, "tags/list?n=1000", None).await?;
+        // A registry may allow fewer tags per page.
+        if response.status() == StatusCode::BAD_REQUEST {
+            response = self.call(session, &what, Method::GET, "tags/list", None).await?;
+        }
         for _ in 0..PAGES {
             let next = next_page(&what, &origin, &response)?;
             let page = http::body(&what, success(&what, response)?, self.limits.manifest).await?;
             let page: Page = serde_json::from_slice(&page)
                 .map_err(|_| ArtifactError::invalid(&what, "the registry's answer cannot be read"))?;
-            tags.extend(page.tags.unwrap_or_default());
+            // Other tags cannot be requested.
+            tags.extend(page.tags.unwrap_or_default().into_iter().filter(|tag| is_tag(tag)));
             match next {
                 None => return Ok(tags),
                 Some(_) if tags.len() > TAGS => break,

@@ -57,6 +57,33 @@ async fn many_who_ask_at_once_cause_one_look_and_who_asks_later_another() {
 }
 
 #[tokio::test]
+async fn a_registry_with_a_lower_maximum_per_page_is_asked_without_a_number() {
+    let server = Server::start(|request| match request.path.as_str() {
+        LIST => page(&["1.0.0"], Some(format!("{LIST}?last=1.0.0"))),
+        path if path.contains("n=1000") => Reply::status(400),
+        path if path.contains("last=") => page(&["1.1.0"], None),
+        _ => paged(request),
+    })
+    .await;
+    let found = resolve(&Client::new(&[&server]), &server, "1.x").await.unwrap();
+    assert_eq!(found.version, "1.1.0");
+}
+
+#[tokio::test]
+async fn what_is_no_tag_is_left_out_of_the_list() {
+    let long = format!("4.0.0_{}", "a".repeat(128));
+    let server = Server::start(move |request| {
+        if request.path.starts_with(LIST) {
+            return page(&["1.0.0", "2.0.0+b", &long], None);
+        }
+        paged(request)
+    })
+    .await;
+    let found = resolve(&Client::new(&[&server]), &server, ">=1.0.0").await.unwrap();
+    assert_eq!(found.version, "1.0.0");
+}
+
+#[tokio::test]
 async fn a_page_on_another_host_is_not_fetched() {
     let elsewhere = Server::start(|_| page(&["9.9.9"], None)).await;
     let next = format!("http://{}{LIST}", elsewhere.address());
