@@ -154,8 +154,8 @@ async fn read(
         async move {
             let _turn = owner.turn().await;
             let Some(content) = fetch.cache().get(key).await? else { return Ok(None) };
-            let described = what.clone();
-            let parsed = tokio::task::spawn_blocking(move || Index::parse(&described, &content)).await;
+            let (described, limit) = (what.clone(), fetch.limits().index);
+            let parsed = tokio::task::spawn_blocking(move || Index::read(&described, content, limit)).await;
             let parsed =
                 parsed.unwrap_or_else(|_| Err(ArtifactError::invalid(what, "index.yaml cannot be read")));
             parsed.map(|index| Some(Arc::new(index)))

@@ -31,7 +31,7 @@ pub(super) type Document = (Digest, Option<Bytes>);
 pub(crate) enum ContentFormat {
     /// An archive: gzip or tar.
     Archive,
-    /// YAML.
+    /// YAML, or YAML compressed by gzip: some stores send content as it was uploaded.
     Yaml,
     /// YAML, or an archive of it.
     YamlOrArchive,
@@ -42,17 +42,21 @@ pub(crate) enum ContentFormat {
 impl ContentFormat {
     /// Returns whether the start of the content has this format.
     fn is_of(self, content: &[u8]) -> bool {
-        let is_archive = archive::is_gzip(content) || archive::is_tar(content);
+        let (is_gzip, is_tar) = (archive::is_gzip(content), archive::is_tar(content));
+        // Empty content would be valid YAML without objects, for which all installed objects are deleted.
+        let is_text = !is_blank(content) && !is_markup(content);
         match self {
-            Self::Archive => is_archive,
-            Self::Yaml => !is_archive && !is_markup(content),
-            Self::YamlOrArchive => is_archive || !is_markup(content),
+            Self::Archive => is_gzip || is_tar,
+            Self::Yaml => is_gzip || !is_tar && is_text,
+            Self::YamlOrArchive => is_gzip || is_tar || is_text,
             Self::Any => true,
         }
     }
 
-    fn refusal(self, what: &str) -> ArtifactError {
+    /// Returns the error for content of another format.
+    fn refusal(self, what: &str, content: &[u8]) -> ArtifactError {
         let problem = match self {
+            _ if is_blank(content) => "the server's answer is empty",
             Self::Archive => "the server's answer is no archive",
             Self::Yaml | Self::YamlOrArchive | Self::Any => "the server's answer is a page of HTML or XML",
         };
@@ -62,8 +66,17 @@ impl ContentFormat {
 
 /// Returns whether content is HTML or XML. YAML may also begin with `<`, as in the merge key `<<`.
 fn is_markup(content: &[u8]) -> bool {
-    let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content).trim_ascii_start();
+    let content = text_of(content);
     matches!(content, [b'<', next, ..] if *next == b'!' || *next == b'?' || next.is_ascii_alphabetic())
+}
+
+fn is_blank(content: &[u8]) -> bool {
+    text_of(content).is_empty()
+}
+
+/// Returns content without its byte order mark and white space at the start.
+fn text_of(content: &[u8]) -> &[u8] {
+    content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content).trim_ascii_start()
 }
 
 /// The requirements on a document.
@@ -262,7 +275,7 @@ impl Fetch {
             let content = http::body(what, response, wanted.limit).await?;
             let found = Digest::of(&content);
             if !wanted.form.is_of(&content) {
-                return Err(wanted.form.refusal(what));
+                return Err(wanted.form.refusal(what, &content));
             }
             if let Some(expected) = wanted.expected.filter(|expected| *expected != found) {
                 return Err(ArtifactError::DigestMismatch { what: what.clone(), expected, found });
@@ -309,7 +322,7 @@ fn check_start(
     piece: &[u8],
     form: ContentFormat,
 ) -> Result<(), ArtifactError> {
-    if incoming.size() > 0 || form.is_of(piece) { Ok(()) } else { Err(form.refusal(what)) }
+    if incoming.size() > 0 || form.is_of(piece) { Ok(()) } else { Err(form.refusal(what, piece)) }
 }
 
 /// Returns the cache key of a request: address and credentials.
@@ -364,13 +377,19 @@ mod tests {
             }
             assert!(ContentFormat::Any.is_of(page));
         }
-        for yaml in [&b"kind: A"[..], b"<<: *a", b"", b"- <b>x</b>", b"{}"] {
+        for yaml in [&b"kind: A"[..], b"<<: *a", b"# a comment", b"- <b>x</b>", b"{}"] {
             assert!(
                 ContentFormat::Yaml.is_of(yaml)
                     && ContentFormat::YamlOrArchive.is_of(yaml)
                     && !ContentFormat::Archive.is_of(yaml)
             );
         }
-        assert!(ContentFormat::Archive.is_of(b"\x1f\x8b..") && !ContentFormat::Yaml.is_of(b"\x1f\x8b.."));
+        for form in [ContentFormat::Archive, ContentFormat::Yaml, ContentFormat::YamlOrArchive] {
+            assert!(form.is_of(b"\x1f\x8b.."), "compressed");
+            for empty in [&b""[..], b" \n\n", b"\xef\xbb\xbf\n"] {
+                assert!(!form.is_of(empty));
+                assert!(form.refusal("a", empty).to_string().ends_with("is empty"));
+            }
+        }
     }
 }

@@ -84,8 +84,13 @@ async fn a_wrong_answer_is_tried_again_and_never_cached() {
     ];
     let broken_archive = || Reply::ok(b"\x1f\x8b broken".to_vec());
     let json_error = || Reply::ok(r#"{"error":"maintenance"}"#);
-    let wrongs: [(&str, ReplyFactory); 4] =
-        [("page", page), ("sign-on", sign_on), ("broken archive", broken_archive), ("JSON", json_error)];
+    let wrongs: [(&str, ReplyFactory); 5] = [
+        ("page", page),
+        ("sign-on", sign_on),
+        ("broken archive", broken_archive),
+        ("JSON", json_error),
+        ("nothing", || Reply::ok("")),
+    ];
     for (place, source_index, is_wrong) in places {
         for (name, wrong) in wrongs {
             let is_down = Arc::new(AtomicBool::new(true));
@@ -108,17 +113,21 @@ async fn read_manifests(client: &Client, source: &ManifestsSource) -> Result<Man
     client.artifacts.manifests(source, &Credentials::anonymous()).await
 }
 
+/// An empty answer would be a module without objects, of which all installed objects are deleted.
 #[tokio::test]
-async fn a_page_in_place_of_manifests_is_tried_again() {
-    let is_down = Arc::new(AtomicBool::new(true));
-    let server = source(&is_down, |_| true, page).await;
-    let client = Client::new(&[&server]);
-    let url = format!("http://{}/manifest.yaml", server.address()).parse().unwrap();
-    let source = ManifestsSource::Http { url, digest: None };
-    let error = read_manifests(&client, &source).await.unwrap_err();
-    assert_eq!((error.reason(), error.class()), (Reason::SourceInvalid, ErrorClass::Transient));
-    is_down.store(false, Ordering::SeqCst);
-    assert_eq!(read_manifests(&client, &source).await.unwrap().yaml, MANIFEST);
+async fn a_page_or_nothing_in_place_of_manifests_is_tried_again() {
+    let wrongs: [ReplyFactory; 4] = [page, || Reply::ok(""), || Reply::ok(" \r\n"), || Reply::status(204)];
+    for wrong in wrongs {
+        let is_down = Arc::new(AtomicBool::new(true));
+        let server = source(&is_down, |_| true, wrong).await;
+        let client = Client::new(&[&server]);
+        let url = format!("http://{}/manifest.yaml", server.address()).parse().unwrap();
+        let source = ManifestsSource::Http { url, digest: None };
+        let error = read_manifests(&client, &source).await.unwrap_err();
+        assert_eq!((error.reason(), error.class()), (Reason::SourceInvalid, ErrorClass::Transient));
+        is_down.store(false, Ordering::SeqCst);
+        assert_eq!(read_manifests(&client, &source).await.unwrap().yaml, MANIFEST);
+    }
 }
 
 #[tokio::test]

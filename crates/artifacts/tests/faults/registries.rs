@@ -1,8 +1,9 @@
 //! Behaviour of widely used registries and repositories.
 
-use std::time::Duration;
+use std::{io::Write as _, time::Duration};
 
 use axum::body::Bytes;
+use flate2::{Compression, write::GzEncoder};
 use kyma_api::Reason;
 use kyma_artifacts::{ArtifactError, ChartSource, ChartVersions, Credentials, ManifestsSource};
 use serde_json::json;
@@ -187,6 +188,35 @@ async fn the_query_of_a_repository_goes_to_index_and_charts_and_is_in_no_message
         let error = client.artifacts.chart(&source, &anonymous).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hunter"), "{error}");
     }
+}
+
+fn gzipped(text: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(text).unwrap();
+    gzip.finish().unwrap()
+}
+
+/// Object stores send an index as it was uploaded, whatever the client accepts.
+#[tokio::test]
+async fn an_index_compressed_by_gzip_is_read() {
+    let server = Server::start(|request| match request.path.as_str() {
+        "/charts/index.yaml" => {
+            Reply::ok(gzipped(b"entries: {demo: [{version: 1.0.0, urls: [../archives/demo.tgz]}]}"))
+                .header("Content-Encoding", "gzip")
+        }
+        "/large/index.yaml" => Reply::ok(gzipped(&b"\n".repeat(2 << 20))),
+        "/archives/demo.tgz" => Reply::ok(chart("demo", "1.0.0")),
+        _ => Reply::status(404),
+    })
+    .await;
+    let client = Client::with(&[&server], |config| config.limits.index = 1 << 20);
+    let read = async |path: &str| {
+        let source = repository_at(&format!("http://{}/{path}", server.address()));
+        client.artifacts.chart(&source, &Credentials::anonymous()).await
+    };
+    assert_eq!(read("charts").await.unwrap().metadata.version, "1.0.0");
+    let error = read("large").await.unwrap_err();
+    assert!(matches!(error, ArtifactError::TooLarge { .. }), "{error}");
 }
 
 #[tokio::test]

@@ -2,14 +2,13 @@
 
 use std::{collections::HashMap, fmt};
 
-#[cfg(any(test, fuzzing))]
 use bytes::Bytes;
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, SeqAccess, Visitor},
 };
 
-use crate::{ArtifactError, Digest};
+use crate::{ArtifactError, Digest, archive};
 
 /// Maximum number of charts and versions together. The largest public repositories have about ten thousand.
 const ENTRIES: usize = 200_000;
@@ -37,6 +36,13 @@ struct Charts(HashMap<Box<str>, Vec<Entry>>);
 struct Versions(Vec<Entry>);
 
 impl Index {
+    /// Parses an index that may be compressed by gzip. `limit` bounds its uncompressed size, in bytes.
+    pub(super) fn read(what: &str, content: Bytes, limit: u64) -> Result<Self, ArtifactError> {
+        let is_gzip = archive::is_gzip(&content);
+        let content = if is_gzip { archive::gunzip(what, &content, limit)? } else { content };
+        Self::parse(what, &content)
+    }
+
     pub(super) fn parse(what: &str, index: &[u8]) -> Result<Self, ArtifactError> {
         let index: Self = serde_saphyr::from_slice_with_options(index, options())
             .map_err(|_| ArtifactError::invalid(what, "index.yaml is unreadable"))?;
