@@ -48,6 +48,14 @@ pub(crate) enum Auth {
     Refresh(SecretString),
 }
 
+impl Auth {
+    /// Returns user and password; `None` if both are empty, as templates write them for anonymous access.
+    fn of_pair(user: &str, password: &str) -> Option<Self> {
+        let is_given = !user.is_empty() || !password.is_empty();
+        is_given.then(|| Self::Basic { user: user.to_owned(), password: password.into() })
+    }
+}
+
 impl Credentials {
     /// Returns no credentials.
     pub fn anonymous() -> Self {
@@ -94,6 +102,10 @@ impl Credentials {
 
     fn with(mut self, key: &str, auth: Auth) -> Self {
         let (host, path) = split_key(key);
+        // Kubelets leave out the path of the registry's API before the path of a repository.
+        if let Some(("v1" | "v2", below)) = path.split_once('/') {
+            self.entries.push(Entry { host: host.clone(), path: below.to_owned(), auth: auth.clone() });
+        }
         self.entries.push(Entry { host, path, auth });
         self
     }
@@ -166,20 +178,23 @@ impl DockerAuth {
             return Ok(Some(Auth::Refresh(token)));
         }
         if let Some(pair) = self.auth.filter(given) {
-            // `base64` without `-w0` encodes long tokens with line breaks.
-            let pair: String = pair.expose_secret().chars().filter(|c| !c.is_ascii_whitespace()).collect();
+            // `base64` without `-w0` encodes long tokens with line breaks. Some tools use the alphabet for URLs.
+            let pair = pair.expose_secret().chars().filter(|c| !c.is_ascii_whitespace());
+            let standard = |c| match c {
+                '-' => '+',
+                '_' => '/',
+                other => other,
+            };
+            let pair: String = pair.map(standard).collect();
             let decoded = AUTH.decode(pair).ok().and_then(|pair| String::from_utf8(pair).ok());
             let (user, password) = decoded
                 .as_deref()
                 .and_then(|pair| pair.split_once(':'))
                 .ok_or_else(|| bad_pull_secret("auth is not base64 of user:password"))?;
-            let password = password.trim_matches('\0').into();
-            return Ok(Some(Auth::Basic { user: user.to_owned(), password }));
+            return Ok(Auth::of_pair(user, password.trim_matches('\0')));
         }
-        Ok(match (self.username, self.password) {
-            (Some(user), Some(password)) => Some(Auth::Basic { user, password }),
-            _ => None,
-        })
+        let pair = self.username.zip(self.password);
+        Ok(pair.and_then(|(user, password)| Auth::of_pair(&user, password.expose_secret())))
     }
 }
 
@@ -260,8 +275,29 @@ mod tests {
     }
 
     #[test]
+    fn keys_may_begin_with_the_path_of_the_api() {
+        let json = r#"{"auths":{"https://reg.example/v2/team":{"username":"a","password":"x"},
+            "https://index.docker.io/v1/":{"username":"b","password":"x"},
+            "http://lan:5000/v2/":{"username":"c","password":"x"}}}"#;
+        let credentials = Credentials::from_docker_config(json.as_bytes()).unwrap();
+        let rows = [
+            ("reg.example", "team/x", Some("a")),
+            ("reg.example", "v2/team/x", Some("a")),
+            ("reg.example", "other/x", None),
+            ("docker.io", "bitnamicharts/x", Some("b")),
+            ("registry-1.docker.io", "x", Some("b")),
+            ("lan:5000", "x", Some("c")),
+            ("lan", "x", None),
+        ];
+        for (host, path, expected) in rows {
+            assert_eq!(user(&credentials, host, path).as_deref(), expected, "{host}/{path}");
+        }
+    }
+
+    #[test]
     fn auth_is_read_as_a_kubelet_reads_it() {
-        let token = "t".repeat(91);
+        // Its base64 has both characters that differ in the alphabet for URLs.
+        let token = "t?~>".repeat(23);
         for user in ["robot", "robot1", "robot12"] {
             let padded = AUTH.encode(format!("{user}:{token}"));
             let unpadded = padded.trim_end_matches('=').to_owned();
@@ -269,7 +305,8 @@ mod tests {
                 let lines = padded.as_bytes().chunks(76).map(|line| std::str::from_utf8(line).unwrap());
                 lines.collect::<Vec<_>>().join(separator) + separator
             };
-            for auth in [padded.clone(), unpadded, wrapped("\n"), wrapped("\r\n")] {
+            let for_urls = padded.replace('+', "-").replace('/', "_");
+            for auth in [padded.clone(), unpadded, wrapped("\n"), wrapped("\r\n"), for_urls] {
                 let json = serde_json::json!({"auths": {"reg.example": {"auth": auth}}}).to_string();
                 let credentials = Credentials::from_docker_config(json.as_bytes()).unwrap();
                 let Some(Auth::Basic { user: found, password }) = credentials.for_path("reg.example", "x")
@@ -283,7 +320,15 @@ mod tests {
 
     #[test]
     fn an_entry_without_credentials_stands_for_none() {
-        for json in [r#"{"auths":{"h":null}}"#, r#"{"auths":{"h":{}}}"#, r#"{"auths":null}"#, "{}"] {
+        for json in [
+            r#"{"auths":{"h":null}}"#,
+            r#"{"auths":{"h":{}}}"#,
+            r#"{"auths":null}"#,
+            "{}",
+            r#"{"auths":{"h":{"username":"","password":"","auth":""}}}"#,
+            r#"{"auths":{"h":{"auth":"Og=="}}}"#,
+            r#"{"credsStore":"desktop","credHelpers":{"h":"ecr-login"}}"#,
+        ] {
             assert!(Credentials::from_docker_config(json.as_bytes()).unwrap().is_anonymous(), "{json}");
         }
     }
