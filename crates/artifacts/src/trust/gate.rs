@@ -110,7 +110,15 @@ impl Gate<'_> {
             Err(ArtifactError::NotFound { .. }) => {
                 Err(ArtifactError::Unsigned { what, looked: "there is no provenance beside it" })
             }
-            content => self.provenance(trust, keyring, &what, archive, content.map(|(_, content)| content)),
+            Err(error) => self.provenance(trust, keyring, &what, archive, Err(error)),
+            Ok((digest, content)) => {
+                let judged = self.provenance(trust, keyring, &what, archive, Ok(content));
+                // The content may be a page of a proxy, or be corrected at its address.
+                if judged.is_err() {
+                    self.fetch.reject_document(&place, digest, self.credentials);
+                }
+                judged
+            }
         }
     }
 

@@ -3,12 +3,18 @@
 use std::sync::Arc;
 
 use kyma_api::Reason;
-use kyma_artifacts::{ArtifactError, Artifacts, Credentials, Digest, ModuleContent, Trust};
+use kyma_artifacts::{ArtifactError, Artifacts, ChartSource, Credentials, Digest, ModuleContent, Trust};
+use pgp::{
+    composed::{KeyType, SecretKeyParamsBuilder},
+    ser::Serialize as _,
+};
+use rand::rngs::OsRng;
 use rcgen::KeyPair;
 use serde_json::json;
 
 use crate::{
     Client,
+    artifacts::chart,
     component::{Component, MANIFEST, NAME, REPOSITORY, VERSION},
     sample::{self, SignatureOptions},
     server::{ReceivedRequest, Reply, Server},
@@ -86,6 +92,35 @@ async fn bundles_are_found_by_the_api_for_what_refers_to_an_artifact() {
     assert_eq!(server.count(&format!("GET {counted}")), 1, "one search for all");
     let other = client.artifacts.trusting(trust(&KeyPair::generate().unwrap()));
     assert_eq!(read(&other, &server).await.unwrap_err().reason(), Reason::SignatureInvalid);
+}
+
+/// The answer may be a page of a proxy, or be corrected at its address.
+#[tokio::test]
+async fn an_untrusted_provenance_is_requested_again() {
+    let key = SecretKeyParamsBuilder::default()
+        .key_type(KeyType::Ed25519Legacy)
+        .can_certify(true)
+        .can_sign(true)
+        .primary_user_id("builder <builder@example.org>".to_owned())
+        .build()
+        .unwrap()
+        .generate(OsRng)
+        .unwrap();
+    let trust = Trust::nobody().and_keyring(&key.to_public_key().to_bytes().unwrap()).unwrap();
+    let server = Server::start(|request| match request.path.as_str() {
+        "/demo.tgz" => Reply::ok(chart("demo", "1.0.0")),
+        _ => Reply::ok("<html>Back soon</html>"),
+    })
+    .await;
+    let client = Client::new(&[&server]);
+    let trusting = client.artifacts.trusting(Arc::new(trust));
+    let url = format!("http://{}/demo.tgz", server.address()).parse().unwrap();
+    let source = ChartSource::Archive { url, digest: None };
+    for tries in 1..=2 {
+        let error = trusting.chart(&source, &Credentials::anonymous()).await.unwrap_err();
+        assert_eq!(error.reason(), Reason::SignatureInvalid, "{error}");
+        assert_eq!(server.count("GET /demo.tgz.prov"), tries);
+    }
 }
 
 #[tokio::test]
