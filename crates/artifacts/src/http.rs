@@ -8,10 +8,11 @@ mod hosts;
 use std::{ops::Deref, time::Duration};
 
 use bytes::{Bytes, BytesMut};
+use jiff::{Timestamp, fmt::rfc2822};
 use reqwest::{
     Method, StatusCode, Url,
     header::{
-        ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
+        ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
     },
 };
 
@@ -106,8 +107,9 @@ impl Http {
 
     /// Returns `https://host/`, or `http://host/` for configured insecure hosts.
     pub(crate) fn origin(&self, host: &str) -> Result<Url, ArtifactError> {
-        // The registry of Docker Hub has another host name than its images.
-        let host = if host == "docker.io" { "registry-1.docker.io" } else { host };
+        // The registry of Docker Hub has another host name than its images and its pull secrets.
+        let is_docker_hub = matches!(host, "docker.io" | "index.docker.io");
+        let host = if is_docker_hub { "registry-1.docker.io" } else { host };
         let scheme = if self.hosts.is_insecure(host) { "http" } else { "https" };
         Url::parse(&format!("{scheme}://{host}/"))
             .map_err(|_| ArtifactError::address(printable(host), "not a host"))
@@ -243,9 +245,20 @@ pub(crate) fn refusal(what: &str, response: &Response) -> ArtifactError {
     }
 }
 
+/// Returns the delay in `Retry-After`, given in seconds or as a date. A delay of zero counts as none: it would cause
+/// requests without growing pauses.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let seconds: u64 = value.parse().ok().or_else(|| seconds_until(value, headers))?;
+    (seconds > 0).then(|| Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+}
+
+/// Returns the seconds until a date, by the server's clock if the answer has its time.
+fn seconds_until(date: &str, headers: &HeaderMap) -> Option<u64> {
+    let time = |text: &str| rfc2822::DateTimeParser::new().parse_timestamp(text).ok();
+    let now = headers.get(DATE).and_then(|now| now.to_str().ok()).and_then(time);
+    let left = time(date)?.as_second() - now.unwrap_or_else(Timestamp::now).as_second();
+    u64::try_from(left).ok()
 }
 
 fn is_redirect(status: StatusCode) -> bool {
@@ -270,4 +283,40 @@ fn cause(error: &reqwest::Error) -> String {
 
 fn settings(setting: &'static str, problem: &str) -> ArtifactError {
     ArtifactError::Settings { setting, problem: problem.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_a_number_of_seconds_or_a_date() {
+        let now = "Sun, 06 Nov 2022 08:49:37 GMT";
+        let rows = [
+            ("7", Some(7)),
+            (" 7 ", Some(7)),
+            ("86400", Some(3600)),
+            ("Sun, 06 Nov 2022 08:50:37 GMT", Some(60)),
+            ("Mon, 07 Nov 2022 08:49:37 GMT", Some(3600)),
+            (now, None),
+            ("Sun, 06 Nov 2022 08:49:36 GMT", None),
+            ("0", None),
+            ("-1", None),
+            ("soon", None),
+        ];
+        for (value, seconds) in rows {
+            let headers = [(RETRY_AFTER, value), (DATE, now)];
+            let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+            let delay = retry_after(&headers.into_iter().collect());
+            assert_eq!(delay, seconds.map(Duration::from_secs), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn docker_hub_has_one_registry() {
+        let http = Http::new(&Config::new("unused")).unwrap();
+        for host in ["docker.io", "index.docker.io", "registry-1.docker.io"] {
+            assert_eq!(http.origin(host).unwrap().as_str(), "https://registry-1.docker.io/", "{host}");
+        }
+    }
 }
