@@ -79,6 +79,7 @@ pub(crate) const KNOWN_REGISTRIES: &[(&str, &[&str])] = &[
     ("registry-1.docker.io", &["*.r2.cloudflarestorage.com"]),
     ("public.ecr.aws", &["*.cloudfront.net"]),
     ("*.dkr.ecr.*.amazonaws.com", &["*.s3.*.amazonaws.com", "*.s3.dualstack.*.amazonaws.com"]),
+    ("*.dkr.ecr.*.amazonaws.com.cn", &["*.s3.*.amazonaws.com.cn"]),
     (
         "registry.k8s.io",
         &["*.pkg.dev", "*.s3.*.amazonaws.com", "*.s3.dualstack.*.amazonaws.com", "*.cloudfront.net"],

@@ -235,6 +235,11 @@ mod tests {
                 true,
             ),
             (
+                "https://1.dkr.ecr.cn-north-1.amazonaws.com.cn/v2/",
+                "https://prod-cn-north-1-starport-layer-bucket.s3.cn-north-1.amazonaws.com.cn/x",
+                true,
+            ),
+            (
                 "https://1.dkr.ecr.eu-central-1.amazonaws.com/v2/",
                 "https://ec2-10-0-0-1.eu-central-1.compute.amazonaws.com/x",
                 false,
