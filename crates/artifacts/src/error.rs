@@ -6,6 +6,10 @@ use kyma_api::{ErrorClass, Reason};
 
 use crate::{Digest, Refusal};
 
+/// Access with the credentials that the pull secret has for a host.
+const WITH_CREDENTIALS: &str = "with these credentials";
+/// Access without credentials.
+const ANONYMOUS: &str = "without credentials, and no pull secret has any that can be used for its host";
 /// Interval at which a missing or untrusted signature is searched again.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
@@ -22,13 +26,15 @@ pub enum ArtifactError {
         /// The artifact.
         what: String,
     },
-    /// The source refuses these credentials.
-    #[error("{what} may not be read or written with these credentials (HTTP {status})")]
+    /// The source refuses access.
+    #[error("{what} may not be read or written {access} (HTTP {status})")]
     Unauthorized {
         /// The artifact.
         what: String,
         /// 401 or 403; 400 of a token service that refuses a refresh token.
         status: u16,
+        /// The credentials of the request, as part of the message.
+        access: &'static str,
     },
     /// No answer: name resolution, connection, TLS, a timeout, or an interrupted body.
     #[error("{what} cannot be reached: {cause}")]
@@ -225,6 +231,20 @@ impl ArtifactError {
             Self::Unavailable { retry_after, .. } => *retry_after,
             Self::Unsigned { .. } | Self::Untrusted { .. } | Self::Misplaced { .. } => Some(LOOK_AGAIN),
             _ => None,
+        }
+    }
+
+    pub(crate) fn unauthorized(what: impl Into<String>, status: u16) -> Self {
+        Self::Unauthorized { what: what.into(), status, access: WITH_CREDENTIALS }
+    }
+
+    /// Returns the error as that of a request without credentials, unless the request had some.
+    pub(crate) fn of_request(self, has_credentials: bool) -> Self {
+        match self {
+            Self::Unauthorized { what, status, .. } if !has_credentials => {
+                Self::Unauthorized { what, status, access: ANONYMOUS }
+            }
+            other => other,
         }
     }
 

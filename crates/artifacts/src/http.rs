@@ -240,7 +240,7 @@ pub(crate) fn refusal(what: &str, response: &Response) -> ArtifactError {
     let status = response.status().as_u16();
     match status {
         404 | 410 => ArtifactError::NotFound { what },
-        401 | 403 => ArtifactError::Unauthorized { what, status },
+        401 | 403 => ArtifactError::unauthorized(what, status),
         _ => ArtifactError::Unavailable { what, status, retry_after: retry_after(response.headers()) },
     }
 }

@@ -64,7 +64,7 @@ impl Registry {
         let what = reference.to_string();
         let path = format!("manifests/{}", reference.locator());
         let response = self.call(session, &what, Method::GET, &path, None).await?;
-        let response = success(&what, response)?;
+        let response = success(session, &what, response)?;
         let told = content_digest(response.headers());
         let content = http::body(&what, response, self.limits.manifest).await?;
         let found = Digest::of(&content);
@@ -120,7 +120,7 @@ impl Registry {
         }
         for _ in 0..PAGES {
             let next = next_page(&what, &origin, &response)?;
-            let page = http::body(&what, success(&what, response)?, self.limits.manifest).await?;
+            let page = http::body(&what, success(session, &what, response)?, self.limits.manifest).await?;
             let page: Page = serde_json::from_slice(&page)
                 .map_err(|_| ArtifactError::invalid(&what, "the registry's answer cannot be read"))?;
             // Other tags cannot be requested.
@@ -147,7 +147,7 @@ impl Registry {
         let url = address(session, &what, &format!("manifests/{}", reference.locator()))?;
         let request = Request::new(&what, Method::GET, url).accept(INDEX);
         let response = self.send(session, &what, request).await?;
-        http::body(&what, success(&what, response)?, self.limits.manifest).await
+        http::body(&what, success(session, &what, response)?, self.limits.manifest).await
     }
 
     /// Returns the index of artifacts of a type that refer to a manifest; `None` if the registry does not offer such
@@ -167,7 +167,7 @@ impl Registry {
         if matches!(response.status().as_u16(), 400 | 404 | 405 | 406 | 501) {
             return Ok(None);
         }
-        let response = success(&what, response)?;
+        let response = success(session, &what, response)?;
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if !content_type.is_some_and(|value| value.starts_with(INDEX)) {
             return Ok(None);
@@ -184,7 +184,7 @@ impl Registry {
     ) -> Result<Bytes, ArtifactError> {
         let what = session.repository.digest(expected).to_string();
         let response = self.call(session, &what, Method::GET, &format!("blobs/{expected}"), None).await?;
-        let content = http::body(&what, success(&what, response)?, limit).await?;
+        let content = http::body(&what, success(session, &what, response)?, limit).await?;
         let found = Digest::of(&content);
         if found == expected {
             Ok(content)
@@ -201,7 +201,7 @@ impl Registry {
         if matches!(response.status().as_u16(), 405 | 501) {
             return Ok(false);
         }
-        match success(&what, response) {
+        match success(session, &what, response) {
             Ok(_) => Ok(true),
             Err(ArtifactError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -214,7 +214,7 @@ impl Registry {
         let what = session.repository.digest(digest).to_string();
         let opened =
             self.call(session, &what, Method::POST, "blobs/uploads/", Some((BINARY, Bytes::new()))).await?;
-        let opened = success(&what, opened)?;
+        let opened = success(session, &what, opened)?;
         let origin = session.http.origin(session.repository.host())?;
         let mut upload = http::location(&what, &origin, opened.headers())?;
         check_stays(&what, "sends the upload to", &origin, &upload)?;
@@ -222,7 +222,7 @@ impl Registry {
         let request =
             Request::new(&what, Method::PUT, upload).accept(MANIFESTS).body(BINARY, content.clone());
         let response = self.send(session, &what, request).await?;
-        success(&what, response).map(|_| ())
+        success(session, &what, response).map(|_| ())
     }
 
     /// Writes a manifest under `reference`'s tag, or its digest when it has no tag.
@@ -236,7 +236,7 @@ impl Registry {
         let path = format!("manifests/{}", reference.locator());
         let response =
             self.call(session, &what, Method::PUT, &path, Some((OCI_MANIFEST, content.clone()))).await?;
-        success(&what, response).map(|_| ())
+        success(session, &what, response).map(|_| ())
     }
 
     async fn call(
@@ -300,8 +300,13 @@ fn address(session: Session<'_>, what: &str, path: &str) -> Result<Url, Artifact
         .map_err(|_| ArtifactError::address(what, "not a repository of a registry"))
 }
 
-fn success(what: &str, response: Response) -> Result<Response, ArtifactError> {
-    if response.status().is_success() { Ok(response) } else { Err(http::refusal(what, &response)) }
+fn success(session: Session<'_>, what: &str, response: Response) -> Result<Response, ArtifactError> {
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let Session { repository, credentials, .. } = session;
+    let auth = credentials.for_path(repository.host(), repository.path());
+    Err(http::refusal(what, &response).of_request(auth.is_some()))
 }
 
 /// Returns the address of the next page in `Link`, which may be relative to the address of the answer.

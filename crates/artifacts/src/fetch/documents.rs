@@ -236,7 +236,7 @@ impl Fetch {
         }
         let first_byte = (RANGE, HeaderValue::from_static("bytes=0-0"));
         let response = self.http.send(address.request(Method::GET).modifier(first_byte)).await?;
-        if response.status().is_success() { Ok(()) } else { Err(http::refusal(&address.what, &response)) }
+        if response.status().is_success() { Ok(()) } else { Err(address.refusal(&response)) }
     }
 
     /// Pulls the document, unless the server reports that it is unchanged.
@@ -266,7 +266,7 @@ impl Fetch {
             None => self.http.send(address.request(Method::GET)).await?,
         };
         if !response.status().is_success() {
-            return Err(http::refusal(what, &response));
+            return Err(address.refusal(&response));
         }
         let headers = response.headers().clone();
         let found = if wanted.on_disk {
@@ -335,6 +335,11 @@ pub(super) fn ask_of(url: &Url, credentials: &Credentials) -> Ask {
 impl AddressRequest {
     fn request(&self, method: Method) -> Request {
         Request::new(&self.what, method, self.url.clone()).authorization(self.authorization.clone())
+    }
+
+    /// Returns the error for an answer that is no success.
+    fn refusal(&self, response: &Response) -> ArtifactError {
+        http::refusal(&self.what, response).of_request(self.authorization.is_some())
     }
 }
 

@@ -266,14 +266,12 @@ async fn fetch(
     match response.status().as_u16() {
         200..300 => {}
         // An expired or revoked refresh token (RFC 6749, 5.2).
-        status @ 400 if is_refresh => {
-            return Err(ArtifactError::Unauthorized { what: what.to_owned(), status });
-        }
+        status @ 400 if is_refresh => return Err(ArtifactError::unauthorized(what, status)),
         // Concerns the token service, not the artifact.
         status @ (404 | 410) => {
             return Err(ArtifactError::invalid(what, format!("the token service answers HTTP {status}")));
         }
-        _ => return Err(http::refusal(what, &response)),
+        _ => return Err(http::refusal(what, &response).of_request(auth.is_some())),
     }
     let answer = http::body(what, response, TOKEN_LIMIT).await?;
     let token: Token = serde_json::from_slice(&answer)

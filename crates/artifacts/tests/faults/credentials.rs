@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use kyma_artifacts::{ArtifactError, Credentials};
+use kyma_artifacts::{ArtifactError, Credentials, ManifestsSource};
 
 use crate::{
     Client,
@@ -44,10 +44,20 @@ async fn cached_content_is_not_for_those_whom_the_source_refuses() {
     let server = Server::start(for_alice(Component::new())).await;
     let client = Client::new(&[&server]);
     client.component(&server, &alice(&server)).await.unwrap();
-    for other in [Credentials::anonymous(), Credentials::basic(server.address(), "bob", "hunter2")] {
+    let rows = [
+        (Credentials::anonymous(), "without credentials"),
+        (Credentials::basic("registry.example", "bob", "hunter2"), "without credentials"),
+        (Credentials::basic(server.address(), "bob", "hunter2"), "with these credentials"),
+    ];
+    for (other, says) in rows {
         let error = client.component(&server, &other).await.unwrap_err();
         assert!(matches!(error, ArtifactError::Unauthorized { status: 401, .. }), "{error}");
         assert!(!format!("{error:?}").contains("hunter2"));
+        assert!(error.to_string().contains(says), "{error}");
+        let url = format!("http://{}/manifest.yaml", server.address()).parse().unwrap();
+        let source = ManifestsSource::Http { url, digest: None };
+        let error = client.artifacts.manifests(&source, &other).await.unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
     }
 }
 
