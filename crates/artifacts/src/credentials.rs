@@ -110,7 +110,8 @@ impl Credentials {
         self
     }
 
-    /// Returns the entry with the longest path that covers `host/path`.
+    /// Returns the entry with the longest path that covers `host/path`; as in kubelets, an entry for exactly this host
+    /// comes before a pattern.
     pub(crate) fn for_path(&self, host: &str, path: &str) -> Option<&Auth> {
         let host = canonical_host(host);
         let fits = |entry: &&Entry| {
@@ -119,7 +120,8 @@ impl Credentials {
                     || path == entry.path
                     || path.strip_prefix(&entry.path).is_some_and(|rest| rest.starts_with('/')))
         };
-        self.entries.iter().rev().filter(fits).max_by_key(|entry| entry.path.len()).map(|entry| &entry.auth)
+        let rank = |entry: &&Entry| (!entry.host.contains('*'), entry.path.len());
+        self.entries.iter().rev().filter(fits).max_by_key(rank).map(|entry| &entry.auth)
     }
 
     /// Returns a hash that distinguishes the credentials used on `host/path` without revealing them; key of proofs
@@ -272,6 +274,22 @@ mod tests {
         assert_eq!(user(&credentials, "corp.example", "x"), None);
         assert_eq!(user(&credentials, "reg.example:5000", "x"), None);
         assert_eq!(user(&credentials, "reg.example.evil.org", "x"), None);
+    }
+
+    #[test]
+    fn a_host_comes_before_a_pattern() {
+        let json = r#"{"auths":{"*.example":{"username":"all","password":"x"},
+            "*.example/team":{"username":"team","password":"x"},
+            "reg.example":{"username":"one","password":"x"}}}"#;
+        let credentials = Credentials::from_docker_config(json.as_bytes()).unwrap();
+        for (host, path, expected) in [
+            ("reg.example", "x", "one"),
+            ("reg.example", "team/x", "one"),
+            ("other.example", "x", "all"),
+            ("other.example", "team/x", "team"),
+        ] {
+            assert_eq!(user(&credentials, host, path).as_deref(), Some(expected), "{host}/{path}");
+        }
     }
 
     #[test]
