@@ -157,7 +157,7 @@ impl Http {
             }
             let next = location(what, &url, response.headers())?;
             let checked = self.hosts.check(&[&request.url, &url], &next);
-            let checked = if is_read { checked } else { checked.and(Err(Refusal::Host)) };
+            let checked = if is_read { checked } else { checked.and(Err(Refusal::Content)) };
             checked.map_err(|refusal| redirect_refused(what, "redirects to", &next, refusal))?;
             if authority(&next) != authority(&url) || next.scheme() != url.scheme() {
                 authorization = None;

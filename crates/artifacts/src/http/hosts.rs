@@ -21,6 +21,8 @@ pub enum Refusal {
     Scheme(String),
     /// The address has a user or password.
     User,
+    /// A redirect of a request that sends content.
+    Content,
 }
 
 impl fmt::Display for Refusal {
@@ -40,6 +42,7 @@ impl fmt::Display for Refusal {
             Self::User => f.write_str(
                 "with a user or password in the address; put credentials into the pull secret instead",
             ),
+            Self::Content => f.write_str("and a request that sends content follows no redirect"),
         }
     }
 }
@@ -57,12 +60,18 @@ impl Hosts {
         allowed.extend(WELL_KNOWN_HOSTS.iter().map(|host| (*host).to_owned()));
         let insecure = normalized(&config.insecure_hosts);
         let mut private = normalized(&config.private_hosts);
-        private.extend(insecure.iter().cloned());
+        private.extend(insecure.iter().map(|host| host.strip_suffix(":80").unwrap_or(host).to_owned()));
         Self { insecure, allowed, private }
     }
 
     pub(super) fn is_insecure(&self, authority: &str) -> bool {
         self.insecure.iter().any(|host| host.eq_ignore_ascii_case(authority))
+    }
+
+    /// Returns whether a flag allows plain HTTP for an address. Addresses omit port 80, which a flag may name.
+    fn allows_http(&self, url: &Url) -> bool {
+        let authority = authority(url);
+        self.is_insecure(&authority) || url.port().is_none() && self.is_insecure(&format!("{authority}:80"))
     }
 
     /// Returns whether a flag allows this host in a private network or on this machine.
@@ -82,7 +91,7 @@ impl Hosts {
         }
         match url.scheme() {
             "https" => Ok(()),
-            "http" if self.is_insecure(&authority(url)) => Ok(()),
+            "http" if self.allows_http(url) => Ok(()),
             "http" => Err(Refusal::PlainHttp),
             other => Err(Refusal::Scheme(crate::digest::printable(other))),
         }
@@ -215,6 +224,19 @@ mod tests {
     fn plain_http_is_for_named_hosts_only() {
         assert_eq!(check("http://127.0.0.1:5000/", "http://127.0.0.1:5000/x"), Ok(()));
         assert_eq!(check("http://127.0.0.1:5000/", "http://127.0.0.1:5001/x"), Err(Refusal::PlainHttp));
+    }
+
+    #[test]
+    fn port_80_of_a_flag_is_the_port_of_an_address_without_one() {
+        let mut config = Config::new("unused");
+        config.insecure_hosts = vec!["reg.lan:80".to_owned()];
+        let hosts = Hosts::new(&config);
+        let check =
+            |to: &str| hosts.check(&[&"http://reg.lan:80/v2/".parse().unwrap()], &to.parse().unwrap());
+        assert_eq!(check("http://reg.lan/token"), Ok(()));
+        assert_eq!(check("http://reg.lan:8080/token"), Err(Refusal::PlainHttp));
+        assert!(hosts.may_be_private("reg.lan") && hosts.is_named("reg.lan"));
+        assert!(hosts.is_insecure("reg.lan:80") && !hosts.is_insecure("reg.lan"));
     }
 
     #[test]

@@ -123,3 +123,14 @@ async fn a_revoked_refresh_token_is_no_outage() {
     is_revoked.store(false, Ordering::SeqCst);
     client.component(&server, &credentials).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_refresh_token_follows_no_redirect() {
+    let server = registry(&[BEARER], || Reply::status(307).header("Location", "/token/")).await;
+    let json = format!(r#"{{"auths":{{"{}":{{"identitytoken":"idtoken"}}}}}}"#, server.address());
+    let credentials = Credentials::from_docker_config(json.as_bytes()).unwrap();
+    let error = Client::new(&[&server]).component(&server, &credentials).await.unwrap_err();
+    assert_eq!(error.reason(), Reason::SourceHostRefused);
+    assert!(error.to_string().ends_with("a request that sends content follows no redirect"), "{error}");
+    assert_eq!(server.count("POST /token?"), server.count("POST /token"));
+}
