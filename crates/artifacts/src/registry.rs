@@ -255,7 +255,7 @@ impl Registry {
     }
 
     /// Sends a request with the cached token and answers one challenge. A refused token is dropped: it may have been
-    /// issued before a right was granted.
+    /// issued before a right was granted. Some registries answer 404 for content that the token may not read.
     async fn send(
         &self,
         session: Session<'_>,
@@ -277,14 +277,19 @@ impl Registry {
         }
         // After a redirect, another host would choose the token service that gets the credentials.
         let is_own = http::authority(response.url()) == http::authority(&request.url);
+        let is_hidden = |response: &Response| response.status() == StatusCode::NOT_FOUND && !session.push;
         if response.status() != StatusCode::UNAUTHORIZED || !is_own {
+            if is_hidden(&response) {
+                self.tokens.remove(&key);
+            }
             return Ok(response);
         }
         let Some(authorization) = self.tokens.answer(session, &key, what, response.headers()).await? else {
             return Ok(response);
         };
         let response = session.http.send(request.authorization(Some(authorization))).await?;
-        if matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) {
+        let is_refused = matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
+        if is_refused || is_hidden(&response) {
             self.tokens.remove(&key);
         }
         Ok(response)
