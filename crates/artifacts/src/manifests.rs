@@ -165,6 +165,22 @@ async fn yaml_of_layers(
 /// Annotation with the file name of a layer, by the convention of ORAS.
 const TITLE: &str = "org.opencontainers.image.title";
 
+/// Beginnings of media types of layers that are not manifests: documents, pictures, lists of components, signatures.
+const OTHER_TYPES: [&str; 12] = [
+    "text/markdown",
+    "text/html",
+    "text/spdx",
+    "application/pdf",
+    "application/spdx",
+    "application/vnd.cyclonedx",
+    "application/vnd.in-toto",
+    "application/vnd.dev.cosign",
+    "application/vnd.dev.sigstore",
+    "image/",
+    "audio/",
+    "video/",
+];
+
 /// The use of a layer in an artifact with manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LayerUse {
@@ -180,8 +196,7 @@ impl LayerUse {
     /// Skips files without an extension of YAML, as in archives.
     fn of(layer: &Descriptor) -> Self {
         let media_type = layer.media_type().to_string();
-        let is_other = ["text/markdown", "text/html", "application/pdf", "image/", "audio/", "video/"];
-        if is_other.iter().any(|other| media_type.starts_with(other)) {
+        if OTHER_TYPES.iter().any(|other| media_type.starts_with(other)) {
             return Self::Skipped;
         }
         let Some(title) = title(layer) else { return Self::Read };
@@ -238,6 +253,9 @@ mod tests {
             ("application/octet-stream", Some("README.md"), LayerUse::Skipped),
             ("application/octet-stream", Some("notes.txt"), LayerUse::Skipped),
             ("text/markdown", None, LayerUse::Skipped),
+            ("application/spdx+json", Some("sbom.spdx.json"), LayerUse::Skipped),
+            ("application/vnd.cyclonedx+json", None, LayerUse::Skipped),
+            ("application/vnd.in-toto+json", Some("provenance.json"), LayerUse::Skipped),
             ("image/png", None, LayerUse::Skipped),
         ];
         for (media_type, title, expected) in rows {
