@@ -1,5 +1,7 @@
 //! Selects the manifest of an artifact. A tag may name an OCI index, for example of an image and its chart.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use oci_spec::image::{Descriptor, ImageManifest};
 use serde::Deserialize;
@@ -122,21 +124,38 @@ fn index_of(content: &[u8]) -> Option<Vec<Descriptor>> {
 }
 
 /// Returns the digests of manifests that may be of a kind: those whose descriptor names the kind, else those whose
-/// descriptor names none.
+/// descriptor names none. Of too many, those of a platform are left out.
 fn candidates(
     what: &str,
     descriptors: &[Descriptor],
     kind: ArtifactKind,
 ) -> Result<Vec<Digest>, ArtifactError> {
     let type_of = |descriptor: &Descriptor| descriptor.artifact_type().as_ref().map(ToString::to_string);
-    let digests = |is_wanted: &dyn Fn(Option<String>) -> bool| {
-        let wanted = descriptors.iter().filter(|descriptor| is_wanted(type_of(descriptor)));
+    let digests = |is_wanted: &dyn Fn(&Descriptor) -> bool| {
+        let wanted = descriptors.iter().filter(|descriptor| is_wanted(descriptor));
         let digest = |descriptor: &Descriptor| descriptor.digest().to_string().parse();
         let digests: Result<Vec<Digest>, _> = wanted.map(digest).collect();
-        digests.map_err(|_| ArtifactError::invalid(what, "an index with a digest that is not sha256"))
+        digests
+            .map(remove_repeated)
+            .map_err(|_| ArtifactError::invalid(what, "an index with a digest that is not sha256"))
     };
-    let named = digests(&|kind_of| kind_of.is_some_and(|found| kind.matches(&found)))?;
-    if named.is_empty() { digests(&|kind_of| kind_of.is_none()) } else { Ok(named) }
+    let named = digests(&|descriptor| type_of(descriptor).is_some_and(|found| kind.matches(&found)))?;
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let unnamed = digests(&|descriptor| type_of(descriptor).is_none())?;
+    if unnamed.len() <= MAX_CANDIDATES {
+        return Ok(unnamed);
+    }
+    // Only images have a platform.
+    digests(&|descriptor| type_of(descriptor).is_none() && descriptor.platform().is_none())
+}
+
+/// Removes repeated digests: a manifest may be listed for several platforms.
+fn remove_repeated(mut digests: Vec<Digest>) -> Vec<Digest> {
+    let mut found = BTreeSet::new();
+    digests.retain(|digest| found.insert(*digest));
+    digests
 }
 
 fn is_of_kind(manifest: &[u8], kind: ArtifactKind) -> bool {
@@ -195,6 +214,16 @@ mod tests {
             [chart]
         );
         assert!(found(json!([descriptor(image, Some("application/x"))])).is_empty());
+        assert_eq!(found(json!([descriptor(chart, None), descriptor(chart, None)])), [chart]);
+        assert_eq!(found(json!([descriptor(chart, typed), descriptor(chart, typed)])), [chart]);
+        let image_of = |number: usize| {
+            let mut image = descriptor(Digest::of(number.to_string().as_bytes()), None);
+            image["platform"] = json!({"os": "linux", "architecture": format!("a{number}")});
+            image
+        };
+        let mut all: Vec<Value> = (0..MAX_CANDIDATES).map(image_of).collect();
+        all.push(descriptor(chart, None));
+        assert_eq!(found(all.into()), [chart]);
     }
 
     #[test]
