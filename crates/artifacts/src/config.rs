@@ -91,8 +91,15 @@ pub(crate) const KNOWN_REGISTRIES: &[(&str, &[&str])] = &[
 ];
 
 /// Registries of public charts, to which every `index.yaml` may refer.
-pub(crate) const PUBLIC_REGISTRIES: &[&str] =
-    &["docker.io", "registry-1.docker.io", "ghcr.io", "quay.io", "public.ecr.aws", "registry.k8s.io"];
+pub(crate) const PUBLIC_REGISTRIES: &[&str] = &[
+    "docker.io",
+    "index.docker.io",
+    "registry-1.docker.io",
+    "ghcr.io",
+    "quay.io",
+    "public.ecr.aws",
+    "registry.k8s.io",
+];
 
 /// Limits on the size of content, in bytes. Larger content is
 /// [`ArtifactError::TooLarge`](crate::ArtifactError::TooLarge).
