@@ -251,7 +251,7 @@ fn is_authority(host: &str) -> bool {
     let name =
         host.rsplit_once(':').map_or(host, |(name, port)| if port.contains(']') { host } else { name });
     if let Some(address) = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'))
-        && address.parse::<Ipv6Addr>().is_ok_and(|parsed| parsed.to_string() != address)
+        && address.parse::<Ipv6Addr>().is_ok_and(|parsed| !parsed.to_string().eq_ignore_ascii_case(address))
     {
         return false;
     }
@@ -298,6 +298,7 @@ mod tests {
         for (text, host) in [
             ("oci://[::1]:9068/charts/a:1", "[::1]:9068"),
             ("oci://[fd00::1]/charts/a:1.0", "[fd00::1]"),
+            ("oci://[FD00::A]:5000/charts/a:1.0", "[FD00::A]:5000"),
             ("oci://registry/charts/a:1", "registry"),
             ("oci://registry:5000/a:1", "registry:5000"),
         ] {
