@@ -249,10 +249,10 @@ fn quoted_after(text: &str, phrase: &str) -> String {
     if is_path(name) { name.to_owned() } else { UNKNOWN_NAME.to_owned() }
 }
 
-/// Returns the name of the quota after a phrase.
+/// Returns the name of the quota after a phrase and a colon. No name follows `insufficient quota`.
 fn quota_after(text: &str, phrase: &str) -> String {
-    let after = text.split_once(phrase).map_or("", |(_, after)| after);
-    let name = after.trim_start_matches([':', ' ']).split([',', ':', ' ']).next().unwrap_or_default();
+    let after = text.split_once(phrase).and_then(|(_, after)| after.strip_prefix(": ")).unwrap_or_default();
+    let name = after.split([',', ':', ' ']).next().unwrap_or_default();
     if is_path(name) { name.to_owned() } else { UNKNOWN_NAME.to_owned() }
 }
 
@@ -278,6 +278,7 @@ mod tests {
             (r#"pods "x" is forbidden: failed quota: few: must specify limits.cpu for: c"#, quota("few")),
             (r#"pods "x" is forbidden: status unknown for quota: few, resources: pods"#, quota("few")),
             (r#"pods "x" is forbidden: exceeded quota: <b>, requested"#, quota(UNKNOWN_NAME)),
+            (r#"pods "x" is forbidden: insufficient quota to consume: pods"#, quota(UNKNOWN_NAME)),
             (
                 r#"pods "x" is forbidden: maximum cpu usage per Container is 1, but limit is 2"#,
                 denied("LimitRange"),
