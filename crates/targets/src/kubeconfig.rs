@@ -58,7 +58,7 @@ pub enum KubeconfigError {
     #[error("kubeconfig is larger than {LARGEST} bytes")]
     TooLarge,
     /// Not YAML, not a mapping, a duplicate key, or beyond the parser's budget.
-    #[error("kubeconfig is not valid YAML{}", at_line(*.line))]
+    #[error("kubeconfig is not one valid YAML document{}", at_line(*.line))]
     Syntax {
         /// Line of the first problem, from 1, where known.
         line: Option<u64>,
