@@ -312,7 +312,7 @@ impl Transport {
             lock(&self.throttle).accepted();
             return Ok(answer);
         }
-        if answer.extensions().get::<answer::Initializing>().is_some() {
+        if answer.extensions().get::<answer::RequestRefusal>().is_some() {
             return Ok(answer);
         }
         let asked = answer.headers().get(RETRY_AFTER);
@@ -401,6 +401,9 @@ impl Drop for SlotGuard<'_> {
 /// process.
 fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Option<TargetError>)> {
     match answer {
+        Ok(answer) if answer.extensions().get::<answer::RequestRefusal>().is_some() => {
+            Some((Outcome::Healthy, None))
+        }
         Ok(answer) if answer.status().is_server_error() => {
             let outcome = match answer.extensions().get::<answer::NotFromApiserver>() {
                 Some(_) => Outcome::Unreachable,

@@ -13,13 +13,14 @@ use http_body::{Body as HttpBody, Frame};
 use http_body_util::BodyExt as _;
 use kube::core::Status;
 use kube::core::response::reason;
+use kyma_api::Refusal;
 use serde_json::json;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::AnswerBody;
 use super::weight::Weight;
-use crate::error::{TargetError, is_initializing};
+use crate::error::TargetError;
 use crate::limits::Limits;
 
 /// Size in bytes from which an answer counts as large.
@@ -123,9 +124,14 @@ pub(crate) async fn read(
         let readable = answers_in_text(path) || is_json(answer.headers().get(CONTENT_TYPE));
         return readable.then_some(answer).ok_or(TargetError::Unreadable);
     }
-    if let Some(status) = status_in(&answer.body().bytes) {
-        if is_initializing(&status) {
-            answer.extensions_mut().insert(Initializing);
+    if let Some(mut status) = status_in(&answer.body().bytes) {
+        let code = answer.status().as_u16();
+        if std::mem::replace(&mut status.code, code) != code {
+            // Some proxies leave the code out of the body, and kube reads it only there.
+            *answer.body_mut() = to_json(&status)?.into();
+        }
+        if is_request_refusal(&status) {
+            answer.extensions_mut().insert(RequestRefusal);
         }
         return Ok(answer);
     }
@@ -160,7 +166,7 @@ impl AuditIdPresence {
 ///
 /// API servers refuse with a `Status`, except for kinds that they do not serve: they answer those with 404 and plain
 /// text, like any Go program.
-fn is_foreign(code: StatusCode, path: &str, audits: &AuditIdPresence) -> bool {
+pub(super) fn is_foreign(code: StatusCode, path: &str, audits: &AuditIdPresence) -> bool {
     match code.as_u16() {
         // Refusals for credentials, size and rate mean the same from any server.
         401 | 413 | 429 => false,
@@ -178,9 +184,15 @@ fn is_always_served(path: &str) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotFromApiserver;
 
-/// Marks a 429 that does not request fewer calls ([`is_initializing`]): other calls are answered meanwhile.
+/// Marks a refusal of one request by a working API server, which answers other calls meanwhile.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Initializing;
+pub(super) struct RequestRefusal;
+
+/// Reports whether only this request is refused, whatever the code. Policies and webhooks can deny with any code,
+/// also with 401 and 429; an API server that loads the objects of a kind answers 429.
+fn is_request_refusal(status: &Status) -> bool {
+    matches!(Refusal::of(status), Refusal::Denied(_) | Refusal::Initializing)
+}
 
 /// Returns the 429 of an API server for a call that is not sent.
 pub(super) fn throttled(pause: Duration) -> Result<Response<Read>, TargetError> {
@@ -224,7 +236,8 @@ fn answers_in_text(path: &str) -> bool {
         || path.ends_with("/log")
 }
 
-fn status_in(body: &Bytes) -> Option<Status> {
+/// Returns the Kubernetes `Status` in a body.
+pub(super) fn status_in(body: &[u8]) -> Option<Status> {
     #[derive(serde::Deserialize)]
     struct Kind {
         kind: String,
@@ -249,7 +262,44 @@ fn bare_status(code: StatusCode) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::Full;
+
     use super::*;
+
+    async fn read_refusal(code: u16, status: &serde_json::Value) -> Response<Read> {
+        let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});
+        let answer = Response::builder().status(code).body(body.boxed_unsync()).unwrap();
+        let (limits, large) = (Limits::default(), Arc::new(Semaphore::new(1)));
+        let (queue, audits) = (Queue::at(&large), AuditIdPresence::default());
+        read(answer, Bounds::of(&limits, &queue, &audits), "/api/v1/namespaces").await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_status_has_the_code_of_its_response() {
+        for body in [json!({"kind": "Status"}), json!({"kind": "Status", "code": 500})] {
+            let answer = read_refusal(403, &body).await;
+            let status: Status = serde_json::from_slice(&answer.body().bytes).unwrap();
+            assert_eq!(Refusal::of(&status), Refusal::Forbidden, "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_denial_is_a_refusal_of_one_request_with_any_code() {
+        let denied = "admission webhook \"w\" denied the request: no";
+        for (code, message, expected) in [
+            (401, denied, true),
+            (429, denied, true),
+            (503, denied, true),
+            (429, "storage is (re)initializing", true),
+            (401, "Unauthorized", false),
+            (429, "too many requests", false),
+        ] {
+            let status = json!({"kind": "Status", "code": code, "message": message});
+            let answer = read_refusal(code, &status).await;
+            let marked = answer.extensions().get::<RequestRefusal>().is_some();
+            assert_eq!(marked, expected, "{code} {message}");
+        }
+    }
 
     #[test]
     fn refusals_of_something_in_front_of_the_api_server_are_told_apart() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderValue, USER_AGENT};
-use http::{Request, Uri, Version};
+use http::{Request, StatusCode, Uri, Version};
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::client::legacy::Client as HyperClient;
@@ -19,6 +19,7 @@ use kube::core::Status;
 use serde_json::Value;
 use tower::Service;
 
+use super::answer::{AuditIdPresence, is_foreign, status_in};
 use super::lock;
 use super::wire::{absolute, pool};
 use crate::dial::{Dialer, Servers};
@@ -185,9 +186,14 @@ fn parse_uid(code: u16, body: &[u8]) -> Result<String, TargetError> {
     if (300..400).contains(&code) {
         return Err(TargetError::Redirected(code));
     }
-    let status: Option<Status> = serde_json::from_slice(body).ok();
-    let status = status.unwrap_or_else(|| Status::failure("", "")).with_code(code);
-    Err(classify(&kube::Error::Api(Box::new(status))))
+    let audits = AuditIdPresence::default();
+    let is_of_proxy = StatusCode::from_u16(code).is_ok_and(|code| is_foreign(code, IDENTITY_PATH, &audits));
+    let status = match status_in(body) {
+        Some(status) => status,
+        None if is_of_proxy => return Err(TargetError::NotApiServer(code)),
+        None => Status::failure("", ""),
+    };
+    Err(classify(&kube::Error::Api(Box::new(status.with_code(code)))))
 }
 
 #[cfg(test)]
@@ -214,5 +220,11 @@ mod tests {
         assert_eq!(found(302, ""), Err(TargetError::Redirected(302)));
         assert_eq!(found(401, ""), Err(TargetError::Unauthorized));
         assert!(matches!(found(503, "<html>"), Err(TargetError::Server { code: 503, .. })));
+        assert_eq!(found(404, "<html>"), Err(TargetError::NotApiServer(404)));
+        assert_eq!(found(403, r#"{"type":"error"}"#), Err(TargetError::NotApiServer(403)));
+        assert_eq!(
+            found(403, r#"{"kind":"Status"}"#),
+            Err(TargetError::Forbidden("no known reason".to_owned()))
+        );
     }
 }

@@ -101,6 +101,28 @@ async fn reasons_stay_the_same_however_often_one_asks() -> Result<()> {
 }
 
 #[tokio::test]
+async fn denials_with_any_code_neither_suspend_nor_slow_a_target() -> Result<()> {
+    let server = Scripted::start().await?;
+    let policy = "x is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'b' denied request: no";
+    let webhook = "admission webhook \"w.example.org\" denied the request: no";
+    for (code, reason, message) in [
+        (401, "Unauthorized", policy),
+        (413, "RequestEntityTooLarge", policy),
+        (429, "TooManyRequests", webhook),
+        (503, "ServiceUnavailable", webhook),
+    ] {
+        server.clear();
+        server.always(Matching::path("/api/v1"), Answer::failure(code, reason, message));
+        let target = target(&targets(loopback()), server.access())?;
+        for attempt in 0..5 {
+            let error = fails(&target).await?;
+            assert_eq!(error.reason(), Reason::WebhookDenied, "{code}, attempt {attempt}: {error:?}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_server_that_only_accepts_connections_is_given_up_in_time() -> Result<()> {
     let server = Scripted::start().await?;
     server.set_deaf(true);
