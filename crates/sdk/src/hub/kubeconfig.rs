@@ -2,18 +2,21 @@
 
 use std::{
     ffi::OsStr,
-    path::{Path, PathBuf},
+    path::{MAIN_SEPARATOR, Path, PathBuf},
 };
 
 use kube::{
     Config,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use serde_json::Value;
 
 use super::HubError;
 
 /// Environment variable that lists kubeconfig files.
 const KUBECONFIG: &str = "KUBECONFIG";
+/// Fields of clusters and users that name a file.
+const FILE_FIELDS: [&str; 4] = ["certificate-authority", "client-certificate", "client-key", "tokenFile"];
 
 /// Returns how to reach and log in to a cluster.
 ///
@@ -26,7 +29,7 @@ const KUBECONFIG: &str = "KUBECONFIG";
 pub async fn client_config(file: Option<&Path>, context: Option<&str>) -> Result<Config, HubError> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     if let Some(file) = file {
-        return Ok(Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await?);
+        return Ok(Config::from_custom_kubeconfig(read(file)?, &options).await?);
     }
     let files = candidates(std::env::var_os(KUBECONFIG).as_deref(), std::env::home_dir().as_deref());
     let Some(merged) = merge(&files)? else {
@@ -69,15 +72,41 @@ fn candidates(listed: Option<&OsStr>, home: Option<&Path>) -> Vec<PathBuf> {
 fn merge(files: &[PathBuf]) -> Result<Option<Kubeconfig>, KubeconfigError> {
     let mut merged = None;
     for file in files.iter().filter(|file| file.exists()) {
-        let mut read = Kubeconfig::read_from(file)?;
-        // The first file that names a context decides.
-        read.current_context = read.current_context.filter(|context| !context.is_empty());
+        let read = read(file)?;
         merged = Some(match merged {
             None => read,
             Some(before) => Kubeconfig::merge(before, read)?,
         });
     }
     Ok(merged)
+}
+
+/// Reads a file as kubectl does: an empty value counts as absent, and base64 may contain line breaks. kube would log in
+/// with an empty user name although there is a token.
+fn read(file: &Path) -> Result<Kubeconfig, KubeconfigError> {
+    let mut kubeconfig = Kubeconfig::read_from(file)?;
+    // With several files, the first one that names a context decides.
+    kubeconfig.current_context = kubeconfig.current_context.filter(|context| !context.is_empty());
+    let Ok(mut fields) = serde_json::to_value(&kubeconfig) else { return Ok(kubeconfig) };
+    for (list, content) in [("clusters", "cluster"), ("users", "user")] {
+        for entry in fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(entry) = entry.get_mut(content).and_then(Value::as_object_mut) {
+                entry.retain(|name, value| normalize(name, value));
+            }
+        }
+    }
+    Ok(serde_json::from_value(fields).unwrap_or(kubeconfig))
+}
+
+/// Removes whitespace from base64. Returns whether the field has a value.
+fn normalize(name: &str, value: &mut Value) -> bool {
+    let Value::String(text) = value else { return true };
+    if name.ends_with("-data") {
+        text.retain(|character| !character.is_ascii_whitespace());
+    }
+    // kube joins the name of a file with the directory of the kubeconfig, also an empty name.
+    let is_directory = FILE_FIELDS.contains(&name) && text.ends_with(MAIN_SEPARATOR);
+    !text.is_empty() && !is_directory
 }
 
 fn names(files: &[PathBuf]) -> String {
@@ -125,6 +154,36 @@ mod tests {
         assert_eq!(candidates(Some(OsStr::new("::")), Some(home)), default);
         let listed = candidates(Some(OsStr::new(":a::b:")), Some(home));
         assert_eq!(listed, [PathBuf::from("a"), PathBuf::from("b")]);
+    }
+
+    #[tokio::test]
+    async fn values_without_effect_in_kubectl_have_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let text = "current-context: a\n\
+            contexts: [{name: a, context: {cluster: a, user: a}}]\n\
+            clusters: [{name: a, cluster: {server: 'https://a.example', tls-server-name: '', \
+            certificate-authority: '', certificate-authority-data: ''}}]\n\
+            users: [{name: a, user: {token: t, username: '', password: '', tokenFile: '', as: '', \
+            client-certificate: '', client-key: '', client-certificate-data: ''}}]\n";
+        std::fs::write(&path, text).unwrap();
+        let config = client_config(Some(&path), None).await.unwrap();
+        assert_eq!((config.tls_server_name, config.root_cert), (None, None));
+        let user = config.auth_info;
+        assert!(user.token.is_some());
+        let texts = [user.username, user.token_file, user.impersonate, user.client_certificate];
+        assert!(texts.iter().all(Option::is_none), "{texts:?}");
+        assert_eq!((user.client_key, user.client_certificate_data), (None, None));
+    }
+
+    #[test]
+    fn base64_may_contain_line_breaks() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let data = "certificate-authority-data: \"YW\\n Jj\"";
+        std::fs::write(&path, format!("clusters: [{{name: a, cluster: {{{data}}}}}]\n")).unwrap();
+        let cluster = read(&path).unwrap().clusters.remove(0).cluster.unwrap();
+        assert_eq!(cluster.certificate_authority_data.as_deref(), Some("YWJj"));
     }
 
     #[tokio::test]
