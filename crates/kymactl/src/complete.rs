@@ -44,8 +44,9 @@ pub(crate) fn namespaces() -> ArgValueCompleter {
 pub(crate) fn contexts() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let flags = flags(std::env::args_os());
-        let kubeconfig =
-            flags.kubeconfig.map_or_else(kyma_sdk::kubeconfig, |file| Ok(Some(Kubeconfig::read_from(file)?)));
+        let kubeconfig = flags
+            .given_kubeconfig()
+            .map_or_else(kyma_sdk::kubeconfig, |file| Ok(Some(Kubeconfig::read_from(file)?)));
         let contexts = kubeconfig.ok().flatten().map(|kubeconfig| kubeconfig.contexts).unwrap_or_default();
         starting_with(current, contexts.into_iter().map(|context| context.name))
     })

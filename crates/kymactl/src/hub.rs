@@ -1,8 +1,14 @@
 //! Flags that every command takes, and the client for the hub.
 
-use std::{path::PathBuf, sync::OnceLock};
+use std::{
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
 
-use clap::Args;
+use clap::{
+    Args,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 use kube::{Client, Config};
 use kyma_sdk::{client_config, name_caller};
 
@@ -30,12 +36,17 @@ pub(crate) fn at_address() -> String {
     ADDRESS.get().map(|address| format!(" at {address}")).unwrap_or_default()
 }
 
+/// Returns a parser of paths that takes an empty one too.
+fn any_path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
 /// Flags that every command takes, before or after its name.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalFlags {
     /// Kubeconfig of the hub. Default: $KUBECONFIG, ~/.kube/config, ServiceAccount
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_parser = any_path())]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig. Default: the current one
     #[arg(long, global = true, value_name = "NAME", add = crate::complete::contexts())]
@@ -61,7 +72,23 @@ impl Default for GlobalFlags {
 impl GlobalFlags {
     /// Returns the namespace of the command.
     pub(crate) fn namespace(&self) -> &str {
-        self.namespace.as_deref().unwrap_or(&self.hub_namespace)
+        let hub = Some(self.hub_namespace.as_str()).filter(|name| !name.is_empty());
+        self.given_namespace().or(hub).unwrap_or(DEFAULT_NAMESPACE)
+    }
+
+    /// Returns the value of `--namespace`. As in kubectl, an empty value of a flag counts as absent.
+    pub(crate) fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// Returns the value of `--kubeconfig`.
+    pub(crate) fn given_kubeconfig(&self) -> Option<&Path> {
+        self.kubeconfig.as_deref().filter(|file| !file.as_os_str().is_empty())
+    }
+
+    /// Returns the value of `--context`.
+    pub(crate) fn given_context(&self) -> Option<&str> {
+        self.context.as_deref().filter(|name| !name.is_empty())
     }
 
     /// Returns the output format.
@@ -71,7 +98,7 @@ impl GlobalFlags {
 
     /// Returns the configuration of the hub's client.
     pub(crate) async fn config(&self) -> Result<Config, Error> {
-        let mut config = client_config(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
+        let mut config = client_config(self.given_kubeconfig(), self.given_context()).await?;
         name_caller(&mut config, AGENT)?;
         note_address(&config);
         Ok(config)

@@ -1,5 +1,7 @@
 //! Connection to a component's target as helm-component makes it, for read-only commands.
 
+use std::path::Path;
+
 use clap::Args;
 use helm_component::HelmComponentProgram;
 use kube::Api;
@@ -58,7 +60,7 @@ impl Reach {
     /// Returns the settings of the operator; those for a running operator are unused.
     fn settings(&self) -> Result<Settings, Error> {
         Ok(Settings {
-            kubeconfig: self.hub.kubeconfig.clone(),
+            kubeconfig: self.hub.given_kubeconfig().map(Path::to_owned),
             mode: self.mode,
             local_kyma: self.local_kyma.clone().filter(|name| !name.is_empty()),
             brake: BrakeLimit { targets: 0, percent: 0 },

@@ -115,8 +115,8 @@ pub(crate) struct Flags {
 impl Run {
     pub(crate) async fn run(self, global: &GlobalFlags) -> Result<(), Error> {
         let mut settings = Settings::resolve(self.args)?;
-        if let Some(namespace) = &global.namespace {
-            settings.hub_namespace.clone_from(namespace);
+        if let Some(namespace) = global.given_namespace() {
+            namespace.clone_into(&mut settings.hub_namespace);
         }
         let input = self.task.input(&settings.hub_namespace)?;
         if let Some(input) = &input {

@@ -86,6 +86,10 @@ fn a_global_flag_means_the_same_before_and_after_the_command() {
         assert_eq!(cli.global.context.as_deref(), Some("c"), "{line:?}");
         assert_eq!(cli.global.format(), crate::output::Format::Yaml, "{line:?}");
     }
+    let empty = ["kymactl", "status", "-n", "", "--context=", "--kubeconfig", ""];
+    let flags = Cli::try_parse_from(empty).unwrap().global;
+    assert_eq!((flags.namespace(), flags.given_context()), ("kcp-system", None));
+    assert_eq!((flags.given_namespace(), flags.given_kubeconfig()), (None, None));
     let hub = |line: &[&str]| Cli::try_parse_from(line).unwrap().global.namespace().to_owned();
     assert_eq!(hub(&["kymactl", "status", "--hub-namespace", "hub"]), "hub");
     assert_eq!(hub(&["kymactl", "--hub-namespace", "hub", "status", "-n", "space"]), "space");

@@ -76,7 +76,7 @@ impl Flux {
 
     /// Returns the namespace of the HelmReleases if a flag names one; `-A` takes precedence, as in kubectl.
     fn releases_in(&self) -> Option<&str> {
-        self.hub.namespace.as_deref().filter(|_| !self.all_namespaces)
+        self.hub.given_namespace().filter(|_| !self.all_namespaces)
     }
 
     fn is_meant(&self, release: &Value) -> bool {

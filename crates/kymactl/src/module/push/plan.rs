@@ -52,8 +52,8 @@ impl Plan {
         if let Some(manager) = &push.manager {
             config.manager = Some(parse_manager(manager)?);
         }
-        if push.hub.namespace.is_some() {
-            config.namespace.clone_from(&push.hub.namespace);
+        if let Some(namespace) = push.hub.given_namespace() {
+            config.namespace = Some(namespace.to_owned());
         }
         let place = |flag: Option<&String>, field: Option<&String>| match (flag, field) {
             (Some(flag), _) => Some(Location::parse(flag, Path::new(""))),

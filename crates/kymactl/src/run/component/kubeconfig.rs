@@ -23,8 +23,8 @@ impl ProgramKubeconfig {
     /// # Errors
     /// If the kubeconfig cannot be read or copied.
     pub(in super::super) fn select(global: &GlobalFlags) -> Result<Self, Error> {
-        let named = global.kubeconfig.clone();
-        let copy = match &global.context {
+        let named = global.given_kubeconfig().map(Path::to_owned);
+        let copy = match global.given_context() {
             Some(context) => copy(named.as_deref(), context)?,
             None => None,
         };
