@@ -11,6 +11,7 @@ use kyma_sdk::Runtime;
 
 use crate::{
     error::Error,
+    file::read_text,
     output::{self, Format},
     reach::Reach,
 };
@@ -74,9 +75,7 @@ impl Diff {
         let Some(path) = &self.file else {
             return self.reach.component(runtime, self.component.as_deref().unwrap_or_default()).await;
         };
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.clone(), source })?;
-        let mut wished: HelmComponent = serde_saphyr::from_str(&text)
+        let mut wished: HelmComponent = serde_saphyr::from_str(&read_text(path)?)
             .map_err(|error| Error::input(path.display().to_string(), error.to_string()))?;
         let namespace = self.reach.namespace();
         let named = wished.metadata.namespace.get_or_insert_with(|| namespace.to_owned());

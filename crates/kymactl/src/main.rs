@@ -8,6 +8,7 @@ mod diff;
 mod duration;
 mod error;
 mod explain;
+mod file;
 mod hub;
 mod migrate;
 mod module;

@@ -11,8 +11,6 @@ use clap::Subcommand;
 
 use crate::error::Error;
 
-pub(crate) use sources::read;
-
 const PUSH: &str = "\
 Reads module-config.yaml as modulectl does; flags win over the file. Manifest
 and default CR become an OCM component version; a chart is pushed as a chart.

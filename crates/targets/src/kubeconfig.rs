@@ -11,6 +11,8 @@ use crate::access::AccessPolicy;
 
 use fields::Fields;
 
+pub use text::decode as decode_text;
+
 mod fields;
 #[cfg(test)]
 mod tests;

@@ -50,7 +50,7 @@ pub use identity::{
     Claim, KymaId, LiveIdentity, Mismatch, STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH,
     TargetRecord, Verdict, adopt, compare, record, recorded,
 };
-pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub use kubeconfig::{Kubeconfig, KubeconfigError, decode_text};
 pub use limits::{BreakerLimits, Limits, WatchPace};
 pub use notices::TargetEvent;
 pub use secret_key::SecretKey;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     path::{Path, PathBuf},
 };
 
@@ -17,7 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::mark::mark;
-use crate::{error::Error, hub::MANAGER, module::read};
+use crate::{error::Error, file::read_text, hub::MANAGER};
 
 /// The objects read from files.
 #[derive(Debug)]
@@ -164,7 +165,10 @@ where
     Ok(())
 }
 
-/// Returns files, and the YAML files in directories sorted by name.
+/// Extensions of files in directories, as kubectl selects them.
+const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
+
+/// Returns files, and the YAML and JSON files in directories sorted by name.
 fn files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for place in places {
@@ -179,7 +183,8 @@ fn files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
             .collect::<Result<_, _>>()
             .map_err(unreadable)?;
         found.retain(|path| {
-            path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+            let extension = path.extension().and_then(OsStr::to_str);
+            extension.is_some_and(|extension| EXTENSIONS.contains(&extension)) && !path.is_dir()
         });
         found.sort();
         files.extend(found);
@@ -188,7 +193,7 @@ fn files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
 }
 
 fn objects(file: &Path) -> Result<Vec<Value>, Error> {
-    let documents: Vec<Value> = serde_saphyr::from_slice_multiple(&read(file)?)
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&read_text(file)?)
         .map_err(|error| Error::input(file.display().to_string(), format!("not YAML: {error}")))?;
     Ok(documents.into_iter().filter(|document| !document.is_null()).flat_map(items).collect())
 }
@@ -263,6 +268,11 @@ where
     if object.meta().name.as_deref().unwrap_or_default().is_empty() {
         return Err(wrong(format!("the {kind} has no name")));
     }
+    // The operators serve one namespace. kubectl refuses another one than that of its flag, too.
+    if let Some(own) = object.meta().namespace.as_deref().filter(|own| *own != namespace) {
+        let name = object.name_any();
+        return Err(wrong(format!("{kind} {name} is in namespace {own}; repeat with --namespace={own}")));
+    }
     Ok(object)
 }
 
@@ -290,7 +300,7 @@ spec: {moduleName: keda, channels: [{channel: regular, version: 1.0.0}, {channel
 ---
 apiVersion: operator.kyma-project.io/v1beta2
 kind: ModuleReleaseMeta
-metadata: {name: serverless, namespace: elsewhere}
+metadata: {name: serverless, namespace: kcp-system}
 spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
 ";
 
@@ -315,7 +325,7 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
         );
         assert_eq!(input.kyma.namespace().as_deref(), Some("kcp-system"));
         let namespaces: Vec<_> = input.releases.iter().filter_map(kube::ResourceExt::namespace).collect();
-        assert_eq!(namespaces, ["kcp-system", "elsewhere"]);
+        assert_eq!(namespaces, ["kcp-system", "kcp-system"]);
     }
 
     #[test]
@@ -385,6 +395,31 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
         assert!(
             !input.brings_crd("example.org", "Greeting") && !input.brings_crd("demo.example.org", "Other")
         );
+    }
+
+    #[test]
+    fn objects_of_a_namespace_that_is_not_served_are_refused() {
+        let elsewhere = |text: &str| text.replacen("{name: ", "{namespace: team, name: ", 1);
+        for (kyma, releases, object) in [
+            (elsewhere(KYMA), String::new(), "Kyma one"),
+            (KYMA.to_owned(), elsewhere(&RELEASES.replace(", namespace: ''", "")), "ModuleReleaseMeta keda"),
+        ] {
+            let error = input(&kyma, &releases).unwrap_err().to_string();
+            let expected = format!("{object} is in namespace team; repeat with --namespace=team");
+            assert!(error.ends_with(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn json_files_of_a_directory_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("a.yaml")).unwrap();
+        for name in ["b.json", "c.yml", "notes.txt"] {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        let found = files(&[directory.path().to_owned()]).unwrap();
+        let names: Vec<_> = found.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+        assert_eq!(names, ["b.json", "c.yml"]);
     }
 
     #[test]

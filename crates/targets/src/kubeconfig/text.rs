@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The text in UTF-8, or in UTF-16 with a byte order mark, as `PowerShell` writes it. None where it is neither.
-pub(super) fn decode(bytes: &[u8]) -> Option<Cow<'_, str>> {
+/// Returns text in UTF-8, or in UTF-16 with a byte order mark, as `PowerShell` writes it; `None` for other bytes.
+pub fn decode(bytes: &[u8]) -> Option<Cow<'_, str>> {
     let units = |from: fn([u8; 2]) -> u16| {
         let (pairs, rest) = bytes[2..].as_chunks::<2>();
         let units: Vec<u16> = pairs.iter().map(|pair| from(*pair)).collect();

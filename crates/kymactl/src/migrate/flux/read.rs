@@ -1,10 +1,6 @@
 //! Reads HelmReleases and their sources from a cluster or from files.
 
-use std::{
-    collections::BTreeSet,
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -16,7 +12,7 @@ use serde_json::Value;
 
 use super::convert;
 use super::facts::{Facts, Kind, ReducedObject, Ref, text};
-use crate::error::Error;
+use crate::{error::Error, file::read_text};
 
 const RELEASES: &str = "helm.toolkit.fluxcd.io";
 const SOURCES: &str = "source.toolkit.fluxcd.io";
@@ -32,7 +28,7 @@ pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, F
     let mut facts = Facts::new();
     for path in paths {
         let what = path.display().to_string();
-        let yaml = content(path)?;
+        let yaml = read_text(path)?;
         let documents: Vec<Value> =
             serde_saphyr::from_multiple(&yaml).map_err(|error| Error::input(&what, error.to_string()))?;
         for mut document in documents.into_iter().flat_map(flat) {
@@ -64,17 +60,6 @@ fn place(document: &mut Value, namespace: &str) {
     {
         metadata.insert("namespace".to_owned(), namespace.into());
     }
-}
-
-fn content(path: &Path) -> Result<String, Error> {
-    let mut text = String::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text).map(drop)
-    } else {
-        std::fs::read_to_string(path).map(|found| text = found)
-    };
-    read.map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    Ok(text)
 }
 
 /// Returns the items of a `kubectl` list, or the document itself.
