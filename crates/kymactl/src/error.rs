@@ -165,7 +165,7 @@ impl Error {
     /// Returns the error after a timeout; `open` names what is not Ready.
     pub(crate) fn not_ready(waited: Duration, open: &[String]) -> Self {
         let open = if open.is_empty() { "there is no Kyma".to_owned() } else { open.join("; ") };
-        Self::NotReady { waited: format!("{}s", waited.as_secs()), open }
+        Self::NotReady { waited: format!("{waited:?}"), open }
     }
 
     /// Reports whether another writer changed the object between read and write. The API server answers a failed test

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use kyma_api::{HelmComponent, State, annotations, condition};
 
-use crate::{error::Error, hub::GlobalFlags, request::Request};
+use crate::{duration::duration, error::Error, hub::GlobalFlags, request::Request};
 
 /// Flags of `kymactl reconcile`.
 #[derive(Args)]
@@ -16,9 +16,9 @@ pub(crate) struct Reconcile {
     /// Do not wait for the reconcile
     #[arg(long)]
     no_wait: bool,
-    /// Maximum time to wait, in seconds
-    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
-    timeout: u64,
+    /// Maximum time to wait, such as 30s or 10m
+    #[arg(long, default_value = "2m", value_parser = duration)]
+    timeout: Duration,
     #[command(flatten)]
     hub: GlobalFlags,
 }
@@ -33,7 +33,6 @@ impl Reconcile {
             let component = request.component().await?;
             return format.object(&component, &format!("{name} is asked for"));
         }
-        let timeout = Duration::from_secs(timeout);
         let is_over = |component: &HelmComponent, at: &str| outcome(component, at) != Outcome::Pending;
         let Some(component) = request.followed(timeout, is_over).await? else {
             let component = request.component().await?;

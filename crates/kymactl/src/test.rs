@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use kyma_api::{HelmComponent, HookPhase, Hooks, annotations, condition};
 
-use crate::{error::Error, hub::GlobalFlags, output, request::Request};
+use crate::{duration::duration, error::Error, hub::GlobalFlags, output, request::Request};
 
 /// Flags of `kymactl test`.
 #[derive(Args)]
@@ -16,9 +16,9 @@ pub(crate) struct Test {
     /// Do not wait for the tests
     #[arg(long)]
     no_wait: bool,
-    /// Maximum time to wait, in seconds
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-    timeout: u64,
+    /// Maximum time to wait, such as 30s or 10m
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    timeout: Duration,
     #[command(flatten)]
     hub: GlobalFlags,
 }
@@ -33,7 +33,6 @@ impl Test {
             let component = request.component().await?;
             return format.object(&component, &format!("the tests of {name} are asked for"));
         }
-        let timeout = Duration::from_secs(timeout);
         let are_over = |component: &HelmComponent, at: &str| over(component, at).is_some();
         let Some(component) = request.followed(timeout, are_over).await? else {
             return Err(Error::not_ready(timeout, &[awaited(&name, &request.component().await?)]));

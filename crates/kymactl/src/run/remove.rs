@@ -330,7 +330,7 @@ impl Removal {
     }
 
     fn not_removed(&self, left: String) -> Error {
-        Error::NotRemoved { waited: format!("{}s", self.timeout.as_secs()), left }
+        Error::NotRemoved { waited: format!("{:?}", self.timeout), left }
     }
 }
 
