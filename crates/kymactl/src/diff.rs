@@ -22,7 +22,7 @@ use text::Change;
 #[derive(Args)]
 pub(crate) struct Diff {
     /// The HelmComponent
-    #[arg(required_unless_present = "file", add = crate::complete::components())]
+    #[arg(required_unless_present = "file", value_parser = crate::name::component, add = crate::complete::components())]
     component: Option<String>,
     /// File with the desired HelmComponent, instead of the one on the hub
     #[arg(short, long, value_name = "FILE", conflicts_with = "component")]

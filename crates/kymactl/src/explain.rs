@@ -14,7 +14,7 @@ use crate::{components, error::Error, hub::GlobalFlags, output};
 #[derive(Args)]
 pub(crate) struct Explain {
     /// The Kyma
-    #[arg(add = crate::complete::kymas())]
+    #[arg(value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: String,
     /// The module. Default: all
     #[arg(add = crate::complete::modules())]

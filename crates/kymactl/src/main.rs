@@ -12,6 +12,7 @@ mod file;
 mod hub;
 mod migrate;
 mod module;
+mod name;
 mod output;
 mod reach;
 mod reconcile;

@@ -11,7 +11,7 @@ use crate::{duration::duration, error::Error, hub::GlobalFlags, request::Request
 #[derive(Args)]
 pub(crate) struct Reconcile {
     /// The HelmComponent
-    #[arg(add = crate::complete::components())]
+    #[arg(value_parser = crate::name::component, add = crate::complete::components())]
     component: String,
     /// Do not wait for the reconcile
     #[arg(long)]

@@ -17,7 +17,7 @@ use crate::{error::Error, hub::MANAGER, output::Lines, target::connection::Conne
 #[derive(Args)]
 pub(crate) struct Reset {
     /// The Kyma
-    #[arg(add = crate::complete::kymas())]
+    #[arg(value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: String,
     #[command(flatten)]
     connection: ConnectionArgs,

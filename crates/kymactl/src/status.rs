@@ -20,6 +20,7 @@ use crate::{
     duration::duration,
     error::Error,
     hub::GlobalFlags,
+    name,
     output::{self, Format},
 };
 
@@ -34,7 +35,7 @@ pub(crate) struct Status {
     #[command(flatten)]
     hub: GlobalFlags,
     /// Kymas to show. Default: all
-    #[arg(value_name = "KYMA", add = complete::kymas())]
+    #[arg(value_name = "KYMA", value_parser = name::kyma, add = complete::kymas())]
     kymas: Vec<String>,
     /// Show the Kymas of all namespaces
     #[arg(short = 'A', long)]

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Args)]
 pub(crate) struct Suspend {
     /// The HelmComponent
-    #[arg(add = crate::complete::components())]
+    #[arg(value_parser = crate::name::component, add = crate::complete::components())]
     component: String,
     #[command(flatten)]
     hub: GlobalFlags,

@@ -11,7 +11,7 @@ use crate::{duration::duration, error::Error, hub::GlobalFlags, output, request:
 #[derive(Args)]
 pub(crate) struct Test {
     /// The HelmComponent
-    #[arg(add = crate::complete::components())]
+    #[arg(value_parser = crate::name::component, add = crate::complete::components())]
     component: String,
     /// Do not wait for the tests
     #[arg(long)]

@@ -14,7 +14,7 @@ use crate::{error::Error, output, reach::Reach};
 #[derive(Args)]
 pub(crate) struct Tree {
     /// The HelmComponent
-    #[arg(add = crate::complete::components())]
+    #[arg(value_parser = crate::name::component, add = crate::complete::components())]
     component: String,
     #[command(flatten)]
     reach: Reach,

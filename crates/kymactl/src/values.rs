@@ -15,7 +15,7 @@ const HIDDEN: &str = "(hidden)";
 #[derive(Args)]
 pub(crate) struct Values {
     /// The HelmComponent
-    #[arg(add = crate::complete::components())]
+    #[arg(value_parser = crate::name::component, add = crate::complete::components())]
     component: String,
     #[command(flatten)]
     hub: GlobalFlags,

@@ -16,7 +16,7 @@ use subject::Subject;
 #[derive(Args)]
 pub(crate) struct Why {
     /// The Kyma
-    #[arg(add = crate::complete::kymas())]
+    #[arg(value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: String,
     #[command(flatten)]
     hub: GlobalFlags,

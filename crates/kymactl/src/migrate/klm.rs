@@ -58,7 +58,7 @@ pub(crate) struct Klm {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// The Kyma to hand over. Default: all
-    #[arg(long, conflicts_with = "selector", add = crate::complete::kymas())]
+    #[arg(long, conflicts_with = "selector", value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: Option<String>,
     /// Only Kymas with these labels
     #[arg(short = 'l', long)]

@@ -13,7 +13,7 @@ use crate::{
     complete,
     error::Error,
     hub::{GlobalFlags, MANAGER},
-    output,
+    name, output,
 };
 
 /// Maximum number of versions in an error.
@@ -23,7 +23,7 @@ const MAX_NAMED: usize = 10;
 #[derive(Args)]
 pub(crate) struct Assign {
     /// The module
-    #[arg(add = complete::modules())]
+    #[arg(value_parser = name::module, add = complete::modules())]
     module: String,
     /// The channel, such as regular or fast
     channel: String,

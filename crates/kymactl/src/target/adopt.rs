@@ -33,7 +33,7 @@ const PARALLEL: usize = 8;
 #[derive(Args)]
 pub(crate) struct Adopt {
     /// The Kyma of the cluster
-    #[arg(required_unless_present = "all", add = crate::complete::kymas())]
+    #[arg(required_unless_present = "all", value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,

@@ -24,7 +24,7 @@ const PARALLEL: usize = 8;
 #[derive(Args)]
 pub(crate) struct Test {
     /// The Kyma
-    #[arg(add = crate::complete::kymas())]
+    #[arg(value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: String,
     #[command(flatten)]
     connection: ConnectionArgs,
