@@ -249,13 +249,14 @@ fn reason_of(refusal: &Refusal) -> Reason {
     if *refusal == Refusal::NotFound { Reason::ApplyRefused } else { refusal.reason() }
 }
 
-/// Returns the policy, quota or field that refuses, or reason and paths of the status.
+/// Returns the policy, webhook, quota or field that refuses, or reason and paths of the status.
 fn detail_of(refusal: &Refusal, status: &Status) -> String {
     match refusal {
         Refusal::QuotaExceeded(_)
         | Refusal::NamespaceTerminating
         | Refusal::Denied(_)
         | Refusal::WebhookFailed(_)
+        | Refusal::ConversionFailed(_)
         | Refusal::NoDryRun(_)
         | Refusal::VersionGone(_)
         | Refusal::TooLarge => refusal.to_string(),

@@ -111,6 +111,12 @@ fn a_refusal_names_the_policy_or_quota_and_nothing_else() {
         (403, policy, Reason::WebhookDenied, "denied by labels"),
         (403, quota, Reason::QuotaExceeded, "quota few has no room"),
         (403, ending, Reason::NamespaceTerminating, "the namespace is being deleted"),
+        (
+            500,
+            "conversion webhook for x.io/v1, Kind=X failed: Post",
+            Reason::WebhookFailed,
+            "the conversion webhook for x.io/v1, Kind=X did not answer",
+        ),
         (400, "unknown field \"spec.a\"", Reason::ApplyRefused, "refused as invalid: spec.a (unknown field)"),
     ];
     for (code, message, reason, expected) in rows {
