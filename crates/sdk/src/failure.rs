@@ -81,6 +81,9 @@ impl Failure {
         let kube::Error::Api(status) = error else {
             return Self::new(Reason::HubUnavailable, format!("{action}: {}", describe_cause(error)));
         };
+        if status.reason == UNPARSED {
+            return Self::new(Reason::HubUnavailable, format!("{action}: {}", describe_cause(error)));
+        }
         if is_refusal(status) {
             return Self::new(Reason::HubRefused, format!("{action}: {}", refusal(status)));
         }
@@ -89,7 +92,7 @@ impl Failure {
             409 => (Reason::ApplyConflict, None),
             _ => (Reason::HubUnavailable, status.details.as_ref().map(|details| details.retry_after_seconds)),
         };
-        let failure = Self::new(reason, format!("{action}: {}", status.message));
+        let failure = Self::new(reason, format!("{action}: {}", describe_cause(error)));
         match retry.filter(|seconds| *seconds > 0) {
             Some(seconds) => failure.retry_after(Duration::from_secs(u64::from(seconds))),
             None => failure,
@@ -104,6 +107,9 @@ impl Failure {
     }
 }
 
+/// Reason that kube sets if an answer is no Kubernetes `Status`. API servers refuse with a `Status`, so a proxy answers,
+/// which can be for a moment with any code.
+const UNPARSED: &str = "Failed to parse error data";
 /// API servers report an apply with a wrong type as 500 with this text.
 const MISTYPED: &str = "failed to create typed patch object";
 /// Beginnings of messages of admission policies and webhooks, which hub administrators write.
@@ -185,6 +191,16 @@ mod tests {
         for causes in [json!([a, b]), json!([b, a])] {
             let expected = "apply it: FieldValueInvalid at spec.a, FieldValueInvalid at spec.b";
             assert_eq!(told(422, "", &causes).message, expected);
+        }
+    }
+
+    #[test]
+    fn a_proxy_in_front_of_the_hub_refuses_nothing_for_good() {
+        for code in [400, 403, 404, 409, 422, 502] {
+            let status = Status::failure("<html>no</html>", UNPARSED).with_code(code);
+            let failure = Failure::hub("apply it", &kube::Error::Api(status.boxed()));
+            assert_eq!(failure.reason, Reason::HubUnavailable, "{code}");
+            assert_eq!(failure.message, format!("apply it: a proxy answers {code}, and not the API server"));
         }
     }
 

@@ -13,9 +13,17 @@ pub fn describe_cause(error: &kube::Error) -> String {
         kube::Error::Api(status) if status.message.is_empty() => {
             format!("the API server answers {} {}", status.code, status.reason)
         }
+        kube::Error::Api(status) if is_page(&status.message) => {
+            format!("a proxy answers {}, and not the API server", status.code)
+        }
         kube::Error::Api(status) => status.message.clone(),
         other => innermost(other),
     }
+}
+
+/// Reports whether a message is a page of HTML, as proxies send it.
+fn is_page(message: &str) -> bool {
+    message.trim_start().starts_with('<')
 }
 
 fn innermost(error: &(dyn Error + 'static)) -> String {
@@ -61,5 +69,8 @@ mod tests {
         assert_eq!(describe_cause(&kube::Error::Api(status.boxed())), "kymas is forbidden: no");
         let bare = kube::core::Status::failure("", "Forbidden").with_code(403);
         assert_eq!(describe_cause(&kube::Error::Api(bare.boxed())), "the API server answers 403 Forbidden");
+        let page = kube::core::Status::failure("<html>\n<h1>Bad Gateway</h1>", "").with_code(502);
+        let text = describe_cause(&kube::Error::Api(page.boxed()));
+        assert_eq!(text, "a proxy answers 502, and not the API server");
     }
 }
