@@ -36,7 +36,8 @@ pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
         process,
     } = run;
     let client = kyma_sdk::targets::client_from(config.clone())?;
-    preflight::check(&client, &input.kyma, allow_other_kymas).await?;
+    let live = preflight::check(&client, &input.kyma, allow_other_kymas).await?;
+    preflight::ensure_stays(live.as_ref())?;
     crds::install(&client, true).await?;
     crds::install_of_programs(&client, &programs, &input).await?;
     for namespace in [&settings.hub_namespace, &settings.target_namespace] {

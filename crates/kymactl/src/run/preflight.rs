@@ -22,8 +22,12 @@ struct NamespaceContents {
     cluster_uid: String,
 }
 
-/// Checks that modules of `kyma` may be installed on the cluster itself.
-pub(super) async fn check(client: &Client, kyma: &Kyma, allow_other_kymas: bool) -> Result<(), Error> {
+/// Checks that modules of `kyma` may be installed on the cluster itself. Returns the live Kyma of this name.
+pub(super) async fn check(
+    client: &Client,
+    kyma: &Kyma,
+    allow_other_kymas: bool,
+) -> Result<Option<Kyma>, Error> {
     let namespace = kyma.namespace().unwrap_or_default();
     let kymas: Api<Kyma> = Api::namespaced(client.clone(), &namespace);
     let listed = kymas.list(&ListParams::default()).await;
@@ -33,7 +37,15 @@ pub(super) async fn check(client: &Client, kyma: &Kyma, allow_other_kymas: bool)
     let labelled = ListParams::default().labels(&label_selector(labels::KYMA_NAME, &kyma.name_any()));
     let secrets = secrets.list_metadata(&labelled).await?.iter().map(ResourceExt::name_any).collect();
     let present = NamespaceContents { kymas, secrets, cluster_uid: hub_uid(client).await? };
-    judge(kyma, &present, allow_other_kymas)
+    judge(kyma, &present, allow_other_kymas)?;
+    Ok(present.kymas.into_iter().find(|one| one.name_any() == kyma.name_any()))
+}
+
+/// Checks that the live Kyma is not being deleted: it would vanish and never become Ready.
+pub(super) fn ensure_stays(live: Option<&Kyma>) -> Result<(), Error> {
+    let Some(live) = live.filter(|live| live.metadata.deletion_timestamp.is_some()) else { return Ok(()) };
+    let name = format!("Kyma {}/{}", live.namespace().unwrap_or_default(), live.name_any());
+    Err(Error::input(name, "it is being deleted; finish that with run --remove, then repeat"))
 }
 
 fn judge(kyma: &Kyma, present: &NamespaceContents, allow_other_kymas: bool) -> Result<(), Error> {
@@ -118,6 +130,15 @@ mod tests {
         assert_eq!(refused(&one, &present(vec![]), false), None);
         let recorded = kyma("one", &json!({}), &json!({"target": {"clusterUid": "here"}}));
         assert_eq!(refused(&one, &present(vec![recorded]), false), None);
+    }
+
+    #[test]
+    fn a_kyma_that_is_being_deleted_is_not_installed() {
+        let mut one = plain("one");
+        assert!(ensure_stays(None).is_ok() && ensure_stays(Some(&one)).is_ok());
+        one.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok();
+        let refused = ensure_stays(Some(&one)).unwrap_err().to_string();
+        assert!(refused.starts_with("Kyma kcp-system/one: it is being deleted"), "{refused}");
     }
 
     #[test]
