@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::DynamicObject;
+use kyma_api::condition::{self, types};
 use kyma_api::{
     Kyma, ModuleConfig, ModuleReleaseMeta, ModuleStatus, ModuleTemplate, Reason, State, Upgrade, UpgradeMode,
 };
@@ -39,8 +41,8 @@ pub struct Explanation {
     pub module: String,
     /// The version that is installed or being installed, if any.
     pub version: Option<String>,
-    /// Its state.
-    pub state: State,
+    /// Its state; `Unknown` if none is reported, or if the target does not answer.
+    pub state: &'static str,
     /// The reason of the decision; `None` if an older operator reported it.
     pub reason: Option<String>,
     /// Meaning of the reason in one sentence.
@@ -74,7 +76,29 @@ pub fn explain(sources: &Sources) -> Vec<Explanation> {
     let listed = sources.kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
     let listed = listed.map(|line| inputs.listed(line));
     let mandatory = inputs.catalogue.mandatory().map(|release| inputs.mandatory(release));
-    listed.chain(mandatory).collect()
+    let mut found: Vec<Explanation> = listed.chain(mandatory).collect();
+    if let Some(condition) = unreachable(&sources.kyma) {
+        // These states are from the last time that the target answered.
+        let settled = [State::Ready, State::Unmanaged].map(State::as_str);
+        for one in found.iter_mut().filter(|one| settled.contains(&one.state)) {
+            one.state = state_word(State::Unset);
+            one.reason = Some(condition.reason.clone());
+            one.rule = Reason::from_word(&condition.reason).map(Reason::summary);
+            one.since = Some(condition.last_transition_time.0.to_string());
+            one.message = Some(condition.message.clone());
+        }
+    }
+    found
+}
+
+/// Returns the condition that says why the target does not answer.
+fn unreachable(kyma: &Kyma) -> Option<&Condition> {
+    let conditions = kyma.status.as_ref()?.conditions.as_deref()?;
+    condition::get(conditions, types::TARGET_REACHABLE).filter(|found| found.status != "True")
+}
+
+fn state_word(state: State) -> &'static str {
+    if state == State::Unset { "Unknown" } else { state.as_str() }
 }
 
 /// The sources in the form that decisions use.
@@ -139,7 +163,7 @@ impl<'a> DecisionInputs<'a> {
         Explanation {
             module: line.name.clone(),
             version: line.version.clone(),
-            state: line.state,
+            state: state_word(line.state),
             reason: line.reason.clone(),
             rule: reason.map(Reason::summary),
             since: line.last_transition_time.as_ref().map(|time| time.0.to_string()),
@@ -163,7 +187,7 @@ impl<'a> DecisionInputs<'a> {
         Explanation {
             module: release.module.clone(),
             version: component.and_then(|view| view.ordered.clone()),
-            state: component.and_then(|view| view.state).unwrap_or_default(),
+            state: state_word(component.and_then(|view| view.state).unwrap_or_default()),
             reason: ready.map(|ready| ready.reason.clone()),
             rule: reason.map(Reason::summary),
             since: component.and_then(|view| view.applied_at).map(|at| at.to_string()),

@@ -88,7 +88,6 @@ fn paragraph(one: &Explanation) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kyma_api::State;
     use kyma_operator::explain::Input;
 
     use super::*;
@@ -99,7 +98,7 @@ mod tests {
         let one = Explanation {
             module: "keda".to_owned(),
             version: Some("1.1.0".to_owned()),
-            state: State::Warning,
+            state: "Warning",
             reason: Some("Paused".to_owned()),
             rule: Some("Somebody said so."),
             since: Some("2026-06-01T00:00:00Z".to_owned()),

@@ -104,6 +104,26 @@ fn a_decision_is_explained_by_what_it_was_made_from() {
 }
 
 #[test]
+fn nothing_on_a_target_that_does_not_answer_is_explained_as_ready() {
+    let mut sources = sources();
+    let status = sources.kyma.status.as_mut().unwrap();
+    status.modules.as_mut().unwrap()[0].state = State::Ready;
+    assert_eq!(explain(&sources)[0].state, "Ready");
+    let condition = json!({
+        "type": "TargetReachable", "status": "False", "reason": "TargetUnreachable", "message": "no answer",
+        "lastTransitionTime": "2026-06-02T00:00:00Z",
+    });
+    sources.kyma.status.as_mut().unwrap().conditions = Some(vec![read(condition)]);
+    let all = explain(&sources);
+    let keda = &all[0];
+    assert_eq!(
+        (keda.state, keda.reason.as_deref(), keda.message.as_deref(), keda.since.as_deref()),
+        ("Unknown", Some("TargetUnreachable"), Some("no answer"), Some("2026-06-02T00:00:00Z"))
+    );
+    assert_eq!((all[1].state, all[1].reason.as_deref()), ("Error", Some("ModuleReleaseMetaMissing")));
+}
+
+#[test]
 fn no_value_is_ever_shown() {
     let text = serde_json::to_string(&explain(&sources())).unwrap();
     assert!(!text.contains("hunter2"), "{text}");
