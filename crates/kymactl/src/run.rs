@@ -8,6 +8,7 @@ mod mark;
 mod once;
 mod operators;
 mod preflight;
+mod progress;
 mod remove;
 
 use std::{path::PathBuf, time::Duration};

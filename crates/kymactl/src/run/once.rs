@@ -11,16 +11,22 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 use kyma_api::{Kyma, annotations::CREATED_BY_RUN};
+use kyma_sdk::Diagnoses;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::{KymaRun, Operators, component, crds, input::RunInput, mandatory, mark::MARKED, preflight};
+use super::{
+    KymaRun, Operators, component, crds, input::RunInput, mandatory, mark::MARKED, preflight, progress,
+};
 use crate::{
     error::Error,
     hub::MANAGER,
     output,
     status::{Row, rows, table, unsettled},
 };
+
+/// Delay between two looks at the operators of this process: a reconcile that changes nothing causes no event.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 /// Installs the Kyma and its catalogue, and waits until all modules are Ready.
 pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
@@ -36,8 +42,7 @@ pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
         process,
     } = run;
     let client = kyma_sdk::targets::client_from(config.clone())?;
-    let live = preflight::check(&client, &input.kyma, allow_other_kymas).await?;
-    preflight::ensure_stays(live.as_ref())?;
+    preflight::ensure_stays(preflight::check(&client, &input.kyma, allow_other_kymas).await?.as_ref())?;
     crds::install(&client, true).await?;
     crds::install_of_programs(&client, &programs, &input).await?;
     for namespace in [&settings.hub_namespace, &settings.target_namespace] {
@@ -47,7 +52,7 @@ pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
     let mut operators = Operators::installers(flags, &settings, &config, &process);
     operators.start_programs(programs, &component::arguments(&settings, &program_kubeconfig));
     let waited = tokio::select! {
-        ready = await_ready(&client, &input, timeout) => ready,
+        ready = await_ready(&client, &input, &process.diagnoses, timeout) => ready,
         ended = operators.ended() => ended.and(Err(Error::Stopped)),
     };
     operators.stop().await;
@@ -65,8 +70,13 @@ async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Follows the Kyma and reports changes until all modules are Ready in the requested versions.
-async fn await_ready(client: &Client, input: &RunInput, timeout: Duration) -> Result<(), Error> {
+/// Follows the Kyma and reports changes until the operators have found all modules Ready in the requested versions.
+async fn await_ready(
+    client: &Client,
+    input: &RunInput,
+    diagnoses: &Diagnoses,
+    timeout: Duration,
+) -> Result<(), Error> {
     let deadline = Instant::now() + timeout;
     let api: Api<Kyma> = Api::namespaced(client.clone(), &input.kyma.namespace().unwrap_or_default());
     let config = watcher::Config::default().fields(&format!("metadata.name={}", input.kyma.name_any()));
@@ -77,9 +87,12 @@ async fn await_ready(client: &Client, input: &RunInput, timeout: Duration) -> Re
     let mut shown: Vec<Row> = Vec::new();
     let mut open = Vec::new();
     while Instant::now() < deadline {
-        // A failed watch is retried until the deadline.
-        let Ok(Ok(Some(event))) = timeout_at(deadline, events.try_next()).await else { continue };
-        latest = event.or(latest);
+        match timeout_at(deadline.min(Instant::now() + PROGRESS_DELAY), events.try_next()).await {
+            Ok(Ok(Some(event))) => latest = event.or(latest),
+            // A failed watch is retried until the deadline.
+            Ok(_) => continue,
+            Err(_) => {}
+        }
         let Some(kyma) = &latest else { continue };
         let now = rows(std::iter::once(kyma));
         for row in now.iter().filter(|row| !shown.contains(row)) {
@@ -87,6 +100,9 @@ async fn await_ready(client: &Client, input: &RunInput, timeout: Duration) -> Re
         }
         open = missing(kyma, &now, &versions);
         open.extend(mandatory::unready(client, input).await?);
+        if open.is_empty() {
+            open = Box::pin(progress::unconfirmed(client, input, kyma, diagnoses)).await?;
+        }
         if open.is_empty() {
             return output::result(&table::render(&now, false, false));
         }

@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use kyma_api::{HelmComponent, Kyma};
 use serde_json::json;
@@ -44,6 +44,10 @@ async fn once_installs_and_upgrades_modules_on_a_bare_cluster_and_leaves_no_oper
     let before = revisions(&client).await;
     assert!(files.once().await.contains("Ready"));
     assert_eq!(revisions(&client).await, before);
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "kyma-system");
+    deployments.delete(MANAGER, &DeleteParams::default()).await.unwrap();
+    assert!(files.once().await.contains("Ready"), "the status of the last run does not count");
+    assert_eq!(available(&client).await, Some(1));
     leaves_a_fleet_alone(&files, &client).await;
 }
 

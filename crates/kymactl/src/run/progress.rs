@@ -1,0 +1,130 @@
+//! The objects that the operators of this process have reconciled. A status can be of an earlier run, and objects of
+//! modules can be gone since.
+
+use kube::{Api, Client, Resource as _, ResourceExt as _};
+use kyma_api::{HelmComponent, Kyma, State, condition, names};
+use kyma_sdk::{Diagnoses, Diagnosis};
+
+use super::input::RunInput;
+use crate::error::Error;
+
+/// Returns what the operators have not found Ready since they started, as text. `--component` programs run in processes
+/// of their own, so their components are not among it.
+pub(super) async fn unconfirmed(
+    client: &Client,
+    input: &RunInput,
+    kyma: &Kyma,
+    diagnoses: &Diagnoses,
+) -> Result<Vec<String>, Error> {
+    let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
+    if !is_reconciled(&diagnoses.of(&namespace, &name), &Kyma::kind(&())) {
+        return Ok(vec![format!("{name}: waits for kyma-operator")]);
+    }
+    let api: Api<HelmComponent> = Api::namespaced(client.clone(), &namespace);
+    let mut open = Vec::new();
+    for component in components(kyma, input) {
+        let is_confirmed = is_reconciled(&diagnoses.of(&namespace, &component), &HelmComponent::kind(&()))
+            && api.get_opt(&component).await?.is_some_and(|live| is_ready(&live));
+        if !is_confirmed {
+            open.push(format!("HelmComponent {component}: waits for helm-component"));
+        }
+    }
+    Ok(open)
+}
+
+/// Returns the names of the HelmComponents of Ready and of mandatory modules.
+fn components(kyma: &Kyma, input: &RunInput) -> Vec<String> {
+    let kind = HelmComponent::kind(&());
+    let modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+    let selected = modules.filter(|module| module.state == State::Ready).filter_map(|module| {
+        let component = module.manifest.as_ref()?;
+        let is_helm = component.kind.as_deref() == Some(&*kind);
+        component.metadata.as_ref().filter(|_| is_helm)?.name.clone()
+    });
+    let mandatory = input.mandatory().into_iter().filter(|module| module.kind.kind == kind);
+    let mandatory = mandatory.map(|module| names::component_name(&kyma.name_any(), &module.name));
+    selected.chain(mandatory).collect()
+}
+
+/// Reports whether a reconcile of the object has ended and no event has requested another one.
+fn is_reconciled(diagnoses: &[Diagnosis], kind: &str) -> bool {
+    let is_idle = |one: &Diagnosis| one.next.is_some() && one.queued.is_none() && one.working.is_none();
+    diagnoses.iter().any(|one| one.kind == kind && is_idle(one))
+}
+
+/// Reports whether the component is Ready, or suspended: helm-component does nothing about a suspended one.
+fn is_ready(component: &HelmComponent) -> bool {
+    let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let is_ready = condition::is_true(conditions.unwrap_or_default(), condition::types::READY);
+    is_ready || component.spec.suspend == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_object_counts_once_a_reconcile_of_it_has_ended() {
+        let of = |kind: &str, queued, working, next| Diagnosis {
+            kind: kind.to_owned(),
+            queued,
+            working,
+            next,
+            ..Diagnosis::default()
+        };
+        let is_reconciled = |one: Diagnosis| is_reconciled(&[one], "Kyma");
+        assert!(!super::is_reconciled(&[], "Kyma"));
+        assert!(!is_reconciled(of("Kyma", Some(1.0), None, None)));
+        assert!(!is_reconciled(of("Kyma", None, Some(1.0), None)));
+        assert!(!is_reconciled(of("Kyma", Some(0.1), None, Some(9.0))));
+        assert!(!is_reconciled(of("HelmComponent", None, None, Some(9.0))));
+        assert!(is_reconciled(of("Kyma", None, None, Some(9.0))));
+    }
+
+    #[test]
+    fn a_component_counts_if_it_is_ready_or_suspended() {
+        let of = |suspend: bool, ready: &str| {
+            let condition = json!({
+                "type": "Ready", "status": ready, "reason": "Paused", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            let component: HelmComponent = serde_json::from_value(json!({
+                "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+                "metadata": {"name": "shop"}, "spec": {"source": {}, "suspend": suspend},
+                "status": {"conditions": [condition]},
+            }))
+            .unwrap();
+            is_ready(&component)
+        };
+        assert!(of(false, "True") && of(true, "Unknown"));
+        assert!(!of(false, "False") && !of(false, "Unknown"));
+    }
+
+    #[test]
+    fn only_helm_components_of_ready_and_mandatory_modules_are_checked() {
+        let module = |name: &str, state: &str, kind: &str| {
+            let manifest = json!({"kind": kind, "metadata": {"name": format!("one-{name}")}});
+            json!({"name": name, "state": state, "manifest": manifest})
+        };
+        let kyma = |modules: &Value| {
+            json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+                "metadata": {"name": "one"}, "spec": {"channel": "regular"}, "status": {"modules": modules},
+            })
+        };
+        let modules = json!([
+            module("keda", "Ready", "HelmComponent"),
+            module("nats", "Unmanaged", "HelmComponent"),
+            module("lamp", "Ready", "Lantern"),
+            {"name": "none", "state": "Ready"},
+        ]);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("kyma.json");
+        std::fs::write(&file, kyma(&json!([])).to_string()).unwrap();
+        let input = RunInput::read(&file, &[], "kcp-system").unwrap();
+        let kyma: Kyma = serde_json::from_value(kyma(&modules)).unwrap();
+        assert_eq!(components(&kyma, &input), ["one-keda"]);
+    }
+}
