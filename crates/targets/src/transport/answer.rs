@@ -19,6 +19,7 @@ use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::AnswerBody;
+use super::verified::IDENTITY_PATH;
 use super::weight::Weight;
 use crate::error::TargetError;
 use crate::limits::Limits;
@@ -123,6 +124,10 @@ pub(crate) async fn read(
         bounds.audits.note(is_audited);
         let readable = answers_in_text(path) || is_json(answer.headers().get(CONTENT_TYPE));
         return readable.then_some(answer).ok_or(TargetError::Unreadable);
+    }
+    if answer.status() == StatusCode::NOT_FOUND && path == IDENTITY_PATH {
+        // Every cluster has this namespace. A proxy may write a Status about a cluster that it does not find.
+        return Err(TargetError::NotApiServer(StatusCode::NOT_FOUND.as_u16()));
     }
     if let Some(mut status) = status_in(&answer.body().bytes) {
         let code = answer.status().as_u16();

@@ -31,7 +31,7 @@ use crate::identity::Verdict;
 pub(crate) struct ExpectedCluster(pub(crate) String);
 
 /// Path read on each new connection: the uid of kube-system identifies the cluster.
-const IDENTITY_PATH: &str = "/api/v1/namespaces/kube-system";
+pub(super) const IDENTITY_PATH: &str = "/api/v1/namespaces/kube-system";
 const METADATA_ACCEPT: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
 const IDENTITY_USER_AGENT: &str = concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (identity)");
@@ -186,6 +186,10 @@ fn parse_uid(code: u16, body: &[u8]) -> Result<String, TargetError> {
     if (300..400).contains(&code) {
         return Err(TargetError::Redirected(code));
     }
+    // Every cluster has this namespace.
+    if code == 404 {
+        return Err(TargetError::NotApiServer(code));
+    }
     let audits = AuditIdPresence::default();
     let is_of_proxy = StatusCode::from_u16(code).is_ok_and(|code| is_foreign(code, IDENTITY_PATH, &audits));
     let status = match status_in(body) {
@@ -220,7 +224,9 @@ mod tests {
         assert_eq!(found(302, ""), Err(TargetError::Redirected(302)));
         assert_eq!(found(401, ""), Err(TargetError::Unauthorized));
         assert!(matches!(found(503, "<html>"), Err(TargetError::Server { code: 503, .. })));
-        assert_eq!(found(404, "<html>"), Err(TargetError::NotApiServer(404)));
+        for of_proxy in ["<html>", r#"{"kind":"Status","reason":"NotFound","details":{"kind":"clusters"}}"#] {
+            assert_eq!(found(404, of_proxy), Err(TargetError::NotApiServer(404)));
+        }
         assert_eq!(found(403, r#"{"type":"error"}"#), Err(TargetError::NotApiServer(403)));
         assert_eq!(
             found(403, r#"{"kind":"Status"}"#),

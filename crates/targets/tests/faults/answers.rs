@@ -101,6 +101,17 @@ async fn reasons_stay_the_same_however_often_one_asks() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_cluster_that_a_proxy_does_not_find_is_unreachable() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::not_found("management.example.org", "clusters", "c-1"));
+    let target = target(&targets(loopback()), server.access())?;
+    let error = target.identify().await.err().context("an error was expected")?;
+    assert_eq!(error, TargetError::NotApiServer(404));
+    assert_eq!(error.reason(), Reason::TargetUnreachable);
+    Ok(())
+}
+
+#[tokio::test]
 async fn denials_with_any_code_neither_suspend_nor_slow_a_target() -> Result<()> {
     let server = Scripted::start().await?;
     let policy = "x is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'b' denied request: no";
