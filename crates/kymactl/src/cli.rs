@@ -11,7 +11,7 @@ use crate::{
 
 /// Build modules, run their operators and inspect a fleet of clusters
 #[derive(Parser)]
-#[command(name = "kymactl", version, after_help = ENVIRONMENT)]
+#[command(name = "kymactl", version, after_help = ENVIRONMENT, args_override_self = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     global: GlobalFlags,

@@ -92,6 +92,9 @@ fn a_global_flag_means_the_same_before_and_after_the_command() {
     assert_eq!((flags.given_namespace(), flags.given_kubeconfig()), (None, None));
     let hub = |line: &[&str]| Cli::try_parse_from(line).unwrap().global.namespace().to_owned();
     assert_eq!(hub(&["kymactl", "status", "--hub-namespace", "hub"]), "hub");
+    // As in kubectl, the last of several values counts.
+    assert_eq!(hub(&["kymactl", "status", "-n", "one", "--wait", "--wait", "--namespace=two"]), "two");
+    assert_eq!(hub(&["kymactl", "-n", "one", "status", "-n", "two", "-n=three"]), "three");
     assert_eq!(hub(&["kymactl", "--hub-namespace", "hub", "status", "-n", "space"]), "space");
 }
 
