@@ -15,17 +15,18 @@ const STANDARD_INPUT: &str = "-";
 
 /// Returns the text of a file, or of standard input for `-`.
 pub(crate) fn read_text(path: &Path) -> Result<String, Error> {
-    let read = || {
-        let mut bytes = Vec::new();
-        if path == Path::new(STANDARD_INPUT) {
-            io::stdin().read_to_end(&mut bytes)?;
-        } else {
-            bytes = std::fs::read(path)?;
-        }
-        let text = decode_text(&bytes).map(Cow::into_owned);
-        text.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is neither UTF-8 nor UTF-16"))
-    };
-    read().map_err(|source| Error::Read { path: path.to_owned(), source })
+    read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    if path == Path::new(STANDARD_INPUT) {
+        io::stdin().read_to_end(&mut bytes)?;
+    } else {
+        bytes = std::fs::read(path)?;
+    }
+    let text = decode_text(&bytes).map(Cow::into_owned);
+    text.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is neither UTF-8 nor UTF-16"))
 }
 
 #[cfg(test)]
