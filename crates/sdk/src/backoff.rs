@@ -15,8 +15,8 @@ const LONGEST_ASKED: Duration = Duration::from_mins(10);
 /// Random share of a delay, so that reconciles that failed together are not retried together.
 const SHARE: f64 = 0.5;
 
-/// Delays after a refusal by a target. No event announces that roles, policies, quotas or proxies on the target were
-/// repaired, and each retry costs the target a call. Users repair them soon after the report or much later, so the
+/// Delays after a refusal by a target, or by the hub's roles. No event announces that roles, policies, quotas or proxies
+/// were repaired, and each retry costs a call. Users repair them soon after the report or much later, so the
 /// delays grow.
 struct Slow {
     /// Shortest delay.
@@ -39,6 +39,7 @@ impl Slow {
             | Reason::ManifestInvalid => Some(source),
             Reason::ApplyRefused
             | Reason::DependencyMissing
+            | Reason::HubForbidden
             | Reason::ImmutableField
             | Reason::NamespaceTerminating
             | Reason::ObjectTooLarge
@@ -101,10 +102,10 @@ fn longest_alone(failure: &Failure) -> Option<Duration> {
 /// Returns the delay after the `failures`-th failure in a row (from 1), or `None` to wait for an event.
 ///
 /// Transient and Unreachable double from 0.5 s to 60 s; calls to an unreachable target are refused by its breaker
-/// meanwhile, so a try costs nothing. Every refusal by a target is tried again after 5 s, doubled to 10 min; an
-/// unusable answer of a source after 5 s, doubled to 1 h. Other Blocked and Invalid wait for an event unless the
-/// failure names a moment. A second failure of the same reconcile, or a timer, shortens the delay and never extends
-/// it. `jitter` lies in 0..1.
+/// meanwhile, so a try costs nothing. Every refusal by a target or by the hub's roles is tried again after 5 s, doubled
+/// to 10 min; an unusable answer of a source after 5 s, doubled to 1 h. Other Blocked and Invalid wait for an event
+/// unless the failure names a moment. A second failure of the same reconcile, or a timer, shortens the delay and never
+/// extends it. `jitter` lies in 0..1.
 pub fn delay_after(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
     let beside = beside(failure).and_then(|beside| delay_alone(&beside, failures, jitter));
     let latest = failure.at_latest.map(|latest| named(latest, jitter));
@@ -225,6 +226,7 @@ mod tests {
     fn what_nobody_tells_of_is_looked_at_again() {
         let longest = |reason| longest_delay(&Failure::new(reason, "")).map(|delay| delay.as_secs());
         assert_eq!(longest(Reason::TargetForbidden), Some(600));
+        assert_eq!(longest(Reason::HubForbidden), Some(600));
         assert_eq!(longest(Reason::WebhookDenied), Some(600));
         assert_eq!(longest(Reason::NamespaceTerminating), Some(600));
         assert_eq!(longest(Reason::WebhookFailed), Some(60));

@@ -365,7 +365,8 @@ mod tests {
             (Some(of(Reason::ValuesInvalid)), of(Reason::HubUnavailable), Reason::HubUnavailable),
             (Some(of(Reason::TargetForbidden)), of(Reason::HubUnavailable), Reason::HubUnavailable),
             (Some(slow()), of(Reason::ApplyConflict), Reason::ApplyConflict),
-            (Some(of(Reason::TargetForbidden)), of(Reason::HubForbidden), Reason::TargetForbidden),
+            (Some(of(Reason::TargetForbidden)), of(Reason::HubRefused), Reason::TargetForbidden),
+            (Some(of(Reason::ValuesInvalid)), of(Reason::HubForbidden), Reason::HubForbidden),
             (Some(of(Reason::ValuesInvalid)), of(Reason::HubRefused), Reason::HubRefused),
             (None, of(Reason::HubRefused), Reason::HubRefused),
         ];
