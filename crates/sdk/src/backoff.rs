@@ -15,8 +15,8 @@ const LONGEST_ASKED: Duration = Duration::from_mins(10);
 /// Random share of a delay, so that reconciles that failed together are not retried together.
 const SHARE: f64 = 0.5;
 
-/// Delays after a refusal by a target, or by the hub's roles. No event announces that roles, policies, quotas or proxies
-/// were repaired, and each retry costs a call. Users repair them soon after the report or much later, so the
+/// Delays after a refusal by a target, or by the hub's roles. No event announces that roles, policies, quotas or
+/// proxies were repaired, and each retry costs a call. Users repair them soon after the report or much later, so the
 /// delays grow.
 struct Slow {
     /// Shortest delay.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kube::core::Status;
-use kyma_api::{ErrorClass, Reason};
+use kyma_api::{ErrorClass, Reason, Refusal};
 use kyma_targets::{TargetError, classify};
 
 use crate::describe_cause;
@@ -84,6 +84,10 @@ impl Failure {
         if status.reason == UNPARSED {
             return Self::new(Reason::HubUnavailable, format!("{action}: {}", describe_cause(error)));
         }
+        if matches!(Refusal::of(status), Refusal::Denied(_)) {
+            let denied = Self::new(Reason::HubRefused, format!("{action}: {}", describe_cause(error)));
+            return denied.no_later_than(DENIED_AGAIN);
+        }
         if is_refusal(status) {
             return Self::new(Reason::HubRefused, format!("{action}: {}", refusal(status)));
         }
@@ -110,10 +114,10 @@ impl Failure {
 /// Reason that kube sets if an answer is no Kubernetes `Status`. API servers refuse with a `Status`, so a proxy answers,
 /// which can be for a moment with any code.
 const UNPARSED: &str = "Failed to parse error data";
+/// Delay before a call is repeated that a policy or webhook of the hub denied: no event tells that it changed.
+const DENIED_AGAIN: Duration = Duration::from_mins(1);
 /// API servers report an apply with a wrong type as 500 with this text.
 const MISTYPED: &str = "failed to create typed patch object";
-/// Beginnings of messages of admission policies and webhooks, which hub administrators write.
-const POLICIES: [&str; 2] = ["ValidatingAdmissionPolicy '", "admission webhook \""];
 
 fn is_refusal(status: &Status) -> bool {
     matches!(status.code, 400 | 422) || status.message.contains(MISTYPED)
@@ -121,9 +125,6 @@ fn is_refusal(status: &Status) -> bool {
 
 /// Returns why an object is refused: reasons and field paths, without values.
 fn refusal(status: &Status) -> String {
-    if POLICIES.iter().any(|policy| status.message.contains(policy)) {
-        return status.message.clone();
-    }
     let causes = status.details.iter().flat_map(|details| &details.causes);
     // Sorted, since answers about custom resources have no stable order.
     let causes: BTreeSet<String> =
@@ -210,6 +211,11 @@ mod tests {
         assert_eq!(told(403, "no rights", &none).message, "apply it: no rights");
         assert_eq!(told(500, "etcd is gone", &none).reason, Reason::HubUnavailable);
         let denied = "kymas \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not on Fridays";
-        assert!(told(422, denied, &json!([{"message": denied}])).message.ends_with("not on Fridays"));
+        for code in [403, 422] {
+            let failure = told(code, denied, &json!([{"message": denied}]));
+            assert_eq!(failure.reason, Reason::HubRefused);
+            assert!(failure.message.ends_with("not on Fridays"));
+            assert_eq!(crate::backoff::longest_delay(&failure), Some(DENIED_AGAIN));
+        }
     }
 }
