@@ -7,7 +7,7 @@ use std::{ffi::OsStr, ffi::OsString, fmt::Debug, time::Duration};
 use clap::{Args as _, FromArgMatches as _};
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::Namespace};
-use kube::{Api, Client, Resource, api::ListParams, config::Kubeconfig};
+use kube::{Api, Client, Resource, api::ListParams};
 use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta};
 use serde::de::DeserializeOwned;
 
@@ -46,7 +46,7 @@ pub(crate) fn contexts() -> ArgValueCompleter {
         let flags = flags(std::env::args_os());
         let kubeconfig = flags
             .given_kubeconfig()
-            .map_or_else(kyma_sdk::kubeconfig, |file| Ok(Some(Kubeconfig::read_from(file)?)));
+            .map_or_else(kyma_sdk::kubeconfig, |file| kyma_sdk::read_kubeconfig(file).map(Some));
         let contexts = kubeconfig.ok().flatten().map(|kubeconfig| kubeconfig.contexts).unwrap_or_default();
         starting_with(current, contexts.into_iter().map(|context| context.name))
     })

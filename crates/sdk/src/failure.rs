@@ -111,8 +111,8 @@ impl Failure {
     }
 }
 
-/// Reason that kube sets if an answer is no Kubernetes `Status`. API servers refuse with a `Status`, so a proxy answers,
-/// which can be for a moment with any code.
+/// Reason that kube sets if an answer is no Kubernetes `Status`. API servers refuse with a `Status`, so it is the answer
+/// of a proxy, which can have any code and last for a moment.
 const UNPARSED: &str = "Failed to parse error data";
 /// Delay before a call is repeated that a policy or webhook of the hub denied: no event tells that it changed.
 const DENIED_AGAIN: Duration = Duration::from_mins(1);

@@ -15,7 +15,7 @@ mod cause;
 mod kubeconfig;
 
 pub use cause::describe_cause;
-pub use kubeconfig::{client_config, kubeconfig};
+pub use kubeconfig::{client_config, kubeconfig, read_kubeconfig};
 
 /// Longest time to open a connection to the hub.
 const CONNECT: Duration = Duration::from_secs(5);

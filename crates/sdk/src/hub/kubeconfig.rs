@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsStr,
+    io,
     path::{MAIN_SEPARATOR, Path, PathBuf},
 };
 
@@ -9,6 +10,7 @@ use kube::{
     Config,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use kyma_targets::decode_text;
 use serde_json::Value;
 
 use super::HubError;
@@ -81,32 +83,63 @@ fn merge(files: &[PathBuf]) -> Result<Option<Kubeconfig>, KubeconfigError> {
     Ok(merged)
 }
 
-/// Reads a file as kubectl does: an empty value counts as absent, and base64 may contain line breaks. kube would log in
-/// with an empty user name although there is a token.
+/// Reads a kubeconfig file as kubectl does: in UTF-8 or UTF-16, an empty value counts as absent, base64 may contain
+/// line breaks, and names of files are relative to its directory.
+///
+/// # Errors
+/// The file cannot be read or parsed.
+pub fn read_kubeconfig(file: &Path) -> Result<Kubeconfig, HubError> {
+    Ok(read(file)?)
+}
+
 fn read(file: &Path) -> Result<Kubeconfig, KubeconfigError> {
-    let mut kubeconfig = Kubeconfig::read_from(file)?;
+    let unreadable = |source| KubeconfigError::ReadConfig(source, file.to_owned());
+    let bytes = std::fs::read(file).map_err(unreadable)?;
+    let text = decode_text(&bytes).ok_or_else(|| {
+        unreadable(io::Error::new(io::ErrorKind::InvalidData, "it is neither UTF-8 nor UTF-16"))
+    })?;
+    // kube's own reader panics at half a character, and logs in with an empty user name although there is a token.
+    let mut kubeconfig = Kubeconfig::from_yaml(text.trim_start_matches('\u{feff}'))?;
     // With several files, the first one that names a context decides.
     kubeconfig.current_context = kubeconfig.current_context.filter(|context| !context.is_empty());
+    let directory = file.parent().unwrap_or(Path::new(""));
     let Ok(mut fields) = serde_json::to_value(&kubeconfig) else { return Ok(kubeconfig) };
     for (list, content) in [("clusters", "cluster"), ("users", "user")] {
         for entry in fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(entry) = entry.get_mut(content).and_then(Value::as_object_mut) {
-                entry.retain(|name, value| normalize(name, value));
+                entry.retain(|name, value| normalize(name, value, directory));
             }
         }
     }
     Ok(serde_json::from_value(fields).unwrap_or(kubeconfig))
 }
 
-/// Removes whitespace from base64. Returns whether the field has a value.
-fn normalize(name: &str, value: &mut Value) -> bool {
+/// Removes whitespace from base64, and resolves names of files. Returns whether the field has a value.
+fn normalize(name: &str, value: &mut Value, directory: &Path) -> bool {
+    // A command without a directory is searched in PATH.
+    if name == "exec"
+        && let Some(command) = value.get_mut("command")
+        && command.as_str().is_some_and(|command| command.contains(MAIN_SEPARATOR))
+    {
+        resolve(command, directory);
+    }
     let Value::String(text) = value else { return true };
     if name.ends_with("-data") {
         text.retain(|character| !character.is_ascii_whitespace());
     }
-    // kube joins the name of a file with the directory of the kubeconfig, also an empty name.
-    let is_directory = FILE_FIELDS.contains(&name) && text.ends_with(MAIN_SEPARATOR);
-    !text.is_empty() && !is_directory
+    let has_value = !text.is_empty();
+    if has_value && FILE_FIELDS.contains(&name) {
+        resolve(value, directory);
+    }
+    has_value
+}
+
+/// Resolves the name of a file that is relative to the directory of the kubeconfig.
+fn resolve(name: &mut Value, directory: &Path) {
+    let resolved = name.as_str().and_then(|name| directory.join(name).to_str().map(str::to_owned));
+    if let Some(resolved) = resolved {
+        *name = resolved.into();
+    }
 }
 
 fn names(files: &[PathBuf]) -> String {
@@ -174,6 +207,37 @@ mod tests {
         let texts = [user.username, user.token_file, user.impersonate, user.client_certificate];
         assert!(texts.iter().all(Option::is_none), "{texts:?}");
         assert_eq!((user.client_key, user.client_certificate_data), (None, None));
+    }
+
+    #[test]
+    fn names_of_files_are_relative_to_the_kubeconfig() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let user =
+            |command: &str| format!("{{tokenFile: a/t, client-key: /k, exec: {{command: {command}}}}}");
+        for (command, expected) in [("./login", directory.path().join("./login")), ("login", "login".into())]
+        {
+            std::fs::write(&path, format!("users: [{{name: a, user: {}}}]\n", user(command))).unwrap();
+            let user = read(&path).unwrap().auth_infos.remove(0).auth_info.unwrap();
+            let token = directory.path().join("a/t").display().to_string();
+            assert_eq!((user.token_file, user.client_key), (Some(token), Some("/k".to_owned())));
+            assert_eq!(user.exec.unwrap().command.map(PathBuf::from), Some(expected));
+        }
+    }
+
+    #[test]
+    fn text_that_kubectl_decodes_is_read_and_other_text_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let mut utf_16: Vec<u8> =
+            "\u{feff}current-context: a\n---\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for bytes in [utf_16.as_slice(), "\u{feff}current-context: a\n".as_bytes()] {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(read(&path).unwrap().current_context.as_deref(), Some("a"));
+        }
+        utf_16.push(b'\n');
+        std::fs::write(&path, &utf_16).unwrap();
+        assert!(matches!(read(&path), Err(KubeconfigError::ReadConfig(..))));
     }
 
     #[test]

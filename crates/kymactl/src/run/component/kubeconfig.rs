@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use kube::config::Kubeconfig;
-use kyma_sdk::HubError;
 use tempfile::TempPath;
 
 use crate::{error::Error, hub::GlobalFlags};
@@ -46,7 +44,7 @@ fn copy(named: Option<&Path>, context: &str) -> Result<Option<TempPath>, Error> 
         Some(file) => {
             // Relative names of certificates have to hold in the directory of the copy.
             let file = std::path::absolute(file).map_err(failed)?;
-            Some(Kubeconfig::read_from(file).map_err(HubError::Kubeconfig)?)
+            Some(kyma_sdk::read_kubeconfig(&file)?)
         }
         None => kyma_sdk::kubeconfig()?,
     };
@@ -60,6 +58,8 @@ fn copy(named: Option<&Path>, context: &str) -> Result<Option<TempPath>, Error> 
 
 #[cfg(test)]
 mod tests {
+    use kube::config::Kubeconfig;
+
     use super::*;
 
     const FILE: &str = "\
