@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     completion, diff, error::Error, explain, hub::GlobalFlags, migrate, module, reconcile, reset, run,
@@ -82,6 +82,11 @@ enum Command {
 }
 
 impl Cli {
+    /// Parses the command line of the process.
+    pub(crate) fn of_process() -> Self {
+        Self::parse_from(boolean::without_values(&Self::command(), std::env::args_os()))
+    }
+
     pub(crate) async fn run(self) -> Result<ExitCode, Error> {
         let done = match self.command {
             Command::Diff(diff) => return diff.run().await,
@@ -105,6 +110,7 @@ impl Cli {
     }
 }
 
+mod boolean;
 #[cfg(test)]
 mod exit_codes;
 #[cfg(test)]

@@ -29,7 +29,7 @@ mod why;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 
 fn main() -> ExitCode {
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     helm_component::render::run_if_launcher();
     // Before the runtime starts: a completion request is answered without side effects.
     CompleteEnv::with_factory(cli::Cli::command).complete();
-    let cli = cli::Cli::parse();
+    let cli = cli::Cli::of_process();
     let done = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(Box::pin(cli.run())),
         Err(error) => Err(error::Error::input("the async runtime", error.to_string())),
