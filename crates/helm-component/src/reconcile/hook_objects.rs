@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams, PropagationPolicy};
+use kube::api::{ObjectMeta, Patch, PatchParams, PropagationPolicy};
 use kyma_api::{DeleteProof, Reason, labels, needs_delete_proof};
 use kyma_object_set::{Action, CallError, Guard, Mapping};
 use kyma_sdk::{Authorship, DeleteRequest, Failure};
@@ -17,6 +17,15 @@ const RECHECK: Duration = Duration::from_mins(1);
 /// Prefix of Helm's annotations.
 const HELM: &str = "helm.sh/";
 
+/// Mark of another component on an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ForeignMark<'a> {
+    /// The component with this owner hash applied the object.
+    Owner(&'a str),
+    /// A hook of the component with this owner hash created the object. The component may be gone.
+    Hook(&'a str),
+}
+
 impl Pass<'_> {
     /// Deletes the object of a hook if a hook of this component created it. Only the same run deletes an object that
     /// contains data.
@@ -29,6 +38,17 @@ impl Pass<'_> {
             return Ok(());
         }
         self.delete_hook(hook, &mapping, &live, mark).await
+    }
+
+    /// Returns the name of another component that owns an object. Hooks that a deleted component left have no owner.
+    pub(super) async fn other_owner(&self, live: &Live) -> Result<Option<String>, Failure> {
+        let Some(mark) = foreign_mark(&live.metadata, &self.dependent.owner) else { return Ok(None) };
+        let components = self.components(|_| true).await?;
+        Ok(match mark {
+            // Another operator may serve the owner, so an unknown one counts too.
+            ForeignMark::Owner(owner) => Some(components.get(owner).map_or(owner, String::as_str).to_owned()),
+            ForeignMark::Hook(owner) => components.get(owner).cloned(),
+        })
     }
 
     /// Deletes the object of a hook through the delete gate.
@@ -95,6 +115,16 @@ pub(super) fn refused(hook: &str, why: &str) -> Failure {
     Failure::new(Reason::DeletionRefused, format!("hook {hook}: {why}")).no_later_than(RECHECK)
 }
 
+/// Returns the mark of another component than `us` on an object.
+fn foreign_mark<'a>(metadata: &'a ObjectMeta, us: &str) -> Option<ForeignMark<'a>> {
+    let of_other = |label: &str| {
+        let owner = metadata.labels.as_ref().and_then(|all| all.get(label)).map(String::as_str);
+        owner.filter(|owner| *owner != us)
+    };
+    let owner = of_other(labels::OWNER).map(ForeignMark::Owner);
+    owner.or_else(|| of_other(labels::HOOK_OF).map(ForeignMark::Hook))
+}
+
 /// Returns the chart's entries of a map: without Helm's annotations and the operator's labels.
 fn texts(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
@@ -110,6 +140,24 @@ fn holds(live: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_show_another_component_as_owner_or_creator() {
+        let (owner, hook_of) = (labels::OWNER, labels::HOOK_OF);
+        let rows = [
+            (json!({}), None),
+            (json!({owner: "us"}), None),
+            (json!({hook_of: "us"}), None),
+            (json!({owner: "other"}), Some(ForeignMark::Owner("other"))),
+            (json!({hook_of: "other"}), Some(ForeignMark::Hook("other"))),
+            (json!({owner: "us", hook_of: "other"}), Some(ForeignMark::Hook("other"))),
+            (json!({owner: "other", hook_of: "us"}), Some(ForeignMark::Owner("other"))),
+        ];
+        for (labels, expected) in rows {
+            let metadata: ObjectMeta = serde_json::from_value(json!({"labels": labels})).unwrap();
+            assert_eq!(foreign_mark(&metadata, "us"), expected, "{labels}");
+        }
+    }
 
     #[test]
     fn only_the_charts_labels_and_annotations_go_to_a_namespace() {

@@ -160,6 +160,11 @@ impl Pass<'_> {
                 },
                 Turn::Replace => {
                     if let Some(live) = live {
+                        if let Some(owner) = self.other_owner(&live).await? {
+                            let why =
+                                format!("it belongs to component {owner}: rename the hook or that object");
+                            return Ok(HookProgress::Failed(why));
+                        }
                         self.delete_hook(hook, &mapping, &live, &mark).await?;
                     }
                 }

@@ -93,6 +93,37 @@ async fn a_claim_that_is_a_hook_and_exists_blocks_the_upgrade() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_hook_replaces_no_object_of_another_component_until_that_is_gone() -> Result<()> {
+    let world = world().await?;
+    let hook = config("settings", "helm.sh/hook: pre-install");
+    let owner = push(world, "hookowner", "1.0.0", &borrowed(&[config("main", ""), hook.clone()])).await?;
+    let other = push(world, "hookother", "1.0.0", &borrowed(&[config("extra", ""), hook])).await?;
+    let spec = |source: &Value, release: &str, level: &str| {
+        json!({
+            "source": source, "values": {"level": level},
+            "release": {"name": release, "namespace": "hookowner"},
+        })
+    };
+    world.apply("hookowner", spec(&owner, "hookowner", "one")).await?;
+    world.ready("hookowner", "True", "Ready").await?;
+    let before = uid(world, "ConfigMap", "hookowner", "settings").await?;
+    assert!(before.is_some());
+    world.apply("hookother", spec(&other, "hookother", "one")).await?;
+    let failed = world.ready("hookother", "False", "HookFailed").await?;
+    let (_, _, message) = ready_of(&failed).context("Ready")?;
+    assert!(message.contains("it belongs to component hookowner"), "{message}");
+    assert_eq!(uid(world, "ConfigMap", "hookowner", "settings").await?, before);
+
+    world.delete("hookowner", "Orphan").await?;
+    world.gone("hookowner").await?;
+    world.apply("hookother", spec(&other, "hookother", "two")).await?;
+    world.ready("hookother", "True", "Ready").await?;
+    assert_eq!(level(world, "hookowner", "settings").await?, json!("two"));
+    assert_ne!(uid(world, "ConfigMap", "hookowner", "settings").await?, before);
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_object_becomes_a_hook_and_an_ordinary_object_again() -> Result<()> {
     let world = world().await?;
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n  annotations:\n    note: x\n    \
