@@ -24,7 +24,7 @@ mod removal;
 mod rules;
 mod webhooks;
 
-pub use crd_hold::{CrdContents, hold_creation, release_creation};
+pub use crd_hold::{CrdContents, hold_creation, release_creation, release_kept_crd};
 use removal::Fate;
 pub use removal::Removal;
 use rules::{Purpose, Rules};
@@ -369,7 +369,7 @@ impl Run<'_> {
             Err(error) if error.is_about_no_object() => self.unserved(identity, mapping, error).await,
             Err(error) => {
                 if identity.is_crd() && error.failure != Failure::Conflict {
-                    self.keep_crd(identity, mapping).await;
+                    release_kept_crd(&self.cluster.client, &identity.name, &ownership.creator()).await;
                 }
                 Err(error.without_proof_of_absence())
             }

@@ -9,7 +9,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, Reason, annotations, finalizers, labels, names};
 use kyma_object_set::CREATED_BY;
-use kyma_object_set::remove::{CrdContents, hold_creation};
+use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
 use kyma_sdk::{
     DeleteGate, DeleteRequest, DeletionRequest, Failure, Halt, KymaKey, Wait, find_object, is_local,
 };
@@ -195,5 +195,9 @@ async fn remove_crd(
     };
     let proof = DeleteProof::CreatedAndEmpty { resource_version };
     let request = DeleteRequest::new(&resource, &crd.metadata, &[FIELD_MANAGER]).proven(proof);
-    gate.carry_out(&client, &request).await.map(drop).map_err(|error| error.into_failure(failed))
+    let deleted = gate.carry_out(&client, &request).await;
+    if deleted.is_err() {
+        release_kept_crd(&client, &crd.name_any(), FIELD_MANAGER).await;
+    }
+    deleted.map(drop).map_err(|error| error.into_failure(failed))
 }

@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 use kube_runtime::wait::{Condition as _, conditions::is_crd_established};
 use kyma_api::{Reason, annotations, crds, labels};
 use kyma_object_set::{CREATED_BY, drift::fingerprint};
-use kyma_sdk::{Failure, is_conflict};
+use kyma_sdk::{Failure, find_object, is_conflict};
 use kyma_targets::Target;
 use semver::Version;
 use serde_json::{Value, json};
@@ -77,7 +77,8 @@ async fn crd(
     let name = wanted.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(target.client());
     let failed = |error: kube::Error| Failure::target(&format!("install CRD {name}"), &error);
-    let live = api.get_opt(&name).await.map_err(failed)?;
+    // A 404 of a proxy would mark an existing CRD as created here.
+    let live = find_object(&api, &name).await.map_err(failed)?;
     let body = body(wanted, owner, live.as_ref());
     match live {
         Some(live) if is_newer(&live) || is_current(&live, &body) => Ok(live),

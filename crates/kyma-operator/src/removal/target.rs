@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{DeleteProof, Kyma, labels, names};
-use kyma_object_set::remove::{CrdContents, hold_creation};
+use kyma_api::{DeleteProof, Kyma, annotations, labels, names};
+use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
 use kyma_sdk::{
     DeleteGate, DeleteOutcome, DeleteRequest, KymaKey, find_object, none_if_absent, remove_finalizer,
 };
@@ -101,14 +101,16 @@ async fn remove_kyma(
     Ok(())
 }
 
-/// Deletes the CRD unless an object of its kind exists or is created meanwhile.
+/// Deletes the CRD if the operator created it, unless an object of its kind exists or is created meanwhile.
 async fn remove_crd(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(), Error> {
     let key = KymaKey::of(kyma);
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let failed = |source| Error::DeleteKymaCrd { source };
     let Some(live) = find_object(&api, crd_name()).await.map_err(failed)? else { return Ok(()) };
-    if live.labels().get(labels::OWNER) != Some(&names::owner_hash(&key.namespace, &key.name)) {
+    let owner = names::owner_hash(&key.namespace, &key.name);
+    let marks = [live.labels().get(labels::OWNER), live.annotations().get(annotations::CREATED_BY)];
+    if marks != [Some(&owner); 2] {
         return Ok(());
     }
     gate.permit().await.map_err(Error::Gate)?;
@@ -116,8 +118,11 @@ async fn remove_crd(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(
     let CrdContents::Empty { resource_version } = held else { return Ok(()) };
     let proof = DeleteProof::CreatedAndEmpty { resource_version };
     let request = DeleteRequest::new(&resource, &live.metadata, &[FIELD_MANAGER]).proven(proof);
-    let deleted = gate.carry_out(client, &request).await.map(drop);
-    deleted.map_err(|error| Error::of_gate(error, failed))
+    let deleted = gate.carry_out(client, &request).await;
+    if deleted.is_err() {
+        release_kept_crd(client, crd_name(), FIELD_MANAGER).await;
+    }
+    deleted.map(drop).map_err(|error| Error::of_gate(error, failed))
 }
 
 async fn remove_stamp(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(), Error> {
@@ -131,4 +136,81 @@ async fn remove_stamp(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result
     let request = DeleteRequest::new(&resource, &live.metadata, &STAMP_MANAGERS);
     let deleted = gate.carry_out(client, &request).await.map(drop);
     deleted.map_err(|error| Error::of_gate(error, failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_sdk::Halt;
+    use serde_json::{Value, json};
+    use testbed::{Answer, Matching, Scripted};
+
+    use super::*;
+
+    const CRD: &str =
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kymas.operator.kyma-project.io";
+    const KYMAS: &str = "/apis/operator.kyma-project.io/v1beta2/";
+
+    fn kyma() -> Kyma {
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": { "name": "blue", "namespace": "kcp-system" }, "spec": { "channel": "regular" },
+        }))
+        .unwrap()
+    }
+
+    /// The Kyma CRD of a target, with these required properties, applied by the operator.
+    fn crd(creator: &str, required: &[&str]) -> Answer {
+        let owner = names::owner_hash("kcp-system", "blue");
+        let creator: &str = if creator.is_empty() { &owner } else { creator };
+        let schema = json!({ "openAPIV3Schema": { "type": "object", "required": required } });
+        Answer::json(&json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": crd_name(), "uid": "u", "resourceVersion": "7",
+                "labels": { labels::OWNER: owner }, "annotations": { annotations::CREATED_BY: creator },
+                "managedFields": [{ "manager": FIELD_MANAGER, "operation": "Apply" }],
+            },
+            "spec": {
+                "group": "operator.kyma-project.io", "scope": "Namespaced",
+                "names": { "kind": "Kyma", "plural": "kymas" },
+                "versions": [{ "name": "v1beta2", "served": true, "storage": true, "schema": schema }],
+            },
+        }))
+    }
+
+    /// Answers as a target without Kymas on which the creation of Kymas is stopped and the CRD cannot be deleted.
+    fn script(target: &Scripted, creator: &str) {
+        let listed: Value = json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": [],
+        });
+        target.next(1, Matching::path(CRD).method("GET"), crd(creator, &["spec"]));
+        target.always(Matching::path(CRD).method("GET"), crd(creator, &["spec", "thisKindIsBeingRemoved"]));
+        target.always(Matching::path(CRD).method("PATCH"), crd(creator, &["spec"]));
+        target.always(Matching::path(CRD).method("DELETE"), Answer::failure(403, "Forbidden", "no"));
+        target.always(Matching::path(KYMAS).method("GET"), Answer::json(&listed));
+        let refused = "thisKindIsBeingRemoved: Required value";
+        target.always(Matching::path(KYMAS).method("POST"), Answer::failure(422, "Invalid", refused));
+    }
+
+    async fn removed(target: &Scripted) -> Result<(), Error> {
+        let client = target.access().client().unwrap();
+        remove_crd(&kyma(), &client, &DeleteGate::uncounted(&Halt::default())).await
+    }
+
+    #[tokio::test]
+    async fn a_crd_that_cannot_be_deleted_accepts_objects_again() {
+        let target = Scripted::start().await.unwrap();
+        script(&target, "");
+        assert!(matches!(removed(&target).await, Err(Error::DeleteKymaCrd { .. })));
+        assert_eq!(target.count(&Matching::path(CRD).method("DELETE")), 1);
+        assert_eq!(target.count(&Matching::path(CRD).method("PATCH")), 2, "stopped and allowed again");
+    }
+
+    #[tokio::test]
+    async fn an_adopted_crd_is_not_changed() {
+        let target = Scripted::start().await.unwrap();
+        script(&target, "another");
+        removed(&target).await.unwrap();
+        assert!(target.seen().iter().all(|request| request.method == "GET"), "{:?}", target.seen());
+    }
 }

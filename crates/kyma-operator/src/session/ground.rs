@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::{Api, CustomResourceExt, ResourceExt};
 use kyma_api::{Kyma, annotations, labels, names};
-use kyma_sdk::{KymaKey, is_conflict};
+use kyma_sdk::{KymaKey, find_object, is_conflict};
 use kyma_targets::Target;
 use serde_json::{Value, json};
 
@@ -60,21 +60,29 @@ pub(super) async fn namespace(target: &Target, name: &str) -> Result<bool, Error
 /// Installs or updates the Kyma CRD, unless a newer operator did. Returns true if it was written. The following watch
 /// shows whether the kind is served.
 async fn crd(kyma: &Kyma, target: &Target) -> Result<bool, Error> {
-    let wanted = wanted_crd(kyma);
-    let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let name = Kyma::crd_name();
     let api: Api<CustomResourceDefinition> = Api::all(target.client());
-    let failed = |source| Error::InstallKymaCrd { name: name.clone(), source };
-    let live = api.get_opt(&name).await.map_err(failed)?;
+    let failed = |source| Error::InstallKymaCrd { name: name.to_owned(), source };
+    // A 404 of a proxy would mark an existing CRD as created here.
+    let live = find_object(&api, name).await.map_err(failed)?;
+    let wanted = wanted_crd(kyma, live.as_ref());
     if live.as_ref().is_some_and(|live| is_current(live, &wanted)) {
         return Ok(false);
     }
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(&name, &params, &Patch::Apply(&wanted)).await.map(|_| true).map_err(failed)
+    api.patch(name, &params, &Patch::Apply(&wanted)).await.map(|_| true).map_err(failed)
 }
 
-fn wanted_crd(kyma: &Kyma) -> Value {
+/// Returns the CRD to apply. It is marked as created by the operator if none exists, or an existing one has the mark:
+/// an adopted CRD is never deleted.
+fn wanted_crd(kyma: &Kyma, live: Option<&CustomResourceDefinition>) -> Value {
     let crd = kyma_api::crds::kyma();
     let key = KymaKey::of(kyma);
+    let owner = names::owner_hash(&key.namespace, &key.name);
+    let mut notes = BTreeMap::from([(annotations::CRD_VERSION, env!("CARGO_PKG_VERSION"))]);
+    if live.is_none_or(|live| live.annotations().get(annotations::CREATED_BY) == Some(&owner)) {
+        notes.insert(annotations::CREATED_BY, owner.as_str());
+    }
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -82,9 +90,9 @@ fn wanted_crd(kyma: &Kyma) -> Value {
             "name": crd.metadata.name,
             "labels": {
                 labels::MANAGED_BY: labels::MANAGED_BY_KYMA,
-                labels::OWNER: names::owner_hash(&key.namespace, &key.name),
+                labels::OWNER: owner,
             },
-            "annotations": { annotations::CRD_VERSION: env!("CARGO_PKG_VERSION") },
+            "annotations": notes,
         },
         "spec": crd.spec,
     })
@@ -101,4 +109,31 @@ fn is_current(live: &CustomResourceDefinition, wanted: &Value) -> bool {
         owned::fingerprint(&live, FIELD_MANAGER).as_deref()
             == Some(owned::fingerprint_of_apply(wanted).as_str())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_crd_that_the_operator_created_is_marked_as_created() {
+        let kyma: Kyma = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": { "name": "blue", "namespace": "kcp-system" }, "spec": { "channel": "regular" },
+        }))
+        .unwrap();
+        let owner = names::owner_hash("kcp-system", "blue");
+        let creator = |live: Option<Value>| {
+            let live = live.map(|notes| {
+                let mut crd = kyma_api::crds::kyma();
+                crd.metadata.annotations = serde_json::from_value(notes).unwrap();
+                crd
+            });
+            wanted_crd(&kyma, live.as_ref())["metadata"]["annotations"].get(annotations::CREATED_BY).cloned()
+        };
+        assert_eq!(creator(None), Some(json!(owner)));
+        assert_eq!(creator(Some(json!({ annotations::CREATED_BY: owner }))), Some(json!(owner)));
+        assert_eq!(creator(Some(json!({ annotations::CREATED_BY: "another" }))), None);
+        assert_eq!(creator(Some(json!({}))), None, "a user or Kyma Lifecycle Manager created it");
+    }
 }

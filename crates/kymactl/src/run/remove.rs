@@ -20,7 +20,7 @@ use kube::{
     },
 };
 use kyma_api::{DeleteProof, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate};
-use kyma_object_set::remove::{CrdContents, hold_creation, release_creation};
+use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
 use kyma_operator::FIELD_MANAGER;
 use kyma_sdk::{
     DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, find_metadata, find_object,
@@ -238,12 +238,8 @@ impl Removal {
             CrdContents::Empty { resource_version } => {
                 let proof = DeleteProof::CreatedAndEmpty { resource_version };
                 let deleted = self.delete_through_gate(&resource, &live.metadata, proof).await;
-                if deleted.is_err()
-                    && let Ok(Some(live)) = api.get_opt(name).await
-                    && live.metadata.deletion_timestamp.is_none()
-                {
-                    // The CRD stays, so its kind must accept objects again. The next installation repairs a failure.
-                    _ = release_creation(&self.client, &live, MANAGER).await;
+                if deleted.is_err() {
+                    release_kept_crd(&self.client, name, MANAGER).await;
                 }
                 return deleted.map(|()| None);
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures::{FutureExt, StreamExt as _};
 use kube::api::ListParams;
 
-use super::crd_hold::{CrdContents, hold_creation, is_in_use, release_creation};
+use super::crd_hold::{CrdContents, hold_creation, is_in_use};
 use super::rules::is_looked_at;
 use super::{PARALLEL, Run};
 use crate::discovery::{Kinds, Mapping};
@@ -48,18 +48,6 @@ impl Run<'_> {
             // Whether objects are stored cannot be told through the API.
             CrdContents::Unknown => Ok(Err(KeepReason::CannotTell)),
         }
-    }
-
-    /// Allows the creation of objects of a CRD that was not deleted after all.
-    pub(super) async fn keep_crd(&self, crd: &Identity, of_crds: &Mapping) {
-        let client = &self.cluster.client;
-        let live = of_crds.api(client, None).get(&crd.name).await;
-        let released = match live {
-            Ok(live) => release_creation(client, &live, &self.rules.ownership.creator()).await,
-            Err(error) => Err(error),
-        };
-        // If this fails, the next removal or apply of the CRD repairs it.
-        drop(released);
     }
 
     /// Returns the reason to keep a Namespace, if it contains objects that stay. Lists every kind that can be listed

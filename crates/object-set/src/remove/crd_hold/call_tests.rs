@@ -66,6 +66,7 @@ async fn answer(State(server): State<Server>, request: Request) -> Response {
     let method = parts.method.to_string();
     stored.calls.push(method.clone());
     match &*method {
+        "GET" if parts.uri.path().ends_with("/things.x.io") => Json(stored.crd.clone()).into_response(),
         "GET" => {
             let count = stored.lists.pop_front().unwrap_or_default();
             let items: Vec<Value> =
@@ -137,4 +138,17 @@ async fn a_crd_without_a_stored_version_is_kept() {
     server.0.lock().unwrap().crd["spec"]["versions"][0]["storage"] = false.into();
     assert_eq!(server.hold_creation().await, CrdContents::Unknown);
     assert_eq!(server.calls(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crd_whose_delete_failed_accepts_objects_unless_it_is_terminating() {
+    for is_terminating in [false, true] {
+        let server = Server::new(&[0, 0]);
+        assert!(matches!(server.hold_creation().await, CrdContents::Empty { .. }));
+        if is_terminating {
+            server.0.lock().unwrap().crd["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        }
+        release_kept_crd(&server.client(), "things.x.io", MANAGER).await;
+        assert_eq!(server.has_marker(), is_terminating);
+    }
 }
