@@ -26,7 +26,7 @@ use crate::pass::{Pass, Shared};
 use crate::plan::Order;
 use crate::prospect::Prospect;
 use crate::rbac;
-use crate::reconcile::dependent;
+use crate::reconcile::{dependent, protection};
 use crate::release_records::ReleaseRecords;
 use crate::render::Renderer;
 use crate::report::Ended;
@@ -101,6 +101,7 @@ impl HelmComponents {
             searches: Searches::default(),
             hand_overs: HandOvers::new(move |heir| wake(&handing, heir)),
             memory: Memory::default(),
+            protection: protection(&runtime.settings.target_namespace),
             flap_limit: content.flap_limit(),
             unhealthy_after: content.unhealthy_after(),
         };

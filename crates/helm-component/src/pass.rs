@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kyma_api::HelmComponent;
 use kyma_object_set::drift::FlapLimit;
-use kyma_object_set::{Cluster, Entry, Identity, Kinds, Ownership};
+use kyma_object_set::{Cluster, Entry, Identity, Kinds, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
 use crate::claims::Claims;
@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub hand_overs: HandOvers,
     /// State that is kept between reconciles.
     pub memory: Memory,
+    /// Objects that no module may touch.
+    pub protection: Protection,
     /// Limit of drift corrections, beyond which another writer wins.
     pub flap_limit: FlapLimit,
     /// Time for which an object must be failed before its component is unhealthy.

@@ -23,7 +23,7 @@ mod resolve;
 mod rollback;
 mod values;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -262,21 +262,16 @@ pub(crate) fn dependent(context: &Context<HelmComponent>) -> Dependent {
     Dependent::of(namespace, metadata.name.as_deref().unwrap_or_default())
 }
 
-/// Returns the objects that no module may touch (design rule 9): Kubernetes' own, the operators' CRDs, the user's
-/// Kyma.
-fn protection() -> &'static Protection {
-    // The name of a CRD requires its whole schema, which takes milliseconds.
-    static PROTECTION: LazyLock<Protection> = LazyLock::new(|| {
-        let crds = kyma_api::crds::all().into_iter().filter_map(|crd| crd.metadata.name);
-        let crds =
-            crds.map(|name| Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, &name));
-        let kyma = Identity::new("operator.kyma-project.io", "Kyma", Some("kyma-system"), names::TARGET_KYMA);
-        let stamp =
-            Identity::new("", "ConfigMap", Some(kyma_targets::STAMP_NAMESPACE), kyma_targets::STAMP_NAME);
-        let namespace = Identity::new("", "Namespace", None, kyma_targets::STAMP_NAMESPACE);
-        crds.chain([kyma, stamp, namespace]).fold(Protection::of_kubernetes(), Protection::with)
-    });
-    &PROTECTION
+/// Returns the objects that no module may touch (design rule 9): Kubernetes' own, the operators' CRDs and stamp, the
+/// user's Kyma in the target namespace. Takes milliseconds, since the name of a CRD requires its whole schema.
+pub(crate) fn protection(target_namespace: &str) -> Protection {
+    let crds = kyma_api::crds::all().into_iter().filter_map(|crd| crd.metadata.name);
+    let crds =
+        crds.map(|name| Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, &name));
+    let kyma = Identity::new("operator.kyma-project.io", "Kyma", Some(target_namespace), names::TARGET_KYMA);
+    let stamp = Identity::new("", "ConfigMap", Some(kyma_targets::STAMP_NAMESPACE), kyma_targets::STAMP_NAME);
+    let namespace = Identity::new("", "Namespace", None, kyma_targets::STAMP_NAMESPACE);
+    crds.chain([kyma, stamp, namespace]).fold(Protection::of_kubernetes(), Protection::with)
 }
 
 /// Converts a failed call to a failure for conditions.
@@ -321,19 +316,32 @@ mod tests {
 
     #[test]
     fn a_chart_may_not_replace_namespaces_of_the_cluster_or_operators() {
+        let protection = protection("kyma-system");
         let namespace = |name: &str| Identity::new("", "Namespace", None, name);
         for name in ["kyma-system", "kube-system", "kube-public", "kube-node-lease", "default"] {
-            assert_eq!(protection().guard(&namespace(name)), Some(Guard::Always), "{name}");
+            assert_eq!(protection.guard(&namespace(name)), Some(Guard::Always), "{name}");
         }
         for name in ["kyma-system-2", "my-kyma-system", "keda"] {
-            assert_eq!(protection().guard(&namespace(name)), None, "{name}");
+            assert_eq!(protection.guard(&namespace(name)), None, "{name}");
         }
         // Charts install their objects there.
         let inside = Identity::new("", "ConfigMap", Some("kyma-system"), "keda");
-        assert_eq!(protection().guard(&inside), None);
+        assert_eq!(protection.guard(&inside), None);
         // Only the core group has the Namespace.
         let other_group = Identity::new("example.org", "Namespace", None, "kyma-system");
-        assert_eq!(protection().guard(&other_group), None);
+        assert_eq!(protection.guard(&other_group), None);
+    }
+
+    #[test]
+    fn a_chart_may_not_change_the_users_kyma_in_any_target_namespace() {
+        let kyma = |namespace: &str, name: &str| {
+            Identity::new("operator.kyma-project.io", "Kyma", Some(namespace), name)
+        };
+        for namespace in ["kyma-system", "modules"] {
+            let protection = protection(namespace);
+            assert_eq!(protection.guard(&kyma(namespace, "default")), Some(Guard::Always), "{namespace}");
+            assert_eq!(protection.guard(&kyma(namespace, "other")), None, "{namespace}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use kyma_object_set::{Identity, Object, ObjectSet, remove};
 use kyma_sdk::Failure;
 use serde_json::Value;
 
-use super::{Pass, protection};
+use super::Pass;
 use crate::plan::Observed;
 
 impl Pass<'_> {
@@ -41,7 +41,8 @@ impl Pass<'_> {
         self.session.recorded.inventory = applied.inventory.clone();
         let plan = PrunePlan { delete: holders, ..PrunePlan::default() };
         let inventory = applied.inventory.clone();
-        let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, protection());
+        let pruned =
+            remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &self.shared.protection);
         let removal = pruned.boxed().await.map_err(|error| super::failure(&error))?;
         self.take_removal(&inventory, &removal)?;
         if removal.gone.is_empty() {

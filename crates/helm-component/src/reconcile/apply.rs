@@ -14,7 +14,7 @@ use kyma_object_set::{GroupKind, Identity, Inventory, Object, ObjectSet, Observe
 use kyma_sdk::Failure;
 
 use super::endings::fault_of;
-use super::{Pass, failure, protection};
+use super::{Pass, failure};
 use crate::observe::former;
 use crate::plan;
 
@@ -194,7 +194,7 @@ impl Pass<'_> {
             repair: self.session.loaded.as_ref().is_some_and(|loaded| self.session.recorded.is(loaded)),
             namespace: &namespace,
             parallel: PARALLEL,
-            protection: protection(),
+            protection: &self.shared.protection,
             take_over: &[klm::APPLIER],
             foreign: former::foreign(self),
             yielded: &yielded,

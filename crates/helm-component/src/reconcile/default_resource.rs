@@ -8,7 +8,7 @@ use kyma_sdk::{
     is_created_for, none_if_unserved, unreadable_fields,
 };
 
-use super::{LAG, Pass, failure, protection};
+use super::{LAG, Pass, failure};
 use crate::observe::gvk_of;
 
 impl Pass<'_> {
@@ -161,7 +161,7 @@ impl Pass<'_> {
             .cloned()
             .ok_or_else(|| invalid("has a kind that is not served"))?;
         let identity = self.served.scoped(&object.identity(), &self.release().namespace);
-        if protection().guard(&identity) == Some(Guard::Always) {
+        if self.shared.protection.guard(&identity) == Some(Guard::Always) {
             let refusal = Refusal::Protected { object: identity };
             return Err(Failure::new(refusal.reason(), format!("spec.resource: {refusal}")));
         }

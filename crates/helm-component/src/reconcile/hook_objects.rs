@@ -9,7 +9,7 @@ use kyma_object_set::{Action, CallError, Guard, Mapping};
 use kyma_sdk::{Authorship, DeleteRequest, Failure};
 use serde_json::{Value, json};
 
-use super::{Pass, failure, protection};
+use super::{Pass, failure};
 use crate::hooks::{Hook, Live};
 
 /// Requeue delay for an object that the user has to delete. No watch covers it.
@@ -89,7 +89,7 @@ impl Pass<'_> {
         live: &Live,
     ) -> Result<(), Failure> {
         let identity = hook.identity();
-        if protection().guard(&identity) == Some(Guard::Always) {
+        if self.shared.protection.guard(&identity) == Some(Guard::Always) {
             return Ok(());
         }
         let metadata = hook.object.body().get("metadata").cloned().unwrap_or_default();

@@ -14,7 +14,7 @@ use kyma_sdk::{Content, Failure, Interest, unreadable_fields};
 use serde_json::json;
 
 use super::hook_objects::refused;
-use super::{LAG, Pass, failure, protection};
+use super::{LAG, Pass, failure};
 use crate::hooks::{self, DeletePolicy, Event, Hook, HookState, Live, Turn};
 use crate::objects::Prepared;
 use crate::observe;
@@ -304,7 +304,7 @@ impl Pass<'_> {
     pub(super) fn hook_kind(&self, hook: &Hook) -> Result<Mapping, Failure> {
         let identity = hook.identity();
         // An existing Namespace is never replaced.
-        if protection().guard(&identity) == Some(Guard::Always) && !identity.is_namespace() {
+        if self.shared.protection.guard(&identity) == Some(Guard::Always) && !identity.is_namespace() {
             return Err(Failure::new(Reason::Protected, format!("{identity} may not be touched by a hook")));
         }
         let missing =
@@ -324,7 +324,7 @@ impl Pass<'_> {
     /// Creates the object of a hook.
     async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<HookCreation, Failure> {
         let identity = hook.identity();
-        if protection().guard(&identity) == Some(Guard::Always) {
+        if self.shared.protection.guard(&identity) == Some(Guard::Always) {
             return Err(Failure::new(Reason::Protected, format!("{identity} may not be created by a hook")));
         }
         let mut object = hook.object.clone();

@@ -10,7 +10,7 @@ use kyma_object_set::remove::{self, Removal};
 use kyma_object_set::{Entry, Identity, Inventory, KeepReason, Object, ObjectSet, is_autoscaler};
 use kyma_sdk::Failure;
 
-use super::{Pass, failure, protection};
+use super::{Pass, failure};
 use crate::claims::Reach;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::content::Loaded;
@@ -36,9 +36,10 @@ impl Pass<'_> {
         let heirs = self.heirs();
         self.done.pruned = Some(match self.prune_plan(&inventory, &heirs, seen) {
             Ok(plan) => {
-                let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, protection())
-                    .boxed()
-                    .await;
+                let pruned =
+                    remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &self.shared.protection)
+                        .boxed()
+                        .await;
                 match pruned {
                     Ok(removal) => {
                         self.hand_over(&heirs, &inventory, &removal);
@@ -179,7 +180,7 @@ impl Pass<'_> {
             heir: &|identity| heirs.get(identity).map(|heir| heir.owner.to_string()),
             api_version_gone: replaces.is_some_and(|held| held.api_version_gone),
             is_hook: &|identity| hooks.contains(identity),
-            protection: protection(),
+            protection: &self.shared.protection,
         })
     }
 

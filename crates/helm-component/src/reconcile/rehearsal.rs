@@ -12,7 +12,7 @@ use kyma_sdk::Failure;
 use tokio::time::Instant;
 
 use super::prune::unconfirmed;
-use super::{Pass, STEPS, default_resource, failure, protection};
+use super::{Pass, STEPS, default_resource, failure};
 use crate::hooks::{self, Event};
 use crate::observe;
 use crate::plan::{self, Observed, Rest, Step};
@@ -129,7 +129,9 @@ impl Pass<'_> {
             }
         };
         let pruned =
-            remove::prune(&self.cluster, &plan, &inventory, &self.ownership, protection()).boxed().await;
+            remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &self.shared.protection)
+                .boxed()
+                .await;
         self.done.pruned = Some(match pruned {
             Ok(removal) => {
                 self.session.recorded.inventory = removal.remaining(&inventory);

@@ -9,7 +9,7 @@ use kyma_object_set::sweep::Unlisted;
 use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 
-use super::{Pass, failure, protection};
+use super::{Pass, failure};
 use crate::claims::Reach;
 use crate::hooks::Event;
 use crate::memory::Recorded;
@@ -125,7 +125,7 @@ impl Pass<'_> {
         if let Some(left) = objects_left_while_workloads_terminate(&inventory, &self.snapshot()) {
             return Ok(left.iter().map(ToString::to_string).collect());
         }
-        let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, protection())
+        let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, &self.shared.protection)
             .boxed()
             .await
             .map_err(|error| failure(&error))?;
