@@ -9,7 +9,9 @@ mod fields;
 mod order;
 mod view;
 
-pub use command_words::{COMPONENT_CATEGORY, WordConflict, is_core_word, word_conflicts};
+pub use command_words::{
+    COMPONENT_CATEGORY, WordConflict, is_core_word, shadowing_categories, word_conflicts,
+};
 pub use contract::{Violation, check};
 pub use fields::{
     ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef,

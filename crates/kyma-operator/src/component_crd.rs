@@ -63,6 +63,16 @@ pub(crate) fn install(
     Ok(Some(wanted))
 }
 
+/// Checks that no category of the offered CRD hides another component kind from kubectl.
+pub(crate) fn check_categories<'a>(
+    offer: &Offer<'_>,
+    others: impl IntoIterator<Item = &'a CustomResourceDefinition>,
+) -> Result<(), ModuleProblem> {
+    let hidden = component::shadowing_categories(offer.crd, others);
+    let violations: Vec<String> = hidden.iter().map(ToString::to_string).collect();
+    if violations.is_empty() { Ok(()) } else { Err(violated(offer.kind, &violations)) }
+}
+
 /// Checks that components may be of the kind's group.
 pub(crate) fn check_group(
     kind: &ComponentKind,

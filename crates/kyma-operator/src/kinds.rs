@@ -66,6 +66,11 @@ impl Kinds {
         self.get(kind).map(|indexed| &indexed.crd)
     }
 
+    /// Returns the CRDs of all kinds.
+    pub(crate) fn crds(&self) -> impl Iterator<Item = &CustomResourceDefinition> {
+        self.kinds.values().map(|indexed| indexed.crd.as_ref())
+    }
+
     /// Returns the status of a kind: whether its components can be written, and otherwise the reason.
     pub(crate) fn status(&self, kind: &ComponentKind) -> KindStatus {
         let Some(indexed) = self.get(kind) else {

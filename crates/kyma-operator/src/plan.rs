@@ -294,6 +294,7 @@ fn offer_crd(
     if component_crd::install(&offer, live)?.is_none() {
         return Ok(());
     }
+    component_crd::check_categories(&offer, scope.kinds.crds())?;
     plan.crds.push(OfferedCrd {
         module: module.to_owned(),
         version: install.version.clone(),

@@ -210,6 +210,23 @@ pub fn word_conflicts(crd: &CustomResourceDefinition) -> Vec<WordConflict> {
     conflicts(crd, &crds::all())
 }
 
+/// Returns the categories of a CRD that name a resource of another one of these CRDs, sorted: kubectl would take the
+/// name for the category.
+pub fn shadowing_categories<'a>(
+    crd: &CustomResourceDefinition,
+    others: impl IntoIterator<Item = &'a CustomResourceDefinition>,
+) -> Vec<WordConflict> {
+    let own: BTreeSet<String> = categories(crd).collect();
+    let others = others.into_iter().filter(|other| plural_and_group(other) != plural_and_group(crd));
+    let hidden = others.filter_map(|other| {
+        let (_, word) = resource_words(other).find(|(_, word)| own.contains(word))?;
+        Some(WordConflict { word, field: "categories", meaning: plural_and_group(other) })
+    });
+    let mut hidden: Vec<WordConflict> = hidden.collect();
+    hidden.sort_by(|one, other| (&one.word, &one.meaning).cmp(&(&other.word, &other.meaning)));
+    hidden
+}
+
 fn conflicts(crd: &CustomResourceDefinition, known: &[CustomResourceDefinition]) -> Vec<WordConflict> {
     let others: Vec<_> =
         known.iter().filter(|other| plural_and_group(other) != plural_and_group(crd)).collect();
@@ -297,5 +314,24 @@ mod tests {
             ["plural", "singular"]
         );
         assert_eq!(fields(json!({"kind": "Pause", "plural": "breaks"})), ["kind"]);
+    }
+
+    #[test]
+    fn a_category_that_names_a_resource_of_another_crd_is_found() {
+        let of = |names: Value| crd(&names);
+        let others = [
+            of(json!({"kind": "Widget", "plural": "widgets", "singular": "widget", "shortNames": ["wi"]})),
+            of(json!({"kind": "Gadget", "plural": "gadgets", "categories": ["tools"]})),
+        ];
+        let hidden = |category: &str| -> Vec<String> {
+            let crd = of(json!({"kind": "Thing", "plural": "things", "categories": [category]}));
+            shadowing_categories(&crd, &others).into_iter().map(|conflict| conflict.meaning).collect()
+        };
+        for category in ["widgets", "widget", "Widget", "wi"] {
+            assert_eq!(hidden(category), ["widgets.example.com"], "{category}");
+        }
+        for category in ["tools", "kyma-components", "things"] {
+            assert_eq!(hidden(category), [""; 0], "{category}");
+        }
     }
 }

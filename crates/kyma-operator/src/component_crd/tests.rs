@@ -122,3 +122,17 @@ fn the_mark_of_run_once_is_set_at_creation_only_and_stays() {
     assert_eq!(marked(Some(&plain), true), plain, "it existed before the run");
     assert_eq!(marked(Some(&created), false), created, "an operator that stays keeps the mark");
 }
+
+#[test]
+fn a_category_must_not_name_another_component_kind() {
+    let mut wanted = crd(&[("v1", true, true)], "red");
+    wanted.spec.names.categories = Some(vec!["gadgets".to_owned()]);
+    let mut other = crd(&[("v1", true, true)], "red");
+    other.spec.names.kind = "Gadget".to_owned();
+    other.spec.names.plural = "gadgets".to_owned();
+    let kind = ComponentKind::new("example.com/v1", "Widget");
+    let offered = Offer { module: "own", version: "1.0.0", kind: &kind, crd: &wanted };
+    let refused = check_categories(&offered, [&wanted, &other]).map_err(|problem| problem.reason);
+    assert_eq!(refused, Err(Reason::ContractViolated));
+    assert_eq!(check_categories(&offered, [&wanted]).map_err(|problem| problem.reason), Ok(()));
+}
