@@ -10,7 +10,7 @@ use kyma_sdk::{Authorship, DeleteRequest, Failure};
 use serde_json::{Value, json};
 
 use super::{Pass, failure};
-use crate::hooks::{Hook, Live};
+use crate::hooks::{Hook, Live, end};
 
 /// Requeue delay for an object that the user has to delete. No watch covers it.
 const RECHECK: Duration = Duration::from_mins(1);
@@ -40,9 +40,13 @@ impl Pass<'_> {
         self.delete_hook(hook, &mapping, &live, mark).await
     }
 
-    /// Returns the name of another component that owns an object. Hooks that a deleted component left have no owner.
-    pub(super) async fn other_owner(&self, live: &Live) -> Result<Option<String>, Failure> {
-        let Some(mark) = foreign_mark(&live.metadata, &self.dependent.owner) else { return Ok(None) };
+    /// Returns the name of another component that owns the object of a hook. A Job or Pod whose hook ended has no
+    /// owner, since Helm replaces it too, nor has an object that a deleted component left.
+    pub(super) async fn other_owner(&self, hook: &Hook, live: &Live) -> Result<Option<String>, Failure> {
+        let has_ended = hook.has_an_end() && end(&live.body, false).is_some();
+        let mark = foreign_mark(&live.metadata, &self.dependent.owner);
+        let mark = mark.filter(|mark| !(has_ended && matches!(mark, ForeignMark::Hook(_))));
+        let Some(mark) = mark else { return Ok(None) };
         let components = self.components(|_| true).await?;
         Ok(match mark {
             // Another operator may serve the owner, so an unknown one counts too.

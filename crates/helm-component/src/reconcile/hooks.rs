@@ -160,7 +160,7 @@ impl Pass<'_> {
                 },
                 Turn::Replace => {
                     if let Some(live) = live {
-                        if let Some(owner) = self.other_owner(&live).await? {
+                        if let Some(owner) = self.other_owner(hook, &live).await? {
                             let why =
                                 format!("it belongs to component {owner}: rename the hook or that object");
                             return Ok(HookProgress::Failed(why));
