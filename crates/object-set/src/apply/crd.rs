@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
 use super::desired_state::DesiredState;
-use super::one::{Done, LiveState, check_size, revision};
+use super::one::{Done, LiveState, check_size, is_race, revision};
 use super::send::Aim;
 use super::share::Share;
 use super::{DesiredObject, Outcome, Refusal, Run, owner};
@@ -92,10 +92,21 @@ impl Run<'_> {
             LiveState::Changed(_) | LiveState::Found(_) => {}
             LiveState::Empty | LiveState::Unseen => {
                 state.set_annotation(CREATED_BY, &ownership.owner);
-                let sent = self.bring(&state, desired, mapping, Aim::New, false).await?;
-                let (outcome, entry) = self.done(mapping, sent, hash, true, true);
-                let entry = entry.map(|entry| if once.is_some() { entry.unwatched() } else { entry });
-                return Ok((outcome, entry));
+                let aim = if self.cluster.rehearsal.is_some() { Aim::New } else { Aim::OnlyNew };
+                return match self.bring(&state, desired, mapping, aim, false).await {
+                    Ok(sent) => {
+                        let (outcome, entry) = self.done(mapping, sent, hash, true, true);
+                        let entry = entry.map(|entry| if once.is_some() { entry.unwatched() } else { entry });
+                        Ok((outcome, entry))
+                    }
+                    // The read missed it, or another owner created it since.
+                    Err(error) if is_race(&error) && once.is_none() => {
+                        let mut object = desired.object.clone();
+                        object.set_annotation(SET_VERSION, &ownership.version);
+                        self.crd_over(desired, mapping, object, hash).await
+                    }
+                    Err(error) => Err(error.into()),
+                };
             }
         }
         self.crd_over(desired, mapping, state.into_whole(), hash).await

@@ -127,7 +127,9 @@ impl Run<'_> {
         {
             return self.send_as_is(&as_is, &desired.identity, mapping, uid.as_deref(), created).await;
         }
-        let aim = if unseen { Aim::OnlyNew } else { Aim::of(uid.as_deref()) };
+        // The read may have missed an object, which must not count as created here.
+        let only_new = unseen || uid.is_none() && is_marked && self.cluster.rehearsal.is_none();
+        let aim = if only_new { Aim::OnlyNew } else { Aim::of(uid.as_deref()) };
         match self.bring(&state, desired, mapping, aim, is_adopted).await {
             Ok(sent) => Ok(self.done(mapping, sent, state.hash, created, uid.is_none())),
             Err(error) if uid.is_some() => self.replace(desired, error).await,
@@ -314,7 +316,7 @@ pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
 
 /// Reports whether the object was changed, created or deleted between read and apply. A replaced object has another
 /// uid.
-fn is_race(error: &CallError) -> bool {
+pub(super) fn is_race(error: &CallError) -> bool {
     error.failure == Failure::Conflict && error.action == Action::Apply
 }
 

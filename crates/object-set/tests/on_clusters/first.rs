@@ -2,9 +2,10 @@
 //! object.
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+use kube::Api;
 use kube::api::PostParams;
-use kyma_object_set::{Adopt, Cluster, NothingObserved, Outcome, Refusal};
+use kyma_object_set::{Adopt, Cluster, Identity, NothingObserved, Outcome, Refusal};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
@@ -96,5 +97,27 @@ async fn what_is_taken_away_meanwhile_is_waited_for() -> Result<()> {
     story.edit("a", json!({"metadata": {"finalizers": null}})).await?;
     let applied = story.apply(&config_map("a", "1")).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_that_a_read_missed_does_not_count_as_created() -> Result<()> {
+    let (mut story, door) = begin("first-missed").await?;
+    story.are_new = false;
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+        "spec": {
+            "storageClassName": "none", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    claims.create(&PostParams::default(), &serde_json::from_value(claim.clone())?).await?;
+    let path = format!("/api/v1/namespaces/{}/persistentvolumeclaims/data", story.namespace);
+    door.next(1, Matching::path(&path).method("GET"), Answer::text(404, "404 page not found"));
+    story.apply(&claim.to_string()).await?;
+    let identity = Identity::new("", "PersistentVolumeClaim", Some(&story.namespace), "data");
+    let entry = story.inventory.get(&identity).context("the claim is adopted")?;
+    assert!(!entry.created, "its user created it, so no removal deletes it");
     Ok(())
 }

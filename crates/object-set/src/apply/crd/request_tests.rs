@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted};
 
-use crate::apply::{Adopt, ApplyOptions, Foreign, NothingObserved, apply};
+use crate::apply::{Adopt, Applied, ApplyOptions, Foreign, NothingObserved, apply};
 use crate::cluster::{Cluster, Ownership};
 use crate::inventory::Inventory;
 use crate::object::{Gvk, Object};
@@ -42,9 +42,8 @@ fn established() -> Value {
     })
 }
 
-/// Returns an API server that serves CRDs, and custom resources of the CRD, and whose discovery shows only CRDs.
-async fn api_server() -> Result<Scripted> {
-    let server = Scripted::start().await?;
+/// Answers as an API server that serves CRDs, and custom resources of the CRD, and whose discovery shows only CRDs.
+fn script(server: &Scripted) {
     let sent = json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
         "metadata": {"name": "sent", "uid": "u", "resourceVersion": "2"},
@@ -65,15 +64,11 @@ async fn api_server() -> Result<Scripted> {
         "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
     });
     server.always(Matching::path("/version"), Answer::json(&version));
-    Ok(server)
 }
 
-#[tokio::test]
-async fn a_crd_and_its_object_need_one_discovery() -> Result<()> {
-    let server = api_server().await?;
-    let cluster = Cluster::new(server.access().client()?);
-    let thing = json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "t"}});
-    let set = ObjectSet::new(vec![Object::from_value(crd())?, Object::from_value(thing)?]);
+/// Applies objects for an owner without an inventory.
+async fn applied(cluster: &Cluster, objects: Vec<Object>) -> Result<Applied> {
+    let set = ObjectSet::new(objects);
     let ownership = Ownership { manager: "m".into(), owner: "us".into(), version: "1.0.0".into() };
     let options = ApplyOptions {
         ownership: &ownership,
@@ -92,12 +87,39 @@ async fn a_crd_and_its_object_need_one_discovery() -> Result<()> {
         are_new: false,
         until: None,
     };
-    let applied = apply(&cluster, &set, &Inventory::new(), &NothingObserved, &options).await?;
+    Ok(apply(cluster, &set, &Inventory::new(), &NothingObserved, &options).await?)
+}
+
+#[tokio::test]
+async fn a_crd_and_its_object_need_one_discovery() -> Result<()> {
+    let server = Scripted::start().await?;
+    script(&server);
+    let cluster = Cluster::new(server.access().client()?);
+    let thing = json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "t"}});
+    let applied = applied(&cluster, vec![Object::from_value(crd())?, Object::from_value(thing)?]).await?;
     assert!(applied.is_complete(), "{:?}", applied.outcomes);
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
     assert!(kinds.get(&Gvk::new("x.io", "v1", "Thing")).is_some());
     let seen = server.seen();
     let discoveries = seen.iter().filter(|request| ["/api", "/apis", "/version"].contains(&&*request.path));
     assert_eq!(discoveries.count(), 3, "{seen:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_crd_that_a_read_missed_does_not_count_as_created() -> Result<()> {
+    let server = Scripted::start().await?;
+    let path = format!("{CRDS}/things.x.io");
+    let modified = Answer::failure(409, "Conflict", "the object has been modified");
+    server.next(1, Matching::path(&path).method("GET"), Answer::text(404, "404 page not found"));
+    server.always(Matching::path(&path).method("GET"), Answer::json(&established()["items"][0]));
+    server.next(1, Matching::path(&path).method("PATCH"), modified);
+    script(&server);
+    let cluster = Cluster::new(server.access().client()?);
+    let object = Object::from_value(crd())?;
+    let identity = object.identity();
+    let applied = applied(&cluster, vec![object]).await?;
+    assert!(applied.is_complete(), "{:?}", applied.outcomes);
+    assert!(applied.inventory.get(&identity).is_some_and(|entry| !entry.created), "{:?}", applied.inventory);
     Ok(())
 }
