@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::api::{ObjectMeta, Patch, PatchParams, PropagationPolicy};
 use kyma_api::{DeleteProof, Reason, labels, needs_delete_proof};
-use kyma_object_set::{Action, CallError, Guard, Mapping};
+use kyma_object_set::{Action, CallError, Guard, Identity, Mapping};
 use kyma_sdk::{Authorship, DeleteRequest, Failure};
 use serde_json::{Value, json};
 
@@ -27,14 +27,13 @@ enum ForeignMark<'a> {
 }
 
 impl Pass<'_> {
-    /// Deletes the object of a hook if a hook of this component created it. Only the same run deletes an object that
-    /// contains data.
+    /// Deletes the object of a hook, as its delete policy says, if a hook of this component created it.
     pub(super) async fn delete_own(&self, hook: &Hook, mark: &str) -> Result<(), Failure> {
         let mapping = self.hook_kind(hook)?;
         let live = self.live_hook(hook, &mapping).await?;
         let Some(live) = live.filter(|live| live.ours && !live.deleting) else { return Ok(()) };
         let identity = hook.identity();
-        if needs_delete_proof(&identity.group, &identity.kind) && live.mark.as_deref() != Some(mark) {
+        if stays(&identity, live.mark.as_deref() == Some(mark)) {
             return Ok(());
         }
         self.delete_hook(hook, &mapping, &live, mark).await
@@ -119,6 +118,13 @@ pub(super) fn refused(hook: &str, why: &str) -> Failure {
     Failure::new(Reason::DeletionRefused, format!("hook {hook}: {why}")).no_later_than(RECHECK)
 }
 
+/// Reports whether an object stays whatever the delete policy of its hook: a Namespace or CRD, with which other objects
+/// would be deleted, and data that another run created.
+fn stays(identity: &Identity, is_of_this_run: bool) -> bool {
+    let holds_objects = identity.is_namespace() || identity.is_crd();
+    holds_objects || needs_delete_proof(&identity.group, &identity.kind) && !is_of_this_run
+}
+
 /// Returns the mark of another component than `us` on an object.
 fn foreign_mark<'a>(metadata: &'a ObjectMeta, us: &str) -> Option<ForeignMark<'a>> {
     let of_other = |label: &str| {
@@ -144,6 +150,25 @@ fn holds(live: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_delete_policy_removes_no_other_objects_and_no_data_of_another_run() {
+        let crds = ("apiextensions.k8s.io", "CustomResourceDefinition");
+        for (group, kind, of_this_run, of_another) in [
+            ("", "Namespace", true, true),
+            (crds.0, crds.1, true, true),
+            ("", "PersistentVolumeClaim", false, true),
+            ("", "PersistentVolume", false, true),
+            ("batch", "Job", false, false),
+        ] {
+            let identity = Identity::new(group, kind, None, "o");
+            assert_eq!(
+                (stays(&identity, true), stays(&identity, false)),
+                (of_this_run, of_another),
+                "{kind}"
+            );
+        }
+    }
 
     #[test]
     fn labels_show_another_component_as_owner_or_creator() {

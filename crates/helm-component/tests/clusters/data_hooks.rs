@@ -41,13 +41,19 @@ async fn until_level(world: &World, namespace: &str, name: &str, wished: &str) -
 #[tokio::test]
 async fn a_namespace_that_is_a_hook_keeps_its_uid_and_content() -> Result<()> {
     let world = world().await?;
-    let hook = |name: &str| {
+    let hook = |name: &str, policy: &str| {
         format!(
             "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n  labels: {{team: one}}\n  annotations: \
-             {{helm.sh/hook: \"pre-install,pre-upgrade\", helm.sh/hook-weight: \"-10\"}}\n"
+             {{helm.sh/hook: \"pre-install,pre-upgrade\", helm.sh/hook-weight: \"-10\"{policy}}}\n"
         )
     };
-    let files = [config("main", ""), file("own", &hook("nshook")), file("data", &hook("nshook-data"))];
+    let brief = hook("nshook-brief", ", helm.sh/hook-delete-policy: hook-succeeded");
+    let files = [
+        config("main", ""),
+        file("own", &hook("nshook", "")),
+        file("data", &hook("nshook-data", "")),
+        file("brief", &brief),
+    ];
     let source = push(world, "nshook", "1.0.0", &borrowed(&files)).await?;
     world.apply("nshook", spec(&source, "nshook", &json!({"level": "one"}))).await?;
     world.ready("nshook", "True", "Ready").await?;
@@ -55,6 +61,7 @@ async fn a_namespace_that_is_a_hook_keeps_its_uid_and_content() -> Result<()> {
     assert_eq!(own.metadata.labels.unwrap_or_default()["team"], "one");
     let before = uid(world, "Namespace", "", "nshook-data").await?;
     assert!(before.is_some());
+    assert!(uid(world, "Namespace", "", "nshook-brief").await?.is_some(), "users may have objects in it");
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "nshook-data");
     let users = serde_json::from_value(json!({"metadata": {"name": "precious"}, "data": {"a": "b"}}))?;
     maps.create(&PostParams::default(), &users).await?;
