@@ -45,7 +45,7 @@ pub fn is_deleted_alone(created: Option<Timestamp>, since: Option<Timestamp>) ->
 }
 
 /// Returns since when an object exists; `None` if it is being deleted or its age is unknown.
-fn exists_since(meta: &ObjectMeta) -> Option<Timestamp> {
+pub(crate) fn exists_since(meta: &ObjectMeta) -> Option<Timestamp> {
     let created = meta.creation_timestamp.as_ref().map(|time| time.0);
     created.filter(|_| meta.deletion_timestamp.is_none())
 }

@@ -1,5 +1,6 @@
 //! Pauses on the hub: read before the first reconcile, checked by each reconcile, and obeyed by running ones.
 
+mod deletion;
 mod halt;
 mod kyma_labels;
 mod kymas;
@@ -11,12 +12,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use kyma_api::Pause;
 use tokio::sync::watch;
 
+use deletion::judge_deletion;
 pub use halt::{Halt, is_in_force};
 use halt::{PauseSnapshot, PauseSubject};
 pub use read::read_halt;
@@ -117,6 +121,7 @@ impl Pauses {
         let mut news = pin!(feed::<Pause>(&runtime));
         let labels = kymas::KymaLabelFollower::new(&runtime, self.snapshot.clone());
         let mut labels = pin!(labels.follow());
+        let mut deletions: FuturesUnordered<BoxFuture<'_, (Arc<Pause>, bool)>> = FuturesUnordered::new();
         loop {
             let end = self.snapshot.borrow().next_end(Timestamp::now());
             runtime
@@ -125,9 +130,15 @@ impl Pauses {
                 .pauses(runtime.operator.name, &self.snapshot.borrow().in_force(Timestamp::now()));
             tokio::select! {
                 news = news.next() => match news {
-                    Some(news) => self.take(news, &runtime),
+                    Some(news) => {
+                        if let Some(deleted) = self.take(news, &runtime) {
+                            let namespace = &runtime.settings.hub_namespace;
+                            deletions.push(judge_deletion(&runtime.hub, namespace, deleted).boxed());
+                        }
+                    }
                     None => return,
                 },
+                Some((pause, is_requested)) = deletions.next() => self.end(&pause, is_requested),
                 () = nap(end) => {
                     let is_over = end.is_some_and(|end| end <= Timestamp::now());
                     self.snapshot.send_if_modified(|_| is_over);
@@ -155,16 +166,18 @@ impl Pauses {
         });
     }
 
-    fn take(&self, news: News<Pause>, runtime: &Runtime) {
+    /// Processes an event. Returns the Pause of a DELETE event, which stays in force until its cause is known.
+    fn take(&self, news: News<Pause>, runtime: &Runtime) -> Option<Arc<Pause>> {
         match news {
             News::Applied(pause) => self.applied(pause),
-            News::Gone(name) => self.gone(&name),
+            News::Gone(name) => return self.snapshot.borrow().pauses.get(&name).cloned(),
             News::Listed(names) => {
                 self.keep(&names);
                 self.listed.send_replace(true);
                 runtime.process.health.ready(PART);
             }
         }
+        None
     }
 
     fn applied(&self, pause: Box<Pause>) {
@@ -191,7 +204,7 @@ impl Pauses {
         });
     }
 
-    /// Processes a complete list. A Pause that the list lacks stays in force: only its DELETE event or its expiry
+    /// Processes a complete list. A Pause that the list lacks stays in force: only a requested deletion or its expiry
     /// lifts it. The brake's own Pause is dropped, since the brake creates it again before it allows a deletion.
     fn keep(&self, names: &BTreeSet<String>) {
         self.snapshot.send_if_modified(|snapshot| {

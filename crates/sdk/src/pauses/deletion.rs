@@ -1,0 +1,192 @@
+//! Decides whether the deletion of a Pause was requested.
+//!
+//! A Pause also disappears with its namespace or its CRD, or by the garbage collector. It stays in force then, and the
+//! Pause of a brake confirms nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, CustomResourceExt, ResourceExt};
+use kyma_api::Pause;
+
+use super::Pauses;
+use crate::deletion_cause::exists_since;
+use crate::{find_metadata, is_deleted_alone, live_metadata, may_be_garbage};
+
+/// Delay before the hub is asked again after it did not answer, which no event ends.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Returns a Pause that a DELETE event removed, and whether its deletion was requested. Retries until the hub answers.
+pub(super) async fn judge_deletion(hub: &Client, namespace: &str, pause: Arc<Pause>) -> (Arc<Pause>, bool) {
+    loop {
+        match is_deletion_requested(hub, namespace, &pause).await {
+            Ok(is_requested) => return (pause, is_requested),
+            Err(error) => {
+                let name = pause.name_any();
+                tracing::warn!(%error, pause = name, "the hub does not show why this Pause was deleted; it stays in force until then");
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+/// Reports whether a deleted Pause was deleted by itself: its namespace and the CRD are older than the Pause and are
+/// not being deleted, and the garbage collector did not delete it. Reads live.
+async fn is_deletion_requested(hub: &Client, namespace: &str, pause: &Pause) -> kube::Result<bool> {
+    if may_be_garbage(&pause.metadata) {
+        return Ok(false);
+    }
+    let created = pause.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    Ok(is_deleted_alone(created, intact_since(hub, namespace).await?))
+}
+
+/// Returns since when the namespace and the CRD of Pauses both exist; `None` if one of them is absent or being
+/// deleted.
+async fn intact_since(hub: &Client, namespace: &str) -> kube::Result<Option<Timestamp>> {
+    let namespaces: Api<Namespace> = Api::all(hub.clone());
+    let found = find_metadata(&namespaces, namespace).await?;
+    let Some(since) = found.and_then(|found| exists_since(&found.metadata)) else { return Ok(None) };
+    let definitions: Api<CustomResourceDefinition> = Api::all(hub.clone());
+    // The roles of components' operators permit to list this CRD, but not to get it.
+    let found = live_metadata(&definitions, Pause::crd_name()).await?;
+    let of_crd = found.and_then(|found| exists_since(&found.metadata));
+    Ok(of_crd.map(|of_crd| of_crd.max(since)))
+}
+
+impl Pauses {
+    /// Processes a DELETE event whose cause is known. A Pause whose deletion was not requested counts as missing, as
+    /// one that a list lacks.
+    pub(super) fn end(&self, pause: &Pause, is_requested: bool) {
+        let name = pause.name_any();
+        let snapshot = self.snapshot.borrow().clone();
+        if snapshot.pauses.get(&name).is_none_or(|held| held.uid() != pause.uid()) {
+            // A Pause of this name was created since.
+            return;
+        }
+        if is_requested {
+            self.gone(&name);
+        } else {
+            let is_present = |held: &String| *held != name && !snapshot.missing.contains(held);
+            let present: BTreeSet<String> = snapshot.pauses.into_keys().filter(is_present).collect();
+            self.keep(&present);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{StatusCode, Uri};
+    use axum::{Json, Router};
+    use kyma_api::{HelmComponent, HelmComponentSpec, PauseScope, PauseSpec, annotations};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(second: i64) -> String {
+        Timestamp::from_second(second).unwrap().to_string()
+    }
+
+    fn created(second: i64) -> Value {
+        json!({"name": "any", "creationTimestamp": at(second)})
+    }
+
+    fn terminating(second: i64) -> Value {
+        json!({"name": "any", "creationTimestamp": at(second), "deletionTimestamp": at(99)})
+    }
+
+    /// Returns a Pause that was created in second 20.
+    fn pause(owners: &Value, annotations: &Value) -> Pause {
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Pause",
+            "metadata": {"name": "maintenance", "namespace": "hub", "creationTimestamp": at(20),
+                "ownerReferences": owners, "annotations": annotations},
+            "spec": {},
+        }))
+        .unwrap()
+    }
+
+    fn partial(metadata: &Value) -> Value {
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata})
+    }
+
+    /// Returns a client for a hub with a namespace and CRDs of this metadata.
+    fn hub(namespace: &Value, crds: &[Value]) -> Client {
+        let items: Vec<Value> = crds.iter().map(partial).collect();
+        let list = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
+            "items": items});
+        let namespace = partial(namespace);
+        let answer = move |uri: Uri| {
+            let is_list = uri.path().ends_with("/customresourcedefinitions");
+            let answer = if is_list { list.clone() } else { namespace.clone() };
+            async move { (StatusCode::OK, Json(answer)) }
+        };
+        let server: Router = Router::new().fallback(answer);
+        Client::new(server, "default")
+    }
+
+    #[tokio::test]
+    async fn only_a_deletion_by_itself_is_requested() {
+        let user = pause(&json!([]), &json!({}));
+        let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u"}]);
+        let owned = pause(&owner, &json!({}));
+        let confirmed = pause(&owner, &json!({ annotations::DELETION_CONFIRMED: "true" }));
+        let rows = [
+            ("by a user", &user, created(10), vec![created(10)], true),
+            ("in the second of the CRD", &user, created(10), vec![created(20)], true),
+            ("with its namespace", &user, terminating(10), vec![created(10)], false),
+            ("with its CRD", &user, created(10), vec![terminating(10)], false),
+            ("with a CRD that is gone", &user, created(10), vec![], false),
+            ("with a CRD that was recreated", &user, created(10), vec![created(21)], false),
+            ("with a namespace that was recreated", &user, created(21), vec![created(10)], false),
+            ("by the garbage collector", &owned, created(10), vec![created(10)], false),
+            ("with a confirmation", &confirmed, created(10), vec![created(10)], true),
+        ];
+        for (name, pause, namespace, crds, expected) in rows {
+            let hub = hub(&namespace, &crds);
+            assert_eq!(is_deletion_requested(&hub, "hub", pause).await.unwrap(), expected, "{name}");
+        }
+    }
+
+    fn with_uid(name: &str, spec: PauseSpec, uid: &str) -> Pause {
+        let mut pause = Pause::new(name, spec);
+        pause.metadata.uid = Some(uid.to_owned());
+        pause
+    }
+
+    #[tokio::test]
+    async fn pause_whose_deletion_was_not_requested_stays_in_force() {
+        let pauses = Pauses::new("x");
+        let component = HelmComponent::new("c", HelmComponentSpec::default());
+        let writes = || pauses.of(&component).writes().map(ToOwned::to_owned);
+        let former = with_uid("maintenance", PauseSpec::default(), "former");
+        pauses.applied(Box::new(former.clone()));
+        pauses.end(&former, false);
+        assert!(writes().is_some_and(|why| why.contains("the hub lacks it")));
+        let new = with_uid("maintenance", PauseSpec::default(), "new");
+        pauses.applied(Box::new(new.clone()));
+        pauses.end(&former, true);
+        assert_eq!(writes().as_deref(), Some("Pause maintenance holds"), "another one was created since");
+        pauses.end(&new, true);
+        assert_eq!(writes(), None);
+    }
+
+    #[tokio::test]
+    async fn brake_whose_pause_went_with_its_crd_was_not_confirmed() {
+        let pauses = Pauses::new("x");
+        for operator in ["x", "y"] {
+            let spec = PauseSpec {
+                scope: PauseScope::Deletes,
+                operators: vec![operator.to_owned()],
+                ..PauseSpec::default()
+            };
+            let pause = with_uid(&format!("brake-{operator}"), spec, operator);
+            pauses.applied(Box::new(pause.clone()));
+            pauses.end(&pause, false);
+        }
+        assert_eq!((pauses.released(), pauses.lost()), (0, 1), "the brake creates its Pause again");
+    }
+}
