@@ -211,32 +211,40 @@ fn settle(
     if let Some(problem) = kind_changed(installed, &install) {
         return Decision::Keep(problem);
     }
-    let held_back = version::judge(installed, &install)
-        .or_else(|| halt::halted(inputs, installed, &install))
-        .or_else(|| rollout::held_back(entry, installed, &install))
-        .map(|problem| keep_version(inputs, installed, &install, problem))
-        .or_else(|| deprecation::decide(inputs, installed, &install))
-        .or_else(|| approval::decide(inputs, entry, installed, &install))
-        .or_else(|| downtime::decide(inputs, installed, &install));
-    held_back.unwrap_or(Decision::Install(install))
+    held_back(inputs, entry, installed, &install).unwrap_or(Decision::Install(install))
 }
 
-/// Decides about a module without a component. A recorded version is kept if another one would not be allowed to
-/// replace it.
+/// Returns the decision if the version must not replace the installed one, or not yet.
+fn held_back(
+    inputs: &Inputs<'_>,
+    entry: &ModuleEntry,
+    installed: &InstalledModule,
+    install: &Install,
+) -> Option<Decision> {
+    version::judge(installed, install)
+        .or_else(|| halt::halted(inputs, installed, install))
+        .or_else(|| rollout::held_back(entry, installed, install))
+        .map(|problem| keep_version(inputs, installed, install, problem))
+        .or_else(|| deprecation::decide(inputs, installed, install))
+        .or_else(|| approval::decide(inputs, entry, installed, install))
+        .or_else(|| downtime::decide(inputs, installed, install))
+}
+
+/// Decides about a module without a component. A module that lost its component still runs in its recorded version,
+/// which another one replaces only as if the component existed.
 fn install_anew(inputs: &Inputs<'_>, entry: &ModuleEntry, install: Install) -> Decision {
-    if let Some(why) = deprecation::deprecated(inputs, &install) {
-        return Decision::Refuse(ModuleProblem::error(Reason::VersionDeprecated, why));
+    if let Some(recorded) = inputs.recorded.get(&entry.name) {
+        let installed = InstalledModule {
+            ordered: Some(recorded.clone()),
+            channel: install.channel.clone(),
+            ..InstalledModule::default()
+        };
+        return held_back(inputs, entry, &installed, &install).unwrap_or(Decision::Install(install));
     }
-    let Some(recorded) = inputs.recorded.get(&entry.name) else { return Decision::Install(install) };
-    let installed = InstalledModule {
-        ordered: Some(recorded.clone()),
-        channel: install.channel.clone(),
-        ..InstalledModule::default()
-    };
-    let held_back = rollout::held_back(entry, &installed, &install)
-        .map(|problem| keep_version(inputs, &installed, &install, problem))
-        .or_else(|| approval::decide(inputs, entry, &installed, &install));
-    held_back.unwrap_or(Decision::Install(install))
+    match deprecation::deprecated(inputs, &install) {
+        Some(why) => Decision::Refuse(ModuleProblem::error(Reason::VersionDeprecated, why)),
+        None => Decision::Install(install),
+    }
 }
 
 fn keep_version(
@@ -310,7 +318,8 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<ResolvedModule
             let central = inputs.configs.central(inputs.labels, &release.module);
             let entry = Arc::new(ModuleEntry { central, ..ModuleEntry::of(&release.module) });
             let install = Install { template, release, version, channel: None, mandatory: true, entry };
-            let problem = installed.and_then(|installed| {
+            let lost = lost::recorded_mandatory(inputs.lost, &install.release.module);
+            let problem = installed.or(lost.as_ref()).and_then(|installed| {
                 missing_config(inputs, &install.release.module)
                     .or_else(|| kind_changed(installed, &install))
                     .or_else(|| version::judge(installed, &install))

@@ -1,4 +1,4 @@
-//! Removal of modules whose component is missing.
+//! Modules whose component is missing: their removal, and what is recorded of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use kyma_api::component::DeletionReason;
 use kyma_api::{Reason, State};
 
 use super::choice::missing_release;
-use super::{Decision, Install, ModuleProblem, ResolvedModule, kind_of};
+use super::{Decision, Install, InstalledModule, ModuleProblem, ResolvedModule, kind_of};
 use crate::catalogue::{Catalogue, Interest};
 use crate::config::ConfigUids;
 use crate::lost::LostModule;
@@ -32,6 +32,18 @@ pub(crate) fn finish(catalogue: &Catalogue, lost: &LostModule, reason: DeletionR
         until: None,
         configs: ConfigUids::new(),
     }
+}
+
+/// Returns the recorded state of a mandatory module that lost its component: it still runs on the target.
+pub(super) fn recorded_mandatory(lost: &[LostModule], module: &str) -> Option<InstalledModule> {
+    let lost = lost.iter().find(|lost| lost.mandatory && lost.module == module)?;
+    Some(InstalledModule {
+        group: lost.kind.group().to_owned(),
+        kind: lost.kind.kind.clone(),
+        ordered: Some(lost.version.clone()),
+        mandatory: true,
+        ..InstalledModule::default()
+    })
 }
 
 fn install(catalogue: &Catalogue, lost: &LostModule) -> Result<Install, ModuleProblem> {

@@ -302,12 +302,12 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         uninstall_on_visibility_loss: case.policy.uninstall_on_visibility_loss,
         ..super::Policy::default()
     };
-    let lost = |(module, version)| LostModule {
+    let lost = |(module, version): (String, String)| LostModule {
+        mandatory: case.catalogue.get(&module).is_some_and(|offered| offered.mandatory.is_some()),
         module,
         version,
         channel: None,
         kind: ComponentKind::helm(),
-        mandatory: false,
     };
     let lost: Vec<LostModule> = case.lost.into_iter().map(lost).collect();
     let configs = configs(case.configs);

@@ -91,3 +91,31 @@ async fn nothing_is_deleted_while_a_pause_holds() -> Result<()> {
     assert_eq!(target.count(&Matching::any().method("DELETE")), 0);
     Ok(())
 }
+
+#[tokio::test]
+async fn pause_that_the_garbage_collector_may_have_deleted_still_holds() -> Result<()> {
+    let hub = cluster().await?;
+    let namespace = hub.namespace("gate-garbage").await?;
+    let runtime = runtime(&hub, &namespace).await?;
+    let component = HelmComponent::new("c", HelmComponentSpec::default());
+    let pauses: Api<Pause> = Api::namespaced(hub.client()?, &namespace);
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "u"});
+    let mut pause = Pause::new("owned", PauseSpec::default());
+    pause.metadata.owner_references = Some(vec![serde_json::from_value(owner)?]);
+    pauses.create(&PostParams::default(), &pause).await?;
+    let holds = |words: &'static str| {
+        let (pauses, component) = (runtime.pauses.clone(), component.clone());
+        move || {
+            let halt = pauses.of(&component);
+            let holds = halt.writes().is_some_and(|why| why.contains(words)).then_some(());
+            async move { Ok(holds) }
+        }
+    };
+    until("the Pause", Duration::from_secs(20), holds("Pause owned holds")).await?;
+    match pauses.delete("owned", &DeleteParams::default()).await {
+        // A garbage collector may have been faster.
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        deleted => drop(deleted?),
+    }
+    until("the Pause to be missing and in force", SOON, holds("the hub lacks it")).await
+}
