@@ -319,29 +319,44 @@ impl World {
     ) -> Option<InstalledModule> {
         let choice = self.governed.get(module).map_or(entry.choice, |channel| Choice::Channel(channel));
         let target = self.target(module, choice);
-        // The deletion request is withdrawn: everything stays on the target, for the next component to adopt.
-        let held = held.filter(|held| !held.leaving);
-        let Some(held) = held else {
-            if target.is_none() {
+        let waits = |held: &InstalledModule, next: &Target| {
+            next.version != held.ordered && entry.asks(choice, next.version)
+        };
+        if let Some(held) = held.filter(|held| !held.leaving) {
+            return Some(match target.filter(|next| !waits(&held, next)) {
+                Some(next) if self.may_replace(&held, next.version) => {
+                    InstalledModule { ordered: next.version, channel: next.channel, ..held }
+                }
+                _ => held,
+            });
+        }
+        // After a withdrawn deletion request or a lost component everything stays, for the next component to adopt.
+        let lost = self.lost.get(module).map(|lost| InstalledModule {
+            ordered: lost.version,
+            running: None,
+            channel: lost.channel,
+            leaving: true,
+        });
+        let left = held.or(lost);
+        let Some(target) = target else {
+            if let Some(left) = left {
                 // The status then reports only the channel.
                 let channel = choice.channel(self.chosen.channel);
-                self.lost.entry(module).and_modify(|lost| lost.channel = channel);
+                self.lost.insert(module, LostModule { version: left.ordered, channel });
             }
-            let target = target?;
-            return Some(InstalledModule {
-                ordered: target.version,
-                running: None,
-                channel: target.channel,
-                leaving: false,
-            });
+            return None;
         };
-        let waits = |next: &Target| next.version != held.ordered && entry.asks(choice, next.version);
-        Some(match target.filter(|next| !waits(next)) {
-            Some(next) if self.may_replace(&held, next.version) => {
-                InstalledModule { ordered: next.version, channel: next.channel, ..held }
-            }
-            _ => held,
-        })
+        let next =
+            |ordered| InstalledModule { ordered, running: None, channel: target.channel, leaving: false };
+        let kept = left.filter(|left| waits(left, &target) || !self.may_replace(left, target.version));
+        let Some(kept) = kept else { return Some(next(target.version)) };
+        let has_template =
+            self.offers.get(module).is_some_and(|offer| offer.templates.contains(kept.ordered));
+        if !has_template {
+            self.lost.insert(module, LostModule { version: kept.ordered, channel: kept.channel });
+            return None;
+        }
+        Some(next(kept.ordered))
     }
 
     /// Returns the version that the entry selects, if it is permitted.

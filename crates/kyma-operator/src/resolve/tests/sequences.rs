@@ -45,6 +45,8 @@ impl Hub {
             )
         };
         let configs = configs(world.governed.iter().map(governs).collect());
+        let recorded = self.lost.iter().map(|lost| (lost.module.clone(), lost.version.clone()));
+        let recorded: BTreeMap<String, String> = recorded.collect();
         resolve(&Inputs {
             labels: &labels,
             channel: &selection.channel,
@@ -53,7 +55,7 @@ impl Hub {
             configs: &configs,
             missing_configs: &BTreeMap::new(),
             contents: &TemplateRecords::default(),
-            recorded: &BTreeMap::new(),
+            recorded: &recorded,
             installed: &self.installed,
             catalogue: &offered(world),
             policy: &super::super::Policy::default(),
@@ -78,6 +80,8 @@ impl Hub {
                 // Withdrawn: its reconciler leaves everything on the target, and the next pass creates another one.
                 if held.as_ref().is_none_or(|held| !held.leaving) {
                     self.installed.insert(module.clone(), have(install, held));
+                } else {
+                    self.record_lost(module, &install.version, install.channel.clone());
                 }
             }
             Decision::Leave(install) => {
@@ -89,7 +93,9 @@ impl Hub {
             }
             Decision::Unmanage => drop(self.installed.remove(module)),
             Decision::Keep(_) | Decision::Await(None, _) => {
-                self.installed.retain(|held, installed| held != module || !installed.leaving);
+                if before.as_ref().is_some_and(|held| held.leaving) {
+                    self.lose(module);
+                }
             }
             Decision::Refuse(_) => {}
             Decision::Finish(install, _) => {
@@ -123,10 +129,15 @@ impl Hub {
     /// Deletes a component.
     pub(super) fn lose(&mut self, module: &str) {
         let Some(held) = self.installed.remove(module) else { return };
+        self.record_lost(module, &held.ordered.unwrap_or_default(), held.channel);
+    }
+
+    /// Records the version of a module without a component, as the status does.
+    fn record_lost(&mut self, module: &str, version: &str, channel: Option<String>) {
         self.lost.push(LostModule {
             module: module.to_owned(),
-            version: held.ordered.unwrap_or_default(),
-            channel: held.channel,
+            version: version.to_owned(),
+            channel,
             kind: ComponentKind::helm(),
             mandatory: false,
         });
