@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{Kyma, labels, names};
+use kyma_api::{Kyma, KymaStatus, labels, names};
 use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, find_object};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
+use crate::component::ComponentView;
 use crate::error::Error;
 use crate::observe::Observation;
 use crate::owned;
@@ -58,7 +59,7 @@ pub(crate) async fn sync(
 
 /// Returns the policies and bindings of all modules.
 fn desired_policies(state: &State, observed: &Observation, decided: &[ResolvedModule]) -> BTreeMap<Id, Body> {
-    let modules = modules(observed, decided);
+    let modules = modules(&observed.views, observed.kyma.status.as_ref(), decided);
     let none = BTreeMap::new();
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
     let configs = state.configs();
@@ -68,11 +69,18 @@ fn desired_policies(state: &State, observed: &Observation, decided: &[ResolvedMo
         .collect()
 }
 
-/// Returns the names of installed modules and of modules that will be installed.
-fn modules<'a>(observed: &'a Observation, decided: &'a [ResolvedModule]) -> BTreeSet<&'a str> {
+/// Returns the names of installed modules, of mandatory modules on record, which may have lost their component, and of
+/// modules that will be installed.
+fn modules<'a>(
+    views: &'a BTreeMap<String, ComponentView>,
+    status: Option<&'a KymaStatus>,
+    decided: &'a [ResolvedModule],
+) -> BTreeSet<&'a str> {
     let ordered = decided.iter().filter(|resolved| matches!(resolved.decision, Decision::Install(_)));
     let ordered = ordered.map(|resolved| resolved.module.as_str());
-    observed.views.keys().map(String::as_str).chain(ordered).collect()
+    let recorded = status.into_iter().flat_map(|status| status.mandatory_modules.iter().flatten());
+    let recorded = recorded.filter(|known| !known.deleting).map(|known| known.name.as_str());
+    views.keys().map(String::as_str).chain(recorded).chain(ordered).collect()
 }
 
 /// Returns the selected modules that cannot be decided on now, for example because components or the catalogue are
@@ -100,7 +108,8 @@ async fn apply_and_prune(
         state.record_rule_refusals(kyma, reasons);
     }
     let ApplyResult { found, versions, refusals } = applied?;
-    let (modules, pending) = (modules(observed, decided), pending(decided));
+    let modules = modules(&observed.views, observed.kyma.status.as_ref(), decided);
+    let pending = pending(decided);
     let obsolete: Vec<(Id, DynamicObject)> = {
         let configs = state.configs();
         let (modules, pending, refusals) = (&modules, &pending, &refusals);
@@ -301,12 +310,27 @@ fn api(target: &Target, kind: &str) -> Api<DynamicObject> {
 
 #[cfg(test)]
 mod tests {
+    use kyma_api::MandatoryModule;
     use serde_json::json;
     use testbed::{Answer, Matching, Scripted};
 
     use super::*;
 
     const VERSION: &str = "/apis/admissionregistration.k8s.io/v1";
+
+    #[test]
+    fn policies_of_a_mandatory_module_outlive_its_component_and_release_meta() {
+        let known = |name: &str, deleting| MandatoryModule {
+            name: name.to_owned(),
+            deleting,
+            ..MandatoryModule::default()
+        };
+        let recorded = vec![known("warden", false), known("withdrawn", true)];
+        let status = KymaStatus { mandatory_modules: Some(recorded), ..KymaStatus::default() };
+        // Without a component and a release meta, nothing is decided about the module.
+        assert_eq!(modules(&BTreeMap::new(), Some(&status), &[]), BTreeSet::from(["warden"]));
+        assert!(modules(&BTreeMap::new(), None, &[]).is_empty());
+    }
 
     #[tokio::test]
     async fn a_404_shows_an_old_kubernetes_only_if_discovery_lacks_the_kind() {
