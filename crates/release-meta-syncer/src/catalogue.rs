@@ -89,6 +89,16 @@ impl Template {
         same(&self.module, module) && same(&self.version, version)
     }
 
+    /// Returns whether only its name assigns it to the module: `<module>-<version>`.
+    fn is_named_after(&self, module: &str) -> bool {
+        let version = self.name.strip_prefix(module).and_then(|rest| rest.strip_prefix('-'));
+        let is_version = |named: &str| match &self.version {
+            Some(version) => version == named,
+            None => semver::Version::parse(named).is_ok(),
+        };
+        self.module.is_none() && version.is_some_and(is_version)
+    }
+
     /// Returns its module and version if both are set.
     fn module_version(&self) -> Option<ModuleVersion> {
         Some((self.module.clone()?, self.version.clone()?))
@@ -343,8 +353,8 @@ impl Catalogue {
         copies
     }
 
-    /// Returns the templates that the viewer sees. A hidden release hides the templates of its module, and those with
-    /// the conventional name of one of its versions unless their spec contradicts.
+    /// Returns the templates that the viewer sees. A hidden release hides the templates of its module, those that only
+    /// their name assigns to it, and those with the name of one of its versions unless their spec contradicts.
     fn visible_templates(&self, viewer: &Viewer<'_>, hidden: &[&Arc<Release>]) -> Vec<&Arc<Template>> {
         let hidden_modules: BTreeSet<&str> = hidden.iter().map(|release| release.name()).collect();
         // Several pairs of module and version may have the same conventional name.
@@ -363,6 +373,7 @@ impl Catalogue {
             viewer.version(template.audience).is_ok()
                 && !template.module.as_deref().is_some_and(|module| hidden_modules.contains(module))
                 && !is_hidden_by_name(template)
+                && !hidden_modules.iter().any(|module| template.is_named_after(module))
         };
         self.templates.values().filter(is_shown).collect()
     }

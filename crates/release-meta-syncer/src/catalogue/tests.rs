@@ -304,6 +304,19 @@ fn restricted_release_hides_no_template_whose_spec_contradicts_its_name() {
 }
 
 #[test]
+fn restricted_release_hides_unlisted_versions_that_only_their_name_assigns() {
+    let templates = vec![
+        unlabelled("keda-2.0.0", &Value::Null),
+        unlabelled("keda-3.0.0", &json!("3.0.0")),
+        unlabelled("keda-addons-1.0.0", &Value::Null),
+    ];
+    let catalogue = catalogue(templates, vec![release("keda", &restricted_to_gold())]);
+    assert_eq!(seen_by(&catalogue, &[], &["keda"]), ["keda-addons-1.0.0"], "of another module");
+    let all = ["keda-2.0.0", "keda-3.0.0", "keda-addons-1.0.0"];
+    assert_eq!(seen_by(&catalogue, &[("tier", "gold")], &["keda"]), all);
+}
+
+#[test]
 fn template_is_hidden_if_two_hidden_releases_assign_the_same_name() {
     for version in ["1.0.0", "x-1.0.0"] {
         let catalogue = catalogue(
