@@ -272,6 +272,9 @@ impl Pass<'_> {
             return Ok(applied);
         }
         let live = self.components(|_| true).await?;
+        if adopts && !self.context.is_rehearsal() {
+            has_component(&live, &self.dependent.owner)?;
+        }
         let mut applied = if adopts {
             self.send(set, &applied.inventory, observed, &|owner| live.contains_key(owner)).await?
         } else {
@@ -303,6 +306,17 @@ impl Pass<'_> {
         }
         snapshot.objects.into_iter().map(|(identity, sight)| (identity, sight.observed)).collect()
     }
+}
+
+/// Checks that a list of the hub's components has the component that is reconciled. One that lacks it is incomplete, so
+/// it does not show that an owner is gone whose objects could be adopted.
+fn has_component(live: &BTreeMap<String, String>, own: &str) -> Result<(), Failure> {
+    if live.contains_key(own) {
+        return Ok(());
+    }
+    let message =
+        "the hub's list of components lacks this component, so it does not show which others are gone";
+    Err(Failure::new(Reason::HubUnavailable, message))
 }
 
 /// Replaces owner hashes with component names, for readable messages.
@@ -345,5 +359,22 @@ async fn names_by_owner(
             Some(token) => parameters.continue_token = Some(token),
             None => return Ok(by_owner),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_without_the_own_component_shows_of_no_owner_that_it_is_gone() {
+        let list = |owners: &[&str]| -> BTreeMap<String, String> {
+            owners.iter().map(|owner| ((*owner).to_owned(), String::new())).collect()
+        };
+        let reason =
+            |owners: &[&str]| has_component(&list(owners), "own").err().map(|failure| failure.reason);
+        assert_eq!(reason(&["other", "own"]), None);
+        assert_eq!(reason(&[]), Some(Reason::HubUnavailable));
+        assert_eq!(reason(&["other"]), Some(Reason::HubUnavailable));
     }
 }
