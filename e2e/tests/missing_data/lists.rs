@@ -154,9 +154,10 @@ impl Lists {
             self.start_operators().await?;
         }
         self.ask_for_passes(row.what).await?;
-        // An operator that starts without components does not ask targets.
+        // An operator that starts without the hub's objects may not ask targets.
+        let asks_targets = !row.starts || matches!(row.fault, Fault::EmptyOf(Side::Targets, _));
         let asked =
-            streams.iter().filter(|stream| !row.starts || stream.side == Side::Hub).cloned().collect();
+            streams.iter().filter(|stream| asks_targets || stream.side == Side::Hub).cloned().collect();
         self.doors.until_met(row.fault, &asked).await?;
         if let Some(reason) = row.says {
             self.world.all_say(reason).await?;

@@ -29,9 +29,11 @@ const HUB: Option<Side> = Some(Side::Hub);
 const TARGETS: Option<Side> = Some(Side::Targets);
 
 /// One row per kind.
-pub(crate) const KINDS: [Kind; 15] = [
+pub(crate) const KINDS: [Kind; 19] = [
     kind("kymas", HUB),
     kind("helmcomponents", HUB),
+    // A component kind with an operator of its own.
+    kind("greetings", HUB),
     kind("moduletemplates", HUB).says("ModuleTemplateMissing"),
     kind("modulereleasemetas", HUB).says("ModuleReleaseMetaMissing"),
     kind("moduleconfigs", HUB).says("ModuleConfigMissing"),
@@ -45,7 +47,12 @@ pub(crate) const KINDS: [Kind; 15] = [
     kind("manifests", None),
     kind("validatingadmissionpolicies", TARGETS),
     kind("validatingadmissionpolicybindings", TARGETS),
-    // Kymas and the catalogue on targets have rows of their own, as they have other effects there.
+    // These kinds have other effects on targets than on the hub.
     kind("kymas", TARGETS),
+    kind("moduletemplates", TARGETS),
+    kind("modulereleasemetas", TARGETS),
+    kind("customresourcedefinitions", TARGETS),
+    // One for all kinds of modules. Secrets have none: Helm's records are listed without a watch, and the copy of a pull
+    // secret is watched only with --skr-image-pull-secret.
     kind("deployments", TARGETS),
 ];
