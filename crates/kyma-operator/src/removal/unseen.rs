@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
+use kube::{CustomResourceExt, ResourceExt};
 use kyma_api::{Kyma, KymaStatus, labels, names};
 use kyma_sdk::KymaKey;
 
@@ -28,6 +29,9 @@ pub(super) async fn are_left(state: &State, kyma: &Kyma) -> Result<bool, Error> 
     let crds: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
     let failed = |source| Error::ListUnwatched { kyma: key.clone(), source };
     let crds = crds.list(&ListParams::default()).await.map_err(failed)?;
+    if !is_complete(&crds.items) {
+        return Ok(true);
+    }
     let of_kyma = names::label_selector(labels::KYMA_NAME, &key.name);
     for kind in kinds {
         let is_its = |crd: &&CustomResourceDefinition| {
@@ -47,6 +51,11 @@ pub(super) async fn are_left(state: &State, kyma: &Kyma) -> Result<bool, Error> 
     Ok(false)
 }
 
+/// Reports whether a list of the hub's CRDs has that of Kymas, which exists. A list without it proves no CRD absent.
+fn is_complete(crds: &[CustomResourceDefinition]) -> bool {
+    crds.iter().any(|crd| crd.name_any() == Kyma::crd_name())
+}
+
 /// Returns kinds that the status names and that no watch covers.
 pub(super) fn unwatched(kinds: &Kinds, status: Option<&KymaStatus>) -> BTreeSet<ComponentKind> {
     let lines = status.iter().flat_map(|status| status.modules.iter().flatten());
@@ -54,4 +63,16 @@ pub(super) fn unwatched(kinds: &Kinds, status: Option<&KymaStatus>) -> BTreeSet<
     let named = lines.filter_map(ComponentKind::of_line).chain(mandatory.map(ComponentKind::of_mandatory));
     let is_watched = |kind: &ComponentKind| matches!(kinds.status(kind), KindStatus::Ready { .. });
     named.filter(|kind| !is_watched(kind)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_without_the_crd_of_kymas_proves_no_crd_absent() {
+        let components = kyma_api::crds::helm_component();
+        assert!(is_complete(&[components.clone(), kyma_api::crds::kyma()]));
+        assert!(!is_complete(&[components]) && !is_complete(&[]));
+    }
 }
