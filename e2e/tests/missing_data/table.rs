@@ -52,7 +52,7 @@ pub(crate) const KINDS: [Kind; 19] = [
     kind("moduletemplates", TARGETS),
     kind("modulereleasemetas", TARGETS),
     kind("customresourcedefinitions", TARGETS),
-    // One for all kinds of modules. Secrets have none: Helm's records are listed without a watch, and the copy of a pull
-    // secret is watched only with --skr-image-pull-secret.
+    // One for all kinds of modules. Secrets have none: Helm's records are listed without a watch, and the copy of a
+    // pull secret is watched only with --skr-image-pull-secret.
     kind("deployments", TARGETS),
 ];
