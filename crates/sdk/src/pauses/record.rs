@@ -1,7 +1,7 @@
 //! The record of Pauses in force: a Pause stays in force although the hub lost it while no operator ran.
 //!
-//! It is a `ConfigMap` for each operator. A Pause enters it when a watch shows it, and leaves it with the DELETE
-//! event of the Pause or at its end.
+//! It is a `ConfigMap` for each operator. A Pause enters it when a watch shows it, and leaves it with the requested
+//! deletion of the Pause or at its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -128,8 +128,12 @@ impl PauseRecord {
             if wanted != stored.pauses {
                 match self.write(&wanted, stored.resource_version.as_deref()).await {
                     Ok(resource_version) => stored = StoredRecord { pauses: wanted, resource_version },
-                    // Another process of the operator wrote, or the record is gone.
+                    // Another process of the operator wrote, or the record is gone, perhaps with its namespace.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                        if status.code == 404 {
+                            // No event announces that the namespace exists again.
+                            tokio::time::sleep(RETRY_DELAY).await;
+                        }
                         stored = self.read().await;
                         continue;
                     }
