@@ -7,20 +7,14 @@ use anyhow::{Context, Result, ensure};
 use e2e::landscape::{Landscape, Options};
 use e2e::remains::until_as_before;
 use e2e::snapshot::{self, Difference, Snapshot};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kyma_api::{Pause, PauseSpec};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use testbed::{Process, until_or_why};
+use testbed::Process;
 
 use crate::doors::{Doors, Fault, Side, Stream};
 use crate::losses;
 use crate::table::KINDS;
-use crate::world::{DEADLINE, KYMAS, World};
-
-/// Name of a Pause that is in force throughout, for an operator that does not exist.
-const PAUSE: &str = "freeze";
+use crate::world::{KYMAS, World};
 
 /// A temporary fault of lists.
 struct Row {
@@ -107,7 +101,7 @@ pub(crate) async fn story(is_full: bool) -> Result<()> {
     let options = Options { targets: KYMAS.len(), audit: true, ..Options::default() };
     let landscape = Landscape::start_behind(options, &|way| Some(doors.on(way))).await?;
     let mut lists = Lists { world: World::on(landscape).await?, doors };
-    lists.pause().await?;
+    lists.world.pause().await?;
     let calm = lists.picture().await?;
     for row in ROWS.iter().filter(|row| is_full || !row.only_in_full) {
         lists.meet(row).await.context(row.what)?;
@@ -174,37 +168,15 @@ impl Lists {
         }
         self.world.nothing_was_deleted(&marks)?;
         self.world.is_configured().await?;
-        self.is_paused().await?;
+        self.world.is_paused().await?;
 
         self.doors.set(None);
         self.doors.until_whole(&streams).await?;
         self.world.is_ready().await?;
         self.world.landscape.until_at_rest().await?;
         self.world.is_configured().await.context("afterwards")?;
-        self.is_paused().await.context("afterwards")?;
+        self.world.is_paused().await.context("afterwards")?;
         self.world.nothing_was_deleted(&marks).context("afterwards")
-    }
-
-    /// Creates the Pause, and waits until every operator has it in force.
-    async fn pause(&self) -> Result<()> {
-        let spec = PauseSpec { operators: vec!["another-operator".to_owned()], ..PauseSpec::default() };
-        let pauses: Api<Pause> = self.world.api();
-        pauses.create(&PostParams::default(), &Pause::new(PAUSE, spec)).await?;
-        until_or_why("every operator records the Pause", DEADLINE, || async {
-            Ok(self.is_paused().await.map_err(|error| format!("{error:#}")))
-        })
-        .await
-    }
-
-    /// Checks that every operator has the Pause on record, as it does while the Pause is in force.
-    async fn is_paused(&self) -> Result<()> {
-        let records: Api<ConfigMap> = self.world.api();
-        for operator in self.world.landscape.operators() {
-            let record = records.get(&format!("pauses-{}", operator.name())).await?;
-            let pauses = record.data.unwrap_or_default().remove("pauses").unwrap_or_default();
-            ensure!(pauses.contains(PAUSE), "{} has these Pauses in force: {pauses}", operator.name());
-        }
-        Ok(())
     }
 
     /// Deletes both records of the users' choices, every status and the Kymas on targets, while no operator runs.

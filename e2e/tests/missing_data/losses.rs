@@ -17,6 +17,7 @@ use crate::world::{DEADLINE, KYMAS, World};
 pub(crate) const HELM_COMPONENTS: &str = "helmcomponents.component.kyma-project.io";
 const MODULE_CONFIG_CRD: &str = "moduleconfigs.operator.kyma-project.io";
 pub(crate) const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
+const PAUSE_CRD: &str = "pauses.operator.kyma-project.io";
 
 pub(crate) async fn component_objects(world: &World) -> Result<()> {
     for api in [world.components(), world.greetings()] {
@@ -153,6 +154,14 @@ pub(crate) async fn restore_kymas(world: &World) -> Result<()> {
         world.fleet()?.create(name).await?;
     }
     Ok(())
+}
+
+pub(crate) async fn pause_crd(world: &World) -> Result<()> {
+    delete_crd(world, PAUSE_CRD).await
+}
+
+pub(crate) async fn restore_pause_crd(world: &World) -> Result<()> {
+    restore_crd(world, kyma_api::crds::pause()).await
 }
 
 pub(crate) async fn delete_crd(world: &World, name: &str) -> Result<()> {

@@ -38,6 +38,7 @@ async fn lists_that_are_empty_or_fail_remove_nothing_from_targets() {
 
 async fn vanishing() -> Result<()> {
     let world = World::build(false).await?;
+    world.pause().await?;
     world.loses("component objects", losses::component_objects, world::nothing).await?;
     world.loses("the catalogue", losses::catalogue, losses::publish_again).await?;
     world.loses("ModuleConfigs", losses::module_configs, losses::configure_again).await?;
@@ -48,6 +49,7 @@ async fn vanishing() -> Result<()> {
     world.loses("every status", losses::every_status, world::nothing).await?;
     world.loses("the CRD of components", losses::component_crd, losses::restore_component_crd).await?;
     world.loses("the CRD of Kymas", losses::kyma_crd, losses::restore_kymas).await?;
+    world.loses("the CRD of Pauses", losses::pause_crd, losses::restore_pause_crd).await?;
     world.loses("all of it, to new uids", restores::delete_all, restores::with_new_uids).await?;
     let wished = KYMAS[KYMAS.len() - 1];
     world.delete_kyma(wished).await?;

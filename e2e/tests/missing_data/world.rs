@@ -9,12 +9,12 @@ use e2e::fleet::Fleet;
 use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE, is_of_an_operator};
 use e2e::snapshot::{self, Snapshot};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, NamespaceResourceScope};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, Kyma, ModuleConfig, labels, names};
+use kyma_api::{HelmComponent, Kyma, ModuleConfig, Pause, PauseSpec, labels, names};
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, Cluster, until_or_why};
 
@@ -32,6 +32,9 @@ pub(crate) struct World {
 
 /// The module that the ModuleConfig configures.
 const MODULE: &str = "harbour";
+
+/// Name of a Pause that is in force for an operator that does not exist.
+const PAUSE: &str = "freeze";
 
 fn forced() -> Value {
     json!({"replicas": 2})
@@ -101,6 +104,28 @@ impl World {
         Ok(())
     }
 
+    /// Creates the Pause, and waits until every operator has it in force.
+    pub(crate) async fn pause(&self) -> Result<()> {
+        let spec = PauseSpec { operators: vec!["another-operator".to_owned()], ..PauseSpec::default() };
+        let pauses: Api<Pause> = self.api();
+        pauses.create(&PostParams::default(), &Pause::new(PAUSE, spec)).await?;
+        until_or_why("every operator records the Pause", DEADLINE, || async {
+            Ok(self.is_paused().await.map_err(|error| format!("{error:#}")))
+        })
+        .await
+    }
+
+    /// Checks that every operator has the Pause on record, as it does while the Pause is in force.
+    pub(crate) async fn is_paused(&self) -> Result<()> {
+        let records: Api<ConfigMap> = self.api();
+        for operator in self.landscape.operators() {
+            let record = records.get(&format!("pauses-{}", operator.name())).await?;
+            let pauses = record.data.unwrap_or_default().remove("pauses").unwrap_or_default();
+            ensure!(pauses.contains(PAUSE), "{} has these Pauses in force: {pauses}", operator.name());
+        }
+        Ok(())
+    }
+
     pub(crate) fn fleet(&self) -> Result<Fleet<'_>> {
         Fleet::new(&self.landscape)
     }
@@ -128,7 +153,7 @@ impl World {
     }
 
     /// Runs a row: applies the cause, and removes it again with `mend`. Checks that no operator deletes anything on
-    /// a target and that all Kymas are Ready afterwards.
+    /// a target or lifts the Pause, and that all Kymas are Ready afterwards.
     pub(crate) async fn loses(
         &self,
         what: &str,
@@ -140,10 +165,12 @@ impl World {
         self.landscape.until_at_rest().await.with_context(|| format!("without {what}"))?;
         self.nothing_was_deleted(&marks).with_context(|| format!("without {what}"))?;
         self.is_configured().await.with_context(|| format!("without {what}"))?;
+        self.is_paused().await.with_context(|| format!("without {what}"))?;
         mend(self).await.with_context(|| format!("{what} again"))?;
         self.is_ready().await.with_context(|| format!("{what} again"))?;
         self.landscape.until_at_rest().await.with_context(|| format!("{what} again"))?;
         self.is_configured().await.with_context(|| format!("{what} again"))?;
+        self.is_paused().await.with_context(|| format!("{what} again"))?;
         self.nothing_was_deleted(&marks).with_context(|| format!("{what} again"))
     }
 
