@@ -198,6 +198,10 @@ pub struct MandatoryModule {
     /// Whether the deletion of its component was requested. Absent: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
+    /// Uids of the ModuleConfigs that apply to the module, by name; on the hub only. A missing ModuleConfig stays
+    /// in force until its deletion is proven.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub module_configs: BTreeMap<String, String>,
 }
 
 /// Last step or error.

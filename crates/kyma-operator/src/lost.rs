@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use kyma_api::{DeletionPolicy, KymaStatus, MandatoryModule, ModuleStatus, ResourcePolicy, State};
 
 use crate::component::{ComponentKind, ComponentView};
+use crate::config::{ConfigUids, is_unreadable_record};
 use crate::deletion::{IgnorePolicy, stays};
 
 /// A module that the Kyma's status shows as installed, but that has no component.
@@ -67,10 +68,17 @@ pub(crate) fn mandatory(
         api_version: view.kind.api_version.clone(),
         kind: view.kind.kind.clone(),
         deleting: view.deletion_policy == DeletionPolicy::Delete || view.terminating && stays(view, ignore),
+        module_configs: readable(&view.configs),
     });
     let mut known: Vec<MandatoryModule> = installed.chain(lost).collect();
     known.sort_by(|one, other| one.name.cmp(&other.name));
     known
+}
+
+/// Returns the ModuleConfigs of a component's record, none if that is unreadable.
+fn readable(configs: &ConfigUids) -> ConfigUids {
+    let readable = configs.iter().filter(|(name, _)| !is_unreadable_record(name));
+    readable.map(|(name, uid)| (name.clone(), uid.clone())).collect()
 }
 
 fn lost(line: &ModuleStatus) -> Option<LostModule> {
@@ -99,6 +107,7 @@ fn is_left(status: &KymaStatus, module: &str, ignore: IgnorePolicy) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kyma_api::annotations;
     use serde_json::{Value, json};
 
     use super::*;
@@ -129,6 +138,7 @@ mod tests {
             let object = json!({
                 "metadata": {"name": module, "namespace": "n", "uid": "u", "resourceVersion": "1",
                     "labels": {"operator.kyma-project.io/mandatory-module": "true"},
+                    "annotations": { annotations::MODULE_CONFIGS: r#"{"gold":"1"}"# },
                     "ownerReferences": [{"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
                         "name": "sample", "uid": "k"}]},
                 "spec": spec,
@@ -149,6 +159,8 @@ mod tests {
         assert_eq!(lost, [("warden", "1.0.0", true)]);
         let left = mandatory(&status, &BTreeMap::new(), IgnorePolicy::Leave);
         assert_eq!(left.iter().map(|known| known.name.as_str()).collect::<Vec<_>>(), ["warden"]);
+        let gold = ConfigUids::from([("gold".to_owned(), "1".to_owned())]);
+        assert_eq!(left[0].module_configs, gold, "its ModuleConfigs stay on record");
     }
 
     #[test]

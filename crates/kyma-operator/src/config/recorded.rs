@@ -47,6 +47,9 @@ pub(crate) fn recorded_of_kyma(
     for line in status.iter().flat_map(|status| status.modules.iter().flatten()) {
         found.entry(line.name.clone()).or_default().extend(line.module_configs.clone());
     }
+    for known in status.iter().flat_map(|status| status.mandatory_modules.iter().flatten()) {
+        found.entry(known.name.clone()).or_default().extend(known.module_configs.clone());
+    }
     for view in views.values() {
         found.entry(view.module.clone()).or_default().extend(view.configs.clone());
     }
@@ -100,7 +103,7 @@ impl Configs {
 
 #[cfg(test)]
 mod tests {
-    use kyma_api::ModuleStatus;
+    use kyma_api::{MandatoryModule, ModuleStatus};
 
     use super::*;
     use crate::component::ComponentKind;
@@ -165,6 +168,19 @@ mod tests {
         configs.accept("gold", "1");
         let missing = configs.missing_configs(found.iter().map(|(name, uid)| (name, uid)));
         assert_eq!(missing, ConfigRecords::from([pair("2")]), "only the deletion of the other is accepted");
+    }
+
+    #[test]
+    fn a_mandatory_module_that_lost_its_component_has_its_configs_on_record() {
+        let warden = MandatoryModule {
+            name: "warden".into(),
+            module_configs: uids(&[("gold", "1")]),
+            ..MandatoryModule::default()
+        };
+        let status = KymaStatus { mandatory_modules: Some(vec![warden]), ..KymaStatus::default() };
+        let found = recorded_of_kyma(Some(&status), &BTreeMap::new());
+        let gold = ConfigRecords::from([("gold".to_owned(), "1".to_owned())]);
+        assert_eq!(found, BTreeMap::from([("warden".to_owned(), gold)]));
     }
 
     #[test]
