@@ -57,13 +57,15 @@ fn deployment(view: View<'_>) -> Health {
     if progressing.is_some_and(|condition| condition.reason() == "ProgressDeadlineExceeded") {
         return Health::failed("the progress deadline is exceeded");
     }
-    if view.flag("/spec/paused") {
-        return Health::note("it is paused");
-    }
     if view.status_int("observedGeneration").is_none() && view.generation().is_some() {
         return Health::in_progress("it was not looked at yet");
     }
     let want = wanted_replicas(view);
+    // No rollout begins, so only the Pods of the earlier revision can be ready.
+    if view.flag("/spec/paused") {
+        return too_few(view.count("readyReplicas"), want, "ready while it is paused")
+            .unwrap_or_else(|| Health::note("it is paused"));
+    }
     let (total, updated) = (view.count("replicas"), view.count("updatedReplicas"));
     let old = total.saturating_sub(updated);
     let counts = too_few(total, want, "created")

@@ -117,6 +117,18 @@ fn deployments() {
                 deployment(json!({"spec": {"paused": true}, "status": {"updatedReplicas": 0}})),
             ),
             (
+                "paused, never started",
+                InProgress,
+                deployment(
+                    json!({"spec": {"paused": true}, "status": {"replicas": 0, "updatedReplicas": 0, "availableReplicas": 0, "readyReplicas": 0, "conditions": null}}),
+                ),
+            ),
+            (
+                "paused, none wanted",
+                Current,
+                deployment(json!({"spec": {"paused": true, "replicas": 0}, "status": {"readyReplicas": 0}})),
+            ),
+            (
                 "none wanted",
                 Current,
                 deployment(

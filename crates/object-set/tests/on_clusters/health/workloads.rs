@@ -62,7 +62,14 @@ fn deployments() -> Vec<Row> {
             InProgress,
         )
         .saying("1 of 2 replicas available"),
-        row("paused", &of(json!({"paused": true})), json!({"observedGeneration": 1}), Current),
+        row("paused", &of(json!({"paused": true})), all(1, json!({"updatedReplicas": 0})), Current),
+        row(
+            "paused from the start",
+            &of(json!({"paused": true})),
+            json!({"observedGeneration": 1}),
+            InProgress,
+        )
+        .saying("0 of 1 replicas ready while it is paused"),
     ]
 }
 

@@ -186,7 +186,7 @@ fn without_a_namespace_objects_of_the_component_come_first() {
 #[test]
 fn an_item_of_a_list_is_assessed_by_the_rules_of_its_kind() {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
-    let item = json!({"metadata": {"name": "manager"}, "spec": {"paused": true}});
+    let item = json!({"metadata": {"name": "manager"}, "spec": {"paused": true, "replicas": 0}});
     let health = assess(&kind, &serde_json::from_value(item).unwrap(), at(0));
     assert_eq!((health.status, health.message.as_str()), (HealthStatus::Current, "it is paused"));
 }
