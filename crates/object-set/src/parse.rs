@@ -293,7 +293,10 @@ fn flatten(
     let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     match value {
         Value::Null => Ok(()),
-        Value::Object(mut map) if is_list && map.get("items").is_some_and(Value::is_array) => {
+        // Templates leave `items:` without a value if a range is empty.
+        Value::Object(mut map)
+            if is_list && matches!(map.get("items"), Some(Value::Array(_) | Value::Null)) =>
+        {
             let Some(Value::Array(items)) = map.remove("items") else { return Ok(()) };
             let from = from.of(&map);
             let mut items = items.into_iter().enumerate();
@@ -347,6 +350,21 @@ mod tests {
         let text = format!("{}data:\n  k: |\n    ---\n    x: 1\n", cm("a"));
         let set = ObjectSet::parse(&text, &Limits::default()).unwrap();
         assert_eq!(set.objects()[0].body()["data"]["k"], "---\nx: 1\n");
+    }
+
+    #[test]
+    fn a_list_whose_items_are_null_has_no_objects() {
+        for kind in ["List", "ConfigMapList"] {
+            let text = format!(
+                "apiVersion: v1\nkind: {kind}\nmetadata: {{annotations: {{a: b}}}}\nitems:\n---\n{}",
+                cm("a")
+            );
+            assert_eq!(names(&text), ["a"], "{kind}");
+        }
+        let named = "apiVersion: x.io/v1\nkind: AllowList\nmetadata: {name: a}\nspec: {items: null}\n";
+        assert_eq!(names(named), ["a"], "no list of objects");
+        let problem = ObjectSet::parse("apiVersion: v1\nkind: List\n", &Limits::default()).unwrap_err();
+        assert!(problem.to_string().contains("metadata.name"), "{problem}");
     }
 
     #[test]
