@@ -1,6 +1,8 @@
 //! Fields that a server-side apply cannot remove from the live object, and for which the API server refuses it: defaults
 //! beside another member of the same union, and maps whose last entry is removed. Pure.
 
+use std::collections::BTreeSet;
+
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{PatchOperation, ReplaceOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -143,19 +145,46 @@ fn clear_fields(desired: &mut Map<String, Value>, live: &Map<String, Value>, own
 
 /// Returns the desired object without those refused fields that are null in it; `None` if there is none.
 pub(super) fn without_nulls(desired: &Value, refused: &[String]) -> Option<Value> {
+    let refused: BTreeSet<String> = refused.iter().map(|path| without_indexes(path)).collect();
     let mut corrected = desired.clone();
-    let mut changed = false;
-    for path in refused {
-        let pointer = format!("/{}", path.replace('[', ".").replace(']', "").replace('.', "/"));
-        let Some((parent, name)) = pointer.rsplit_once('/') else { continue };
-        if let Some(Value::Object(parent)) = corrected.pointer_mut(parent)
-            && parent.get(name).is_some_and(Value::is_null)
-        {
-            parent.remove(name);
-            changed = true;
+    remove_nulls(&mut corrected, "", &refused).then_some(corrected)
+}
+
+/// Removes null fields with these paths. Paths are compared and not parsed, since keys of maps may contain dots, and
+/// without indexes, since those in an answer are of the merged lists.
+fn remove_nulls(value: &mut Value, path: &str, refused: &BTreeSet<String>) -> bool {
+    match value {
+        Value::Object(map) => {
+            let path_of =
+                |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            let before = map.len();
+            map.retain(|name, value| !(value.is_null() && refused.contains(&path_of(name))));
+            let mut is_changed = map.len() < before;
+            for (name, value) in map.iter_mut() {
+                is_changed |= remove_nulls(value, &path_of(name), refused);
+            }
+            is_changed
         }
+        Value::Array(items) => {
+            let path = format!("{path}[]");
+            let mut is_changed = false;
+            for item in items {
+                is_changed |= remove_nulls(item, &path, refused);
+            }
+            is_changed
+        }
+        _ => false,
     }
-    changed.then_some(corrected)
+}
+
+/// Returns `spec.a[].b` for `spec.a[3].b`.
+fn without_indexes(path: &str) -> String {
+    let mut parts = path.split('[');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| match part.split_once(']') {
+        Some((index, rest)) if index.parse::<usize>().is_ok() => format!("{text}[]{rest}"),
+        _ => format!("{text}[{part}"),
+    })
 }
 
 /// Returns the changes that empty the maps and lists that are desired empty and still have entries of the operator. An
@@ -284,6 +313,26 @@ mod tests {
         let refused = ["spec.a".to_owned(), "spec.b[0].c".to_owned(), "spec.x".to_owned()];
         assert_eq!(without_nulls(&desired, &refused), Some(json!({"spec": {"b": [{}], "d": null}})));
         assert_eq!(without_nulls(&desired, &["spec.b".to_owned()]), None);
+    }
+
+    #[test]
+    fn refused_nulls_are_found_in_maps_with_dots_and_at_other_indexes() {
+        let desired = json!({"spec": {
+            "env": {"log.level": null, "x.io/mode": null, "kept": null},
+            "routes": [{"name": "a", "filter": null}, {"name": "b", "to": [{"port": null, "host": null}]}, null],
+        }});
+        let refused = [
+            "spec.env.log.level",
+            "spec.env.x.io/mode",
+            "spec.routes[4].filter",
+            "spec.routes[0].to[7].port",
+        ];
+        let refused = refused.map(ToOwned::to_owned);
+        let expected = json!({"spec": {
+            "env": {"kept": null},
+            "routes": [{"name": "a"}, {"name": "b", "to": [{"host": null}]}, null],
+        }});
+        assert_eq!(without_nulls(&desired, &refused), Some(expected));
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Run<'_> {
         };
         let refused = error.refused_fields();
         if let Some(corrected) = without_nulls(&body, &refused) {
-            return self.patch(identity, mapping, params, &corrected).await.map_err(|_| error);
+            return self.patch(identity, mapping, params, &corrected).await;
         }
         if !params.force || !is_builtin(&identity.group) {
             return Err(error);
