@@ -21,10 +21,11 @@ const SERVER_METADATA: &[&str] = &[
     "uid",
 ];
 
-/// Corrects an object: removes `status`, metadata that only the API server writes, empty labels and annotations,
-/// nulls in built-in kinds, and the rules of an aggregated ClusterRole; turns a Secret's `stringData` into `data`;
-/// sets the default protocol of ports; keeps the last of several list items with the same key (with a warning each)
-/// if that does not change the meaning. Other duplicates stay and are restored after the apply.
+/// Corrects an object: removes `status`, metadata that only the API server writes, empty labels and annotations, the
+/// empty data of Secrets and ConfigMaps, nulls in built-in kinds, and the rules of an aggregated ClusterRole; turns a
+/// Secret's `stringData` into `data`; sets the default protocol of ports; keeps the last of several list items with
+/// the same key (with a warning each) if that does not change the meaning. Other duplicates stay and are restored
+/// after the apply.
 pub fn normalise(object: &mut Object) -> Vec<Warning> {
     let identity = object.identity();
     let kind = (object.group().to_owned(), object.kind().to_owned());
@@ -35,7 +36,11 @@ pub fn normalise(object: &mut Object) -> Vec<Warning> {
         strip_nulls(body);
     }
     match (kind.0.as_str(), kind.1.as_str()) {
-        ("", "Secret") => string_data(body),
+        ("", "Secret") => {
+            string_data(body);
+            strip_empty(body, DATA);
+        }
+        ("", "ConfigMap") => strip_empty(body, DATA),
         // The control plane writes the rules of an aggregated role.
         ("rbac.authorization.k8s.io", "ClusterRole")
             if body.get("aggregationRule").is_some_and(Value::is_object) =>
@@ -57,17 +62,22 @@ fn strip_metadata(body: &mut Map<String, Value>) {
         for field in SERVER_METADATA {
             metadata.remove(*field);
         }
-        strip_empty(metadata);
+        strip_empty(metadata, MARKS);
     }
 }
 
-/// Removes empty labels and annotations: an apply would own the whole map, and the first label of another manager
-/// would be drift.
-fn strip_empty(metadata: &mut Map<String, Value>) {
-    for field in ["labels", "annotations"] {
+/// Maps of `metadata` in which other managers add entries.
+const MARKS: &[&str] = &["annotations", "labels"];
+
+/// Maps of Secrets and ConfigMaps in which other managers add entries, for example a certificate.
+const DATA: &[&str] = &["binaryData", "data"];
+
+/// Removes empty maps: an apply would own the whole map, and the first entry of another manager would be drift.
+fn strip_empty(parent: &mut Map<String, Value>, fields: &[&str]) {
+    for field in fields {
         let is_empty = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
-        if metadata.get(field).is_some_and(is_empty) {
-            metadata.remove(field);
+        if parent.get(*field).is_some_and(is_empty) {
+            parent.remove(*field);
         }
     }
 }
@@ -112,7 +122,7 @@ fn strip_template(body: &mut Map<String, Value>, pod_spec: &[&str]) {
     }
     if let Some(Value::Object(metadata)) = at.and_then(|template| template.get_mut("metadata")) {
         metadata.remove("creationTimestamp");
-        strip_empty(metadata);
+        strip_empty(metadata, MARKS);
     }
 }
 
@@ -173,6 +183,24 @@ mod tests {
             "data": {"a": "eA==", "b": "eQ=="}, "stringData": {"b": "hi", "c": null}}));
         assert_eq!(value["data"], json!({"a": "eA==", "b": "aGk=", "c": ""}));
         assert!(value.get("stringData").is_none());
+    }
+
+    #[test]
+    fn empty_data_is_left_to_its_writers() {
+        for (kind, content) in [
+            ("Secret", json!({"data": {}})),
+            ("Secret", json!({"stringData": {}})),
+            ("Secret", json!({"data": {}, "stringData": {}})),
+            ("ConfigMap", json!({"data": {}, "binaryData": {}})),
+        ] {
+            let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
+            json_patch::merge(&mut object, &content);
+            let expected = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
+            assert_eq!(after(object).0, expected, "{kind} {content}");
+        }
+        let custom =
+            json!({"apiVersion": "x.io/v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {}});
+        assert_eq!(after(custom.clone()).0, custom);
     }
 
     #[test]
