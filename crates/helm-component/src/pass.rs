@@ -137,6 +137,8 @@ pub(crate) struct Done {
     /// Whether the record of the default custom resource was compared with the target.
     pub(crate) default_confirmed: bool,
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,
+    /// The webhook that did not answer a request of the removal.
+    pub(crate) dead_webhook: Option<String>,
     pub(crate) load: Option<Failure>,
     /// Whether objects were read whose health was determined by other rules.
     pub(crate) judged: bool,

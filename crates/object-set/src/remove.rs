@@ -28,6 +28,7 @@ pub use crd_hold::{CrdContents, hold_creation, release_creation, release_kept_cr
 use removal::Fate;
 pub use removal::Removal;
 use rules::{Purpose, Rules};
+pub use webhooks::remove_webhook;
 
 /// Maximum number of concurrent deletions.
 const PARALLEL: usize = 8;

@@ -1,11 +1,13 @@
 //! The module's default custom resource: created once, and the user's from then on.
 
+use std::sync::Arc;
+
 use kube::api::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use kyma_api::{CreatedResource, FreeForm, Reason, ResourcePolicy, labels};
 use kyma_object_set::{CallError, Guard, Identity, Mapping, Object, Refusal};
 use kyma_sdk::{
-    DeleteOutcome, DeleteRequest, Failure, create_new, find_metadata, had_default_resource, is_conflict,
-    is_created_for, none_if_unserved, unreadable_fields,
+    DeleteError, DeleteOutcome, DeleteRequest, Failure, create_new, find_metadata, had_default_resource,
+    is_conflict, is_created_for, none_if_unserved, unreadable_fields,
 };
 
 use super::{LAG, Pass, failure};
@@ -173,14 +175,15 @@ impl Pass<'_> {
 
     /// Deletes the default custom resource if the operator created it, its uid is unchanged, and `spec.resourcePolicy`
     /// does not leave it to the user. Returns its name while it exists.
-    pub(super) async fn remove_default_resource(&self) -> Result<Option<String>, Failure> {
+    pub(super) async fn remove_default_resource(&mut self) -> Result<Option<String>, Failure> {
         if self.leaves_default_resource() {
             return Ok(None);
         }
-        let Some(made) = &self.session.recorded.resource else { return Ok(None) };
+        let Some(made) = self.session.recorded.resource.clone() else { return Ok(None) };
         let Some(uid) = made.uid.clone() else { return Ok(None) };
-        let kind = gvk_of(made);
-        let Some(mapping) = self.kinds.any(&kind) else {
+        let kind = gvk_of(&made);
+        let kinds = Arc::clone(&self.kinds);
+        let Some(mapping) = kinds.any(&kind) else {
             let unknown = self.kinds.is_unknown(&kind.group);
             let identity = Identity::new(&kind.group, &kind.kind, made.namespace.as_deref(), &made.name);
             return if unknown { Err(failure(&CallError::group_unknown(&identity))) } else { Ok(None) };
@@ -200,7 +203,15 @@ impl Pass<'_> {
             match deleted {
                 Ok(DeleteOutcome::Waiting(_)) => {}
                 Ok(DeleteOutcome::Gone) => return Ok(None),
-                Err(error) => return Err(error.into_failure(|error| Failure::target(&action, error))),
+                Err(error) => {
+                    if let DeleteError::Call(error) = &error
+                        && let kyma_object_set::Failure::WebhookFailed(webhook) =
+                            kyma_object_set::Failure::of(error)
+                    {
+                        self.done.dead_webhook = Some(webhook);
+                    }
+                    return Err(error.into_failure(|error| Failure::target(&action, error)));
+                }
             }
             if self.find(mapping, namespace, &made.name).await.map_err(failed)?.is_none() {
                 return Ok(None);

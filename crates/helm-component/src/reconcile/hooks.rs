@@ -125,6 +125,10 @@ impl Pass<'_> {
                     self.session.namespace_ready = false;
                     return Err(failure);
                 }
+                Ok(HookProgress::Unanswered { webhook, failure }) => {
+                    self.done.dead_webhook = Some(webhook);
+                    return Err(failure);
+                }
             }
         }
         // Written to the hub before any deletion, as otherwise a new process would run the hooks again.
@@ -157,6 +161,9 @@ impl Pass<'_> {
                     // The object may be gone before the next read, and the hook must not run twice.
                     HookCreation::ByThisRun => started = hook.has_an_end(),
                     HookCreation::ByOthers => {}
+                    HookCreation::Unanswered { webhook, failure } => {
+                        return Ok(HookProgress::Unanswered { webhook, failure });
+                    }
                 },
                 Turn::Replace => {
                     if let Some(live) = live {
@@ -350,6 +357,9 @@ impl Pass<'_> {
                     self.await_namespace(namespace);
                 }
                 let failure = failure(&error);
+                if let kyma_object_set::Failure::WebhookFailed(webhook) = error.failure {
+                    return Ok(HookCreation::Unanswered { webhook, failure });
+                }
                 // The kind of a CRD that was just established is served a moment later.
                 let soon = error.failure == kyma_object_set::Failure::NotFound;
                 Err(if soon { failure.retry_after(LAG) } else { failure })
@@ -368,6 +378,11 @@ enum HookProgress {
         uid: Option<String>,
     },
     Failed(String),
+    /// A webhook did not answer its creation.
+    Unanswered {
+        webhook: String,
+        failure: Failure,
+    },
 }
 
 /// Result of the creation of a hook's object.
@@ -378,6 +393,8 @@ enum HookCreation {
     ByOthers,
     /// Its namespace is gone, and a removal continues without the hook.
     NamespaceGone,
+    /// A webhook did not answer.
+    Unanswered { webhook: String, failure: Failure },
 }
 
 /// Reports whether a hook cannot succeed. Tests are not retried, so a test that waits for the user has failed.

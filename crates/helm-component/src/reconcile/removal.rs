@@ -90,10 +90,28 @@ impl Pass<'_> {
     pub(super) async fn remove(&mut self, seen: &Observed) {
         let strays: Vec<Identity> = seen.owned.iter().cloned().collect();
         self.adopt_strays(&strays);
-        let left = self.removal_step().await;
+        let mut left = self.removal_step().await;
+        if let Some(webhook) = self.done.dead_webhook.take() {
+            match self.remove_dead_webhook(&webhook).await {
+                Ok(true) => left = self.removal_step().await,
+                Ok(false) => {}
+                Err(failure) => left = Err(failure),
+            }
+        }
         let is_over = left.as_ref().is_ok_and(Vec::is_empty);
         let forgotten = if is_over { self.forget_release().await } else { Ok(()) };
         self.done.removal = Some(forgotten.and(left));
+    }
+
+    /// Deletes the component's own configurations of a webhook that does not answer, since hooks and the default custom
+    /// resource precede their step. Returns whether any is gone.
+    async fn remove_dead_webhook(&mut self, webhook: &str) -> Result<bool, Failure> {
+        let inventory = self.session.recorded.inventory.clone();
+        let (cluster, ownership) = (&self.cluster, &self.ownership);
+        let removed = remove::remove_webhook(cluster, &inventory, ownership, protection(), webhook);
+        let removal = removed.boxed().await.map_err(|error| failure(&error))?;
+        self.take_removal(&inventory, &removal)?;
+        Ok(!removal.gone.is_empty())
     }
 
     async fn removal_step(&mut self) -> Result<Vec<String>, Failure> {

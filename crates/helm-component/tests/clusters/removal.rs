@@ -1,14 +1,17 @@
 //! Removal of components.
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::{rounds, until};
 
+use crate::chart::push;
+use crate::hooks::{borrowed, config, wished};
 use crate::module::manifest;
 use crate::world::{PATIENCE, apply_yaml, ready_of, world};
 
@@ -148,5 +151,79 @@ async fn what_a_pass_left_that_recorded_nothing_goes_with_the_component() -> Res
     assert!(world.on_target("v1", "ConfigMap", "lint", "lint").await?.is_none());
     assert!(quotas.get_opt("lint").await?.is_none(), "it was applied by the component");
     assert!(quotas.get_opt("copied").await?.is_some(), "somebody else made it");
+    Ok(())
+}
+
+/// Returns a webhook for one request in a namespace, without a backend.
+fn dead_webhook(namespace: &str, (group, resource): (&str, &str), operation: &str) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": namespace},
+        "webhooks": [{
+            "name": format!("{namespace}.example.org"), "sideEffects": "None", "timeoutSeconds": 1,
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "clientConfig": {"service": {"name": "absent", "namespace": namespace}},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "rules": [{
+                "apiGroups": [group], "apiVersions": ["*"], "resources": [resource], "operations": [operation],
+            }],
+        }],
+    })
+}
+
+async fn has_webhook(name: &str) -> Result<bool> {
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(world().await?.target.client()?);
+    Ok(webhooks.get_opt(name).await?.is_some())
+}
+
+#[tokio::test]
+async fn a_dead_webhook_of_the_module_does_not_keep_its_default_resource() -> Result<()> {
+    let world = world().await?;
+    let name = "latch";
+    let webhook = dead_webhook(name, ("test.example.org", "latchs"), "DELETE");
+    let source = world.push(name, "1.0.0", &format!("{}---\n{webhook}\n", manifest(name, "low"))).await?;
+    let resource = json!({
+        "apiVersion": "test.example.org/v1", "kind": "Latch", "metadata": {"name": "default"},
+    });
+    let spec = json!({"source": source, "release": {"namespace": name}, "resource": resource});
+    world.apply(name, spec).await?;
+    world.ready(name, "True", "Ready").await?;
+    let target = world.target.client()?;
+    let (latches, _) = crate::world::api(&target, "test.example.org/v1", "Latch", Some(name)).await?;
+    let dry_run = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    until("the webhook is called", PATIENCE, || async {
+        Ok(latches.delete("default", &dry_run).await.is_err().then_some(()))
+    })
+    .await?;
+    world.delete(name, "Delete").await?;
+    world.gone(name).await?;
+    assert!(!has_webhook(name).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dead_webhook_of_the_chart_does_not_keep_hooks_from_its_removal() -> Result<()> {
+    let world = world().await?;
+    let name = "hasp";
+    let webhook = dead_webhook(name, ("", "configmaps"), "CREATE");
+    let files = [
+        config("main", ""),
+        config("last", "helm.sh/hook: pre-delete"),
+        ("templates/webhook.yaml".to_owned(), format!("{webhook}\n")),
+    ];
+    let source = push(world, name, "1.0.0", &borrowed(&files)).await?;
+    world.apply(name, wished(&source, name, "low")).await?;
+    world.ready(name, "True", "Ready").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, name);
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let probe = serde_json::from_value(json!({"metadata": {"name": "probe"}}))?;
+    until("the webhook is called", PATIENCE, || async {
+        Ok(maps.create(&dry_run, &probe).await.is_err().then_some(()))
+    })
+    .await?;
+    world.delete(name, "Delete").await?;
+    world.gone(name).await?;
+    assert!(!has_webhook(name).await?);
+    assert!(maps.get_opt("last").await?.is_some(), "the hook ran");
     Ok(())
 }

@@ -5,9 +5,36 @@ use std::collections::BTreeSet;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+use super::rules::{Purpose, Rules};
 use super::{Removal, Run};
-use crate::error::Failure;
+use crate::cluster::{Cluster, Ownership};
+use crate::error::{CallError, Failure};
+use crate::inventory::Inventory;
 use crate::object::Identity;
+use crate::protect::Protection;
+
+/// Deletes the set's own webhook configurations that have this webhook, which does not answer a request that precedes
+/// [`uninstall`](super::uninstall). Configurations of others stay.
+///
+/// # Errors
+/// When the target cannot say what it serves.
+pub async fn remove_webhook(
+    cluster: &Cluster,
+    inventory: &Inventory,
+    ownership: &Ownership,
+    protection: &Protection,
+    webhook: &str,
+) -> Result<Removal, CallError> {
+    let kinds = cluster.discovery.covering(&cluster.client, &inventory.kinds()).await?;
+    let (purpose, going) = (Purpose::Uninstall, BTreeSet::new());
+    let run = Run::of(cluster, kinds, Rules { inventory, ownership, protection, purpose, going });
+    let identities: Vec<Identity> = inventory.iter().map(|(identity, _)| identity.clone()).collect();
+    let mut removal = Removal::default();
+    if cluster.rehearsal.is_none() {
+        run.remove_configurations(&mut removal, &identities, &BTreeSet::from([webhook.to_owned()])).await;
+    }
+    Ok(removal)
+}
 
 impl Run<'_> {
     /// Deletes the set's own webhook configurations ahead of their step, if a deletion failed because one of their
@@ -18,15 +45,7 @@ impl Run<'_> {
         if dead.is_empty() || self.cluster.rehearsal.is_some() {
             return;
         }
-        let mut is_removed = false;
-        for identity in going.iter().filter(|identity| is_webhook_configuration(identity)) {
-            if !removal.gone.contains(identity) && self.calls_any(identity, &dead).await {
-                let fate = self.until_settled(identity, None).await;
-                removal.take(identity.clone(), fate);
-                is_removed = removal.gone.contains(identity);
-            }
-        }
-        if !is_removed {
+        if !self.remove_configurations(removal, going, &dead).await {
             return;
         }
         for error in std::mem::take(&mut removal.failed) {
@@ -40,6 +59,24 @@ impl Run<'_> {
                 None => removal.failed.push(error),
             }
         }
+    }
+
+    /// Deletes the configurations that have one of these webhooks. Returns whether any is gone.
+    async fn remove_configurations(
+        &self,
+        removal: &mut Removal,
+        going: &[Identity],
+        webhooks: &BTreeSet<String>,
+    ) -> bool {
+        let mut is_removed = false;
+        for identity in going.iter().filter(|identity| is_webhook_configuration(identity)) {
+            if !removal.gone.contains(identity) && self.calls_any(identity, webhooks).await {
+                let fate = self.until_settled(identity, None).await;
+                removal.take(identity.clone(), fate);
+                is_removed |= removal.gone.contains(identity);
+            }
+        }
+        is_removed
     }
 
     /// Reports whether a live configuration has one of these webhooks.
