@@ -3,18 +3,52 @@
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{Patch, PatchOperation, ReplaceOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PatchParams;
+use kube::api::{DynamicObject, PatchParams, PostParams};
 use serde_json::Value;
 
 use super::Run;
 use super::desired_state::TRIES;
+use super::send::Aim;
 use super::take_over::move_fields;
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::normalise::keyed_lists::{ListAsWritten, Step};
-use crate::object::Identity;
+use crate::object::{Identity, Object};
+
+/// Reports whether the API server refuses changes of the containers: lists cannot be restored after the apply.
+pub(super) fn has_fixed_template(identity: &Identity) -> bool {
+    identity.is("batch", "Job") || identity.is("", "Pod")
+}
 
 impl Run<'_> {
+    /// Creates an object with a fixed template, with its lists as written, which an apply then leaves out. Their fields
+    /// stay with the manager of creations. Returns the uid; `None` if an existing object has other lists, or if the
+    /// metadata has a value of a wrong type, which an apply reports.
+    pub(super) async fn fixed_lists(
+        &self,
+        object: &Object,
+        lists: &[ListAsWritten],
+        identity: &Identity,
+        mapping: &Mapping,
+        aim: Aim<'_>,
+    ) -> Result<Option<String>, CallError> {
+        if let Aim::At(uid) = aim {
+            let live = self.read_live(identity, mapping).await?;
+            let is_as_written = live.is_some_and(|(_, live)| has_lists(&live, lists));
+            return Ok(is_as_written.then(|| uid.to_owned()));
+        }
+        let Ok(new) = serde_json::from_value::<DynamicObject>(Value::Object(object.body().clone())) else {
+            return Ok(None);
+        };
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let manager = self.options.ownership.creator();
+        let params = PostParams { field_manager: Some(manager), ..PostParams::default() };
+        let created = api.create(&params, &new).await;
+        // The creation stands in for an apply, which fails in the same ways.
+        let failed = |error| naming(CallError::new(Action::Apply, Some(identity), error), lists);
+        created.map(|created| created.metadata.uid).map_err(failed)
+    }
+
     /// Restores the original lists of an object that was just applied, and moves their fields to the operator's manager.
     ///
     /// # Errors
@@ -100,6 +134,29 @@ fn restoration(live: &Value, lists: &[ListAsWritten]) -> Option<Patch> {
     (operations.len() > 1).then_some(Patch(operations))
 }
 
+/// Returns whether a live object has all lists as written.
+fn has_lists(live: &Value, lists: &[ListAsWritten]) -> bool {
+    lists.iter().all(|list| locate(live, &list.steps).is_some()) && restoration(live, lists).is_none()
+}
+
+/// Removes a list from a desired object.
+pub(super) fn leave_out(body: &mut Value, list: &ListAsWritten) {
+    let Some((Step::Field(field), parents)) = list.steps.split_last() else { return };
+    let mut parent = Some(body);
+    for step in parents {
+        parent = parent.and_then(|value| match step {
+            Step::Field(name) => value.get_mut(*name),
+            Step::Named(name) => {
+                let has_name = |item: &Value| item.get("name").and_then(Value::as_str) == Some(name.as_str());
+                value.as_array_mut()?.iter_mut().find(|item| has_name(item))
+            }
+        });
+    }
+    if let Some(Value::Object(parent)) = parent {
+        parent.remove(*field);
+    }
+}
+
 fn locate<'a>(live: &'a Value, steps: &[Step]) -> Option<(PointerBuf, &'a [Value])> {
     let (mut at, mut pointer) = (live, PointerBuf::root());
     for step in steps {
@@ -164,9 +221,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn restored_lists_keep_items_of_other_managers() {
-        let list = ListAsWritten {
+    fn list() -> ListAsWritten {
+        ListAsWritten {
             steps: vec![
                 Step::Field("spec"),
                 Step::Field("containers"),
@@ -176,7 +232,33 @@ mod tests {
             keys: &["name"],
             items: vec![json!({"name": "A", "value": "a"}), json!({"name": "A", "value": "b-$(A)"})],
             text: "spec.containers[0].env has name=A more than once".into(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_list_is_left_out_of_its_container_only() {
+        let pod = |containers: Value| json!({"spec": {"containers": containers}});
+        let mut body = pod(json!([{"name": "b", "env": [1]}, {"name": "c", "image": "x", "env": [2]}]));
+        leave_out(&mut body, &list());
+        assert_eq!(body, pod(json!([{"name": "b", "env": [1]}, {"name": "c", "image": "x"}])));
+        let other = pod(json!([{"name": "b", "env": [1]}]));
+        let mut body = other.clone();
+        leave_out(&mut body, &list());
+        assert_eq!(body, other);
+    }
+
+    #[test]
+    fn an_object_without_the_list_does_not_have_it_as_written() {
+        let pod = |container: Value| json!({"spec": {"containers": [container]}});
+        let has = |container: Value| has_lists(&pod(container), &[list()]);
+        assert!(has(json!({"name": "c", "env": list().items})));
+        assert!(!has(json!({"name": "c", "env": [{"name": "A", "value": "b-$(A)"}]})));
+        assert!(!has(json!({"name": "c"})) && !has(json!({"name": "b", "env": list().items})));
+    }
+
+    #[test]
+    fn restored_lists_keep_items_of_other_managers() {
+        let list = list();
         let live = |env: &Value| {
             json!({"metadata": {"resourceVersion": "7"},
                 "spec": {"containers": [{"name": "sidecar"}, {"name": "c", "env": env}]}})

@@ -9,6 +9,7 @@ use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, Validation
 use serde_json::Value;
 
 use super::Run;
+use super::as_written::{has_fixed_template, leave_out};
 use super::leftovers::{emptied, has_empty, without_defaults, without_nulls};
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
@@ -55,6 +56,11 @@ impl Run<'_> {
     ) -> Result<ObjectMeta, CallError> {
         let mut body = object.body().clone();
         let mut params = PatchParams::apply(&self.options.ownership.manager);
+        let lists = take_lists_as_written(&mut body, &identity.group, &identity.kind);
+        let is_fixed = !lists.is_empty() && has_fixed_template(identity) && self.cluster.rehearsal.is_none();
+        let fixed =
+            if is_fixed { self.fixed_lists(object, &lists, identity, mapping, aim).await? } else { None };
+        let aim = fixed.as_deref().map_or(aim, Aim::At);
         let condition = match aim {
             Aim::At(uid) => Some(("uid", uid)),
             Aim::New => None,
@@ -66,8 +72,12 @@ impl Run<'_> {
         params.force = matches!(aim, Aim::At(_));
         params.field_validation =
             Some(if self.options.strict { ValidationDirective::Strict } else { ValidationDirective::Ignore });
-        let lists = take_lists_as_written(&mut body, &identity.group, &identity.kind);
-        let sent = self.send_corrected(identity, mapping, &params, Value::Object(body)).await?;
+        let mut body = Value::Object(body);
+        if fixed.is_some() {
+            lists.iter().for_each(|list| leave_out(&mut body, list));
+            return self.send_corrected(identity, mapping, &params, body).await;
+        }
+        let sent = self.send_corrected(identity, mapping, &params, body).await?;
         if lists.is_empty() || self.cluster.rehearsal.is_some() {
             return Ok(sent);
         }
@@ -159,7 +169,7 @@ impl Run<'_> {
     }
 
     /// Reads the live object.
-    async fn read_live(
+    pub(super) async fn read_live(
         &self,
         identity: &Identity,
         mapping: &Mapping,

@@ -2,8 +2,10 @@
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodSpec;
-use kube::Api;
+use kube::{Api, ResourceExt};
+use kyma_api::Reason;
 use kyma_object_set::{NothingObserved, Outcome, Refusal};
 use serde_json::json;
 
@@ -21,8 +23,12 @@ async fn pod_spec(story: &Story) -> Result<PodSpec> {
 }
 
 async fn variables(story: &Story) -> Result<Vec<String>> {
-    let env = pod_spec(story).await?.containers.remove(0).env.unwrap_or_default();
-    Ok(env.into_iter().map(|one| format!("{}={}", one.name, one.value.unwrap_or_default())).collect())
+    Ok(variables_of(pod_spec(story).await?))
+}
+
+fn variables_of(mut pod: PodSpec) -> Vec<String> {
+    let env = pod.containers.remove(0).env.unwrap_or_default();
+    env.into_iter().map(|one| format!("{}={}", one.name, one.value.unwrap_or_default())).collect()
 }
 
 const READ: &str = "[{name: FOO, value: foo}, {name: BAR, value: $(FOO)}, {name: FOO, value: foo-$(FOO)}]";
@@ -98,5 +104,43 @@ async fn drift_in_a_list_as_written_is_repaired() -> Result<()> {
     api.patch("d", &params, &kube::api::Patch::<()>::Json(patch)).await?;
     story.apply(&deployment("x", READ, "[]")).await?;
     assert_eq!(variables(&story).await?, ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_is_created_with_the_list_as_written_and_never_changed() -> Result<()> {
+    for are_new in [false, true] {
+        let mut story = Story::begin("written-job").await?;
+        story.are_new = are_new;
+        let job = |label: &str, env: &str| {
+            format!(
+                "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: d, labels: {{l: {label}}}}}\nspec:\n  suspend: true\n  template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: x, env: {env}}}]}}}}\n"
+            )
+        };
+        let api: Api<Job> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+        let live = async || -> Result<(Job, Vec<String>)> {
+            let job = api.get("d").await?;
+            let pod = job.spec.clone().context("spec")?.template.spec.context("the Pod's")?;
+            Ok((job, variables_of(pod)))
+        };
+        let written = ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"];
+
+        story.apply(&job("one", READ)).await?;
+        let (before, variables) = live().await?;
+        assert_eq!(variables, written);
+        assert_eq!(before.metadata.generation, Some(1), "it had no other list before");
+        assert_eq!(story.apply(&job("one", READ)).await?.changed().count(), 0);
+
+        story.apply(&job("two", READ)).await?;
+        let (after, variables) = live().await?;
+        assert_eq!((after.uid(), after.labels()["l"].as_str()), (before.uid(), "two"));
+        assert_eq!(variables, written);
+
+        let other = READ.replace("foo-", "bar-");
+        let applied = story.try_apply(&job("two", &other), &NothingObserved).await?;
+        let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "d") else { panic!("{applied:?}") };
+        assert_eq!(error.reason(), Reason::ImmutableField, "{error}");
+        story.uninstall_all().await?;
+    }
     Ok(())
 }
