@@ -7,6 +7,7 @@ use crate::object::{Object, map_at};
 use crate::order;
 use crate::set::Warning;
 
+mod certificate_authority;
 pub(crate) mod keyed_lists;
 
 /// Fields of `metadata` that only the API server writes.
@@ -22,10 +23,10 @@ const SERVER_METADATA: &[&str] = &[
 ];
 
 /// Corrects an object: removes `status`, metadata that only the API server writes, empty labels and annotations, the
-/// empty data of Secrets and ConfigMaps, nulls in built-in kinds, and the rules of an aggregated ClusterRole; turns a
-/// Secret's `stringData` into `data`; sets the default protocol of ports; keeps the last of several list items with
-/// the same key (with a warning each) if that does not change the meaning. Other duplicates stay and are restored
-/// after the apply.
+/// empty data of Secrets and ConfigMaps, nulls in built-in kinds, the rules of an aggregated ClusterRole, and CA
+/// bundles that a controller injects; turns a Secret's `stringData` into `data`; sets the default protocol of ports;
+/// keeps the last of several list items with the same key (with a warning each) if that does not change the meaning.
+/// Other duplicates stay and are restored after the apply.
 pub fn normalise(object: &mut Object) -> Vec<Warning> {
     let identity = object.identity();
     let kind = (object.group().to_owned(), object.kind().to_owned());
@@ -47,7 +48,7 @@ pub fn normalise(object: &mut Object) -> Vec<Warning> {
         {
             body.remove("rules");
         }
-        _ => {}
+        _ => certificate_authority::remove_injected(body, &kind.0, &kind.1),
     }
     if let Some(fields) = keyed_lists::pod_spec_fields(&kind.0, &kind.1) {
         strip_template(body, fields);
