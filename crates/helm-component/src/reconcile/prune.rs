@@ -82,7 +82,8 @@ impl Pass<'_> {
         let objects = self.own(&self.session.recorded.inventory).count();
         let api_version_gone = self.lost_api_version(loaded);
         let recorded = &mut self.session.recorded;
-        let replaces = replaced(recorded.replaces.take(), &loaded.rendered, objects);
+        let is_same_input = recorded.digests.inputs.as_ref() == Some(&loaded.inputs);
+        let replaces = replaced(recorded.replaces.take(), &loaded.rendered, objects, is_same_input);
         recorded.replaces =
             Some(Replaced { api_version_gone: replaces.api_version_gone || api_version_gone, ..replaces });
     }
@@ -240,11 +241,13 @@ pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
     Failure::new(blocked.reason(), message)
 }
 
-/// Returns the number of objects before the content `rendered`: the recorded one, or else `objects`.
-fn replaced(held: Option<Replaced>, rendered: &str, objects: usize) -> Replaced {
+/// Returns the number of objects before the content `rendered`: the recorded one, or else `objects`. An API version
+/// that was gone before still counts if source and values are unchanged, since the prune of that time is not complete.
+fn replaced(held: Option<Replaced>, rendered: &str, objects: usize, is_same_input: bool) -> Replaced {
+    let api_version_gone = is_same_input && held.as_ref().is_some_and(|held| held.api_version_gone);
     let held = held.filter(|held| held.rendered == rendered);
     let objects = i32::try_from(objects).unwrap_or(i32::MAX);
-    held.unwrap_or_else(|| Replaced { rendered: rendered.to_owned(), objects, ..Replaced::default() })
+    held.unwrap_or_else(|| Replaced { rendered: rendered.to_owned(), objects, api_version_gone })
 }
 
 /// Returns the number of objects before the new set: at least the number to delete, since a hub that was restored
@@ -313,12 +316,24 @@ mod tests {
 
     #[test]
     fn what_was_there_is_counted_once_for_each_content_however_many_passes_send_it() {
-        let first = replaced(None, "one", 10);
+        let first = replaced(None, "one", 10, false);
         assert_eq!(first.objects, 10);
-        let later = replaced(Some(first), "one", 16);
+        let later = replaced(Some(first), "one", 16, false);
         assert_eq!(later.objects, 10, "six of the new ones are there by now");
-        let other = replaced(Some(later), "two", 16);
+        let other = replaced(Some(later), "two", 16, false);
         assert_eq!((&*other.rendered, other.objects), ("two", 16));
+    }
+
+    #[test]
+    fn an_absent_api_version_counts_until_its_prune_or_other_values() {
+        let gone = Replaced { rendered: "one".to_owned(), objects: 3, api_version_gone: true };
+        let still = |rendered: &str, is_same_input: bool| {
+            replaced(Some(gone.clone()), rendered, 3, is_same_input).api_version_gone
+        };
+        assert!(still("one", true) && still("one", false), "the same content");
+        assert!(still("two", true), "rendered again, since another API version came");
+        assert!(!still("two", false), "the user changed the values");
+        assert!(!replaced(None, "two", 3, true).api_version_gone);
     }
 
     #[test]
