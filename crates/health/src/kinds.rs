@@ -17,7 +17,7 @@ const SELECTED_NODE: &str = "/metadata/annotations/volume.kubernetes.io~1selecte
 pub(super) fn assess(view: View<'_>, now: Timestamp) -> Option<Health> {
     Some(match view.group_kind() {
         ("apps", "Deployment") => deployment(view),
-        ("apps", "ReplicaSet") => replica_set(view),
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => replica_set(view),
         ("apps", "StatefulSet") => stateful_set(view),
         ("apps", "DaemonSet") => daemon_set(view),
         ("", "Pod") => pod(view, now),

@@ -302,7 +302,7 @@ pub(crate) fn health_counts(kind: &GroupKind) -> bool {
     kyma_health::watched_whole(group, name)
         || matches!(
             (group, name),
-            ("", "PersistentVolumeClaim" | "Pod" | "Service")
+            ("", "PersistentVolumeClaim" | "Pod" | "ReplicationController" | "Service")
                 | ("apps", "ReplicaSet")
                 | ("apiregistration.k8s.io", "APIService")
         )

@@ -26,6 +26,15 @@ fn replica_sets_and_budgets() {
         ],
     );
     check(
+        "v1",
+        "ReplicationController",
+        &[
+            ("all there", Current, replica_set(json!({}))),
+            ("never started", InProgress, json!({"spec": {"replicas": 1}, "status": {"replicas": 0}})),
+            ("ready", InProgress, replica_set(json!({"status": {"readyReplicas": 0}}))),
+        ],
+    );
+    check(
         "policy/v1",
         "PodDisruptionBudget",
         &[
