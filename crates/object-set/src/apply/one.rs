@@ -1,6 +1,7 @@
 //! Applies one object: checks whether it may and must be changed, and sends the request.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kyma_api::labels::HOOK_OF;
 use serde_json::Value;
 
 use super::desired_state::{DesiredState, SentObject};
@@ -250,7 +251,7 @@ impl Run<'_> {
         })
     }
 
-    /// Checks that an existing object may be adopted. An object of this owner passes.
+    /// Checks that an existing object may be adopted. An object or hook of this owner passes.
     ///
     /// # Errors
     /// If it may not be adopted.
@@ -260,9 +261,11 @@ impl Run<'_> {
         metadata: &ObjectMeta,
         guard: Option<Guard>,
     ) -> Result<(), Refusal> {
-        let owner = metadata.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL)).map(String::as_str);
-        let ours = owner == Some(self.options.ownership.owner.as_str());
-        if ours {
+        let us = self.options.ownership.owner.as_str();
+        let label =
+            |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
+        let owner = label(OWNER_LABEL);
+        if owner == Some(us) {
             return Ok(());
         }
         if guard == Some(Guard::UnlessCreated) {
@@ -273,7 +276,8 @@ impl Run<'_> {
             Adopt::Unowned => owner.is_some_and(|owner| {
                 !owner::is_dead(owner, metadata, self.options.ownership, self.options.owner_is_live)
             }),
-            Adopt::Never => true,
+            // A hook of this owner may become an ordinary object.
+            Adopt::Never => owner.is_some() || label(HOOK_OF) != Some(us),
         };
         if refused {
             let owner = owner.unwrap_or("somebody else").to_owned();

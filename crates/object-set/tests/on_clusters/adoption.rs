@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kyma_api::labels::HOOK_OF;
 use kyma_object_set::{
     Adopt, Identity, Inventory, KeepReason, NothingObserved, OWNER_LABEL, Observed, Outcome, Refusal,
 };
@@ -33,6 +34,27 @@ async fn an_object_of_another_live_owner_is_left_alone() -> Result<()> {
         story.config_maps().get("a").await?.metadata.labels.unwrap()[OWNER_LABEL],
         story.ownership.owner
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hook_of_the_owner_becomes_an_ordinary_object_without_adoption() -> Result<()> {
+    let mut story = Story::begin("hook").await?;
+    story.adopt = Adopt::Never;
+    let owner = story.ownership.owner.clone();
+    for (name, labels) in [
+        ("own", json!({HOOK_OF: owner})),
+        ("other", json!({HOOK_OF: "other"})),
+        ("owned", json!({HOOK_OF: owner, OWNER_LABEL: "other"})),
+    ] {
+        let hook = json!({"metadata": {"name": name, "labels": labels}, "data": {"v": "hook"}});
+        story.config_maps().create(&PostParams::default(), &serde_json::from_value(hook)?).await?;
+        let applied = story.try_apply(&config_map(name, "ordinary"), &NothingObserved).await?;
+        let is_refused = matches!(outcome(&applied, name), Outcome::Refused(Refusal::OwnedByOther { .. }));
+        assert_eq!(is_refused, name != "own", "{name}: {applied:?}");
+        let value = if name == "own" { "ordinary" } else { "hook" };
+        assert_eq!(story.config_maps().get(name).await?.data.unwrap()["v"], value);
+    }
     Ok(())
 }
 
