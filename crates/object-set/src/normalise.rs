@@ -24,9 +24,9 @@ const SERVER_METADATA: &[&str] = &[
 
 /// Corrects an object: removes `status`, metadata that only the API server writes, empty labels and annotations, the
 /// empty data of Secrets and ConfigMaps, nulls in built-in kinds, the rules of an aggregated ClusterRole, and CA
-/// bundles that a controller injects; turns a Secret's `stringData` into `data`; sets the default protocol of ports;
-/// keeps the last of several list items with the same key (with a warning each) if that does not change the meaning.
-/// Other duplicates stay and are restored after the apply.
+/// bundles that a controller injects; turns a Secret's `stringData` into `data`; sets the default protocol of ports and
+/// the default types of network policies; keeps the last of several list items with the same key (with a warning each)
+/// if that does not change the meaning. Other duplicates stay and are restored after the apply.
 pub fn normalise(object: &mut Object) -> Vec<Warning> {
     let identity = object.identity();
     let kind = (object.group().to_owned(), object.kind().to_owned());
@@ -42,6 +42,7 @@ pub fn normalise(object: &mut Object) -> Vec<Warning> {
             strip_empty(body, DATA);
         }
         ("", "ConfigMap") => strip_empty(body, DATA),
+        ("networking.k8s.io", "NetworkPolicy") => default_policy_types(body),
         // The control plane writes the rules of an aggregated role.
         ("rbac.authorization.k8s.io", "ClusterRole")
             if body.get("aggregationRule").is_some_and(Value::is_object) =>
@@ -115,6 +116,19 @@ fn string_data(body: &mut Map<String, Value>) {
     }
 }
 
+/// Sets the types of a network policy that names none. The API server derives them from the rules only at the creation:
+/// egress rules that come later would have no effect.
+/// Source: `SetDefaults_NetworkPolicy` in `pkg/apis/networking/v1/defaults.go` of Kubernetes.
+fn default_policy_types(body: &mut Map<String, Value>) {
+    let Some(Value::Object(spec)) = body.get_mut("spec") else { return };
+    let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+    if spec.get("policyTypes").is_none_or(is_empty) {
+        let has_egress = spec.get("egress").is_some_and(|rules| !is_empty(rules));
+        let types = if has_egress { vec!["Ingress", "Egress"] } else { vec!["Ingress"] };
+        spec.insert("policyTypes".to_owned(), types.into());
+    }
+}
+
 fn strip_template(body: &mut Map<String, Value>, pod_spec: &[&str]) {
     let Some((_, template)) = pod_spec.split_last() else { return };
     let mut at = (!template.is_empty()).then_some(body);
@@ -184,6 +198,21 @@ mod tests {
             "data": {"a": "eA==", "b": "eQ=="}, "stringData": {"b": "hi", "c": null}}));
         assert_eq!(value["data"], json!({"a": "eA==", "b": "aGk=", "c": ""}));
         assert!(value.get("stringData").is_none());
+    }
+
+    #[test]
+    fn types_of_a_network_policy_follow_its_rules() {
+        let types = |spec: Value| {
+            let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+                "metadata": {"name": "a"}, "spec": spec});
+            after(policy).0["spec"]["policyTypes"].clone()
+        };
+        assert_eq!(types(json!({"podSelector": {}})), json!(["Ingress"]));
+        assert_eq!(types(json!({"ingress": [{}], "egress": []})), json!(["Ingress"]));
+        assert_eq!(types(json!({"egress": [{}], "policyTypes": null})), json!(["Ingress", "Egress"]));
+        assert_eq!(types(json!({"egress": [{}], "policyTypes": []})), json!(["Ingress", "Egress"]));
+        assert_eq!(types(json!({"egress": [{}], "policyTypes": ["Egress"]})), json!(["Egress"]));
+        assert_eq!(types(json!({"policyTypes": "Egress"})), json!("Egress"), "for the API server to refuse");
     }
 
     #[test]
