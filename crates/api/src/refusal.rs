@@ -65,8 +65,16 @@ const INITIALIZING: &str = "storage is (re)initializing";
 /// Messages of API servers if a quota is exceeded, has no computed usage yet, or requires a value.
 const QUOTA: [&str; 4] = ["exceeded quota", "insufficient quota", "status unknown for quota", "failed quota"];
 
-/// Messages of the admission plugin for LimitRanges.
-const LIMIT_RANGE: [&str; 3] = [" per Container is ", " per Pod is ", " per PersistentVolumeClaim is "];
+/// Messages of admission plugins, which deny with the status of a missing right, and the names of the plugins. Source:
+/// `plugin/pkg/admission` of Kubernetes.
+const PLUGINS: [(&str, &str); 6] = [
+    (" per Container is ", "LimitRange"),
+    (" per Pod is ", "LimitRange"),
+    (" per PersistentVolumeClaim is ", "LimitRange"),
+    ("only dynamically provisioned pvc can be resized", "PersistentVolumeClaimResize"),
+    ("is already marked as default. Only one default can exist", "Priority"),
+    ("Use of external IPs is denied by admission control", "DenyServiceExternalIPs"),
+];
 
 /// Placeholder for the name of a webhook, policy or quota that the answer lacks.
 const UNKNOWN_NAME: &str = "of an unknown name";
@@ -123,8 +131,10 @@ impl Refusal {
             }
             403 => match QUOTA.iter().find(|words| has(words)) {
                 Some(words) => Self::QuotaExceeded(quota_after(text, words)),
-                None if LIMIT_RANGE.iter().any(|words| has(words)) => Self::Denied("LimitRange".to_owned()),
-                None => Self::Forbidden,
+                None => match PLUGINS.iter().find(|(words, _)| has(words)) {
+                    Some((_, plugin)) => Self::Denied((*plugin).to_owned()),
+                    None => Self::Forbidden,
+                },
             },
             404 => Self::NotFound,
             409 => Self::Conflict,
@@ -282,6 +292,14 @@ mod tests {
             (
                 r#"pods "x" is forbidden: maximum cpu usage per Container is 1, but limit is 2"#,
                 denied("LimitRange"),
+            ),
+            (
+                r#"persistentvolumeclaims "x" is forbidden: only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"#,
+                denied("PersistentVolumeClaimResize"),
+            ),
+            (
+                r#"priorityclasses.scheduling.k8s.io "x" is forbidden: PriorityClass y is already marked as default. Only one default can exist"#,
+                denied("Priority"),
             ),
             (r"x is forbidden: MutatingAdmissionPolicy 'p' with binding 'b' denied request: no", denied("p")),
             (
