@@ -23,10 +23,10 @@ const SERVER_METADATA: &[&str] = &[
 ];
 
 /// Corrects an object: removes `status`, metadata that only the API server writes, empty labels and annotations, the
-/// empty data of Secrets and ConfigMaps, nulls in built-in kinds, the rules of an aggregated ClusterRole, and CA
-/// bundles that a controller injects; turns a Secret's `stringData` into `data`; sets the default protocol of ports and
-/// the default types of network policies; keeps the last of several list items with the same key (with a warning each)
-/// if that does not change the meaning. Other duplicates stay and are restored after the apply.
+/// empty data of Secrets and ConfigMaps, nulls in built-in kinds, the rules of an aggregated ClusterRole, CA bundles that
+/// a controller injects, and empty volume names of claims; turns a Secret's `stringData` into `data`; sets the default
+/// protocol of ports and the default types of network policies; keeps the last of several list items with the same key
+/// (with a warning each) if that does not change the meaning. Other duplicates stay and are restored after the apply.
 pub fn normalise(object: &mut Object) -> Vec<Warning> {
     let identity = object.identity();
     let kind = (object.group().to_owned(), object.kind().to_owned());
@@ -42,6 +42,7 @@ pub fn normalise(object: &mut Object) -> Vec<Warning> {
             strip_empty(body, DATA);
         }
         ("", "ConfigMap") => strip_empty(body, DATA),
+        ("", "PersistentVolumeClaim") => strip_empty_volume_name(body),
         ("networking.k8s.io", "NetworkPolicy") => default_policy_types(body),
         // The control plane writes the rules of an aggregated role.
         ("rbac.authorization.k8s.io", "ClusterRole")
@@ -113,6 +114,16 @@ fn string_data(body: &mut Map<String, Value>) {
             other => other,
         };
         data.insert(key, value);
+    }
+}
+
+/// Removes an empty volume name: the control plane sets the name of the volume that it binds, which an apply could not
+/// take back.
+fn strip_empty_volume_name(body: &mut Map<String, Value>) {
+    if let Some(Value::Object(spec)) = body.get_mut("spec")
+        && spec.get("volumeName").and_then(Value::as_str) == Some("")
+    {
+        spec.remove("volumeName");
     }
 }
 
@@ -198,6 +209,18 @@ mod tests {
             "data": {"a": "eA==", "b": "eQ=="}, "stringData": {"b": "hi", "c": null}}));
         assert_eq!(value["data"], json!({"a": "eA==", "b": "aGk=", "c": ""}));
         assert!(value.get("stringData").is_none());
+    }
+
+    #[test]
+    fn an_empty_volume_name_of_a_claim_is_the_control_planes() {
+        let spec = |volume: &str| {
+            let spec = json!({"volumeName": volume, "storageClassName": ""});
+            after(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"}, "spec": spec}))
+                .0["spec"]
+                .clone()
+        };
+        assert_eq!(spec(""), json!({"storageClassName": ""}));
+        assert_eq!(spec("v"), json!({"volumeName": "v", "storageClassName": ""}));
     }
 
     #[test]

@@ -101,3 +101,52 @@ async fn maps_and_lists_of_custom_resources_become_empty_and_not_null() -> Resul
     assert_eq!(live(&story, &group, "Thing").await?["spec"].get("auto"), None);
     Ok(())
 }
+
+#[tokio::test]
+async fn services_change_their_type_and_back() -> Result<()> {
+    let mut story = Story::begin("types").await?;
+    let cases = [
+        ["type: LoadBalancer, externalTrafficPolicy: Local", "type: ClusterIP"],
+        ["type: NodePort", "type: ClusterIP"],
+        ["type: ClusterIP, sessionAffinity: ClientIP", "type: ClusterIP"],
+        ["type: ClusterIP", "type: ExternalName, externalName: example.org"],
+        ["clusterIP: None", "clusterIP: None, publishNotReadyAddresses: true"],
+    ];
+    for [first, second] in cases {
+        let text = |more: &str| {
+            format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{name: o}}\nspec: {{selector: {{a: b}}, ports: [{{port: 80}}], {more}}}\n"
+            )
+        };
+        story.apply(&text(first)).await.with_context(|| first.to_owned())?;
+        let uid = live(&story, "", "Service").await?["metadata"]["uid"].clone();
+        for more in [second, first] {
+            story.apply(&text(more)).await.with_context(|| format!("{first} / {more}"))?;
+            assert_eq!(live(&story, "", "Service").await?["metadata"]["uid"], uid, "{more}");
+            assert_eq!(story.apply(&text(more)).await?.changed().count(), 0, "{more}");
+        }
+        story.uninstall_all().await?;
+        story.inventory = kyma_object_set::Inventory::new();
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn egress_rules_of_a_network_policy_count_from_the_next_version_on() -> Result<()> {
+    let mut story = Story::begin("egress").await?;
+    let policy = |rules: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: o}}\nspec: {{podSelector: {{}}, {rules}}}\n"
+        )
+    };
+    for (rules, types) in [
+        ("ingress: [{}]", json!(["Ingress"])),
+        ("ingress: [{}], egress: [{}]", json!(["Ingress", "Egress"])),
+        ("egress: [], ingress: [{}]", json!(["Ingress"])),
+    ] {
+        story.apply(&policy(rules)).await?;
+        let live = live(&story, "networking.k8s.io", "NetworkPolicy").await?;
+        assert_eq!(live["spec"]["policyTypes"], types, "{rules}");
+    }
+    Ok(())
+}
