@@ -118,7 +118,7 @@ impl Run<'_> {
         match self.remove_defaults(identity, mapping, &corrected).await {
             Ok(rehearsed) if self.cluster.rehearsal.is_some() => return Ok(rehearsed),
             Ok(_) => {}
-            Err(_) => return Err(error),
+            Err(left) => return Err(narrowed(error, left)),
         }
         let sent = self.patch(identity, mapping, params, &body).await?;
         // The fields of the patch become those of the apply.
@@ -212,6 +212,19 @@ impl Run<'_> {
     }
 }
 
+/// Returns the refusal that remains without defaults, if its paths are among those of the first refusal: the others were
+/// the defaults, which are no cause. Otherwise the first refusal.
+fn narrowed(first: CallError, mut left: CallError) -> CallError {
+    if let (Failure::Refused(all), Failure::Refused(paths)) = (&first.failure, &left.failure)
+        && !paths.is_empty()
+        && paths.iter().all(|path| all.contains(path))
+    {
+        left.action = first.action;
+        return left;
+    }
+    first
+}
+
 /// Turns the refusal of a uid into a conflict: the object was deleted and created again meanwhile.
 fn of_another(mut error: CallError) -> CallError {
     if let Failure::Immutable(paths) | Failure::Refused(paths) = &error.failure
@@ -220,4 +233,35 @@ fn of_another(mut error: CallError) -> CallError {
         error.failure = Failure::Conflict;
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_causes_that_remain_without_defaults_are_named() {
+        let refused = |action: Action, fields: &[&str]| {
+            let cause = |field: &&str| json!({"reason": "FieldValueInvalid", "message": "", "field": field});
+            let causes: Vec<Value> = fields.iter().map(cause).collect();
+            let status =
+                json!({"code": 422, "message": "", "reason": "Invalid", "details": {"causes": causes}});
+            let status: Status = serde_json::from_value(status).unwrap();
+            CallError::new(action, None, kube::Error::Api(status.boxed()))
+        };
+        let first = || refused(Action::Apply, &["spec.strategy.rollingUpdate", "spec.replicas"]);
+        let named = |left: CallError| {
+            let error = narrowed(first(), left);
+            assert_eq!(error.action, Action::Apply);
+            error.refused_fields()
+        };
+        assert_eq!(named(refused(Action::Patch, &["spec.replicas"])), ["spec.replicas"]);
+        let others: [&[&str]; 3] = [&[], &["spec.other"], &["spec.replicas", "spec.other"]];
+        for other in others {
+            assert_eq!(named(refused(Action::Patch, other)), first().refused_fields(), "{other:?}");
+        }
+    }
 }

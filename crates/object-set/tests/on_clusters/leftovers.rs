@@ -1,10 +1,10 @@
 //! Fields of earlier applies and defaults of the API server that a server-side apply cannot remove.
 
 use anyhow::{Context as _, Result};
-use kyma_object_set::Identity;
+use kyma_object_set::{Identity, NothingObserved, Outcome, Refusal};
 use serde_json::{Value, json};
 
-use super::story::Story;
+use super::story::{Story, outcome};
 
 async fn live(story: &Story, group: &str, kind: &str) -> Result<Value> {
     let id = Identity::new(group, kind, Some(&story.namespace), "o");
@@ -72,6 +72,22 @@ async fn defaults_of_another_choice_do_not_block_an_upgrade() -> Result<()> {
         story.uninstall_all().await?;
         story.inventory = kyma_object_set::Inventory::new();
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refusal_names_its_cause_and_not_the_defaults_beside_it() -> Result<()> {
+    let mut story = Story::begin("cause").await?;
+    let text = |strategy: &str, policy: &str| {
+        workload("Deployment", strategy, &format!("imagePullPolicy: {policy}"), "[]")
+    };
+    story.apply(&text("", "Always")).await?;
+    let applied = story.try_apply(&text("strategy: {type: Recreate}", "Odd"), &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "o") else { panic!("{applied:?}") };
+    let message = error.to_string();
+    assert!(message.contains("imagePullPolicy") && !message.contains("rollingUpdate"), "{message}");
+    assert!(message.starts_with("applying Deployment"), "{message}");
+    story.apply(&text("strategy: {type: Recreate}", "Always")).await?;
     Ok(())
 }
 
