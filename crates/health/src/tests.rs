@@ -111,6 +111,16 @@ fn deployments() {
                 InProgress,
                 deployment(json!({"status": {"conditions": conditions(&[("Available", "False", "")])}})),
             ),
+        ],
+    );
+}
+
+#[test]
+fn deployments_that_are_paused_or_without_replicas() {
+    check(
+        "apps/v1",
+        "Deployment",
+        &[
             (
                 "paused",
                 Current,

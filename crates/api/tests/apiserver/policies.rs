@@ -267,8 +267,8 @@ async fn a_module_team_edits_its_own_modules_and_no_others() -> Result<()> {
     call(&team, Method::PATCH, &format!("{releases}/nats"), Some(&finalizer)).await?.ok()?;
     // The garbage collector would delete the release meta.
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "absent", "uid": "absent"});
-    let owned = json!({"metadata": {"ownerReferences": [owner]}});
-    let refused = call(&team, Method::PATCH, &format!("{releases}/nats"), Some(&owned)).await?;
+    let with_owner = json!({"metadata": {"ownerReferences": [owner]}});
+    let refused = call(&team, Method::PATCH, &format!("{releases}/nats"), Some(&with_owner)).await?;
     assert_eq!(refused.code, 403, "{refused:?}");
     // Neither team takes over another team's template or gives one away, even where specs may change.
     let foreign =

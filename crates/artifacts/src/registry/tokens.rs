@@ -14,7 +14,7 @@ use reqwest::{
     Method, Url,
     header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE},
 };
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -218,7 +218,7 @@ struct Token {
 impl Token {
     /// Returns the token; empty if the service gave none.
     fn secret(&self) -> &str {
-        let mut given = [&self.plain, &self.oauth].into_iter().flatten().map(|token| token.expose_secret());
+        let mut given = [&self.plain, &self.oauth].into_iter().flatten().map(ExposeSecret::expose_secret);
         given.find(|token| !token.is_empty()).unwrap_or_default()
     }
 

@@ -74,7 +74,9 @@ impl Run<'_> {
             Some(if self.options.strict { ValidationDirective::Strict } else { ValidationDirective::Ignore });
         let mut body = Value::Object(body);
         if fixed.is_some() {
-            lists.iter().for_each(|list| leave_out(&mut body, list));
+            for list in &lists {
+                leave_out(&mut body, list);
+            }
             return self.send_corrected(identity, mapping, &params, body).await;
         }
         let sent = self.send_corrected(identity, mapping, &params, body).await?;

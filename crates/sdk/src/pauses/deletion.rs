@@ -132,7 +132,7 @@ mod tests {
     async fn only_a_deletion_by_itself_is_requested() {
         let user = pause(&json!([]), &json!({}));
         let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u"}]);
-        let owned = pause(&owner, &json!({}));
+        let with_owner = pause(&owner, &json!({}));
         let confirmed = pause(&owner, &json!({ annotations::DELETION_CONFIRMED: "true" }));
         let rows = [
             ("by a user", &user, created(10), vec![created(10)], true),
@@ -142,7 +142,7 @@ mod tests {
             ("with a CRD that is gone", &user, created(10), vec![], false),
             ("with a CRD that was recreated", &user, created(10), vec![created(21)], false),
             ("with a namespace that was recreated", &user, created(21), vec![created(10)], false),
-            ("by the garbage collector", &owned, created(10), vec![created(10)], false),
+            ("by the garbage collector", &with_owner, created(10), vec![created(10)], false),
             ("with a confirmation", &confirmed, created(10), vec![created(10)], true),
         ];
         for (name, pause, namespace, crds, expected) in rows {
