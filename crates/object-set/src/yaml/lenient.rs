@@ -1,11 +1,12 @@
 //! Corrects text that go-yaml accepts although it is not valid YAML: continued quoted text in block maps at any
-//! column, and a comment directly after a closing quotation mark or bracket.
+//! column, tabs before a line of quoted text or of a flow map or list, a comment directly after a closing quotation
+//! mark, bracket or comma, and `\'` in double quotes.
 
 /// Maximum growth of a text, as a multiple of its length. Deep indentation of many lines does not occur in real text.
 const MAX_GROWTH: usize = 2;
 
-/// Returns the text with such lines indented and such comments separated; `None` if it has none. Line numbers stay,
-/// and values are those that go-yaml reads: leading blanks of a line in quoted text have no meaning.
+/// Returns the text with these places corrected; `None` if it has none. Line numbers stay, and values are those that
+/// go-yaml reads: leading blanks of a line in quoted text have no meaning.
 pub(super) fn corrected(text: &str) -> Option<String> {
     let mut scanner = Scanner { out: String::with_capacity(text.len()), state: State::Block, changed: false };
     for line in text.split_inclusive('\n') {
@@ -51,13 +52,17 @@ impl Scanner {
                     return None;
                 }
                 let found = indentation(line);
+                let line = if is_blank(line) { self.without_tabs(line) } else { line };
                 if !is_blank(line) && found < indent {
                     self.out.extend(std::iter::repeat_n(' ', indent - found));
                     self.changed = true;
                 }
                 self.quoted(line, quote, indent);
             }
-            State::Flow { depth, quote } => self.flow(line, depth, quote),
+            State::Flow { depth, quote } => {
+                let line = self.without_tabs(line);
+                self.flow(line, depth, quote);
+            }
         }
         Some(())
     }
@@ -82,45 +87,82 @@ impl Scanner {
         }
     }
 
+    /// Adds the blanks at the beginning of a line, with spaces instead of tabs, and returns the rest of the line.
+    fn without_tabs<'a>(&mut self, line: &'a str) -> &'a str {
+        let content = line.trim_start_matches([' ', '\t']);
+        let blanks = &line[..line.len() - content.len()];
+        self.changed |= blanks.contains('\t');
+        self.out.extend(std::iter::repeat_n(' ', blanks.len()));
+        content
+    }
+
     /// Adds the rest of a line in quoted text.
     fn quoted(&mut self, rest: &str, quote: char, indent: usize) {
         let Some(end) = closing(rest, quote) else {
-            self.out.push_str(rest);
+            self.inside(rest, quote);
             self.state = State::Quoted { quote, indent };
             return;
         };
         let (inside, after) = rest.split_at(end);
-        self.out.push_str(inside);
+        self.inside(inside, quote);
         self.state = State::Block;
         self.behind(after);
     }
 
-    fn flow(&mut self, rest: &str, mut depth: usize, mut quote: Option<char>) {
-        let mut at = 0;
-        while let Some(character) = rest[at..].chars().next() {
+    /// Adds quoted text, with `\'` in double quotes as an apostrophe.
+    fn inside(&mut self, text: &str, quote: char) {
+        let mut rest = text;
+        while let Some(at) = rest.find('\\').filter(|_| quote == '"') {
+            let (before, escape) = rest.split_at(at);
+            self.out.push_str(before);
+            let escaped = escape[1..].chars().next().map_or(0, char::len_utf8);
+            let (escape, after) = escape.split_at(1 + escaped);
+            let is_apostrophe = escape == "\\'";
+            self.changed |= is_apostrophe;
+            self.out.push_str(if is_apostrophe { "'" } else { escape });
+            rest = after;
+        }
+        self.out.push_str(rest);
+    }
+
+    /// Adds the rest of a line in a flow map or list.
+    fn flow(&mut self, line: &str, mut depth: usize, mut quote: Option<char>) {
+        let mut rest = line;
+        let mut previous = ' ';
+        while let Some(character) = rest.chars().next() {
             if let Some(open) = quote {
-                let Some(end) = closing(&rest[at..], open) else { break };
-                (at, quote) = (at + end, None);
+                let Some(end) = closing(rest, open) else { break };
+                let (inside, after) = rest.split_at(end);
+                self.inside(inside, open);
+                // A closing quotation mark ends a value, like a bracket.
+                (rest, quote, previous) = (after, None, ']');
                 continue;
             }
-            at += character.len_utf8();
-            let before = &rest[..at - character.len_utf8()];
-            let begins = before.is_empty() || before.ends_with([' ', '[', '{', ',', ':']);
             match character {
-                '"' | '\'' if begins => quote = Some(character),
+                '#' if " \t[{,]}".contains(previous) => {
+                    if !matches!(previous, ' ' | '\t') {
+                        self.out.push(' ');
+                        self.changed = true;
+                    }
+                    self.out.push_str(rest);
+                    break;
+                }
+                '"' | '\'' if " \t[{,:".contains(previous) => quote = Some(character),
                 '{' | '[' => depth += 1,
                 '}' | ']' => depth = depth.saturating_sub(1),
-                '#' if begins => at = rest.len(),
                 _ => {}
             }
+            self.out.push(character);
+            (rest, previous) = (&rest[character.len_utf8()..], character);
             if depth == 0 {
-                self.out.push_str(&rest[..at]);
                 self.state = State::Block;
-                self.behind(&rest[at..]);
+                self.behind(rest);
                 return;
             }
         }
-        self.out.push_str(rest);
+        if let Some(open) = quote {
+            self.inside(rest, open);
+        }
         self.state = State::Flow { depth, quote };
     }
 
@@ -136,7 +178,7 @@ impl Scanner {
 }
 
 fn is_blank(line: &str) -> bool {
-    line.trim().is_empty()
+    line.trim_matches([' ', '\t', '\r', '\n']).is_empty()
 }
 
 fn indentation(line: &str) -> usize {
@@ -156,10 +198,16 @@ fn value_of(line: &str) -> (usize, &str) {
     }
     let key_end = match rest.chars().next() {
         Some(quote @ ('"' | '\'')) => closing(&rest[1..], quote).map(|end| end + 1),
-        _ => Some(rest.find(": ").unwrap_or(rest.len())),
+        Some('{' | '[') => None,
+        _ => {
+            let text = rest.split(" #").next().unwrap_or(rest);
+            [": ", ":\t"].into_iter().filter_map(|colon| text.find(colon)).min()
+        }
     };
-    if let Some(after) = key_end.and_then(|end| rest.get(end..)?.trim_start_matches(' ').strip_prefix(": ")) {
-        rest = after.trim_start_matches(' ');
+    if let Some(after) = key_end.and_then(|end| rest.get(end..)?.trim_start_matches(' ').strip_prefix(':'))
+        && after.starts_with([' ', '\t'])
+    {
+        rest = after.trim_start_matches([' ', '\t']);
     }
     while rest.starts_with(['&', '!']) {
         let Some((_, after)) = rest.split_once(' ') else { break };

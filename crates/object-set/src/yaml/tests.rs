@@ -181,6 +181,29 @@ fn quoted_text_goes_on_at_any_column() {
     }
 }
 
+// The expected values are what `fromYaml` of Helm 4.3.1 gives for the same text.
+#[test]
+fn tabs_comments_and_apostrophes_are_read_as_in_go_yaml() {
+    let cases = [
+        ("a: {\n\t\"b\": [\n\t1,\n\t2]\n}\n", json!({"a": {"b": [1, 2]}})),
+        ("x:\n  a: {\n\tb: \"c\n\td\"\n}\n  e: f\n", json!({"x": {"a": {"b": "c d"}, "e": "f"}})),
+        ("a:\n  b: \"c\n\td\n\t\n \te\"\n  f: g\n", json!({"a": {"b": "c d\ne", "f": "g"}})),
+        ("a:\n  b: 'c\n\t\nd'\n", json!({"a": {"b": "c\nd"}})),
+        ("a:\n  b:\t\"c\nd\"\n", json!({"a": {"b": "c d"}})),
+        ("a: [b,# c\n  d]\n", json!({"a": ["b", "d"]})),
+        ("a: [\"b\"#c\n  , d#e]\n", json!({"a": ["b", "d#e"]})),
+        ("a: [{b: c}#d\n ]\ne: {#f\n g: h}\n", json!({"a": [{"b": "c"}], "e": {"g": "h"}})),
+        ("a: \"it\\'s \\\\' x\"\nb: [\"\\'\"]\n", json!({"a": "it's \\' x", "b": ["'"]})),
+        (
+            "a:\n- {b: c, d: \"e\n#f\"}#g\n- h # i: \"j\nk: \"l\nm\"\n",
+            json!({"a": [{"b": "c", "d": "e #f"}, "h"], "k": "l m"}),
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(one(text), expected, "{text}");
+    }
+}
+
 #[test]
 fn other_mistakes_are_told_as_they_are() {
     assert!(matches!(fails("a:\n  b: \"c\nd\"\n  e: [\n"), YamlError::Syntax { .. }));
