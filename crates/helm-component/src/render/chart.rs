@@ -128,7 +128,7 @@ impl Chart {
         let (mut uses_lookup, mut chance) = (false, Chance::default());
         let (mut kinds_use, mut version_use) = (KindsUse::default(), VersionUse::default());
         let (mut release_use, mut schemas) = (ReleaseUse::default(), Schemas::default());
-        let (mut prints_kube_version, mut has_git_version) = (false, false);
+        let (mut prints_kube_version, mut has_git_version, mut has_string) = (false, false, false);
         tree.each(&mut |file, bytes| {
             if file == "Chart.yaml" {
                 let metadata = serde_saphyr::from_slice(without_bom(bytes))
@@ -142,6 +142,7 @@ impl Chart {
             release_use.see(bytes);
             prints_kube_version |= PRINTED_VERSION.is_match(bytes);
             has_git_version |= GIT_VERSION.is_match(bytes);
+            has_string |= STRING.is_match(bytes);
             version_use.see(file, bytes);
             let is_template = file.contains("templates/");
             uses_lookup |= is_template && LOOKUP.is_match(bytes);
@@ -152,7 +153,7 @@ impl Chart {
         root.installable()?;
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(archive)));
         tree.replace(&mut |file| schemas.replacement(file));
-        tree.add_context_template(&Bytes::from(context_template::template(has_git_version)));
+        tree.add_context_template(&Bytes::from(context_template::template(has_git_version, has_string)));
         let archive = tree.pack()?;
         let Metadata { name, version, app_version, .. } = root;
         let app_version = match app_version {
@@ -327,6 +328,7 @@ static LOOKUP: LazyLock<Regex> = LazyLock::new(|| pattern(r"\blookup\s"));
 static PRINTED_VERSION: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"Capabilities\.KubeVersion(?:[^.\w]|\z)"));
 static GIT_VERSION: LazyLock<Regex> = LazyLock::new(|| pattern(r"GitVersion"));
+static STRING: LazyLock<Regex> = LazyLock::new(|| pattern(r"\.String\b"));
 
 /// Removes the byte order mark, as Helm does in every file.
 fn without_bom(bytes: &[u8]) -> &[u8] {

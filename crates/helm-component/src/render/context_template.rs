@@ -14,10 +14,12 @@ pub(super) const FOLDER: &str = "helm-component.kyma-project.io";
 /// File name of the template.
 pub(super) const FILE: &str = "context.yaml";
 
-/// Returns the template. `has_git_version` is whether the chart reads `.Capabilities.KubeVersion.GitVersion`, a
-/// method in Helm. Other charts get no such key, since it would show where the whole map is printed.
-pub(super) fn template(has_git_version: bool) -> String {
+/// Returns the template. `has_git_version` and `has_string` are whether the chart reads
+/// `.Capabilities.KubeVersion.GitVersion` and `.String`, methods in Helm. Other charts get no such key, since it would
+/// show where the whole map is printed. `helm install` gives the unchanged version for both.
+pub(super) fn template(has_git_version: bool, has_string: bool) -> String {
     let git_version = if has_git_version { " \"GitVersion\" $version.GitVersion" } else { "" };
+    let string = if has_string { " \"String\" $version.Version" } else { "" };
     format!(
         r#"{{{{- $begin := -1 -}}}}
 {{{{- range $index, $name := .Capabilities.APIVersions -}}}}
@@ -28,7 +30,7 @@ pub(super) fn template(has_git_version: bool) -> String {
 {{{{- end -}}}}
 {{{{- if ge $begin 0 -}}}}
 {{{{- $version := .Capabilities.KubeVersion -}}}}
-{{{{- $kube := dict "Version" $version.Version "Major" $version.Major "Minor" $version.Minor{git_version} -}}}}
+{{{{- $kube := dict "Version" $version.Version "Major" $version.Major "Minor" $version.Minor{git_version}{string} -}}}}
 {{{{- $versions := slice .Capabilities.APIVersions $begin -}}}}
 {{{{- $_ := set . "Capabilities" (dict "KubeVersion" $kube "APIVersions" $versions "HelmVersion" .Capabilities.HelmVersion) -}}}}
 {{{{- end -}}}}

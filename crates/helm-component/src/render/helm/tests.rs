@@ -254,7 +254,7 @@ async fn every_character_and_long_keys_reach_the_chart_in_values() {
 async fn capabilities_are_those_of_the_target_in_all_charts() {
     let template = "known: {{ .Capabilities.APIVersions.Has \"policy/v1beta1\" }} {{ .Capabilities.APIVersions.Has \
                     \"example.org/v1/Thing\" }} {{ len .Capabilities.APIVersions }} {{ .Capabilities.KubeVersion.GitVersion }} \
-                    {{ tpl \"{{ .Capabilities.APIVersions.Has \\\"v1\\\" }}\" . }}";
+                    {{ .Capabilities.KubeVersion.String }} {{ tpl \"{{ .Capabilities.APIVersions.Has \\\"v1\\\" }}\" . }}";
     let sub = "apiVersion: v2\nname: sub\nversion: 1.0.0\n";
     let files = [
         ("templates/a.yaml", template),
@@ -263,7 +263,7 @@ async fn capabilities_are_those_of_the_target_in_all_charts() {
         ("charts/sub/templates/z.yaml", template),
     ];
     let rendered = helm().render(&request(&chart(&files), json!({}))).await.unwrap();
-    let expected = "known: false true 1 v1.34.7 false";
+    let expected = "known: false true 1 v1.34.7 v1.34.7 false";
     assert_eq!(rendered.manifest.matches(expected).count(), 3, "{}", rendered.manifest);
     assert!(!rendered.manifest.contains("helm-component.kyma-project.io"), "{}", rendered.manifest);
 }
