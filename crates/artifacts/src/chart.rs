@@ -8,7 +8,7 @@ mod versions;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use url::Url;
 
 use crate::{
@@ -98,9 +98,7 @@ impl ChartArchive {
         let chart = files
             .get(&format!("{root}/Chart.yaml"))
             .ok_or_else(|| ArtifactError::invalid(what, "there is no Chart.yaml in it"))?;
-        let chart = chart.strip_prefix(b"\xef\xbb\xbf").unwrap_or(chart);
-        let metadata: ChartMetadata = serde_saphyr::from_slice(chart)
-            .map_err(|_| ArtifactError::invalid(what, "Chart.yaml is unreadable"))?;
+        let metadata: ChartMetadata = read_chart_yaml(what, chart)?;
         metadata.check(what)?;
         Ok(Self { digest: Digest::of(&content), metadata, content })
     }
@@ -158,6 +156,38 @@ impl ChartMetadata {
         let chart = format!("{} {}", printable(&self.name), printable(&self.version));
         Err(ArtifactError::Misplaced { what, chart })
     }
+}
+
+/// Parses a `Chart.yaml` as Helm does: of equal keys the last counts, and only the first document is read.
+///
+/// # Errors
+/// If it is not YAML, or lacks a field of `T`. `what` names the chart.
+pub fn read_chart_yaml<T: DeserializeOwned>(what: &str, content: &[u8]) -> Result<T, ArtifactError> {
+    let unreadable = |problem: &str| {
+        ArtifactError::invalid(what, format!("Chart.yaml is unreadable: {}", printable(problem)))
+    };
+    let text = std::str::from_utf8(content).map_err(|_| unreadable("it is not UTF-8"))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(first_document(text), options)
+        .map_err(|error| unreadable(error.to_string().lines().next().unwrap_or_default()))
+}
+
+/// Returns the text up to the end of its first YAML document.
+fn first_document(text: &str) -> &str {
+    let (mut end, mut has_content) = (0, false);
+    for line in text.split_inclusive('\n') {
+        let is_marker = line.starts_with("---") || line.starts_with("...");
+        if is_marker && has_content {
+            break;
+        }
+        has_content |= !is_marker && !line.trim().is_empty() && !line.starts_with(['#', '%']);
+        end += line.len();
+    }
+    &text[..end]
 }
 
 /// Returns the one directory that contains the chart.

@@ -30,7 +30,7 @@ mod trust;
 mod version_range;
 
 pub use artifacts::Artifacts;
-pub use chart::{ChartArchive, ChartMetadata, ChartSource, ChartVersion, ChartVersions};
+pub use chart::{ChartArchive, ChartMetadata, ChartSource, ChartVersion, ChartVersions, read_chart_yaml};
 pub use config::{Config, Deadlines, Limits, WELL_KNOWN_HOSTS};
 pub use credentials::Credentials;
 pub use digest::Digest;

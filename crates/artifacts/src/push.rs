@@ -108,8 +108,7 @@ pub(crate) async fn chart(
     // Helm's own mapping, since tags have no `+`.
     let reference = parent.repository(&metadata.name)?.tag(&metadata.version.replace('+', "_"))?;
     let chart = archive.files(fetch.limits())?.remove("Chart.yaml").unwrap_or_default();
-    let config: serde_json::Value = serde_saphyr::from_slice(&chart)
-        .map_err(|_| ArtifactError::invalid(reference.to_string(), "Chart.yaml is unreadable"))?;
+    let config: serde_json::Value = chart::read_chart_yaml(&reference.to_string(), &chart)?;
     let config = Blob::new("Chart.yaml", chart::CONFIG, config.to_string());
     let layers = vec![Blob::new("chart", chart::CONTENT, archive.content().clone())];
     let annotations = [

@@ -23,8 +23,7 @@ impl ChartArchive {
         collect(directory, Path::new(""), &ignored, &mut files).map_err(failed)?;
         files.sort_unstable();
         let chart = fs::read(directory.join("Chart.yaml")).map_err(failed)?;
-        let metadata: super::ChartMetadata = serde_saphyr::from_slice(&chart)
-            .map_err(|_| ArtifactError::invalid(&what, "Chart.yaml is unreadable"))?;
+        let metadata: super::ChartMetadata = super::read_chart_yaml(&what, &chart)?;
         metadata.check(&what)?;
         let content = pack(directory, &metadata.name, &files).map_err(failed)?;
         Self::parse(&what, content, &Limits::default())
@@ -158,6 +157,33 @@ mod tests {
         let directory = chart();
         std::os::unix::fs::symlink("/etc/passwd", directory.path().join("templates/b.yaml")).unwrap();
         assert!(ChartArchive::package(directory.path()).unwrap_err().to_string().contains("link"));
+    }
+
+    #[test]
+    fn chart_yaml_is_read_as_helm_reads_it() {
+        let packaged = |chart: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join("Chart.yaml"), chart).unwrap();
+            ChartArchive::package(directory.path()).map(|archive| archive.metadata)
+        };
+        let once = "apiVersion: v2\nname: demo\nversion: 1.0.0\nappVersion: 1.5\n";
+        for chart in [
+            format!("\u{feff}# first\n---\n{once}"),
+            format!("{once}...\n"),
+            format!("{once}---\n- another document\n"),
+            format!("--- # first\n{once}keywords: [a]\nkeywords: [b]\nappVersion: 1.5\n")
+                .replace('\n', "\r\n"),
+        ] {
+            let metadata = packaged(&chart).unwrap();
+            let app_version = metadata.app_version.as_deref();
+            assert_eq!(
+                (&*metadata.name, &*metadata.version, app_version),
+                ("demo", "1.0.0", Some("1.5")),
+                "{chart}"
+            );
+        }
+        let unreadable = packaged("name: demo\n").unwrap_err().to_string();
+        assert!(unreadable.contains("version"), "{unreadable}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, OnceLock};
 
 use bytes::Bytes;
-use kyma_artifacts::ArtifactError;
+use kyma_artifacts::{ArtifactError, read_chart_yaml};
 use kyma_object_set::Identity;
 use regex::bytes::Regex;
 use serde::Deserialize;
@@ -131,9 +131,7 @@ impl Chart {
         let (mut prints_kube_version, mut has_git_version, mut has_string) = (false, false, false);
         tree.each(&mut |file, bytes| {
             if file == "Chart.yaml" {
-                let metadata = serde_saphyr::from_slice(without_bom(bytes))
-                    .map_err(|_| ChartFault::NotAChart { what: "its Chart.yaml lacks name or version" })?;
-                root = Some(metadata);
+                root = Some(read_chart_yaml("the archive", bytes).map_err(ChartFault::Unreadable)?);
             }
             if is_schema(file) {
                 schemas.see(file, without_bom(bytes));

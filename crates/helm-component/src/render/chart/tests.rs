@@ -39,6 +39,14 @@ fn facts_come_from_chart_yaml_and_the_templates_text() {
 }
 
 #[test]
+fn a_chart_yaml_that_helm_reads_is_read() {
+    let text = format!("{CHART}keywords: [a]\nkeywords: [b]\nversion: 1.2.4\n---\nversion: 2.0.0\n");
+    assert_eq!(opened(&[("Chart.yaml", text.as_bytes())]).unwrap().version(), "1.2.4");
+    let refused = opened(&[("Chart.yaml", b"name: demo\n")]).unwrap_err().to_string();
+    assert!(refused.contains("Chart.yaml is unreadable") && refused.contains("version"), "{refused}");
+}
+
+#[test]
 fn chance_is_found_in_packed_subcharts_too_and_not_in_words() {
     let nothing = serde_json::Map::new();
     let chart = |inner: &str| {
