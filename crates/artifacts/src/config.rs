@@ -117,7 +117,7 @@ pub struct Limits {
     pub index: u64,
     /// All content of an archive, unpacked. Default 100 MiB, as in Helm.
     pub unpacked: u64,
-    /// One file in an archive, unpacked. Default 5 MiB, as in Helm.
+    /// One file in an archive, unpacked. Default 100 MiB: Helm 4.3 has no limit of its own for one file.
     pub file: u64,
     /// Entries in an archive. Default 10 000.
     pub entries: usize,
@@ -132,7 +132,7 @@ impl Default for Limits {
             signature: 256 << 10,
             index: 64 << 20,
             unpacked: 100 << 20,
-            file: 5 << 20,
+            file: 100 << 20,
             entries: 10_000,
         }
     }

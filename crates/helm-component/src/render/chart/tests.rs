@@ -130,10 +130,9 @@ fn an_archive_bomb_is_stopped() {
 }
 
 #[test]
-fn a_file_over_five_mebibytes_is_refused() {
+fn a_file_may_be_larger_than_five_mebibytes() {
     let large = vec![0; (5 << 20) + 1];
-    let refused = opened(&[("Chart.yaml", CHART.as_bytes()), ("files/large", &large)]);
-    assert!(matches!(refused, Err(ChartFault::Unreadable(ArtifactError::TooLarge { .. }))));
+    opened(&[("Chart.yaml", CHART.as_bytes()), ("files/large", &large)]).unwrap();
 }
 
 /// Returns an archive with raw names and types, which `Builder` would refuse to write.

@@ -13,8 +13,6 @@ use crate::render::context_template;
 
 /// Maximum size of a chart with its subcharts in bytes (Helm's own limit).
 const TOTAL: u64 = 100 << 20;
-/// Maximum size of one file in bytes (Helm's own limit).
-const FILE: u64 = 5 << 20;
 /// Maximum number of files of a chart with its subcharts.
 const FILES: usize = 20_000;
 /// Maximum depth of nested charts.
@@ -36,7 +34,7 @@ impl Tree {
     pub(super) fn read(packed: &[u8]) -> Result<Self, ChartFault> {
         // Limited by the size of the archive: nested archives could unpack to more.
         let unpacked = TOTAL.min(archive::most(packed.len()));
-        let limits = Limits { unpacked, file: FILE, entries: FILES, ..Limits::default() };
+        let limits = Limits { unpacked, file: TOTAL, entries: FILES, ..Limits::default() };
         Self::unpack(packed, 0, &mut Unpacker::new(&limits))
     }
 
