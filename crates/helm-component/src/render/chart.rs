@@ -261,8 +261,11 @@ impl Chart {
 }
 
 /// Text and file names of a chart's templates, to tell the author's text from that of values.
+#[derive(Default)]
 pub(super) struct TemplateText {
     text: String,
+    /// Name of the chart itself.
+    name: String,
     /// Metadata of the chart and its subcharts, with their names.
     about: String,
     /// Paths below `templates/`.
@@ -271,7 +274,7 @@ pub(super) struct TemplateText {
 
 impl TemplateText {
     pub(super) fn of(chart: &Chart) -> Self {
-        let mut found = Self { text: String::new(), about: String::new(), files: BTreeSet::new() };
+        let mut found = Self::default();
         // This crate packed the archive; a failure only shortens a message.
         let tree = Tree::read(&chart.archive);
         let _ = tree.and_then(|tree| {
@@ -289,6 +292,10 @@ impl TemplateText {
             self.text.push('\n');
             self.files.insert(below.to_owned());
         }
+        if file == "Chart.yaml" {
+            let metadata: Option<Metadata> = read_chart_yaml("the archive", content.as_bytes()).ok();
+            self.name = metadata.map(|metadata| metadata.name).unwrap_or_default();
+        }
         if matches!(file.rsplit('/').next(), Some("Chart.yaml" | "requirements.yaml")) {
             self.about.push_str(content);
             self.about.push('\n');
@@ -299,6 +306,16 @@ impl TemplateText {
     pub(super) fn holds(&self, words: &str) -> bool {
         let literal = words.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         self.text.contains(words) || self.text.contains(&literal)
+    }
+
+    /// Reports whether `name` is that of the chart itself.
+    pub(super) fn is_root(&self, name: &str) -> bool {
+        name == self.name
+    }
+
+    /// Reports whether `name` is that of the chart or of a subchart.
+    pub(super) fn has_chart(&self, name: &str) -> bool {
+        !name.is_empty() && self.about.contains(name)
     }
 
     /// Reports whether the chart has a location that the engine names
@@ -312,7 +329,7 @@ impl TemplateText {
 
     #[cfg(any(test, fuzzing))]
     pub(super) fn from_files(files: &[(&str, &str)]) -> Self {
-        let mut found = Self { text: String::new(), about: String::new(), files: BTreeSet::new() };
+        let mut found = Self::default();
         for (file, content) in files {
             found.take(file, content);
         }

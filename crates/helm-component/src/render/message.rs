@@ -18,7 +18,7 @@ pub(super) fn reduce(stderr: &str, chart: &TemplateText) -> RenderError {
     let start = stderr.find("Error: ").filter(|start| *start == 0 || stderr[..*start].ends_with('\n'));
     let stderr = &stderr[start.unwrap_or(0)..];
     if stderr.lines().next().is_some_and(|line| line.contains("meet the specifications of the schema")) {
-        return RenderError::Schema { violations: violations(stderr) };
+        return schema_error(stderr, chart);
     }
     let mut summary = words(stderr, chart).unwrap_or_else(|| {
         "helm gave no reason that can be shown without values; run `helm template` with the same values"
@@ -48,6 +48,8 @@ static REASON: LazyLock<Regex> = LazyLock::new(|| {
         r"|wrong type for value; expected [\w {}.\[\]*]+; got [\w {}.\[\]*]+|expected [\w.]+; found",
         r"|wrong number of args for \w+: want [\w ]+ got \d+|map has no entry for key",
         r"|error calling \w+|function .\w+. not defined|incompatible types for comparison|range can't iterate over",
+        r"|no template .[\w./-]+. associated with template|template .[\w./-]+. not defined|index of untyped nil",
+        r"|rendering template has a nested reference name|index out of range|integer divide by zero",
     ))
 });
 static KUBE_VERSION: LazyLock<Regex> = LazyLock::new(|| {
@@ -58,6 +60,16 @@ static KUBE_VERSION: LazyLock<Regex> = LazyLock::new(|| {
 static MISSING: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"^Error: (?:[\w .`]+: )*(found in Chart.yaml, but missing in charts/ directory: [\w, .-]+)")
 });
+/// Errors about the chart's own files, which Helm reads before the values.
+static LOADING: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(concat!(
+        r"^Error: ((?:error unpacking subchart [\w.-]+ in [\w.-]+: )*)",
+        r"(validation: [^\n]+|cannot load [\w.-]+: [^\n]+|Chart\.yaml file is missing|unexpected EOF)",
+    ))
+});
+/// Errors about a schema, not about values.
+static UNUSABLE: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^json-pointer in |^failing loading |is not valid against metaschema"));
 static VIOLATION: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*- at '([^']*)': (.*)$"));
 static TYPES: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"^got \w+, want [\w ]+(?: or \w+)*$|^(?:missing|additional) propert(?:y|ies) ")
@@ -113,6 +125,20 @@ const ENGINE: &[&str] = &[
     "at",
     "least",
     "integer",
+    "template",
+    "associated",
+    "with",
+    "rendering",
+    "a",
+    "nested",
+    "reference",
+    "name",
+    "index",
+    "out",
+    "untyped",
+    "divide",
+    "by",
+    "zero",
     "chart",
     "common",
     "Values",
@@ -139,6 +165,10 @@ fn words(stderr: &str, chart: &TemplateText) -> Option<String> {
     }
     if let Some(found) = YAML.captures(stderr).filter(|found| known(&found[1])) {
         return Some(format!("{}: it gives broken YAML: {}", &found[1], unquoted(&found[2])));
+    }
+    if let Some(found) = LOADING.captures(stderr) {
+        let reason = if found[2].starts_with("cannot load") { unquoted(&found[2]) } else { &found[2] };
+        return Some(format!("{}{reason}", &found[1]));
     }
     for fixed in [&*KUBE_VERSION, &*MISSING] {
         if let Some(found) = fixed.captures(stderr) {
@@ -177,18 +207,41 @@ fn unquoted(text: &str) -> &str {
     text.split(['"', '\'', '`']).next().unwrap_or_default().trim()
 }
 
-fn violations(stderr: &str) -> Vec<String> {
-    let mut found: Vec<String> = stderr
-        .lines()
-        .filter_map(|line| VIOLATION.captures(line))
-        .filter(|violation| &violation[2] != "validation failed")
-        .map(|violation| {
-            let path = if violation[1].is_empty() { "/" } else { &violation[1] };
-            let what =
-                if TYPES.is_match(&violation[2]) { &violation[2] } else { "not allowed by the schema" };
-            format!("{path}: {what}")
-        })
-        .collect();
+/// Converts an error about schemas: values that do not fit, or a schema that cannot be used.
+fn schema_error(stderr: &str, chart: &TemplateText) -> RenderError {
+    let (mut name, mut is_unusable) = ("", false);
+    let (mut violations, mut faults, mut unusable) = (Vec::new(), Vec::new(), None);
+    for line in stderr.lines().skip(1) {
+        let of_subchart =
+            if name.is_empty() || chart.is_root(name) { String::new() } else { format!("{name}: ") };
+        if let Some(heading) = line.strip_suffix(':').filter(|heading| chart.has_chart(heading)) {
+            (name, is_unusable) = (heading, false);
+        } else if UNUSABLE.is_match(line) {
+            is_unusable = true;
+            unusable.get_or_insert(name);
+        } else if line.starts_with("invalid type for values: ") {
+            violations.push(format!("{of_subchart}/: want object"));
+        } else if let Some(found) = VIOLATION.captures(line).filter(|found| &found[2] != "validation failed")
+        {
+            let path = if found[1].is_empty() { "/" } else { &found[1] };
+            let problem = &found[2];
+            if is_unusable {
+                faults.push(path.to_owned());
+            } else {
+                let what = if TYPES.is_match(problem) { problem } else { "not allowed by the schema" };
+                violations.push(format!("{of_subchart}{path}: {what}"));
+            }
+        }
+    }
+    let Some(name) = unusable else { return RenderError::Schema { violations: limited(violations) } };
+    let at = if faults.is_empty() { String::new() } else { format!(" ({})", limited(faults).join(", ")) };
+    RenderError::Template {
+        summary: format!("values.schema.json of chart {name} is not a valid JSON schema{at}"),
+    }
+}
+
+/// Returns the sorted entries without duplicates, at most [`VIOLATIONS`], and the number of further ones.
+fn limited(mut found: Vec<String>) -> Vec<String> {
     found.sort();
     found.dedup();
     let more = found.len().saturating_sub(VIOLATIONS);

@@ -58,7 +58,10 @@ fn check(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
     let target = first_field(&schema, &mut |key, value| {
         let target = value.as_str()?;
         let leads_out = match key {
-            "$ref" | "$dynamicRef" | "$recursiveRef" => !target.starts_with('#') && !id.is_target_of(target),
+            "$ref" | "$dynamicRef" | "$recursiveRef" => {
+                let document = target.split('#').next().unwrap_or(target);
+                !document.is_empty() && !is_draft(document) && !id.is_target_of(target)
+            }
             "$schema" => !is_draft(target),
             _ => false,
         };
@@ -170,6 +173,15 @@ mod tests {
         let inner = json!({"$id": "https://other.example/", "items": {"$ref": "values.json"}});
         assert!(refused(&json!({"$id": own, "items": inner})));
         assert!(refused(&json!({"const": {"$id": own}, "items": {"$ref": own}})));
+        for draft in
+            ["draft-07/schema#", "draft-07/schema#/definitions/nonNegativeInteger", "draft/2020-12/schema"]
+        {
+            assert!(
+                !refused(&json!({"$ref": format!("http://json-schema.org/{draft}")})),
+                "{draft} is built in"
+            );
+        }
+        assert!(refused(&json!({"$ref": "http://json-schema.org/draft-07/other#/schema"})));
         let oldest = "http://json-schema.org/draft-04/schema#";
         assert!(!refused(&json!({"$schema": oldest, "id": own, "items": {"$ref": own}})));
         assert!(refused(&json!({"$ref": "file:///etc/passwd"})));

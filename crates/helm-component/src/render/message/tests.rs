@@ -5,7 +5,10 @@ fn shown(stderr: &str, chart: &str) -> String {
 }
 
 fn of(template: &str) -> TemplateText {
-    TemplateText::from_files(&[("Chart.yaml", "name: t\n"), ("templates/a.yaml", template)])
+    TemplateText::from_files(&[
+        ("Chart.yaml", "name: t\nversion: 1.0.0\ndependencies: [{name: db}]\n"),
+        ("templates/a.yaml", template),
+    ])
 }
 
 #[test]
@@ -56,6 +59,93 @@ fn schema_violations_name_key_paths_and_never_values() {
         violations,
         ["/: missing property 'd'", "/a: got string, want integer", "/b: not allowed by the schema"]
     );
+}
+
+#[test]
+fn violations_in_a_subchart_name_it() {
+    let stderr = "Error: values don't meet the specifications of the schema(s) in the following chart(s):\nt:\n- at '/a': got string, want integer\ndb:\n- at '': missing property 'd'\ndb:\ninvalid type for values: expected object (map), got string\n";
+    let RenderError::Schema { violations } = reduce(stderr, &of("")) else { panic!("a schema error") };
+    assert_eq!(
+        violations,
+        ["/a: got string, want integer", "db: /: missing property 'd'", "db: /: want object"]
+    );
+}
+
+#[test]
+fn a_schema_that_cannot_be_used_is_not_the_fault_of_the_values() {
+    let head = "Error: values don't meet the specifications of the schema(s) in the following chart(s):\n";
+    for (problem, expected) in [
+        (
+            "db:\n\"file:///values.schema.json#\" is not valid against metaschema: jsonschema validation failed with 'https://json-schema.org/draft/2020-12/schema#'\n- at '/type': got string, want array\n",
+            "values.schema.json of chart db is not a valid JSON schema (/type)",
+        ),
+        (
+            "t:\njson-pointer in \"file:///values.schema.json#/nope\" not found\n",
+            "values.schema.json of chart t is not a valid JSON schema",
+        ),
+    ] {
+        let error = reduce(&format!("{head}{problem}"), &of(""));
+        assert_eq!(error.to_string(), format!("the chart does not render: {expected}"));
+    }
+}
+
+#[test]
+fn an_error_in_the_charts_own_files_is_shown() {
+    for (stderr, expected) in [
+        ("validation: chart.metadata.version \"x.y\" is invalid", None),
+        ("error unpacking subchart db in t: Chart.yaml file is missing", None),
+        ("error unpacking subchart db.tgz in t: unexpected EOF", None),
+        (
+            "error unpacking subchart db in t: cannot load values.yaml: cannot unmarshal yaml document: error converting YAML to JSON: yaml: line 2: unknown anchor 'x' referenced",
+            Some(
+                "error unpacking subchart db in t: cannot load values.yaml: cannot unmarshal yaml document: error converting YAML to JSON: yaml: line 2: unknown anchor",
+            ),
+        ),
+    ] {
+        let expected = expected.unwrap_or(stderr);
+        let shown = shown(&format!("Error: {stderr}\n"), "");
+        assert_eq!(shown, format!("the chart does not render: {expected}"));
+    }
+}
+
+#[test]
+fn the_reason_behind_a_failed_call_is_named() {
+    let place = "t/templates/a.yaml:1:3";
+    for (told, expected) in [
+        (
+            format!(
+                "{place}\n  executing \"t/templates/a.yaml\" at <include \"t.labels\" .>:\n    error calling include:\ntemplate: no template \"t.labels\" associated with template \"gotpl\"\n"
+            ),
+            "at <include \"t.labels\" .>: no template \"t.labels\" associated with template",
+        ),
+        (
+            format!(
+                "{place}\n  executing \"t/templates/a.yaml\" at <{{{{template \"t.labels\" .}}}}>:\n    template \"t.labels\" not defined\n"
+            ),
+            ": template \"t.labels\" not defined",
+        ),
+        (
+            format!(
+                "template: {place}: executing \"t/templates/a.yaml\" at <mod 0>: error calling mod: runtime error: integer divide by zero\n"
+            ),
+            "at <mod 0>: integer divide by zero",
+        ),
+        (
+            format!(
+                "template: {place}: executing \"t/templates/a.yaml\" at <index .Values.x 3>: error calling index: index of untyped nil\n"
+            ),
+            "at <index .Values.x 3>: index of untyped nil",
+        ),
+    ] {
+        let template = "{{ include \"t.labels\" . }}{{ mod 0 }}{{ index .Values.x 3 }}";
+        let shown = shown(&format!("Error: {told}"), &template.replace(" }}", "}}").replace("{{ ", "{{"));
+        assert!(shown.contains(place) && shown.ends_with(expected), "{shown}");
+    }
+    let foreign = format!(
+        "Error: {place}\n  executing \"t/templates/a.yaml\" at <tpl .Values.pw .>:\n    template \"hunter2\" not defined\n"
+    );
+    let shown = shown(&foreign, "{{ tpl .Values.pw . }}");
+    assert!(shown.contains(place) && !shown.contains("hunter2"), "{shown}");
 }
 
 #[test]
