@@ -197,7 +197,6 @@ impl Publisher<'_> {
     ) -> Result<(ModuleTemplate, Vec<PushedArtifact>), Error> {
         let manifest = place.read(self.artifacts).await?;
         let objects = plan::objects(&manifest)?;
-        plan::check_manifest(&manifest)?;
         let manifest_link = place.address().map(ToString::to_string);
         let template = template::template(Parts { objects: &objects, manifest_link, ..parts });
         let mut component = plan.component_version(manifest, default_cr, images(&objects));

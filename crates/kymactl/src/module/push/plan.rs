@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use kyma_api::{ChartSource, FreeForm, Manager, TemplateComponent, labels, patterns};
 use kyma_artifacts::{ComponentVersion, Image};
-use kyma_object_set::{Limits, ObjectSet};
+use kyma_object_set::{Limits, Object, ObjectSet};
 use serde_json::{Value, json};
 
 use super::{ConfiguredChart as Chart, Crd, Location, ModuleConfig, Push, sources};
@@ -204,24 +204,15 @@ fn parse_manager(text: &str) -> Result<Manager, Error> {
     })
 }
 
-/// Parses the objects of a manifest.
+/// Parses the objects of a manifest as installation does: what is pushed can be installed.
 pub(super) fn objects(yaml: &[u8]) -> Result<Vec<Value>, Error> {
     let invalid = |problem: String| Error::input("manifest", problem);
-    let documents: Vec<Value> = serde_saphyr::from_slice_multiple_with_options(yaml, large())
-        .map_err(|error| invalid(format!("not YAML: {error}")))?;
-    let objects: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
-    let is_object = |object: &Value| object["apiVersion"].is_string() && object["kind"].is_string();
-    match objects.iter().position(|object| !is_object(object)) {
-        Some(number) => Err(invalid(format!("document {} has no apiVersion and kind", number + 1))),
-        None if objects.is_empty() => Err(invalid("there is no object in it".to_owned())),
-        None => Ok(objects),
-    }
-}
-
-/// Checks that a manifest can be installed.
-pub(super) fn check_manifest(yaml: &[u8]) -> Result<(), Error> {
     let parsed = ObjectSet::parse_bytes(yaml, &Limits::default());
-    parsed.map(drop).map_err(|error| Error::input("manifest", error.to_string()))
+    let set = parsed.map_err(|error| invalid(error.to_string()))?;
+    if set.is_empty() {
+        return Err(invalid("there is no object in it".to_owned()));
+    }
+    Ok(set.into_objects().into_iter().map(Object::into_value).collect())
 }
 
 /// Parses the default CR: one object with a name.
@@ -235,18 +226,6 @@ fn single(what: &str, yaml: &[u8]) -> Result<FreeForm, Error> {
         (Some(Value::Object(object)), true) if object["metadata"]["name"].is_string() => Ok(object),
         (_, false) => Err(Error::input(what, "more than one object")),
         _ => Err(Error::input(what, "not an object with a name")),
-    }
-}
-
-/// Returns raised parser limits for manifests with many CRDs; the author is the caller, so the input is trusted.
-fn large() -> serde_saphyr::Options {
-    serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_events: 20_000_000,
-            max_nodes: 10_000_000,
-            max_total_scalar_bytes: 256 << 20,
-            max_documents: 100_000,
-        },
     }
 }
 
@@ -295,13 +274,24 @@ mod tests {
     #[test]
     fn a_manifest_that_installation_refuses_is_not_pushed() {
         let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
-        check_manifest(object.as_bytes()).unwrap();
+        objects(object.as_bytes()).unwrap();
         for refused in [
             format!("%YAML 1.1\n---\n{object}"),
             format!("%TAG ! tag:example.org,2000:\n---\n{object}"),
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n".to_owned(),
         ] {
-            assert!(check_manifest(refused.as_bytes()).is_err(), "{refused}");
+            assert!(objects(refused.as_bytes()).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_that_installation_takes_is_pushed() {
+        let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+        for (rest, text) in
+            [("data:\n  text: \"one\ntwo\"\n", "one two"), ("data: {text: one}\ndata: {text: two}\n", "two")]
+        {
+            let found = objects(format!("{object}{rest}").as_bytes()).unwrap();
+            assert_eq!(found[0]["data"]["text"], text);
         }
     }
 
@@ -320,7 +310,8 @@ mod tests {
 
     #[test]
     fn a_manifest_is_a_stream_of_objects() {
-        assert_eq!(objects(b"---\n---\napiVersion: v1\nkind: A\n---\n# nothing\n").unwrap().len(), 1);
+        let object = "apiVersion: v1\nkind: A\nmetadata: {name: a}\n";
+        assert_eq!(objects(format!("---\n---\n{object}---\n# nothing\n").as_bytes()).unwrap().len(), 1);
         assert!(objects(b"").is_err());
         assert!(objects(b"kind: A\n").unwrap_err().to_string().contains("document 1"));
         assert!(objects(b"a: [").is_err());
