@@ -135,16 +135,42 @@ impl Tree {
 /// Returns the folder of a `Chart.yaml`, if that is the archive's root chart or one in a `charts` folder.
 fn chart_root(path: &str) -> Option<String> {
     let root = path.strip_suffix("/Chart.yaml")?;
-    let folders: Vec<&str> = root.split('/').collect();
-    let is_chart =
-        folders.iter().skip(1).step_by(2).all(|folder| *folder == "charts") && folders.len() % 2 == 1;
-    is_chart.then(|| root.to_owned())
+    is_chart_folder(root).then(|| root.to_owned())
 }
 
-/// Reports whether Helm reads the file as a packed chart.
+/// Reports whether Helm reads the file as a packed chart: other archives are content of the chart, also in other
+/// folders of that name, and hidden files, such as those of macOS, are skipped.
 fn is_chart(path: &str) -> bool {
     path.rsplit_once('/').is_some_and(|(folder, file)| {
         let packed = Path::new(file).extension().is_some_and(|found| found.eq_ignore_ascii_case("tgz"));
-        packed && folder.rsplit('/').next() == Some("charts")
+        let is_in_charts = folder.strip_suffix("/charts").is_some_and(is_chart_folder);
+        packed && is_in_charts && !file.starts_with(['_', '.'])
     })
+}
+
+/// Reports whether a folder is that of the archive's root chart, or of a chart in a `charts` folder.
+fn is_chart_folder(path: &str) -> bool {
+    let folders: Vec<&str> = path.split('/').collect();
+    folders.iter().skip(1).step_by(2).all(|folder| *folder == "charts") && folders.len() % 2 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_archives_that_helm_reads_are_charts() {
+        for (path, expected) in [
+            ("demo/charts/db-1.0.0.tgz", true),
+            ("demo/charts/db/charts/inner.tgz", true),
+            ("demo/charts/._db-1.0.0.tgz", false),
+            ("demo/charts/_db.tgz", false),
+            ("demo/files/charts/data.tgz", false),
+            ("demo/templates/charts/data.tgz", false),
+            ("demo/charts/db/files/charts/data.tgz", false),
+            ("charts/data.tgz", false),
+        ] {
+            assert_eq!(is_chart(path), expected, "{path}");
+        }
+    }
 }
