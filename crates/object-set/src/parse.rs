@@ -104,13 +104,14 @@ pub fn parse_map(text: &str, limits: &Limits) -> Result<Map<String, Value>, Pars
     }
 }
 
-/// Parses one YAML or JSON document; an empty text is null.
+/// Parses one YAML or JSON document; an empty text is null. Empty documents beside it are skipped.
 pub(crate) fn parse_one(text: &str, limits: &Limits) -> Result<Value, ParseError> {
     if text.len() > limits.text_bytes {
         return Err(ParseError::TooLarge { what: "bytes of text", limit: limits.text_bytes });
     }
     let mut budget = Budget { nodes: limits.nodes, bytes: limits.scalar_bytes };
     let mut found = values(text, &mut budget).map_err(|error| located(error, 1, 1, limits))?;
+    found.retain(|value| !value.is_null());
     match (found.pop(), found.is_empty()) {
         (found, true) => Ok(found.unwrap_or_default()),
         (_, false) => Err(ParseError::MoreThanOne),
@@ -479,6 +480,9 @@ mod tests {
         assert_eq!(map("a: 1\n").unwrap()["a"], 1);
         assert!(map("").unwrap().is_empty());
         assert!(map("# nothing\n").unwrap().is_empty());
+        for text in ["---\na: 1\n---\n", "a: 1\n---\n# end\n", "\u{feff}a: 1\r\n...\r\n"] {
+            assert_eq!(map(text).unwrap()["a"], 1, "{text}");
+        }
         for text in ["- a\n", "a", "a: 1\n---\nb: 2\n"] {
             assert!(matches!(map(text), Err(ParseError::NotMap)), "{text}");
         }
