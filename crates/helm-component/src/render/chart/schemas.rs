@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::ChartFault;
@@ -70,38 +70,49 @@ fn check(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
     target.map_or(Ok(()), |target| Err(ChartFault::RemoteReference { file: file.to_owned(), target }))
 }
 
-/// The `$id` of a schema.
+/// The `$id` of a schema, and those of the schemas that are bundled with it.
 ///
-/// Only that of the root counts. Whether a nested `$id` counts depends on the draft and on its siblings, and an
-/// engine that ignores it fetches references to it.
+/// Only that of the root counts, and addresses in the network in `$defs` and `definitions` of the root. Whether
+/// another nested `$id` counts depends on the draft and on its siblings, and an engine that ignores it fetches
+/// references to it.
 struct SchemaId {
     root: Option<Url>,
+    bundled: Vec<Url>,
     /// Whether references may be relative to a nested `$id`.
     has_nested: bool,
 }
 
 impl SchemaId {
     fn of(schema: &Value) -> Self {
-        let is_oldest =
-            schema.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("draft-04"));
-        let id = schema.get(if is_oldest { "id" } else { "$id" }).and_then(Value::as_str);
-        let root = id.filter(|_| schema.get("$ref").is_none()).and_then(|id| Url::parse(id).ok());
+        let draft = schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
+        let key = if draft.contains("draft-04") { "id" } else { "$id" };
+        let id = |schema: &Value| schema.get(key).and_then(Value::as_str).and_then(|id| Url::parse(id).ok());
+        let has_reference = |schema: &Value| schema.get("$ref").is_some();
+        let root = id(schema).filter(|_| !has_reference(schema));
+        // Older drafts ignore what stands beside a reference.
+        let is_ignored = draft.contains("draft-0") && has_reference(schema);
+        let definitions =
+            ["$defs", "definitions"].into_iter().filter_map(|field| schema.get(field)?.as_object());
+        let inner = definitions.flat_map(Map::values).filter(|inner| !is_ignored && !has_reference(inner));
+        let bundled = inner.filter_map(id).filter(|id| matches!(id.scheme(), "http" | "https"));
+        let bundled = bundled.map(without_fragment).collect();
         let mut ids = 0;
         let _ = first_field(schema, &mut |key, value| {
             ids += usize::from((key == "$id" || key == "id") && value.is_string());
             None
         });
-        Self { root: root.map(without_fragment), has_nested: ids > 1 }
+        Self { root: root.map(without_fragment), bundled, has_nested: ids > 1 }
     }
 
     fn is_target_of(&self, reference: &str) -> bool {
-        let Some(root) = &self.root else { return false };
-        let address = match Url::parse(reference) {
-            Ok(address) => Some(address),
-            Err(_) if self.has_nested => None,
-            Err(_) => root.join(reference).ok(),
+        let address = match (Url::parse(reference), &self.root) {
+            (Ok(address), _) => Some(address),
+            (Err(_), Some(root)) if !self.has_nested => root.join(reference).ok(),
+            _ => None,
         };
-        address.map(without_fragment).as_ref() == Some(root)
+        address
+            .map(without_fragment)
+            .is_some_and(|address| self.root.as_ref() == Some(&address) || self.bundled.contains(&address))
     }
 }
 
@@ -186,6 +197,22 @@ mod tests {
         assert!(!refused(&json!({"$schema": oldest, "id": own, "items": {"$ref": own}})));
         assert!(refused(&json!({"$ref": "file:///etc/passwd"})));
         assert!(refused(&json!({"$schema": "https://example.org/draft"})));
+    }
+
+    #[test]
+    fn references_to_bundled_schemas_are_followed() {
+        let other = "https://example.org/schemas/other.json";
+        let reference = json!({"a": {"$ref": format!("{other}#/$defs/b")}});
+        let bundled = json!({"x": {"$id": other, "$defs": {"b": {}}}});
+        let seventh = "http://json-schema.org/draft-07/schema#";
+        assert!(!refused(&json!({"properties": reference, "$defs": bundled})));
+        assert!(!refused(&json!({"$ref": other, "$defs": bundled})));
+        assert!(!refused(&json!({"$schema": seventh, "properties": reference, "definitions": bundled})));
+        assert!(refused(&json!({"$schema": seventh, "$ref": other, "definitions": bundled})));
+        assert!(refused(&json!({"properties": reference, "examples": bundled})));
+        assert!(refused(&json!({"properties": reference, "$defs": {"x": {"$id": other, "$ref": "#"}}})));
+        let file = "file:///etc/passwd";
+        assert!(refused(&json!({"$ref": file, "$defs": {"x": {"$id": file}}})));
     }
 
     #[test]
