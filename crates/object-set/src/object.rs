@@ -134,9 +134,12 @@ pub enum ObjectError {
     /// `kind` is absent, empty or not a string.
     #[error("has no kind")]
     Kind,
-    /// `metadata.name` is absent, empty or not a string (`generateName` cannot be applied).
+    /// `metadata.name` is absent, empty or not a string.
     #[error("has no metadata.name")]
     Name,
+    /// `metadata.generateName` takes the place of `metadata.name`.
+    #[error("has only a generateName, which cannot be applied; give it a metadata.name")]
+    GeneratedName,
     /// `metadata.namespace` is not a string.
     #[error("has a metadata.namespace that is not a string")]
     Namespace,
@@ -180,7 +183,8 @@ impl Object {
         }
         let metadata = body.get("metadata").and_then(Value::as_object);
         if !text(metadata.and_then(|m| m.get("name"))) {
-            return Err(ObjectError::Name);
+            let is_generated = text(metadata.and_then(|m| m.get("generateName")));
+            return Err(if is_generated { ObjectError::GeneratedName } else { ObjectError::Name });
         }
         match metadata.and_then(|m| m.get("namespace")) {
             None | Some(Value::Null | Value::String(_)) => {}

@@ -443,7 +443,10 @@ mod tests {
         let nameless = "apiVersion: v1\nkind: ConfigMap\ndata: {key: value}\n";
         assert_eq!(of(nameless), "document 1: the ConfigMap has no metadata.name");
         let generated = "apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: once-}\n";
-        assert_eq!(of(&format!("{}---\n{generated}", cm("a"))), "document 2: the Job has no metadata.name");
+        assert_eq!(
+            of(&format!("{}---\n{generated}", cm("a"))),
+            "document 2: the Job has only a generateName, which cannot be applied; give it a metadata.name"
+        );
         let rendered = format!("---\n# Source: shop/templates/a.yaml\n{}---\n", cm("a"));
         assert_eq!(
             of(&format!("{rendered}# Source: shop/charts/db/templates/b.yaml\n{nameless}")),

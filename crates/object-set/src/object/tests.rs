@@ -10,7 +10,10 @@ fn an_object_needs_api_version_kind_and_name() {
         (json!({"apiVersion": "a/b/c", "kind": "A", "metadata": {"name": "a"}}), ObjectError::ApiVersion),
         (json!({"apiVersion": "v1", "metadata": {"name": "a"}}), ObjectError::Kind),
         (json!({"apiVersion": "v1", "kind": "A"}), ObjectError::Name),
-        (json!({"apiVersion": "v1", "kind": "A", "metadata": {"generateName": "a"}}), ObjectError::Name),
+        (
+            json!({"apiVersion": "v1", "kind": "A", "metadata": {"generateName": "a"}}),
+            ObjectError::GeneratedName,
+        ),
         (
             json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "a", "namespace": 1}}),
             ObjectError::Namespace,
