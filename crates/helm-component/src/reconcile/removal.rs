@@ -108,7 +108,8 @@ impl Pass<'_> {
     async fn remove_dead_webhook(&mut self, webhook: &str) -> Result<bool, Failure> {
         let inventory = self.session.recorded.inventory.clone();
         let (cluster, ownership) = (&self.cluster, &self.ownership);
-        let removed = remove::remove_webhook(cluster, &inventory, ownership, protection(), webhook);
+        let removed =
+            remove::remove_webhook(cluster, &inventory, ownership, &self.shared.protection, webhook);
         let removal = removed.boxed().await.map_err(|error| failure(&error))?;
         self.take_removal(&inventory, &removal)?;
         Ok(!removal.gone.is_empty())
