@@ -210,7 +210,7 @@ mod tests {
         join(&target, "a");
         let joining = async {
             for owner in ["b", "c"] {
-                sleep(GATHERING_INTERVAL / 2).await;
+                sleep(GATHERING_INTERVAL / 4).await;
                 join(&target, owner);
             }
         };
