@@ -4,17 +4,30 @@ use std::{collections::BTreeSet, ffi::OsString};
 
 use clap::{ArgAction, Command};
 
+/// Names of flags of all commands, with their dashes.
+#[derive(Default)]
+struct FlagNames {
+    /// Boolean flags.
+    booleans: BTreeSet<String>,
+    /// Boolean flags with an environment variable.
+    with_variable: BTreeSet<String>,
+    /// Flags of another type.
+    others: BTreeSet<String>,
+}
+
 /// Returns a command line with `--flag` in place of `--flag=true`, and without `--flag=false`.
 pub(super) fn without_values(command: &Command, words: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let (mut booleans, mut others) = (BTreeSet::new(), BTreeSet::new());
-    collect(command, &mut booleans, &mut others);
+    let mut names = FlagNames::default();
+    names.collect(command);
     let mut has_ended = false;
     let normalize = |word: OsString| {
         has_ended |= word == "--";
         let given = word.to_str().filter(|_| !has_ended).and_then(|word| word.split_once('='));
-        let given = given.filter(|(flag, _)| booleans.contains(*flag) && !others.contains(*flag));
+        let given = given.filter(|(flag, _)| names.booleans.contains(*flag) && !names.others.contains(*flag));
         match given.map(|(flag, value)| (flag.to_owned(), value.to_ascii_lowercase())) {
             Some((flag, value)) if ["true", "t", "1"].contains(&value.as_str()) => Some(flag.into()),
+            // Without the flag, its variable would count. clap refuses the value.
+            Some((flag, _)) if names.with_variable.contains(&flag) => Some(word),
             Some((_, value)) if ["false", "f", "0"].contains(&value.as_str()) => None,
             _ => Some(word),
         }
@@ -22,16 +35,26 @@ pub(super) fn without_values(command: &Command, words: impl Iterator<Item = OsSt
     words.filter_map(normalize).collect()
 }
 
-/// Collects the boolean flags of all commands, and those with another type.
-fn collect(command: &Command, booleans: &mut BTreeSet<String>, others: &mut BTreeSet<String>) {
-    for arg in command.get_arguments() {
-        let long = arg.get_long().map(|long| format!("--{long}"));
-        let names = long.into_iter().chain(arg.get_short().map(|short| format!("-{short}")));
-        let is_boolean = matches!(arg.get_action(), ArgAction::SetTrue);
-        if is_boolean { booleans.extend(names) } else { others.extend(names) }
-    }
-    for inner in command.get_subcommands() {
-        collect(inner, booleans, others);
+impl FlagNames {
+    /// Adds the flags of a command and of its subcommands.
+    fn collect(&mut self, command: &Command) {
+        for arg in command.get_arguments() {
+            let long = arg.get_long().map(|long| format!("--{long}"));
+            let names = long.into_iter().chain(arg.get_short().map(|short| format!("-{short}")));
+            if !matches!(arg.get_action(), ArgAction::SetTrue) {
+                self.others.extend(names);
+                continue;
+            }
+            for name in names {
+                if arg.get_env().is_some() {
+                    self.with_variable.insert(name.clone());
+                }
+                self.booleans.insert(name);
+            }
+        }
+        for inner in command.get_subcommands() {
+            self.collect(inner);
+        }
     }
 }
 
@@ -49,6 +72,8 @@ mod tests {
             ("kymactl status --wait=False --all-namespaces=1", "kymactl status --all-namespaces"),
             ("kymactl status --wait=maybe --timeout=1", "kymactl status --wait=maybe --timeout=1"),
             ("kymactl status -- --wait=true", "kymactl status -- --wait=true"),
+            ("kymactl run --manifest-mirror=true", "kymactl run --manifest-mirror"),
+            ("kymactl run --manifest-mirror=false", "kymactl run --manifest-mirror=false"),
         ] {
             let words = without_values(&Cli::command(), line.split(' ').map(OsString::from));
             let expected: Vec<OsString> = expected.split(' ').map(OsString::from).collect();
