@@ -10,8 +10,8 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::{WatchStreamExt as _, watcher},
 };
-use kyma_api::{Kyma, annotations::CREATED_BY_RUN};
-use kyma_sdk::Diagnoses;
+use kyma_api::{ErrorClass, Kyma, annotations::CREATED_BY_RUN};
+use kyma_sdk::{Diagnoses, Failure};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
@@ -25,7 +25,7 @@ use crate::{
     status::{Row, rows, table, unsettled},
 };
 
-/// Delay between two looks at the operators of this process: a reconcile that changes nothing causes no event.
+/// Maximum delay before the progress is read again: a reconcile that changes nothing causes no event.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 /// Installs the Kyma and its catalogue, and waits until all modules are Ready.
@@ -42,7 +42,8 @@ pub(super) async fn run(run: KymaRun) -> Result<(), Error> {
         process,
     } = run;
     let client = kyma_sdk::targets::client_from(config.clone())?;
-    preflight::ensure_stays(preflight::check(&client, &input.kyma, allow_other_kymas).await?.as_ref())?;
+    let live = preflight::check(&client, &input.kyma, allow_other_kymas).await?;
+    preflight::ensure_not_deleting(live.as_ref())?;
     crds::install(&client, true).await?;
     crds::install_of_programs(&client, &programs, &input).await?;
     for namespace in [&settings.hub_namespace, &settings.target_namespace] {
@@ -98,17 +99,41 @@ async fn await_ready(
         for row in now.iter().filter(|row| !shown.contains(row)) {
             output::remark(&row.line());
         }
-        open = missing(kyma, &now, &versions);
-        open.extend(mandatory::unready(client, input).await?);
-        if open.is_empty() {
-            open = Box::pin(progress::unconfirmed(client, input, kyma, diagnoses)).await?;
-        }
+        let missing = missing(kyma, &now, &versions);
+        let unready = Box::pin(list_unready(client, input, kyma, diagnoses, missing));
+        open = unready.await.or_else(await_api_server)?;
         if open.is_empty() {
             return output::result(&table::render(&now, false, false));
         }
         shown = now;
     }
     Err(Error::not_ready(timeout, &open))
+}
+
+/// Returns `missing`, what is not Ready by the Kyma's status, with what the operators have not found Ready.
+async fn list_unready(
+    client: &Client,
+    input: &RunInput,
+    kyma: &Kyma,
+    diagnoses: &Diagnoses,
+    missing: Vec<String>,
+) -> Result<Vec<String>, Error> {
+    let mut open = missing;
+    open.extend(mandatory::unready(client, input).await?);
+    if open.is_empty() {
+        open = Box::pin(progress::unconfirmed(client, input, kyma, diagnoses)).await?;
+    }
+    Ok(open)
+}
+
+/// Returns the error as what the run waits for if a later call may succeed: the API server may restart during a run.
+fn await_api_server(error: Error) -> Result<Vec<String>, Error> {
+    match &error {
+        Error::Cluster(cause) if Failure::hub("read", cause).class == ErrorClass::Transient => {
+            Ok(vec![error.to_string()])
+        }
+        _ => Err(error),
+    }
 }
 
 /// Returns what is not Ready yet.
@@ -120,4 +145,21 @@ fn missing(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Ve
         }
     }
     open
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_run_waits_for_an_api_server_that_does_not_answer() {
+        let waits = |error| await_api_server(Error::Cluster(error)).is_ok();
+        let api = |code| kube::Error::Api(Box::new(Status::failure("", "").with_code(code)));
+        assert!(waits(kube::Error::Service("connection refused".into())));
+        assert!(waits(api(429)) && waits(api(503)));
+        assert!(!waits(api(403)) && !waits(api(400)));
+        assert!(await_api_server(Error::Stopped).is_err());
+    }
 }

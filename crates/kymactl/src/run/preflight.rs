@@ -42,7 +42,7 @@ pub(super) async fn check(
 }
 
 /// Checks that the live Kyma is not being deleted: it would vanish and never become Ready.
-pub(super) fn ensure_stays(live: Option<&Kyma>) -> Result<(), Error> {
+pub(super) fn ensure_not_deleting(live: Option<&Kyma>) -> Result<(), Error> {
     let Some(live) = live.filter(|live| live.metadata.deletion_timestamp.is_some()) else { return Ok(()) };
     let name = format!("Kyma {}/{}", live.namespace().unwrap_or_default(), live.name_any());
     Err(Error::input(name, "it is being deleted; finish that with run --remove, then repeat"))
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn a_kyma_that_is_being_deleted_is_not_installed() {
         let mut one = plain("one");
-        assert!(ensure_stays(None).is_ok() && ensure_stays(Some(&one)).is_ok());
+        assert!(ensure_not_deleting(None).is_ok() && ensure_not_deleting(Some(&one)).is_ok());
         one.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok();
-        let refused = ensure_stays(Some(&one)).unwrap_err().to_string();
+        let refused = ensure_not_deleting(Some(&one)).unwrap_err().to_string();
         assert!(refused.starts_with("Kyma kcp-system/one: it is being deleted"), "{refused}");
     }
 

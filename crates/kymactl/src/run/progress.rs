@@ -8,8 +8,8 @@ use kyma_sdk::{Diagnoses, Diagnosis};
 use super::input::RunInput;
 use crate::error::Error;
 
-/// Returns what the operators have not found Ready since they started, as text. `--component` programs run in processes
-/// of their own, so their components are not among it.
+/// Returns the objects that the operators have not found Ready since they started, as text. `--component` programs run
+/// in processes of their own, so their components are left out.
 pub(super) async fn unconfirmed(
     client: &Client,
     input: &RunInput,
@@ -23,7 +23,7 @@ pub(super) async fn unconfirmed(
     let api: Api<HelmComponent> = Api::namespaced(client.clone(), &namespace);
     let mut open = Vec::new();
     for component in components(kyma, input) {
-        let is_confirmed = is_reconciled(&diagnoses.of(&namespace, &component), &HelmComponent::kind(&()))
+        let is_confirmed = has_succeeded(&diagnoses.of(&namespace, &component), &HelmComponent::kind(&()))
             && api.get_opt(&component).await?.is_some_and(|live| is_ready(&live));
         if !is_confirmed {
             open.push(format!("HelmComponent {component}: waits for helm-component"));
@@ -48,8 +48,16 @@ fn components(kyma: &Kyma, input: &RunInput) -> Vec<String> {
 
 /// Reports whether a reconcile of the object has ended and no event has requested another one.
 fn is_reconciled(diagnoses: &[Diagnosis], kind: &str) -> bool {
-    let is_idle = |one: &Diagnosis| one.next.is_some() && one.queued.is_none() && one.working.is_none();
     diagnoses.iter().any(|one| one.kind == kind && is_idle(one))
+}
+
+/// Reports the same for a reconcile that did not fail. A failed one may not have written the status.
+fn has_succeeded(diagnoses: &[Diagnosis], kind: &str) -> bool {
+    diagnoses.iter().any(|one| one.kind == kind && is_idle(one) && one.failures == 0)
+}
+
+fn is_idle(one: &Diagnosis) -> bool {
+    one.next.is_some() && one.queued.is_none() && one.working.is_none()
 }
 
 /// Reports whether the component is Ready, or suspended: helm-component does nothing about a suspended one.
@@ -81,6 +89,14 @@ mod tests {
         assert!(!is_reconciled(of("Kyma", Some(0.1), None, Some(9.0))));
         assert!(!is_reconciled(of("HelmComponent", None, None, Some(9.0))));
         assert!(is_reconciled(of("Kyma", None, None, Some(9.0))));
+    }
+
+    #[test]
+    fn a_component_counts_once_its_last_reconcile_succeeded() {
+        let of =
+            |failures, next| Diagnosis { kind: "Kyma".to_owned(), failures, next, ..Diagnosis::default() };
+        assert!(has_succeeded(&[of(0, Some(9.0))], "Kyma"));
+        assert!(!has_succeeded(&[of(1, Some(9.0))], "Kyma") && !has_succeeded(&[of(0, None)], "Kyma"));
     }
 
     #[test]
