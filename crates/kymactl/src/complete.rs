@@ -88,7 +88,8 @@ where
 
 /// Parses the global flags of an incomplete command line and skips other words.
 fn flags(words: impl Iterator<Item = OsString>) -> GlobalFlags {
-    let command = GlobalFlags::augment_args(clap::Command::new("kymactl")).ignore_errors(true);
+    let command = clap::Command::new("kymactl").args_override_self(true).ignore_errors(true);
+    let command = GlobalFlags::augment_args(command);
     let known: Vec<clap::Arg> = command.get_arguments().cloned().collect();
     let takes_value = |word: &str| {
         known.iter().any(|arg| {
@@ -132,6 +133,7 @@ mod tests {
         assert_eq!(found.kubeconfig.as_deref(), Some(std::path::Path::new("k")));
         assert_eq!(of("kymactl -- kymactl --hub-namespace hub status").namespace(), "hub");
         assert_eq!(of("kymactl -- kymactl explain -n").namespace(), "kcp-system");
+        assert_eq!(of("kymactl -- kymactl -n one explain -n two").namespace(), "two");
         assert_eq!(of("kymactl").namespace(), "kcp-system");
     }
 

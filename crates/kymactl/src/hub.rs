@@ -72,8 +72,12 @@ impl Default for GlobalFlags {
 impl GlobalFlags {
     /// Returns the namespace of the command.
     pub(crate) fn namespace(&self) -> &str {
-        let hub = Some(self.hub_namespace.as_str()).filter(|name| !name.is_empty());
-        self.given_namespace().or(hub).unwrap_or(DEFAULT_NAMESPACE)
+        self.given_namespace().unwrap_or(self.hub_namespace())
+    }
+
+    /// Returns the namespace that the operators serve.
+    pub(crate) fn hub_namespace(&self) -> &str {
+        if self.hub_namespace.is_empty() { DEFAULT_NAMESPACE } else { &self.hub_namespace }
     }
 
     /// Returns the value of `--namespace`. As in kubectl, an empty value of a flag counts as absent.

@@ -90,6 +90,8 @@ fn a_global_flag_means_the_same_before_and_after_the_command() {
     let flags = Cli::try_parse_from(empty).unwrap().global;
     assert_eq!((flags.namespace(), flags.given_context()), ("kcp-system", None));
     assert_eq!((flags.given_namespace(), flags.given_kubeconfig()), (None, None));
+    let flags = Cli::try_parse_from(["kymactl", "status", "--hub-namespace="]).unwrap().global;
+    assert_eq!((flags.hub_namespace(), flags.namespace()), ("kcp-system", "kcp-system"));
     let hub = |line: &[&str]| Cli::try_parse_from(line).unwrap().global.namespace().to_owned();
     assert_eq!(hub(&["kymactl", "status", "--hub-namespace", "hub"]), "hub");
     // As in kubectl, the last of several values counts.

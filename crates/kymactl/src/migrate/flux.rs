@@ -54,7 +54,7 @@ pub(crate) struct Flux {
 
 impl Flux {
     pub(super) async fn run(self) -> Result<(), Error> {
-        let hub = &self.hub.hub_namespace;
+        let hub = self.hub.hub_namespace();
         if !self.file.is_empty() {
             let namespace = self.releases_in().unwrap_or("default");
             let (mut releases, facts) = read::files(&self.file, namespace)?;
