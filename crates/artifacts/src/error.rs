@@ -8,8 +8,8 @@ use crate::{Digest, Refusal};
 
 /// Access with the credentials that the pull secret has for a host.
 const WITH_CREDENTIALS: &str = "with these credentials";
-/// Access without credentials.
-const ANONYMOUS: &str = "without credentials, and no pull secret has any that can be used for its host";
+/// Access without credentials. kymactl reads them from a Docker configuration instead of a pull secret.
+const ANONYMOUS: &str = "without credentials: no pull secret or Docker configuration has any for its host";
 /// Interval at which a missing or untrusted signature is searched again.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 

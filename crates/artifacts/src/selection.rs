@@ -124,7 +124,7 @@ fn index_of(content: &[u8]) -> Option<Vec<Descriptor>> {
 }
 
 /// Returns the digests of manifests that may be of a kind: those whose descriptor names the kind, else those whose
-/// descriptor names none. Of too many, those of a platform are left out.
+/// descriptor names none. If those are too many to read, the ones with a platform are left out.
 fn candidates(
     what: &str,
     descriptors: &[Descriptor],

@@ -21,8 +21,8 @@ pub(crate) fn module(text: &str) -> Result<String, String> {
     name_of::<ModuleReleaseMeta>(text)
 }
 
-/// Returns the name in `<name>` or `<kind>/<name>`. kube puts a name into the URL as it is, so that another text would
-/// lead to another object.
+/// Returns the name in `<name>` or `<kind>/<name>`. kube does not escape a name in the URL of a request, so other text
+/// would address another resource.
 fn name_of<K: Resource<DynamicType = ()>>(text: &str) -> Result<String, String> {
     let (kind, name) = text.rsplit_once('/').map_or((None, text), |(kind, name)| (Some(kind), name));
     if let Some(kind) = kind.filter(|kind| !is_kind::<K>(kind)) {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_leads_to_another_object_is_no_name() {
+    fn text_that_is_not_a_name_is_refused() {
         for text in [
             "",
             "/",

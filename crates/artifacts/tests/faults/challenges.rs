@@ -88,7 +88,7 @@ async fn tokens_are_read_in_all_forms_and_kept() {
 }
 
 #[tokio::test]
-async fn a_token_service_that_is_not_there_is_named() {
+async fn an_absent_token_service_is_named_in_the_error() {
     let server = registry(&[BEARER], || Reply::status(404)).await;
     let error = Client::new(&[&server]).component(&server, &alice(&server)).await.unwrap_err();
     assert_eq!(error.reason(), Reason::SourceInvalid);

@@ -156,7 +156,8 @@ async fn an_address_that_cannot_be_used_is_not_tried_again() {
     }
 }
 
-/// A registry whose tokens contain the rights at the time of issue. It may hide what a token may not read.
+/// A registry whose tokens contain the rights at the time of issue. It may answer 404 for content that a token may not
+/// read.
 #[tokio::test]
 async fn a_right_that_is_granted_later_takes_effect_at_the_next_try() {
     for (status, reason) in [(403, Reason::SourceUnauthorized), (404, Reason::SourceNotFound)] {

@@ -70,7 +70,7 @@ async fn a_registry_with_a_lower_maximum_per_page_is_asked_without_a_number() {
 }
 
 #[tokio::test]
-async fn what_is_no_tag_is_left_out_of_the_list() {
+async fn invalid_tags_are_left_out_of_the_list() {
     let long = format!("4.0.0_{}", "a".repeat(128));
     let server = Server::start(move |request| {
         if request.path.starts_with(LIST) {
