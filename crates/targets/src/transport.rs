@@ -1,7 +1,7 @@
 //! Transport of all calls to one target: breaker, slots, deadline and body limit; reports the outcomes to the
 //! breaker.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -27,6 +27,7 @@ use wire::Wire;
 mod answer;
 mod authorization;
 mod pace;
+mod probe;
 mod request;
 mod stream;
 mod verified;
@@ -40,9 +41,6 @@ pub(crate) use answer::{AuditIdPresence, Bounds, Queue, read as read_answer};
 
 /// Delay that a caller is asked for if all slots stayed taken.
 const BUSY: Duration = Duration::from_secs(1);
-
-/// Path of a probe.
-const PROBED: &str = "/readyz";
 
 /// Body of an answer: a stream, or one that was read whole.
 pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, TargetError>;
@@ -334,54 +332,6 @@ impl Transport {
             health.recoveries += 1;
         });
         self.notices.recovered();
-    }
-
-    /// Starts the only probing task of this target, which ends when calls pass again or the target is no longer used.
-    fn probe_after(self: &Arc<Self>, delay: Duration) {
-        tokio::spawn(probe_until_healthy(Arc::downgrade(self), delay));
-    }
-
-    async fn probe(&self) -> bool {
-        let _permit = self.notices.probe_permit().await;
-        let Ok(request) = Request::get(PROBED).body(Body::empty()) else {
-            return false;
-        };
-        let agent = HeaderValue::from_static(concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (probe)"));
-        // The probe does not depend on an issuer of tokens.
-        let sent = self.wire.dispatch(request, agent, None);
-        let answered = tokio::time::timeout(self.limits.connect, sent).await;
-        let Ok(Ok(answer)) = answered else { return false };
-        if answer.status() == StatusCode::UNAUTHORIZED && self.wire.tokens().is_none() {
-            // The target works and would refuse every call.
-            *lock(&self.cause) = Some(TargetError::Unauthorized);
-            return false;
-        }
-        // A working API server may answer with 403 too; the next call shows its meaning.
-        let large = Arc::new(Semaphore::new(1));
-        let queue = answer::Queue::at(&large);
-        let bounds = answer::Bounds::of(&self.limits, &queue, &self.audits);
-        let read = answer::read(answer, bounds, PROBED);
-        match tokio::time::timeout(self.limits.connect, read).await {
-            Ok(Ok(answer)) => !answer.status().is_server_error(),
-            _ => false,
-        }
-    }
-}
-
-async fn probe_until_healthy(target: Weak<Transport>, mut delay: Duration) {
-    loop {
-        tokio::time::sleep(delay).await;
-        let Some(target) = target.upgrade() else { return };
-        let healthy = target.probe().await;
-        let effect = lock(&target.breaker).probed(healthy, Instant::now(), jitter());
-        match effect {
-            Effect::Open(next) => {
-                target.suspended();
-                delay = next;
-            }
-            Effect::Recovered => return target.recovered(),
-            Effect::None | Effect::ProbeNow => return,
-        }
     }
 }
 
