@@ -180,14 +180,22 @@ pub fn read_chart_yaml<T: DeserializeOwned>(what: &str, content: &[u8]) -> Resul
 fn first_document(text: &str) -> &str {
     let (mut end, mut has_content) = (0, false);
     for line in text.split_inclusive('\n') {
-        let is_marker = line.starts_with("---") || line.starts_with("...");
-        if is_marker && has_content {
+        let marker = after_marker(line);
+        if marker.is_some() && has_content {
             break;
         }
-        has_content |= !is_marker && !line.trim().is_empty() && !line.starts_with(['#', '%']);
+        let content = marker.unwrap_or(line).trim();
+        has_content |= !content.is_empty() && !content.starts_with(['#', '%']);
         end += line.len();
     }
     &text[..end]
+}
+
+/// Returns the rest of a line that begins with a marker of a document's start or end.
+fn after_marker(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("---").or_else(|| line.strip_prefix("..."))?;
+    let is_marker = rest.is_empty() || rest.starts_with(char::is_whitespace);
+    is_marker.then_some(rest)
 }
 
 /// Returns the one directory that contains the chart.

@@ -171,6 +171,8 @@ mod tests {
             format!("\u{feff}# first\n---\n{once}"),
             format!("{once}...\n"),
             format!("{once}---\n- another document\n"),
+            format!("  # first\n---\n{once}---key: a\n"),
+            "--- {name: demo, version: 1.0.0, apiVersion: v2, appVersion: '1.5'}\n---\na: b\n".to_owned(),
             format!("--- # first\n{once}keywords: [a]\nkeywords: [b]\nappVersion: 1.5\n")
                 .replace('\n', "\r\n"),
         ] {
