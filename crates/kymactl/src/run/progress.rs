@@ -2,7 +2,7 @@
 //! modules can be gone since.
 
 use kube::{Api, Client, Resource as _, ResourceExt as _};
-use kyma_api::{HelmComponent, Kyma, State, condition, names};
+use kyma_api::{HelmComponent, Kyma, State, condition, labels, names};
 use kyma_sdk::{Diagnoses, Diagnosis};
 
 use super::input::RunInput;
@@ -23,11 +23,12 @@ pub(super) async fn unconfirmed(
     let api: Api<HelmComponent> = Api::namespaced(client.clone(), &namespace);
     let mut open = Vec::new();
     for component in components(kyma, input) {
-        let is_confirmed = has_succeeded(&diagnoses.of(&namespace, &component), &HelmComponent::kind(&()))
-            && api.get_opt(&component).await?.is_some_and(|live| is_ready(&live));
-        if !is_confirmed {
-            open.push(format!("HelmComponent {component}: waits for helm-component"));
-        }
+        let problem = if has_succeeded(&diagnoses.of(&namespace, &component), &HelmComponent::kind(&())) {
+            problem_of(api.get_opt(&component).await?.as_ref())
+        } else {
+            Some("waits for helm-component".to_owned())
+        };
+        open.extend(problem.map(|problem| format!("HelmComponent {component}: {problem}")));
     }
     Ok(open)
 }
@@ -60,11 +61,18 @@ fn is_idle(one: &Diagnosis) -> bool {
     one.next.is_some() && one.queued.is_none() && one.working.is_none()
 }
 
-/// Reports whether the component is Ready, or suspended: helm-component does nothing about a suspended one.
-fn is_ready(component: &HelmComponent) -> bool {
+/// Returns why a component is not Ready; `None` if it is, or if helm-component does nothing about it: it is suspended.
+fn problem_of(component: Option<&HelmComponent>) -> Option<String> {
+    let Some(component) = component else { return Some("it does not exist".to_owned()) };
+    let is_skipped = component.labels().get(labels::SKIP_RECONCILIATION).is_some_and(|value| value == "true");
     let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
-    let is_ready = condition::is_true(conditions.unwrap_or_default(), condition::types::READY);
-    is_ready || component.spec.suspend == Some(true)
+    let ready = condition::get(conditions.unwrap_or_default(), condition::types::READY);
+    match ready {
+        _ if is_skipped || component.spec.suspend == Some(true) => None,
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => Some(format!("{}: {}", ready.reason, ready.message)),
+        None => Some("it has no status".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -101,21 +109,25 @@ mod tests {
 
     #[test]
     fn a_component_counts_if_it_is_ready_or_suspended() {
-        let of = |suspend: bool, ready: &str| {
+        let problem = |suspend: bool, skip: &str, ready: &str| {
             let condition = json!({
-                "type": "Ready", "status": ready, "reason": "Paused", "message": "",
+                "type": "Ready", "status": ready, "reason": "Paused", "message": "by Pause freeze",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             });
             let component: HelmComponent = serde_json::from_value(json!({
                 "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
-                "metadata": {"name": "shop"}, "spec": {"source": {}, "suspend": suspend},
-                "status": {"conditions": [condition]},
+                "metadata": {"name": "shop", "labels": {labels::SKIP_RECONCILIATION: skip}},
+                "spec": {"source": {}, "suspend": suspend}, "status": {"conditions": [condition]},
             }))
             .unwrap();
-            is_ready(&component)
+            problem_of(Some(&component))
         };
-        assert!(of(false, "True") && of(true, "Unknown"));
-        assert!(!of(false, "False") && !of(false, "Unknown"));
+        assert_eq!(problem(false, "false", "True"), None);
+        assert_eq!((problem(true, "false", "Unknown"), problem(false, "true", "Unknown")), (None, None));
+        for ready in ["False", "Unknown"] {
+            assert_eq!(problem(false, "false", ready).as_deref(), Some("Paused: by Pause freeze"));
+        }
+        assert!(problem_of(None).is_some());
     }
 
     #[test]
