@@ -166,7 +166,7 @@ async fn yaml_of_layers(
 const TITLE: &str = "org.opencontainers.image.title";
 
 /// Beginnings of media types of layers that are not manifests: documents, pictures, lists of components, signatures.
-const OTHER_TYPES: [&str; 12] = [
+const SKIPPED_MEDIA_TYPES: [&str; 12] = [
     "text/markdown",
     "text/html",
     "text/spdx",
@@ -196,7 +196,7 @@ impl LayerUse {
     /// Skips files without an extension of YAML, as in archives.
     fn of(layer: &Descriptor) -> Self {
         let media_type = layer.media_type().to_string();
-        if OTHER_TYPES.iter().any(|other| media_type.starts_with(other)) {
+        if SKIPPED_MEDIA_TYPES.iter().any(|other| media_type.starts_with(other)) {
             return Self::Skipped;
         }
         let Some(title) = title(layer) else { return Self::Read };

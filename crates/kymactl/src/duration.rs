@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 /// Longest duration, about 100 years: the clock cannot represent every later deadline.
-const MAX: Duration = Duration::from_hours(100 * 365 * 24);
+const MAX_DURATION: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// Parses a positive duration, such as 30s or 10m. A number without a unit is in seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -13,7 +13,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     seconds
         .or_else(|| text.parse().ok())
         .and_then(|parsed| Duration::try_from(parsed).ok())
-        .filter(|parsed| !parsed.is_zero() && *parsed <= MAX)
+        .filter(|parsed| !parsed.is_zero() && *parsed <= MAX_DURATION)
         .ok_or_else(|| format!("{text:?} is not a duration above zero, such as 30s or 10m"))
 }
 

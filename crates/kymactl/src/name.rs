@@ -4,7 +4,7 @@ use kube::Resource;
 use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta};
 
 /// Maximum length of a name, in bytes.
-const MAX_NAME: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 
 /// Parses the name of a Kyma, such as `blue`, `kyma/blue` or `kyma.operator.kyma-project.io/blue`.
 pub(crate) fn kyma(text: &str) -> Result<String, String> {
@@ -41,7 +41,7 @@ fn is_kind<K: Resource<DynamicType = ()>>(text: &str) -> bool {
 fn is_name(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     let is_start = |first: char| first.is_ascii_alphanumeric();
-    text.len() <= MAX_NAME && text.starts_with(is_start) && text.bytes().all(is_allowed)
+    text.len() <= MAX_NAME_BYTES && text.starts_with(is_start) && text.bytes().all(is_allowed)
 }
 
 #[cfg(test)]
