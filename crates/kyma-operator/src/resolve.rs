@@ -150,10 +150,12 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<ResolvedModule> {
 fn decide(inputs: &Inputs<'_>, effective: &EffectiveEntry) -> ResolvedModule {
     let entry = &effective.entry;
     let installed = inputs.installed.get(&entry.name);
+    let recorded = || inputs.recorded.get(&entry.name).map(String::as_str);
+    let running = installed.map_or_else(recorded, InstalledModule::version);
     let mut interest = Interest {
         module: entry.name.clone(),
         channel: entry.version.is_none().then(|| channel_of(inputs, entry).to_owned()),
-        versions: installed.and_then(InstalledModule::version).map(str::to_owned).into_iter().collect(),
+        versions: running.map(str::to_owned).into_iter().collect(),
     };
     // Also for a refused pin: the catalogue may offer the version later.
     interest.versions.extend(entry.version.clone());

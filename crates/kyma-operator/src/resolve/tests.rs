@@ -370,6 +370,17 @@ fn decided(
     installed: &BTreeMap<String, InstalledModule>,
     maintenance: &Maintenance,
 ) -> Vec<ResolvedModule> {
+    decided_with_record(offered, modules, installed, &BTreeMap::new(), maintenance)
+}
+
+/// Decides as [`decided`] with recorded versions of modules without a component.
+fn decided_with_record(
+    offered: &str,
+    modules: &str,
+    installed: &BTreeMap<String, InstalledModule>,
+    recorded: &BTreeMap<String, String>,
+    maintenance: &Maintenance,
+) -> Vec<ResolvedModule> {
     let offered: BTreeMap<String, OfferedModule> = serde_saphyr::from_str(offered).unwrap();
     let modules: Value = serde_saphyr::from_str(modules).unwrap();
     let selection = Selection::read(&json!({ "channel": "regular", "modules": modules })).unwrap();
@@ -382,7 +393,7 @@ fn decided(
         configs: &configs,
         missing_configs: &BTreeMap::new(),
         contents: &TemplateRecords::default(),
-        recorded: &BTreeMap::new(),
+        recorded,
         installed,
         catalogue: &catalogue(offered),
         policy: &super::Policy::default(),
@@ -406,6 +417,15 @@ fn a_decision_has_the_interests_that_can_change_it() {
     assert!(followed[0].interest.versions.contains("9.9.9"), "the missing template wakes it");
     assert_eq!(followed[1].interest.channel, None, "a pin follows no channel");
     assert!(followed[1].interest.versions.contains("1.0.0"));
+}
+
+#[test]
+fn template_of_the_recorded_version_requeues_a_module_that_lost_its_component() {
+    const OFFERED: &str = "keda: {channels: {regular: 1.0.0}, templates: [1.0.0]}";
+    let (none, recorded) = (BTreeMap::new(), BTreeMap::from([("keda".to_owned(), "1.1.0".to_owned())]));
+    let decided = decided_with_record(OFFERED, "[{name: keda}]", &none, &recorded, &Maintenance::default());
+    assert_eq!(written(&decided[0].decision), "keep DowngradeRefused Warning");
+    assert!(decided[0].interest.versions.contains("1.1.0"), "{:?}", decided[0].interest);
 }
 
 #[test]
