@@ -32,8 +32,15 @@ pub(crate) fn of(
     ignore: IgnorePolicy,
 ) -> Vec<LostModule> {
     let without_component = status.modules.iter().flatten().filter(|line| !views.contains_key(&line.name));
-    let chosen = without_component.filter(|line| !is_left(status, &line.name, ignore)).filter_map(lost);
+    // A mandatory module that is kept unchanged has a line too. A selection without it does not remove it.
+    let chosen = without_component.filter(|line| !is_mandatory(status, &line.name));
+    let chosen = chosen.filter(|line| !is_left(status, &line.name, ignore)).filter_map(lost);
     chosen.chain(without_their_component(status, views).map(lost_mandatory)).collect()
+}
+
+/// Reports whether the module is on record as mandatory.
+fn is_mandatory(status: &KymaStatus, module: &str) -> bool {
+    status.mandatory_modules.iter().flatten().any(|known| known.name == module)
 }
 
 /// Returns mandatory modules on record that have no component and no requested removal.
@@ -161,6 +168,17 @@ mod tests {
         assert_eq!(left.iter().map(|known| known.name.as_str()).collect::<Vec<_>>(), ["warden"]);
         let gold = ConfigUids::from([("gold".to_owned(), "1".to_owned())]);
         assert_eq!(left[0].module_configs, gold, "its ModuleConfigs stay on record");
+    }
+
+    #[test]
+    fn mandatory_module_with_a_line_is_lost_only_as_mandatory() {
+        let known = json!([{"name": "warden", "version": "1.0.0",
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent"}]);
+        let status = json!({"modules": [line("warden", "Warning")], "mandatoryModules": known});
+        let status: KymaStatus = serde_json::from_value(status).unwrap();
+        let lost = of(&status, &BTreeMap::new(), IgnorePolicy::Leave);
+        let lost: Vec<_> = lost.iter().map(|lost| (lost.module.as_str(), lost.mandatory)).collect();
+        assert_eq!(lost, [("warden", true)]);
     }
 
     #[test]
