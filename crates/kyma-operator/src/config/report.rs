@@ -26,7 +26,10 @@ pub(crate) fn next(
     let mut conditions: Vec<Condition> = current.conditions.clone().unwrap_or_default();
     conditions.retain(|condition| OWN.contains(&condition.type_.as_str()));
     let generation = config.revision.1;
-    let missing_kymas = if counts.is_some_and(ConfigCounts::is_incomplete) { INCOMPLETE } else { "" };
+    // Without counts the status keeps its previous counts, which may be incomplete.
+    let was_incomplete = || conditions.iter().any(|condition| condition.message.ends_with(INCOMPLETE));
+    let is_incomplete = counts.map_or_else(was_incomplete, ConfigCounts::is_incomplete);
+    let missing_kymas = if is_incomplete { INCOMPLETE } else { "" };
     let (status, reason, message) = match &config.invalid {
         None => (Status::True, Reason::Ready, format!("the ModuleConfig is in force{missing_kymas}")),
         Some(why) => (Status::False, Reason::ModuleConfigInvalid, why.clone()),

@@ -245,6 +245,7 @@ fn status_says_that_counts_are_incomplete() {
     let before = report::next(&ruled(), Some(&incomplete), None, now).unwrap();
     assert_eq!(lacks_kymas(&before), [true, true], "{before:?}");
     assert_eq!(report::next(&ruled(), Some(&incomplete), Some(&before), now), None, "written once");
+    assert_eq!(report::next(&ruled(), None, Some(&before), now), None, "after a restart too");
     let after = report::next(&ruled(), Some(&ConfigCounts::default()), Some(&before), now).unwrap();
     assert_eq!(lacks_kymas(&after), [false, false], "{after:?}");
 }
