@@ -81,12 +81,12 @@ impl Failure {
         let kube::Error::Api(status) = error else {
             return Self::new(Reason::HubUnavailable, format!("{action}: {}", describe_cause(error)));
         };
-        if status.reason == UNPARSED {
+        if status.reason == UNPARSED_REASON {
             return Self::new(Reason::HubUnavailable, format!("{action}: {}", describe_cause(error)));
         }
         if matches!(Refusal::of(status), Refusal::Denied(_)) {
             let denied = Self::new(Reason::HubRefused, format!("{action}: {}", describe_cause(error)));
-            return denied.no_later_than(DENIED_AGAIN);
+            return denied.no_later_than(DENIAL_RETRY_DELAY);
         }
         if is_refusal(status) {
             return Self::new(Reason::HubRefused, format!("{action}: {}", refusal(status)));
@@ -113,9 +113,9 @@ impl Failure {
 
 /// Reason that kube sets if an answer is no Kubernetes `Status`. API servers refuse with a `Status`, so it is the answer
 /// of a proxy, which can have any code and last for a moment.
-const UNPARSED: &str = "Failed to parse error data";
+const UNPARSED_REASON: &str = "Failed to parse error data";
 /// Delay before a call is repeated that a policy or webhook of the hub denied: no event tells that it changed.
-const DENIED_AGAIN: Duration = Duration::from_mins(1);
+const DENIAL_RETRY_DELAY: Duration = Duration::from_mins(1);
 /// API servers report an apply with a wrong type as 500 with this text.
 const MISTYPED: &str = "failed to create typed patch object";
 
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_proxy_in_front_of_the_hub_refuses_nothing_for_good() {
         for code in [400, 403, 404, 409, 422, 502] {
-            let status = Status::failure("<html>no</html>", UNPARSED).with_code(code);
+            let status = Status::failure("<html>no</html>", UNPARSED_REASON).with_code(code);
             let failure = Failure::hub("apply it", &kube::Error::Api(status.boxed()));
             assert_eq!(failure.reason, Reason::HubUnavailable, "{code}");
             assert_eq!(failure.message, format!("apply it: a proxy answers {code}, and not the API server"));
@@ -215,7 +215,7 @@ mod tests {
             let failure = told(code, denied, &json!([{"message": denied}]));
             assert_eq!(failure.reason, Reason::HubRefused);
             assert!(failure.message.ends_with("not on Fridays"));
-            assert_eq!(crate::backoff::longest_delay(&failure), Some(DENIED_AGAIN));
+            assert_eq!(crate::backoff::longest_delay(&failure), Some(DENIAL_RETRY_DELAY));
         }
     }
 }
