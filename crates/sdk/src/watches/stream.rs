@@ -38,7 +38,6 @@ const NEW_STREAM_AGE: Duration = Duration::from_mins(1);
 /// First and longest delay of retries in that time. In most cases the kind is served within a tenth of a second, and no
 /// event reports that.
 const NEW_STREAM_RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
-
 /// First and longest delay before a list repeats an event at which the listener panicked.
 const REPEAT_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_hours(1));
 
