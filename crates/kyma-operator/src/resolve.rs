@@ -142,7 +142,7 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<ResolvedModule> {
     }
     let gone = |lost: &&LostModule| !decided.iter().any(|resolved| resolved.module == lost.module);
     let lost = inputs.lost.iter().filter(gone);
-    let lost: Vec<ResolvedModule> = lost.filter_map(|lost| taken_out(inputs.catalogue, lost)).collect();
+    let lost: Vec<ResolvedModule> = lost.filter_map(|lost| lost::unlisted(inputs.catalogue, lost)).collect();
     decided.extend(lost);
     decided
 }
@@ -210,6 +210,16 @@ fn settle(
         };
     }
     let Some(installed) = installed else { return install_anew(inputs, entry, install) };
+    replace(inputs, entry, installed, install)
+}
+
+/// Decides about a version that replaces the installed one.
+fn replace(
+    inputs: &Inputs<'_>,
+    entry: &ModuleEntry,
+    installed: &InstalledModule,
+    install: Install,
+) -> Decision {
     if let Some(problem) = kind_changed(installed, &install) {
         return Decision::Keep(problem);
     }
@@ -235,13 +245,8 @@ fn held_back(
 /// Decides about a module without a component. A module that lost its component still runs in its recorded version,
 /// which another one replaces only as if the component existed.
 fn install_anew(inputs: &Inputs<'_>, entry: &ModuleEntry, install: Install) -> Decision {
-    if let Some(recorded) = inputs.recorded.get(&entry.name) {
-        let installed = InstalledModule {
-            ordered: Some(recorded.clone()),
-            channel: install.channel.clone(),
-            ..InstalledModule::default()
-        };
-        return held_back(inputs, entry, &installed, &install).unwrap_or(Decision::Install(install));
+    if let Some(installed) = lost::recorded(inputs, &install) {
+        return replace(inputs, entry, &installed, install);
     }
     match deprecation::deprecated(inputs, &install) {
         Some(why) => Decision::Refuse(ModuleProblem::error(Reason::VersionDeprecated, why)),
@@ -367,16 +372,6 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &InstalledModule) ->
         Decision::Keep(ModuleProblem::warning(Reason::Mandatory, message))
     };
     ResolvedModule { module: module.to_owned(), decision, interest, until: None, configs: ConfigUids::new() }
-}
-
-/// Decides about a lost module without an entry. A mandatory module stays until the deletion of its release meta was
-/// requested.
-fn taken_out(catalogue: &Catalogue, lost: &LostModule) -> Option<ResolvedModule> {
-    if !lost.mandatory {
-        return Some(lost::finish(catalogue, lost, DeletionReason::Disabled));
-    }
-    let is_withdrawn = catalogue.is_withdrawn(&lost.module);
-    is_withdrawn.then(|| lost::finish(catalogue, lost, DeletionReason::Withdrawn))
 }
 
 /// Returns the problem if the version names another component kind: two components would fight over the same objects.

@@ -7,7 +7,7 @@ use kyma_api::component::DeletionReason;
 use kyma_api::{Reason, State};
 
 use super::choice::missing_release;
-use super::{Decision, Install, InstalledModule, ModuleProblem, ResolvedModule, kind_of};
+use super::{Decision, Inputs, Install, InstalledModule, ModuleProblem, ResolvedModule, kind_of};
 use crate::catalogue::{Catalogue, Interest};
 use crate::config::ConfigUids;
 use crate::lost::LostModule;
@@ -32,6 +32,32 @@ pub(crate) fn finish(catalogue: &Catalogue, lost: &LostModule, reason: DeletionR
         until: None,
         configs: ConfigUids::new(),
     }
+}
+
+/// Decides about a lost module without an entry. A mandatory module stays until the deletion of its release meta was
+/// requested.
+pub(super) fn unlisted(catalogue: &Catalogue, lost: &LostModule) -> Option<ResolvedModule> {
+    if !lost.mandatory {
+        return Some(finish(catalogue, lost, DeletionReason::Disabled));
+    }
+    let is_withdrawn = catalogue.is_withdrawn(&lost.module);
+    is_withdrawn.then(|| finish(catalogue, lost, DeletionReason::Withdrawn))
+}
+
+/// Returns the recorded state of a module without a component that a user selects: it still runs on the target. If its
+/// component kind is not on record, that of the selected version counts.
+pub(super) fn recorded(inputs: &Inputs<'_>, install: &Install) -> Option<InstalledModule> {
+    let module = &install.release.module;
+    let version = inputs.recorded.get(module)?;
+    let lost = inputs.lost.iter().find(|lost| !lost.mandatory && lost.module == *module);
+    let kind = lost.map_or_else(|| kind_of(&install.template), |lost| lost.kind.clone());
+    Some(InstalledModule {
+        group: kind.group().to_owned(),
+        kind: kind.kind,
+        ordered: Some(version.clone()),
+        channel: install.channel.clone(),
+        ..InstalledModule::default()
+    })
 }
 
 /// Returns the recorded state of a mandatory module that lost its component: it still runs on the target.
