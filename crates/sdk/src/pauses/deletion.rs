@@ -14,6 +14,8 @@ use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use kyma_api::Pause;
 
 use super::Pauses;
+use super::halt::PauseSnapshot;
+use crate::brake::braked_operator;
 use crate::deletion_cause::exists_since;
 use crate::{find_metadata, is_deleted_alone, live_metadata, may_be_garbage};
 
@@ -63,7 +65,14 @@ impl Pauses {
     pub(super) fn end(&self, pause: &Pause, is_requested: bool) {
         let name = pause.name_any();
         let snapshot = self.snapshot.borrow().clone();
-        if snapshot.pauses.get(&name).is_none_or(|held| held.uid() != pause.uid()) {
+        let Some(held) = snapshot.pauses.get(&name) else {
+            // A list that lacked the brake's own Pause dropped it before the cause was known.
+            if is_requested && braked_operator(&name, &pause.spec).is_some() {
+                self.snapshot.send_modify(PauseSnapshot::confirm_brakes);
+            }
+            return;
+        };
+        if held.uid() != pause.uid() {
             // A Pause of this name was created since.
             return;
         }
@@ -174,16 +183,31 @@ mod tests {
         assert_eq!(writes(), None);
     }
 
+    /// Returns the Pause of an operator's brake.
+    fn of_brake(operator: &str) -> Pause {
+        let (scope, operators) = (PauseScope::Deletes, vec![operator.to_owned()]);
+        let spec = PauseSpec { scope, operators, ..PauseSpec::default() };
+        with_uid(&format!("brake-{operator}"), spec, operator)
+    }
+
+    #[tokio::test]
+    async fn brake_is_confirmed_also_if_a_list_came_before_the_cause() {
+        for (is_requested, released) in [(true, 1), (false, 0)] {
+            let pauses = Pauses::new("x");
+            let pause = of_brake("x");
+            pauses.applied(Box::new(pause.clone()));
+            pauses.keep(&BTreeSet::new());
+            assert!(pauses.all().is_empty(), "the list dropped the brake's own Pause");
+            pauses.end(&pause, is_requested);
+            assert_eq!((pauses.released(), pauses.lost()), (released, 1));
+        }
+    }
+
     #[tokio::test]
     async fn brake_whose_pause_went_with_its_crd_was_not_confirmed() {
         let pauses = Pauses::new("x");
         for operator in ["x", "y"] {
-            let spec = PauseSpec {
-                scope: PauseScope::Deletes,
-                operators: vec![operator.to_owned()],
-                ..PauseSpec::default()
-            };
-            let pause = with_uid(&format!("brake-{operator}"), spec, operator);
+            let pause = of_brake(operator);
             pauses.applied(Box::new(pause.clone()));
             pauses.end(&pause, false);
         }
