@@ -118,8 +118,8 @@ impl<'a> ItemSelector<'a> {
 fn project_item(item: &Value, selectors: &[ItemSelector<'_>]) -> Option<Value> {
     selectors.iter().find_map(|selector| match selector {
         ItemSelector::Keys(keys, below) => {
-            let is_it = keys.iter().all(|(name, value)| item.get(name) == Some(value));
-            is_it.then(|| project(item, below))
+            let is_selected = keys.iter().all(|(name, value)| item.get(name) == Some(value));
+            is_selected.then(|| project(item, below))
         }
         ItemSelector::Whole(value) => (item == value).then(|| item.clone()),
     })

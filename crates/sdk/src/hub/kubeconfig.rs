@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn values_without_effect_in_kubectl_have_none() {
+    async fn empty_values_of_a_kubeconfig_count_as_absent() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config");
         let text = "current-context: a\n\
