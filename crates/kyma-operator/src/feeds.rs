@@ -143,8 +143,12 @@ async fn follow_crds(state: Arc<State>, mut first: Announce) {
                 for kind in &gone {
                     remove_crd(&state, kind, &mut watched);
                 }
-                futures::future::join_all(starting.drain(..)).await;
-                announce(&mut first);
+                // A later list, after a break of the watch, must not wait for a kind that cannot be listed.
+                if first.is_some() {
+                    futures::future::join_all(starting.drain(..)).await;
+                    announce(&mut first);
+                }
+                starting.clear();
             }
         }
     }
@@ -214,4 +218,41 @@ fn announce(first: &mut Announce) {
 fn wake(state: &State, kymas: &Store<Kyma>, affected: AffectedKymas) {
     state.metrics.mandatory(state.catalogue().mandatory().count());
     state.wake_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use testbed::{Answer, Matching, Scripted, until};
+
+    use super::*;
+    use crate::state::tests::unconnected;
+
+    const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const COMPONENTS: &str = "/apis/component.kyma-project.io/";
+
+    #[tokio::test]
+    async fn kind_that_cannot_be_listed_delays_crds_only_at_the_start() {
+        let hub = Scripted::start().await.unwrap();
+        let mut crd = serde_json::to_value(kyma_api::crds::helm_component()).unwrap();
+        crd["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        let listed = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList",
+            "metadata": {"resourceVersion": "1"}, "items": [crd],
+        });
+        hub.always(Matching::path(COMPONENTS), Answer::failure(503, "ServiceUnavailable", "down"));
+        hub.always(Matching::path(CRDS), Answer::json(&listed));
+        let (mut state, _trigger) = unconnected();
+        state.runtime.hub = hub.access().client().unwrap();
+        let watched = until("the CRDs are watched", Duration::from_secs(30), || async {
+            Ok((hub.count(&Matching::watch(CRDS)) > 0).then_some(()))
+        });
+        // Without a sender for the first list, as after the start.
+        tokio::select! {
+            () = follow_crds(Arc::new(state), None) => unreachable!("the feed ends only with the process"),
+            watched = watched => watched.unwrap(),
+        }
+    }
 }
