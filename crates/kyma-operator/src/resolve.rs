@@ -142,7 +142,7 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<ResolvedModule> {
     }
     let gone = |lost: &&LostModule| !decided.iter().any(|resolved| resolved.module == lost.module);
     let lost = inputs.lost.iter().filter(gone);
-    let lost: Vec<ResolvedModule> = lost.filter_map(|lost| lost::unlisted(inputs.catalogue, lost)).collect();
+    let lost: Vec<ResolvedModule> = lost.map(|lost| lost::unlisted(inputs.catalogue, lost)).collect();
     decided.extend(lost);
     decided
 }
@@ -368,10 +368,15 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &InstalledModule) ->
     } else if catalogue.is_withdrawn(module) {
         Decision::Remove { reason: DeletionReason::Withdrawn, problem: None }
     } else {
-        let message = format!("module {module} was mandatory and is no longer; it stays as it is");
-        Decision::Keep(ModuleProblem::warning(Reason::Mandatory, message))
+        Decision::Keep(no_longer_mandatory(module))
     };
     ResolvedModule { module: module.to_owned(), decision, interest, until: None, configs: ConfigUids::new() }
+}
+
+/// Returns the problem of a mandatory module that no release meta makes mandatory, and whose removal was not requested.
+fn no_longer_mandatory(module: &str) -> ModuleProblem {
+    let message = format!("module {module} was mandatory and is no longer; it stays as it is");
+    ModuleProblem::warning(Reason::Mandatory, message)
 }
 
 /// Returns the problem if the version names another component kind: two components would fight over the same objects.

@@ -7,7 +7,9 @@ use kyma_api::component::DeletionReason;
 use kyma_api::{Reason, State};
 
 use super::choice::missing_release;
-use super::{Decision, Inputs, Install, InstalledModule, ModuleProblem, ResolvedModule, kind_of};
+use super::{
+    Decision, Inputs, Install, InstalledModule, ModuleProblem, ResolvedModule, kind_of, no_longer_mandatory,
+};
 use crate::catalogue::{Catalogue, Interest};
 use crate::config::ConfigUids;
 use crate::lost::LostModule;
@@ -16,14 +18,19 @@ use crate::selection::ModuleEntry;
 /// Decides about a module to be removed that lost its component. Without its template, which names the objects of
 /// users that block a removal, nothing is removed.
 pub(crate) fn finish(catalogue: &Catalogue, lost: &LostModule, reason: DeletionReason) -> ResolvedModule {
+    let decision = match install(catalogue, lost) {
+        Ok(install) => Decision::Finish(install, reason),
+        Err(problem) => Decision::Keep(problem),
+    };
+    resolved_module(lost, decision)
+}
+
+/// Returns the decision with the catalogue objects that can change it.
+fn resolved_module(lost: &LostModule, decision: Decision) -> ResolvedModule {
     let interest = Interest {
         module: lost.module.clone(),
         channel: None,
         versions: BTreeSet::from([lost.version.clone()]),
-    };
-    let decision = match install(catalogue, lost) {
-        Ok(install) => Decision::Finish(install, reason),
-        Err(problem) => Decision::Keep(problem),
     };
     ResolvedModule {
         module: lost.module.clone(),
@@ -36,12 +43,14 @@ pub(crate) fn finish(catalogue: &Catalogue, lost: &LostModule, reason: DeletionR
 
 /// Decides about a lost module without an entry. A mandatory module stays until the deletion of its release meta was
 /// requested.
-pub(super) fn unlisted(catalogue: &Catalogue, lost: &LostModule) -> Option<ResolvedModule> {
+pub(super) fn unlisted(catalogue: &Catalogue, lost: &LostModule) -> ResolvedModule {
     if !lost.mandatory {
-        return Some(finish(catalogue, lost, DeletionReason::Disabled));
+        return finish(catalogue, lost, DeletionReason::Disabled);
     }
-    let is_withdrawn = catalogue.is_withdrawn(&lost.module);
-    is_withdrawn.then(|| finish(catalogue, lost, DeletionReason::Withdrawn))
+    if catalogue.is_withdrawn(&lost.module) {
+        return finish(catalogue, lost, DeletionReason::Withdrawn);
+    }
+    resolved_module(lost, Decision::Keep(no_longer_mandatory(&lost.module)))
 }
 
 /// Returns the recorded state of a module without a component that a user selects: it still runs on the target. If its
