@@ -309,8 +309,8 @@ impl Pass<'_> {
 }
 
 /// Checks that a list of the hub's components has the component that is reconciled. One that lacks it is incomplete, so
-/// it does not show that an owner is gone whose objects could be adopted.
-fn has_component(live: &BTreeMap<String, String>, own: &str) -> Result<(), Failure> {
+/// it does not show that an owner is gone whose objects could be adopted or replaced.
+pub(super) fn has_component(live: &BTreeMap<String, String>, own: &str) -> Result<(), Failure> {
     if live.contains_key(own) {
         return Ok(());
     }

@@ -9,6 +9,7 @@ use kyma_object_set::{Action, CallError, Guard, Identity, Mapping};
 use kyma_sdk::{Authorship, DeleteRequest, Failure};
 use serde_json::{Value, json};
 
+use super::apply::has_component;
 use super::{Pass, failure};
 use crate::hooks::{Hook, Live, end};
 
@@ -39,19 +40,17 @@ impl Pass<'_> {
         self.delete_hook(hook, &mapping, &live, mark).await
     }
 
-    /// Returns the name of another component that owns the object of a hook. A Job or Pod whose hook ended has no
+    /// Returns kind and name of another component that owns the object of a hook. A Job or Pod whose hook ended has no
     /// owner, since Helm replaces it too, nor has an object that a deleted component left.
+    ///
+    /// # Errors
+    /// If the hub does not list its components, or the list is incomplete.
     pub(super) async fn other_owner(&self, hook: &Hook, live: &Live) -> Result<Option<String>, Failure> {
         let has_ended = hook.has_an_end() && end(&live.body, false).is_some();
         let mark = foreign_mark(&live.metadata, &self.dependent.owner);
         let mark = mark.filter(|mark| !(has_ended && matches!(mark, ForeignMark::Hook(_))));
         let Some(mark) = mark else { return Ok(None) };
-        let components = self.components(|_| true).await?;
-        Ok(match mark {
-            // Another operator may serve the owner, so an unknown one counts too.
-            ForeignMark::Owner(owner) => Some(components.get(owner).map_or(owner, String::as_str).to_owned()),
-            ForeignMark::Hook(owner) => components.get(owner).cloned(),
-        })
+        owner_of(mark, &self.components(|_| true).await?, &self.dependent.owner)
     }
 
     /// Deletes the object of a hook through the delete gate.
@@ -135,6 +134,26 @@ fn foreign_mark<'a>(metadata: &'a ObjectMeta, us: &str) -> Option<ForeignMark<'a
     owner.or_else(|| of_other(labels::HOOK_OF).map(ForeignMark::Hook))
 }
 
+/// Returns kind and name of the component that a mark names; `None` if `components` shows that it is gone. `us` is the
+/// owner hash of this component.
+fn owner_of(
+    mark: ForeignMark<'_>,
+    components: &BTreeMap<String, String>,
+    us: &str,
+) -> Result<Option<String>, Failure> {
+    match mark {
+        ForeignMark::Owner(owner) => {
+            // Another operator may serve the owner, so an unknown one counts too.
+            let name = components.get(owner).cloned();
+            Ok(Some(name.unwrap_or_else(|| format!("component {owner}"))))
+        }
+        ForeignMark::Hook(owner) => {
+            has_component(components, us)?;
+            Ok(components.get(owner).cloned())
+        }
+    }
+}
+
 /// Returns the chart's entries of a map: without Helm's annotations and the operator's labels.
 fn texts(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
@@ -186,6 +205,23 @@ mod tests {
             let metadata: ObjectMeta = serde_json::from_value(json!({"labels": labels})).unwrap();
             assert_eq!(foreign_mark(&metadata, "us"), expected, "{labels}");
         }
+    }
+
+    #[test]
+    fn an_incomplete_list_of_components_shows_no_owner_of_a_hook_as_gone() {
+        let all = |owners: &[&str]| -> BTreeMap<String, String> {
+            owners.iter().map(|owner| ((*owner).to_owned(), format!("HelmComponent n/{owner}"))).collect()
+        };
+        let owner = |mark: ForeignMark<'_>, listed: &[&str]| {
+            owner_of(mark, &all(listed), "us").map_err(|failure| failure.reason)
+        };
+        let name = |text: &str| Ok(Some(text.to_owned()));
+        let hook = ForeignMark::Hook("other");
+        assert_eq!(owner(hook, &["other", "us"]), name("HelmComponent n/other"));
+        assert_eq!(owner(hook, &["us"]), Ok(None));
+        assert_eq!(owner(hook, &[]), Err(Reason::HubUnavailable));
+        assert_eq!(owner(ForeignMark::Owner("other"), &["other", "us"]), name("HelmComponent n/other"));
+        assert_eq!(owner(ForeignMark::Owner("other"), &[]), name("component other"));
     }
 
     #[test]

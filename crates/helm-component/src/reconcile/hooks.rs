@@ -168,8 +168,7 @@ impl Pass<'_> {
                 Turn::Replace => {
                     if let Some(live) = live {
                         if let Some(owner) = self.other_owner(hook, &live).await? {
-                            let why =
-                                format!("it belongs to component {owner}: rename the hook or that object");
+                            let why = format!("it belongs to {owner}: rename the hook or that object");
                             return Ok(HookProgress::Failed(why));
                         }
                         self.delete_hook(hook, &mapping, &live, &mark).await?;

@@ -118,7 +118,8 @@ async fn a_hook_replaces_no_object_of_another_component_until_that_is_gone() -> 
     world.apply("hookother", spec(&other, "hookother", "one")).await?;
     let failed = world.ready("hookother", "False", "HookFailed").await?;
     let (_, _, message) = ready_of(&failed).context("Ready")?;
-    assert!(message.contains("it belongs to component hookowner"), "{message}");
+    assert!(message.contains("it belongs to HelmComponent "), "{message}");
+    assert!(message.contains("/hookowner: rename"), "{message}");
     assert_eq!(uid(world, "ConfigMap", "hookowner", "settings").await?, before);
 
     world.delete("hookowner", "Orphan").await?;
