@@ -57,7 +57,9 @@ impl Run<'_> {
         let mut body = object.body().clone();
         let mut params = PatchParams::apply(&self.options.ownership.manager);
         let lists = take_lists_as_written(&mut body, &identity.group, &identity.kind);
-        let is_fixed = !lists.is_empty() && has_fixed_template(identity) && self.cluster.rehearsal.is_none();
+        // A rehearsal creates nothing, and only compares the lists of an existing object.
+        let is_permitted = matches!(aim, Aim::At(_)) || self.cluster.rehearsal.is_none();
+        let is_fixed = !lists.is_empty() && has_fixed_template(identity) && is_permitted;
         let fixed =
             if is_fixed { self.fixed_lists(object, &lists, identity, mapping, aim).await? } else { None };
         let aim = fixed.as_deref().map_or(aim, Aim::At);

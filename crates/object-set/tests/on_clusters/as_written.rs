@@ -1,13 +1,15 @@
 //! Lists with duplicate keys.
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::{Api, ResourceExt};
 use kyma_api::Reason;
-use kyma_object_set::{NothingObserved, Outcome, Refusal};
-use serde_json::json;
+use kyma_object_set::{NothingObserved, Outcome, Refusal, Rehearsal};
+use serde_json::{Value, json};
 
 use super::story::{MANAGER, Story, outcome};
 
@@ -107,16 +109,17 @@ async fn drift_in_a_list_as_written_is_repaired() -> Result<()> {
     Ok(())
 }
 
+fn job(label: &str, env: &str) -> String {
+    format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: d, labels: {{l: {label}}}}}\nspec:\n  suspend: true\n  template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: x, env: {env}}}]}}}}\n"
+    )
+}
+
 #[tokio::test]
 async fn a_job_is_created_with_the_list_as_written_and_never_changed() -> Result<()> {
     for are_new in [false, true] {
         let mut story = Story::begin("written-job").await?;
         story.are_new = are_new;
-        let job = |label: &str, env: &str| {
-            format!(
-                "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: d, labels: {{l: {label}}}}}\nspec:\n  suspend: true\n  template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: x, env: {env}}}]}}}}\n"
-            )
-        };
         let api: Api<Job> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
         let live = async || -> Result<(Job, Vec<String>)> {
             let job = api.get("d").await?;
@@ -142,5 +145,23 @@ async fn a_job_is_created_with_the_list_as_written_and_never_changed() -> Result
         assert_eq!(error.reason(), Reason::ImmutableField, "{error}");
         story.uninstall_all().await?;
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rehearsal_accepts_a_job_with_the_list_as_written() -> Result<()> {
+    let mut story = Story::begin("written-rehearsal").await?;
+    story.apply(&job("one", READ)).await?;
+    let rehearsal = Arc::new(Rehearsal::default());
+    story.cluster.rehearsal = Some(Arc::clone(&rehearsal));
+    let applied = story.try_apply(&job("two", READ), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "d"), Outcome::Applied { created: false, .. }), "{applied:?}");
+    let found = rehearsal.found();
+    let (_, rehearsed) = found.first().context("the change")?;
+    assert_eq!(rehearsed.after["metadata"]["labels"]["l"], "two");
+    let env = |job: &Value| job["spec"]["template"]["spec"]["containers"][0]["env"].clone();
+    let before = env(rehearsed.before.as_ref().context("the Job")?);
+    assert_eq!(before.as_array().map(Vec::len), Some(3));
+    assert_eq!(env(&rehearsed.after), before);
     Ok(())
 }
