@@ -59,8 +59,8 @@ fn check(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
         let target = value.as_str()?;
         let leads_out = match key {
             "$ref" | "$dynamicRef" | "$recursiveRef" => {
-                let document = target.split('#').next().unwrap_or(target);
-                !document.is_empty() && !is_draft(document) && !id.is_target_of(target)
+                let address = document(target);
+                !address.is_empty() && !is_draft(address) && !id.is_target_of(target)
             }
             "$schema" => !is_draft(target),
             _ => false,
@@ -77,43 +77,66 @@ fn check(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
 /// references to it.
 struct SchemaId {
     root: Option<Url>,
-    bundled: Vec<Url>,
+    /// As written, without fragments: an engine need not read other spellings of an address as the same one.
+    bundled: Vec<String>,
     /// Whether references may be relative to a nested `$id`.
     has_nested: bool,
 }
 
 impl SchemaId {
     fn of(schema: &Value) -> Self {
-        let draft = schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
-        let key = if draft.contains("draft-04") { "id" } else { "$id" };
+        let key = id_field(schema).unwrap_or("$id");
         let id = |schema: &Value| schema.get(key).and_then(Value::as_str).and_then(|id| Url::parse(id).ok());
-        let has_reference = |schema: &Value| schema.get("$ref").is_some();
-        let root = id(schema).filter(|_| !has_reference(schema));
-        // Older drafts ignore what stands beside a reference.
-        let is_ignored = draft.contains("draft-0") && has_reference(schema);
-        let definitions =
-            ["$defs", "definitions"].into_iter().filter_map(|field| schema.get(field)?.as_object());
-        let inner = definitions.flat_map(Map::values).filter(|inner| !is_ignored && !has_reference(inner));
-        let bundled = inner.filter_map(id).filter(|id| matches!(id.scheme(), "http" | "https"));
-        let bundled = bundled.map(without_fragment).collect();
+        let root = id(schema).filter(|_| schema.get("$ref").is_none());
         let mut ids = 0;
         let _ = first_field(schema, &mut |key, value| {
             ids += usize::from((key == "$id" || key == "id") && value.is_string());
             None
         });
-        Self { root: root.map(without_fragment), bundled, has_nested: ids > 1 }
+        Self { root: root.map(without_fragment), bundled: bundled(schema, key), has_nested: ids > 1 }
     }
 
     fn is_target_of(&self, reference: &str) -> bool {
+        if self.bundled.iter().any(|id| id == document(reference)) {
+            return true;
+        }
         let address = match (Url::parse(reference), &self.root) {
             (Ok(address), _) => Some(address),
             (Err(_), Some(root)) if !self.has_nested => root.join(reference).ok(),
             _ => None,
         };
-        address
-            .map(without_fragment)
-            .is_some_and(|address| self.root.as_ref() == Some(&address) || self.bundled.contains(&address))
+        address.is_some() && address.map(without_fragment) == self.root
     }
+}
+
+/// Returns the ids of the schemas that are bundled with a schema, whose ids are in the field `key`.
+fn bundled(schema: &Value, key: &str) -> Vec<String> {
+    let has_reference = |schema: &Value| schema.get("$ref").is_some();
+    let is_old = schema.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("draft-0"));
+    // Older drafts ignore what stands beside a reference, and know no `$defs`.
+    let fields: &[&str] = match (is_old, has_reference(schema)) {
+        (true, true) => &[],
+        (true, false) => &["definitions"],
+        (false, _) => &["$defs", "definitions"],
+    };
+    let definitions = fields.iter().filter_map(|field| schema.get(*field)?.as_object());
+    let inner = definitions.flat_map(Map::values).filter(|inner| !has_reference(inner));
+    let inner = inner.filter(|inner| id_field(inner).is_none_or(|field| field == key));
+    let ids = inner.filter_map(|inner| inner.get(key)?.as_str());
+    let is_address =
+        |id: &str| Url::parse(id).is_ok_and(|address| matches!(address.scheme(), "http" | "https"));
+    ids.filter(|id| is_address(id)).map(|id| document(id).to_owned()).collect()
+}
+
+/// Returns the field for ids in the draft that a schema names; `None` if it names none.
+fn id_field(schema: &Value) -> Option<&'static str> {
+    let draft = schema.get("$schema")?.as_str()?;
+    Some(if draft.contains("draft-04") { "id" } else { "$id" })
+}
+
+/// Returns a reference without its fragment.
+fn document(reference: &str) -> &str {
+    reference.split('#').next().unwrap_or(reference)
 }
 
 /// Returns the first result of `see` among all fields of a schema.
@@ -209,6 +232,14 @@ mod tests {
         assert!(!refused(&json!({"$ref": other, "$defs": bundled})));
         assert!(!refused(&json!({"$schema": seventh, "properties": reference, "definitions": bundled})));
         assert!(refused(&json!({"$schema": seventh, "$ref": other, "definitions": bundled})));
+        assert!(refused(&json!({"$schema": seventh, "properties": reference, "$defs": bundled})));
+        let oldest = "http://json-schema.org/draft-04/schema#";
+        let of_other_draft = json!({"x": {"$schema": oldest, "$id": other, "id": "https://example.org/x"}});
+        assert!(refused(&json!({"properties": reference, "$defs": of_other_draft})));
+        let of_same_draft = json!({"x": {"$schema": "https://json-schema.org/schema", "$id": other}});
+        assert!(!refused(&json!({"properties": reference, "$defs": of_same_draft})));
+        let other_spelling = json!({"x": {"$id": "https://EXAMPLE.org/schemas/other.json"}});
+        assert!(refused(&json!({"properties": reference, "$defs": other_spelling})));
         assert!(refused(&json!({"properties": reference, "examples": bundled})));
         assert!(refused(&json!({"properties": reference, "$defs": {"x": {"$id": other, "$ref": "#"}}})));
         let file = "file:///etc/passwd";
