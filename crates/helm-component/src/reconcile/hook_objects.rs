@@ -1,17 +1,18 @@
-//! Deletes and labels the objects of hooks.
+//! Creates, deletes and labels the objects of hooks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kube::api::{ObjectMeta, Patch, PatchParams, PropagationPolicy};
-use kyma_api::{DeleteProof, Reason, labels, needs_delete_proof};
+use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, PropagationPolicy};
+use kyma_api::{DeleteProof, Reason, annotations, labels, needs_delete_proof};
 use kyma_object_set::{Action, CallError, Guard, Identity, Mapping};
-use kyma_sdk::{Authorship, DeleteRequest, Failure};
+use kyma_sdk::{Authorship, DeleteRequest, Failure, unreadable_fields};
 use serde_json::{Value, json};
 
 use super::apply::has_component;
-use super::{Pass, failure};
+use super::{LAG, Pass, failure};
 use crate::hooks::{Hook, Live, end};
+use crate::plan::Order;
 
 /// Requeue delay for an object that the user has to delete. No watch covers it.
 const RECHECK: Duration = Duration::from_mins(1);
@@ -27,7 +28,63 @@ enum ForeignMark<'a> {
     Hook(&'a str),
 }
 
+/// Result of the creation of a hook's object.
+pub(super) enum HookCreation {
+    /// This run created the object.
+    ByThisRun,
+    /// An object of that name existed before.
+    ByOthers,
+    /// Its namespace is gone, and a removal continues without the hook.
+    NamespaceGone,
+    /// A webhook did not answer.
+    Unanswered { webhook: String, failure: Failure },
+}
+
 impl Pass<'_> {
+    /// Creates the object of a hook.
+    pub(super) async fn create_hook(
+        &self,
+        hook: &Hook,
+        mapping: &Mapping,
+        mark: &str,
+    ) -> Result<HookCreation, Failure> {
+        let identity = hook.identity();
+        if self.shared.protection.guard(&identity) == Some(Guard::Always) {
+            return Err(Failure::new(Reason::Protected, format!("{identity} may not be created by a hook")));
+        }
+        let mut object = hook.object.clone();
+        object.set_annotation(annotations::HOOK_RUN, mark);
+        let value = object.into_value();
+        let object: DynamicObject = serde_json::from_value(value.clone()).map_err(|_| {
+            let message =
+                format!("hook {identity}: a field is {}", unreadable_fields::<DynamicObject>(&value));
+            Failure::new(Reason::ManifestInvalid, message)
+        })?;
+        let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        match api.create(&params, &object).await {
+            Ok(_) => Ok(HookCreation::ByThisRun),
+            // Another actor created it first; the next read shows which.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(HookCreation::ByOthers),
+            Err(error) => {
+                let error = CallError::new(Action::Create, Some(&identity), error);
+                if let Some(namespace) = error.missing_namespace() {
+                    if self.order == Order::Remove {
+                        return Ok(HookCreation::NamespaceGone);
+                    }
+                    self.await_namespace(namespace);
+                }
+                let failure = failure(&error);
+                if let kyma_object_set::Failure::WebhookFailed(webhook) = error.failure {
+                    return Ok(HookCreation::Unanswered { webhook, failure });
+                }
+                // The kind of a CRD that was just established is served a moment later.
+                let soon = error.failure == kyma_object_set::Failure::NotFound;
+                Err(if soon { failure.retry_after(LAG) } else { failure })
+            }
+        }
+    }
+
     /// Deletes the object of a hook, as its delete policy says, if a hook of this component created it.
     pub(super) async fn delete_own(&self, hook: &Hook, mark: &str) -> Result<(), Failure> {
         let mapping = self.hook_kind(hook)?;

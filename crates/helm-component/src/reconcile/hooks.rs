@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::DynamicObject;
 use kyma_api::{ErrorClass, FreeForm, HookPhase, HookPolicy, Hooks, Reason, annotations, labels};
 use kyma_object_set::{Action, CallError, Entry, GroupKind, Guard, Identity, Mapping};
-use kyma_sdk::{Content, Failure, Interest, unreadable_fields};
+use kyma_sdk::{Content, Failure, Interest};
 use serde_json::json;
 
-use super::hook_objects::refused;
-use super::{LAG, Pass, failure};
+use super::hook_objects::{HookCreation, refused};
+use super::{Pass, failure};
 use crate::hooks::{self, DeletePolicy, Event, Hook, HookState, Live, Turn};
 use crate::objects::Prepared;
 use crate::observe;
-use crate::plan::{Order, Rest};
+use crate::plan::Rest;
 
 /// Default time limit of a hook in seconds, as in Helm.
 const LIMIT: i64 = 300;
@@ -301,7 +301,7 @@ impl Pass<'_> {
         hooks::mark(run, self.context.resource.metadata.uid.as_deref().unwrap_or_default())
     }
 
-    fn await_namespace(&self, name: &str) {
+    pub(super) fn await_namespace(&self, name: &str) {
         let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Namespace")) else { return };
         let fields = Some(format!("metadata.name={name}"));
         self.context.watch(Interest { fields, ..Interest::in_kind(&mapping.resource) });
@@ -326,45 +326,6 @@ impl Pass<'_> {
         let entry = self.session.recorded.inventory.get(&identity);
         Ok(found.map(|found| live(found, &self.dependent.owner, entry)))
     }
-
-    /// Creates the object of a hook.
-    async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<HookCreation, Failure> {
-        let identity = hook.identity();
-        if self.shared.protection.guard(&identity) == Some(Guard::Always) {
-            return Err(Failure::new(Reason::Protected, format!("{identity} may not be created by a hook")));
-        }
-        let mut object = hook.object.clone();
-        object.set_annotation(annotations::HOOK_RUN, mark);
-        let value = object.into_value();
-        let object: DynamicObject = serde_json::from_value(value.clone()).map_err(|_| {
-            let message =
-                format!("hook {identity}: a field is {}", unreadable_fields::<DynamicObject>(&value));
-            Failure::new(Reason::ManifestInvalid, message)
-        })?;
-        let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        match api.create(&params, &object).await {
-            Ok(_) => Ok(HookCreation::ByThisRun),
-            // Another actor created it first; the next read shows which.
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(HookCreation::ByOthers),
-            Err(error) => {
-                let error = CallError::new(Action::Create, Some(&identity), error);
-                if let Some(namespace) = error.missing_namespace() {
-                    if self.order == Order::Remove {
-                        return Ok(HookCreation::NamespaceGone);
-                    }
-                    self.await_namespace(namespace);
-                }
-                let failure = failure(&error);
-                if let kyma_object_set::Failure::WebhookFailed(webhook) = error.failure {
-                    return Ok(HookCreation::Unanswered { webhook, failure });
-                }
-                // The kind of a CRD that was just established is served a moment later.
-                let soon = error.failure == kyma_object_set::Failure::NotFound;
-                Err(if soon { failure.retry_after(LAG) } else { failure })
-            }
-        }
-    }
 }
 
 /// Progress of one hook.
@@ -382,18 +343,6 @@ enum HookProgress {
         webhook: String,
         failure: Failure,
     },
-}
-
-/// Result of the creation of a hook's object.
-enum HookCreation {
-    /// This run created the object.
-    ByThisRun,
-    /// An object of that name existed before.
-    ByOthers,
-    /// Its namespace is gone, and a removal continues without the hook.
-    NamespaceGone,
-    /// A webhook did not answer.
-    Unanswered { webhook: String, failure: Failure },
 }
 
 /// Reports whether a hook cannot succeed. Tests are not retried, so a test that waits for the user has failed.
