@@ -24,6 +24,7 @@ mod removal;
 mod rules;
 mod webhooks;
 
+pub(crate) use crd_hold::remove_hold;
 pub use crd_hold::{CrdContents, hold_creation, release_creation, release_kept_crd};
 use removal::Fate;
 pub use removal::Removal;

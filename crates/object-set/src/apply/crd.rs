@@ -16,6 +16,7 @@ use crate::discovery::{Mapping, crd_mappings};
 use crate::error::{Action, CallError};
 use crate::inventory::Entry;
 use crate::object::{Gvk, Identity, Object};
+use crate::remove::remove_hold;
 
 mod established;
 mod versions;
@@ -54,7 +55,9 @@ impl Live {
         // The versions come from the target and appear in messages, so their form and number are limited.
         let stored = stored.filter_map(Value::as_str).filter(|version| is_label(version)).take(VERSIONS);
         let stored = stored.map(str::to_owned).collect();
-        let spec = found.data.get_mut("spec").map(Value::take).unwrap_or_default();
+        let mut spec = found.data.get_mut("spec").map(Value::take).unwrap_or_default();
+        // An interrupted removal may have left it.
+        remove_hold(&mut spec);
         Self { spec, stored, metadata: found.metadata }
     }
 }

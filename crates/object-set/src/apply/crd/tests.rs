@@ -79,6 +79,16 @@ fn a_crd_never_goes_back_to_a_lower_version() {
 }
 
 #[test]
+fn a_lower_version_lifts_the_hold_of_an_interrupted_removal() {
+    let schema = json!({"openAPIV3Schema": {"required": ["spec", "thisKindIsBeingRemoved"]}});
+    let spec = json!({"versions": [{"name": "v1", "storage": true, "schema": schema}]});
+    let found = DynamicObject { types: None, metadata: live("dead", "2.0.0"), data: json!({ "spec": spec }) };
+    let step = decide(ours("1.0.0", &["v1"]), &Live::of(found), &us(), &|owner| owner != "dead");
+    let schema = sent(step).0.body()["spec"]["versions"][0]["schema"].clone();
+    assert_eq!(schema, json!({"openAPIV3Schema": {"required": ["spec"]}}));
+}
+
+#[test]
 fn versions_in_which_objects_are_stored_stay() {
     let step =
         step_over(ours("2.0.0", &["v1"]), &live("us", "1.0.0"), &["v1beta1", "v1alpha1"], &["v1beta1"]);
