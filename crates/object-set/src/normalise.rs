@@ -7,7 +7,7 @@ use crate::object::{Object, map_at};
 use crate::order;
 use crate::set::Warning;
 
-mod certificate_authority;
+pub(crate) mod certificate_authority;
 pub(crate) mod keyed_lists;
 
 /// Fields of `metadata` that only the API server writes.

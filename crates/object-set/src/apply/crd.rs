@@ -15,6 +15,7 @@ use crate::cluster::{CREATED_BY, OWNER_LABEL, Ownership, SET_VERSION, sharers};
 use crate::discovery::{Mapping, crd_mappings};
 use crate::error::{Action, CallError};
 use crate::inventory::Entry;
+use crate::normalise::certificate_authority;
 use crate::object::{Gvk, Identity, Object};
 use crate::remove::remove_hold;
 
@@ -214,6 +215,12 @@ fn decide(mut ours: Object, live: &Live, us: &Ownership, is_live: &(dyn Fn(&str)
     }
     if order == Ordering::Less {
         ours.body_mut().insert("spec".to_owned(), live.spec.clone());
+        // The apply would own the CA that a controller injected.
+        certificate_authority::remove_injected(
+            ours.body_mut(),
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+        );
         if let Some(version) = annotations.get(SET_VERSION) {
             ours.set_annotation(SET_VERSION, version);
         }

@@ -14,7 +14,7 @@ const SWITCHES: [&str; 2] =
 
 /// Removes CA bundles that are empty, which means absence to the API server, or that a controller injects: an apply
 /// would own the field and overwrite the CA again and again.
-pub(super) fn remove_injected(body: &mut Map<String, Value>, group: &str, kind: &str) {
+pub(crate) fn remove_injected(body: &mut Map<String, Value>, group: &str, kind: &str) {
     let is_injected = is_injected(body);
     let leaves = |bundle: &Value| is_injected || bundle.as_str().is_some_and(str::is_empty);
     let strip = |client: Option<&mut Value>| {

@@ -79,6 +79,21 @@ fn a_crd_never_goes_back_to_a_lower_version() {
 }
 
 #[test]
+fn a_lower_version_leaves_an_injected_ca_to_its_controller() {
+    let client = json!({"caBundle": "Cg==", "service": {"name": "s"}});
+    let spec = json!({"versions": [{"name": "v1", "storage": true}], "conversion": {"webhook": {"clientConfig": client}}});
+    let bundle = |source: &str| {
+        let mut ours = ours("1.0.0", &["v1"]);
+        ours.set_annotation("cert-manager.io/inject-ca-from", source);
+        let live = Live { metadata: live("dead", "2.0.0"), spec: spec.clone(), stored: vec![] };
+        let (object, _) = sent(decide(ours, &live, &us(), &|owner| owner != "dead"));
+        object.body()["spec"].pointer("/conversion/webhook/clientConfig/caBundle").cloned()
+    };
+    assert_eq!(bundle("n/c"), None);
+    assert_eq!(bundle(""), Some(json!("Cg==")));
+}
+
+#[test]
 fn a_lower_version_lifts_the_hold_of_an_interrupted_removal() {
     let schema = json!({"openAPIV3Schema": {"required": ["spec", "thisKindIsBeingRemoved"]}});
     let spec = json!({"versions": [{"name": "v1", "storage": true, "schema": schema}]});
