@@ -219,10 +219,9 @@ impl Run<'_> {
 /// Returns the refusal that remains without defaults, if its paths are among those of the first refusal: the others were
 /// the defaults, which are no cause. Otherwise the first refusal.
 fn narrowed(first: CallError, mut left: CallError) -> CallError {
-    if let (Failure::Refused(all), Failure::Refused(paths)) = (&first.failure, &left.failure)
-        && !paths.is_empty()
-        && paths.iter().all(|path| all.contains(path))
-    {
+    let (all, paths) = (first.refused_fields(), left.refused_fields());
+    let is_refusal = matches!(left.failure, Failure::Refused(_) | Failure::Immutable(_));
+    if is_refusal && !paths.is_empty() && paths.iter().all(|path| all.contains(path)) {
         left.action = first.action;
         return left;
     }
@@ -248,14 +247,16 @@ mod tests {
 
     #[test]
     fn only_causes_that_remain_without_defaults_are_named() {
-        let refused = |action: Action, fields: &[&str]| {
-            let cause = |field: &&str| json!({"reason": "FieldValueInvalid", "message": "", "field": field});
+        let answer = |action: Action, fields: &[&str], message: &str| {
+            let cause =
+                |field: &&str| json!({"reason": "FieldValueInvalid", "message": message, "field": field});
             let causes: Vec<Value> = fields.iter().map(cause).collect();
             let status =
                 json!({"code": 422, "message": "", "reason": "Invalid", "details": {"causes": causes}});
             let status: Status = serde_json::from_value(status).unwrap();
             CallError::new(action, None, kube::Error::Api(status.boxed()))
         };
+        let refused = |action: Action, fields: &[&str]| answer(action, fields, "");
         let first = || refused(Action::Apply, &["spec.strategy.rollingUpdate", "spec.replicas"]);
         let named = |left: CallError| {
             let error = narrowed(first(), left);
@@ -263,6 +264,8 @@ mod tests {
             error.refused_fields()
         };
         assert_eq!(named(refused(Action::Patch, &["spec.replicas"])), ["spec.replicas"]);
+        let fixed = answer(Action::Patch, &["spec.replicas"], "Invalid value: 1: field is immutable");
+        assert_eq!(narrowed(first(), fixed).failure, Failure::Immutable(vec!["spec.replicas".to_owned()]));
         let others: [&[&str]; 3] = [&[], &["spec.other"], &["spec.replicas", "spec.other"]];
         for other in others {
             assert_eq!(named(refused(Action::Patch, other)), first().refused_fields(), "{other:?}");
