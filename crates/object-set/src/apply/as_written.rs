@@ -21,10 +21,10 @@ pub(super) fn has_fixed_template(identity: &Identity) -> bool {
 }
 
 impl Run<'_> {
-    /// Creates an object with a fixed template, with its lists as written, which an apply then leaves out. Their fields
-    /// stay with the manager of creations. Returns the uid; `None` if an existing object has other lists, or if the
-    /// metadata has a value of a wrong type, which an apply reports.
-    pub(super) async fn fixed_lists(
+    /// Ensures that an object with a fixed template has its lists as written, so that an apply leaves them out: creates
+    /// it, or compares the existing one. The created fields stay with the manager of creations. Returns the uid; `None`
+    /// if the existing object has other lists, or if the metadata has a value of a wrong type, which an apply reports.
+    pub(super) async fn ensure_fixed_lists(
         &self,
         object: &Object,
         lists: &[ListAsWritten],

@@ -60,8 +60,11 @@ impl Run<'_> {
         // A rehearsal creates nothing, and only compares the lists of an existing object.
         let is_permitted = matches!(aim, Aim::At(_)) || self.cluster.rehearsal.is_none();
         let is_fixed = !lists.is_empty() && has_fixed_template(identity) && is_permitted;
-        let fixed =
-            if is_fixed { self.fixed_lists(object, &lists, identity, mapping, aim).await? } else { None };
+        let fixed = if is_fixed {
+            self.ensure_fixed_lists(object, &lists, identity, mapping, aim).await?
+        } else {
+            None
+        };
         let aim = fixed.as_deref().map_or(aim, Aim::At);
         let condition = match aim {
             Aim::At(uid) => Some(("uid", uid)),
