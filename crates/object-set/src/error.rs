@@ -11,6 +11,9 @@ use thiserror::Error;
 use crate::discovery::Mapping;
 use crate::object::Identity;
 
+/// Maximum number of fields of one refusal that are compared: a target may name any number.
+const MAX_REFUSED_FIELDS: usize = 1_000;
+
 /// The attempted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -117,7 +120,8 @@ impl CallError {
     pub(crate) fn refused_fields(&self) -> Vec<String> {
         let kube::Error::Api(status) = self.cause() else { return Vec::new() };
         let causes = status.details.iter().flat_map(|details| &details.causes);
-        causes.map(|cause| cause.field.clone()).filter(|field| !field.is_empty()).collect()
+        let fields = causes.map(|cause| cause.field.clone()).filter(|field| !field.is_empty());
+        fields.take(MAX_REFUSED_FIELDS).collect()
     }
 
     /// Returns a description of the attempted call and its object.

@@ -146,35 +146,45 @@ fn clear_fields(desired: &mut Map<String, Value>, live: &Map<String, Value>, own
 /// Returns the desired object without those refused fields that are null in it; `None` if there is none.
 pub(super) fn without_nulls(desired: &Value, refused: &[String]) -> Option<Value> {
     let refused: BTreeSet<String> = refused.iter().map(|path| without_indexes(path)).collect();
+    let refused: Vec<&str> = refused.iter().map(String::as_str).collect();
     let mut corrected = desired.clone();
-    remove_nulls(&mut corrected, "", &refused).then_some(corrected)
+    remove_nulls(&mut corrected, &refused).then_some(corrected)
 }
 
-/// Removes null fields with these paths. Paths are compared and not parsed, since keys of maps may contain dots, and
-/// without indexes, since those in an answer are of the merged lists.
-fn remove_nulls(value: &mut Value, path: &str, refused: &BTreeSet<String>) -> bool {
+/// Removes null fields with these paths, which begin at the value. Paths are compared and not parsed, since keys of maps
+/// may contain dots, and without indexes, since those in an answer are of the merged lists. No path is built for each
+/// field: an object may have many fields below a long name.
+fn remove_nulls(value: &mut Value, refused: &[&str]) -> bool {
+    if refused.is_empty() {
+        return false;
+    }
     match value {
         Value::Object(map) => {
-            let path_of =
-                |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
             let before = map.len();
-            map.retain(|name, value| !(value.is_null() && refused.contains(&path_of(name))));
+            map.retain(|name, value| !(value.is_null() && refused.contains(&name.as_str())));
             let mut is_changed = map.len() < before;
-            for (name, value) in map.iter_mut() {
-                is_changed |= remove_nulls(value, &path_of(name), refused);
+            for (name, value) in map.iter_mut().filter(|(_, value)| value.is_object() || value.is_array()) {
+                is_changed |= remove_nulls(value, &below(refused, name));
             }
             is_changed
         }
         Value::Array(items) => {
-            let path = format!("{path}[]");
+            let refused = below(refused, "[]");
             let mut is_changed = false;
             for item in items {
-                is_changed |= remove_nulls(item, &path, refused);
+                is_changed |= remove_nulls(item, &refused);
             }
             is_changed
         }
         _ => false,
     }
+}
+
+/// Returns the rest of each path that leads through this step.
+fn below<'a>(paths: &[&'a str], step: &str) -> Vec<&'a str> {
+    let rests = paths.iter().filter_map(|path| path.strip_prefix(step));
+    let inner = |rest: &'a str| rest.strip_prefix('.').or_else(|| rest.starts_with('[').then_some(rest));
+    rests.filter_map(inner).collect()
 }
 
 /// Returns `spec.a[].b` for `spec.a[3].b`.
@@ -318,7 +328,8 @@ mod tests {
     #[test]
     fn refused_nulls_are_found_in_maps_with_dots_and_at_other_indexes() {
         let desired = json!({"spec": {
-            "env": {"log.level": null, "x.io/mode": null, "kept": null},
+            "env": {"log": {"level": null}, "log.level": null, "x.io/mode": null, "kept": null},
+            "grid": [[{"x": null, "y": null}]],
             "routes": [{"name": "a", "filter": null}, {"name": "b", "to": [{"port": null, "host": null}]}, null],
         }});
         let refused = [
@@ -326,10 +337,12 @@ mod tests {
             "spec.env.x.io/mode",
             "spec.routes[4].filter",
             "spec.routes[0].to[7].port",
+            "spec.grid[1][0].y",
         ];
         let refused = refused.map(ToOwned::to_owned);
         let expected = json!({"spec": {
-            "env": {"kept": null},
+            "env": {"log": {}, "kept": null},
+            "grid": [[{"x": null}]],
             "routes": [{"name": "a"}, {"name": "b", "to": [{"host": null}]}, null],
         }});
         assert_eq!(without_nulls(&desired, &refused), Some(expected));

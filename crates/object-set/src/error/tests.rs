@@ -328,3 +328,12 @@ fn objects_that_are_too_large_are_told_apart_from_fields_that_are() {
         assert_eq!(found, expected);
     }
 }
+
+#[test]
+fn compared_fields_of_a_refusal_are_limited() {
+    let compared = |count: usize| {
+        let refusal = status(422, "", &vec![("FieldValueInvalid", "spec.a", ""); count]);
+        CallError::new(Action::Apply, None, kube::Error::Api(refusal.boxed())).refused_fields().len()
+    };
+    assert_eq!((compared(2), compared(MAX_REFUSED_FIELDS + 1)), (2, MAX_REFUSED_FIELDS));
+}
