@@ -11,6 +11,13 @@ use serde_json::{Map, Value};
 use crate::drift::applied_entry;
 use crate::field_set::{MAX_COMPARISONS, empty, is_leaf, union};
 
+mod nulls;
+
+pub(super) use nulls::without_nulls;
+
+/// Maximum number of refused paths whose defaults are removed: for each of them lists of the target are searched.
+const MAX_CLEARED_PATHS: usize = 50;
+
 /// The owned fields at one path of the live object.
 #[derive(Clone, Copy)]
 struct Owners<'a> {
@@ -60,7 +67,7 @@ fn fields_of_others(metadata: &ObjectMeta, manager: &str) -> Value {
 }
 
 /// A step of a path in an API server's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
     Field(String),
     Item,
@@ -102,8 +109,9 @@ pub(super) fn without_defaults(
     let owners = Owners { own, others: Some(&others) };
     let mut corrected = desired.clone();
     let mut changed = false;
-    for path in refused.iter().filter_map(|path| tokens(path)) {
-        changed |= clear(&mut corrected, live, owners, &path, true);
+    let paths: BTreeSet<Vec<Token>> = refused.iter().filter_map(|path| tokens(path)).collect();
+    for path in paths.iter().take(MAX_CLEARED_PATHS) {
+        changed |= clear(&mut corrected, live, owners, path, true);
     }
     changed.then_some(corrected)
 }
@@ -141,60 +149,6 @@ fn clear_fields(desired: &mut Map<String, Value>, live: &Map<String, Value>, own
     let defaults: Vec<String> = live.keys().filter(|name| is_default(name)).cloned().collect();
     desired.extend(defaults.iter().map(|name| (name.clone(), Value::Null)));
     !defaults.is_empty()
-}
-
-/// Returns the desired object without those refused fields that are null in it; `None` if there is none.
-pub(super) fn without_nulls(desired: &Value, refused: &[String]) -> Option<Value> {
-    let refused: BTreeSet<String> = refused.iter().map(|path| without_indexes(path)).collect();
-    let refused: Vec<&str> = refused.iter().map(String::as_str).collect();
-    let mut corrected = desired.clone();
-    remove_nulls(&mut corrected, &refused).then_some(corrected)
-}
-
-/// Removes null fields with these paths, which begin at the value. Paths are compared and not parsed, since keys of maps
-/// may contain dots, and without indexes, since those in an answer are of the merged lists. No path is built for each
-/// field: an object may have many fields below a long name.
-fn remove_nulls(value: &mut Value, refused: &[&str]) -> bool {
-    if refused.is_empty() {
-        return false;
-    }
-    match value {
-        Value::Object(map) => {
-            let before = map.len();
-            map.retain(|name, value| !(value.is_null() && refused.contains(&name.as_str())));
-            let mut is_changed = map.len() < before;
-            for (name, value) in map.iter_mut().filter(|(_, value)| value.is_object() || value.is_array()) {
-                is_changed |= remove_nulls(value, &below(refused, name));
-            }
-            is_changed
-        }
-        Value::Array(items) => {
-            let refused = below(refused, "[]");
-            let mut is_changed = false;
-            for item in items {
-                is_changed |= remove_nulls(item, &refused);
-            }
-            is_changed
-        }
-        _ => false,
-    }
-}
-
-/// Returns the rest of each path that leads through this step.
-fn below<'a>(paths: &[&'a str], step: &str) -> Vec<&'a str> {
-    let rests = paths.iter().filter_map(|path| path.strip_prefix(step));
-    let inner = |rest: &'a str| rest.strip_prefix('.').or_else(|| rest.starts_with('[').then_some(rest));
-    rests.filter_map(inner).collect()
-}
-
-/// Returns `spec.a[].b` for `spec.a[3].b`.
-fn without_indexes(path: &str) -> String {
-    let mut parts = path.split('[');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| match part.split_once(']') {
-        Some((index, rest)) if index.parse::<usize>().is_ok() => format!("{text}[]{rest}"),
-        _ => format!("{text}[{part}"),
-    })
 }
 
 /// Returns the changes that empty the maps and lists that are desired empty and still have entries of the operator. An
@@ -318,34 +272,20 @@ mod tests {
     }
 
     #[test]
-    fn refused_nulls_are_left_out() {
-        let desired = json!({"spec": {"a": null, "b": [{"c": null}], "d": null}});
-        let refused = ["spec.a".to_owned(), "spec.b[0].c".to_owned(), "spec.x".to_owned()];
-        assert_eq!(without_nulls(&desired, &refused), Some(json!({"spec": {"b": [{}], "d": null}})));
-        assert_eq!(without_nulls(&desired, &["spec.b".to_owned()]), None);
-    }
-
-    #[test]
-    fn refused_nulls_are_found_in_maps_with_dots_and_at_other_indexes() {
-        let desired = json!({"spec": {
-            "env": {"log": {"level": null}, "log.level": null, "x.io/mode": null, "kept": null},
-            "grid": [[{"x": null, "y": null}]],
-            "routes": [{"name": "a", "filter": null}, {"name": "b", "to": [{"port": null, "host": null}]}, null],
-        }});
-        let refused = [
-            "spec.env.log.level",
-            "spec.env.x.io/mode",
-            "spec.routes[4].filter",
-            "spec.routes[0].to[7].port",
-            "spec.grid[1][0].y",
-        ];
-        let refused = refused.map(ToOwned::to_owned);
-        let expected = json!({"spec": {
-            "env": {"log": {}, "kept": null},
-            "grid": [[{"x": null}]],
-            "routes": [{"name": "a"}, {"name": "b", "to": [{"host": null}]}, null],
-        }});
-        assert_eq!(without_nulls(&desired, &refused), Some(expected));
+    fn paths_of_a_hostile_target_are_limited() {
+        let maps = |count: usize, map: &Value| -> Value {
+            (0..count).map(|at| (format!("m{at}"), map.clone())).collect()
+        };
+        let cleared = |count: usize, refused: &[String]| {
+            let (desired, live) = (maps(count, &json!({"x": 1})), maps(count, &json!({"x": 1, "d": 2})));
+            let (desired, live) = (json!({"spec": desired}), json!({"spec": live}));
+            let corrected = without_defaults(&desired, &live, &ObjectMeta::default(), "us", refused).unwrap();
+            let maps = corrected["spec"].as_object().unwrap().values();
+            maps.filter(|map| map.as_object().is_some_and(|map| map.contains_key("d"))).count()
+        };
+        let paths = |count: usize| -> Vec<String> { (0..count).map(|at| format!("spec.m{at}.x")).collect() };
+        assert_eq!(cleared(10, &paths(10)), 10);
+        assert_eq!(cleared(MAX_CLEARED_PATHS + 1, &paths(MAX_CLEARED_PATHS + 1)), MAX_CLEARED_PATHS);
     }
 
     #[test]
