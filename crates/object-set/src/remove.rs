@@ -258,6 +258,11 @@ impl Run<'_> {
         if self.cluster.rehearsal.is_some() {
             return Ok(Fate::Kept(reason));
         }
+        if identity.is_crd() {
+            // An interrupted removal may have stopped the creation of its objects.
+            let manager = self.rules.ownership.creator();
+            release_kept_crd(&self.cluster.client, &identity.name, &manager).await;
+        }
         let is_heirs = self.give_up(identity, mapping, &live).await?;
         Ok(if is_heirs { Fate::Handed } else { Fate::Kept(reason) })
     }

@@ -95,8 +95,8 @@ pub async fn release_creation(client: &Client, crd: &DynamicObject, manager: &st
     }
 }
 
-/// Allows the creation of objects again after a DELETE of a CRD failed, unless the CRD is being deleted. If this fails
-/// too, the next removal or apply of the CRD repairs it.
+/// Allows the creation of objects of a CRD that stays, or whose DELETE failed, unless the CRD is being deleted. If this
+/// fails too, the next removal or apply of the CRD repairs it.
 pub async fn release_kept_crd(client: &Client, name: &str, manager: &str) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &crds());
     let Ok(live) = api.get(name).await else { return };

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
+use kube::api::{Patch, PatchParams};
 use kyma_api::Reason;
+use kyma_object_set::remove::{CrdContents, hold_creation};
 use kyma_object_set::{Gvk, Identity, KeepReason, NothingObserved, OWNER_LABEL, Outcome};
+use serde_json::json;
 
-use super::story::{Story, outcome};
+use super::story::{SOON, Story, outcome};
 
 /// Returns a CRD of its own group with these versions; the first one is stored.
 pub(super) fn crd(group: &str, versions: &[&str]) -> String {
@@ -170,6 +173,26 @@ async fn a_crd_stays_while_objects_exist_or_when_it_was_there_before() -> Result
     story.apply(&crd(&other, &["v1"])).await?;
     let removal = story.uninstall_all().await?;
     assert_eq!(removal.kept, [(crd_id(&other), KeepReason::NotCreatedByUs)].into());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_crd_that_stays_after_an_interrupted_removal_accepts_objects() -> Result<()> {
+    let mut story = Story::begin("interrupted").await?;
+    let group = format!("{}.io", story.namespace);
+    story.apply(&crd(&group, &["v1"])).await?;
+    let (crds, name) = (of_crds(&story).await?, format!("things.{group}"));
+    testbed::until("creation is refused", SOON, || async {
+        let held = hold_creation(&story.cluster.client, &crds.get(&name).await?, "removal").await;
+        Ok(matches!(held, Ok(CrdContents::Empty { .. })).then_some(()))
+    })
+    .await?;
+    let keep = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
+    crds.patch(&name, &PatchParams::default(), &Patch::Merge(keep)).await?;
+    let removal = story.uninstall_all().await?;
+    assert_eq!(removal.kept, [(crd_id(&group), KeepReason::ResourcePolicy)].into());
+    let live = serde_json::to_string(&crds.get(&name).await?.data)?;
+    assert!(!live.contains("thisKindIsBeingRemoved"), "{live}");
     Ok(())
 }
 
