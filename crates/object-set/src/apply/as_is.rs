@@ -163,7 +163,7 @@ fn extract(live: &Value, fields: &Value) -> Value {
             });
             Value::Object(taken.collect())
         }
-        // The whole list leaves its content as it is, too.
+        // Looking up its items would take too long; the whole list keeps its content, too.
         Value::Array(items) if items.len().saturating_mul(named.len()) > MAX_COMPARISONS => live.clone(),
         Value::Array(live) => live.iter().filter_map(|item| extract_item(item, named)).collect(),
         // The value has another type than the set of fields describes.

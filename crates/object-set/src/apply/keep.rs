@@ -41,7 +41,7 @@ pub(super) fn annotations(wish: &mut Object, live: &ObjectMeta) {
 /// Walks the fields of a managedFields entry: `f:name` is a field, `k:{...}` an item of a list by its keys.
 fn keep(wish: &mut Value, live: &Value, fields: &Value) {
     let items = live.as_array().map_or(0, Vec::len);
-    // A longer list has its desired items.
+    // Items of a longer list are not looked up, and get their desired values.
     let fields = fields.as_object().filter(|fields| fields.len().saturating_mul(items) <= MAX_COMPARISONS);
     for (key, inner) in fields.into_iter().flatten() {
         let place = match key.split_once(':') {
