@@ -186,7 +186,9 @@ impl Pass<'_> {
 
 /// Returns the labels by which a workload selects its Pods, as a selector; `None` if it selects them otherwise.
 fn selector(workload: &Value) -> Option<String> {
-    let labels = workload.pointer("/spec/selector/matchLabels")?.as_object()?;
+    let selector = workload.pointer("/spec/selector")?;
+    // The selector of a ReplicationController consists of the labels.
+    let labels = selector.get("matchLabels").unwrap_or(selector).as_object()?;
     let pairs = labels.iter().map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
     pairs.collect::<Option<Vec<_>>>().filter(|pairs| !pairs.is_empty()).map(|pairs| pairs.join(","))
 }
@@ -211,6 +213,7 @@ mod tests {
         let selector = |found: Value| selector(&json!({"spec": {"selector": found}}));
         let both = json!({"matchLabels": {"app": "a", "tier": "b"}});
         assert_eq!(selector(both).as_deref(), Some("app=a,tier=b"));
+        assert_eq!(selector(json!({"app": "a"})).as_deref(), Some("app=a"), "a ReplicationController's");
         assert_eq!(selector(json!({"matchLabels": {}})), None);
         assert_eq!(selector(json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})), None);
     }
