@@ -1,5 +1,7 @@
 //! Restores lists with duplicate keys, which server-side apply refuses, by a JSON patch after the apply.
 
+use std::collections::HashSet;
+
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{Patch, PatchOperation, ReplaceOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -134,9 +136,15 @@ fn restoration(live: &Value, lists: &[ListAsWritten]) -> Option<Patch> {
     (operations.len() > 1).then_some(Patch(operations))
 }
 
-/// Returns whether a live object has all lists as written.
+/// Returns whether a live object has all lists as written, beside items of other managers at any place.
 fn has_lists(live: &Value, lists: &[ListAsWritten]) -> bool {
-    lists.iter().all(|list| locate(live, &list.steps).is_some()) && restoration(live, lists).is_none()
+    lists.iter().all(|list| {
+        let Some((_, found)) = locate(live, &list.steps) else { return false };
+        let keys = own_keys(list);
+        let own: Vec<Value> =
+            found.iter().filter(|item| keys.contains(&key_of(list, item))).cloned().collect();
+        is_same(&list.items, &own)
+    })
 }
 
 /// Removes a list from a desired object.
@@ -177,12 +185,18 @@ fn locate<'a>(live: &'a Value, steps: &[Step]) -> Option<(PointerBuf, &'a [Value
 }
 
 fn with_additions(list: &ListAsWritten, live: &[Value]) -> Vec<Value> {
-    let key = |item: &Value| -> Vec<Option<Value>> {
-        list.keys.iter().map(|key| item.get(*key).cloned()).collect()
-    };
-    let own: Vec<_> = list.items.iter().map(key).collect();
-    let additions = live.iter().filter(|item| !own.contains(&key(item)));
+    let own = own_keys(list);
+    let additions = live.iter().filter(|item| !own.contains(&key_of(list, item)));
     list.items.iter().chain(additions).cloned().collect()
+}
+
+/// Returns the keys of the desired items: a set, since a target may report any number of items.
+fn own_keys(list: &ListAsWritten) -> HashSet<Vec<Option<&Value>>> {
+    list.items.iter().map(|item| key_of(list, item)).collect()
+}
+
+fn key_of<'a>(list: &ListAsWritten, item: &'a Value) -> Vec<Option<&'a Value>> {
+    list.keys.iter().map(|key| item.get(*key)).collect()
 }
 
 /// Returns whether the live items equal the desired ones, apart from defaults.
@@ -252,6 +266,12 @@ mod tests {
         let pod = |container: Value| json!({"spec": {"containers": [container]}});
         let has = |container: Value| has_lists(&pod(container), &[list()]);
         assert!(has(json!({"name": "c", "env": list().items})));
+        let injected = |at: usize| {
+            let mut env = list().items;
+            env.insert(at, json!({"name": "B", "value": "of a webhook"}));
+            json!({"name": "c", "env": env})
+        };
+        assert!(has(injected(0)) && has(injected(2)));
         assert!(!has(json!({"name": "c", "env": [{"name": "A", "value": "b-$(A)"}]})));
         assert!(!has(json!({"name": "c"})) && !has(json!({"name": "b", "env": list().items})));
     }
