@@ -3,7 +3,7 @@
 //! All targets lead to one kube-apiserver: for an operator each access Secret is a separate target, with its own
 //! connections, budget and circuit breaker. Targets that may be unhealthy have a proxy with faults.
 
-mod held;
+mod resources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -22,7 +22,7 @@ use testbed::{Access, Answer, Matching, Scripted, free_address, until};
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, secret_with};
 use crate::net::{Door, Shelf};
 
-pub use held::Held;
+pub use resources::OperatorResources;
 
 /// The tested operator.
 pub const OPERATOR: &str = "helm-component";
@@ -73,7 +73,7 @@ pub struct Round {
     /// Until changes of their content were Ready.
     pub changed: Vec<Duration>,
     /// Peak resources of the operator.
-    pub held: Held,
+    pub held: OperatorResources,
     /// Number of unhealthy components by reason.
     pub bad: BTreeMap<String, usize>,
 }
@@ -133,7 +133,7 @@ impl Neighbourhood {
             let changed = self.until_ready(name, 2, self.change(name, &contents[1])).await?;
             anyhow::Ok((installed, changed))
         };
-        let ((installed, changed), held) = held::during(&self.landscape, work).await?;
+        let ((installed, changed), held) = resources::during(&self.landscape, work).await?;
         let reasons = if bad { self.reasons(name).await? } else { BTreeMap::new() };
         self.misbehave(false).await?;
         self.release(name).await?;
@@ -145,8 +145,8 @@ impl Neighbourhood {
     ///
     /// # Errors
     /// The operator has ended.
-    pub async fn held(&self) -> Result<Held> {
-        held::look(&self.landscape).await
+    pub async fn held(&self) -> Result<OperatorResources> {
+        resources::look(&self.landscape).await
     }
 
     /// Stops everything.

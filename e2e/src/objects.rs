@@ -10,6 +10,6 @@ mod sentinel;
 mod strain;
 mod words;
 
-pub use crowd::{Crowd, LEAST_STORED, Told};
+pub use crowd::{Crowd, LEAST_STORED, ObjectCounts};
 pub use draw::{Drawer, Drawn};
 pub use schema::{Kind, kinds};

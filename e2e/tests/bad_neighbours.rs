@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::neighbourhood::{Held, Neighbourhood};
+use e2e::neighbourhood::{Neighbourhood, OperatorResources};
 use testbed::until_or_why;
 
 /// Number of targets with each fault.
@@ -49,7 +49,7 @@ async fn story() -> Result<()> {
     neighbourhood.stop().await
 }
 
-fn is_bounded(held: Held) -> Result<()> {
+fn is_bounded(held: OperatorResources) -> Result<()> {
     let targets = GOOD + BAD;
     ensure!(held.sockets <= targets * SOCKETS_EACH + SOCKETS_ELSE, "too many sockets: {held:?}");
     ensure!(held.tasks <= targets * TASKS_EACH + TASKS_ELSE, "too many tasks: {held:?}");

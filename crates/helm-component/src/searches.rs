@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use kyma_object_set::sweep::{self, SearchResult, Unlisted};
 use kyma_object_set::{CallError, Cluster, Ownership};
-use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::claims::Reach;
 
@@ -42,6 +42,8 @@ pub(crate) struct Searches {
 struct TargetSearches {
     /// Owners that wait for the next search.
     waiting: Mutex<PendingSearches>,
+    /// Notified for each owner that begins to wait.
+    joined: Notify,
     /// End of the last search. Locked by the reconcile that searches for all owners.
     last_end: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -106,7 +108,7 @@ impl TargetSearches {
     ) -> Result<SearchResult, CallError> {
         loop {
             let (sender, mut receiver) = oneshot::channel();
-            self.waiting().entry(ownership.owner.clone()).or_default().push(sender);
+            self.join(&ownership.owner, sender);
             tokio::select! {
                 found = &mut receiver => {
                     // The reconcile that searched was cancelled: try again.
@@ -139,14 +141,20 @@ impl TargetSearches {
         if last_end.is_none_or(|end| end.elapsed() > MAX_PAUSE_BETWEEN_SEARCHES) {
             return;
         }
-        let start = Instant::now();
-        let mut before = 0;
-        let mut now = self.waiting().len();
-        while now > before && now < MAX_OWNERS && start.elapsed() < MAX_GATHERING_TIME {
-            sleep(GATHERING_INTERVAL).await;
-            before = now;
-            now = self.waiting().len();
-        }
+        let gathering = async {
+            while self.waiting().len() < MAX_OWNERS {
+                if timeout(GATHERING_INTERVAL, self.joined.notified()).await.is_err() {
+                    return;
+                }
+            }
+        };
+        // Components that wait longer are served by the next search.
+        let _ = timeout_at(Instant::now() + MAX_GATHERING_TIME, gathering).await;
+    }
+
+    fn join(&self, owner: &str, sender: oneshot::Sender<Result<SearchResult, CallError>>) {
+        self.waiting().entry(owner.to_owned()).or_default().push(sender);
+        self.joined.notify_one();
     }
 
     /// Takes the owners of the next search; `own` is among them.
@@ -182,6 +190,12 @@ fn tell(batch: PendingSearches, found: &Result<BTreeMap<String, SearchResult>, C
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use futures::poll;
+    use tokio::time::advance;
+
     use super::*;
 
     #[test]
@@ -194,9 +208,8 @@ mod tests {
         assert!(searches.targets().is_empty());
     }
 
-    fn join(target: &TargetSearches, owner: &str) {
-        let (sender, _) = oneshot::channel();
-        target.waiting().insert(owner.to_owned(), vec![sender]);
+    fn join(target: &TargetSearches, owner: usize) {
+        target.join(&format!("owner-{owner}"), oneshot::channel().0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -207,27 +220,27 @@ mod tests {
         target.gather(Some(start.checked_sub(MAX_PAUSE_BETWEEN_SEARCHES * 2).unwrap())).await;
         assert_eq!(start.elapsed(), Duration::ZERO, "a single removal does not wait");
 
-        join(&target, "a");
-        let joining = async {
-            for owner in ["b", "c"] {
-                sleep(GATHERING_INTERVAL / 4).await;
-                join(&target, owner);
-            }
-        };
-        tokio::join!(target.gather(Some(Instant::now())), joining);
-        assert_eq!(start.elapsed(), GATHERING_INTERVAL * 2);
-
-        let joining = async {
-            for owner in 0.. {
-                join(&target, &format!("owner-{owner}"));
-                sleep(GATHERING_INTERVAL / 2).await;
-            }
-        };
-        let start = Instant::now();
-        tokio::select! {
-            () = target.gather(Some(start)) => assert_eq!(start.elapsed(), MAX_GATHERING_TIME),
-            () = joining => unreachable!("it has no end"),
+        let mut gathering = pin!(target.gather(Some(start)));
+        for owner in 0..3 {
+            assert_eq!(poll!(gathering.as_mut()), Poll::Pending);
+            advance(GATHERING_INTERVAL / 2).await;
+            join(&target, owner);
         }
+        gathering.await;
+        assert_eq!(start.elapsed(), GATHERING_INTERVAL * 5 / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_search_begins_although_components_keep_joining() {
+        let target = TargetSearches::default();
+        let start = Instant::now();
+        let mut gathering = pin!(target.gather(Some(start)));
+        let mut owners = 0..;
+        while poll!(gathering.as_mut()).is_pending() {
+            advance(GATHERING_INTERVAL / 2).await;
+            join(&target, owners.next().unwrap());
+        }
+        assert_eq!(start.elapsed(), MAX_GATHERING_TIME);
     }
 
     #[test]

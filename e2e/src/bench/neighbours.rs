@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::quantile::quantile;
 use super::{Outcome, Row};
-use crate::neighbourhood::{Held, Neighbourhood, Round};
+use crate::neighbourhood::{Neighbourhood, OperatorResources, Round};
 
 /// Number of unhealthy targets in ten.
 const BAD: usize = 3;
@@ -20,7 +20,7 @@ const GOAL: f64 = 1.05;
 struct Rounds {
     installed: Vec<f64>,
     changed: Vec<f64>,
-    held: Held,
+    held: OperatorResources,
 }
 
 impl Rounds {
@@ -61,7 +61,7 @@ pub async fn neighbours(targets: usize, rounds: u32) -> Result<Outcome> {
         }
     }
     for (what, of) in [
-        ("sockets", (|held: &Held| held.sockets) as fn(&Held) -> usize),
+        ("sockets", (|held: &OperatorResources| held.sockets) as fn(&OperatorResources) -> usize),
         ("tasks", |held| held.tasks),
         ("threads", |held| held.threads),
     ] {

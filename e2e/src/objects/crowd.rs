@@ -30,7 +30,7 @@ pub const LEAST_STORED: f64 = 0.5;
 
 /// Results for the objects of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct ObjectCounts {
     /// Taken by the API.
     pub stored: usize,
     /// Refused by the API.
@@ -39,7 +39,7 @@ pub struct Told {
     pub conditions: usize,
 }
 
-impl Told {
+impl ObjectCounts {
     /// Returns the share of accepted objects.
     pub fn share(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "counts")]
@@ -55,7 +55,7 @@ pub struct Crowd<'a> {
     drawer: Drawer,
     sent: usize,
     /// Results by kind.
-    pub told: BTreeMap<String, Told>,
+    pub told: BTreeMap<String, ObjectCounts>,
     /// The longest time until operators reported on a regular object.
     pub slowest: Duration,
 }

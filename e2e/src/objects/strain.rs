@@ -13,7 +13,7 @@ const LONGEST_TEXT: u64 = 70_000;
 const LONGEST_LIST: u64 = 300;
 
 /// A nested value with its schema.
-struct Place<'a> {
+struct NestedValue<'a> {
     pointer: String,
     schema: &'a Value,
     depth: usize,
@@ -22,9 +22,9 @@ struct Place<'a> {
 impl Drawer {
     /// Changes one field of a valid value to a limit of `schema` or beyond.
     pub(super) fn strain(&mut self, schema: &Value, value: &mut Value) {
-        let root = Place { pointer: String::new(), schema, depth: 0 };
+        let root = NestedValue { pointer: String::new(), schema, depth: 0 };
         let places = root.and_within(value);
-        let Place { pointer, schema, depth } = self.one_of(&places);
+        let NestedValue { pointer, schema, depth } = self.one_of(&places);
         let Some(held) = value.pointer_mut(pointer) else { return };
         *held = if self.rng.u8(..8) < BROKEN {
             self.beyond(schema, *depth)
@@ -102,10 +102,10 @@ impl Drawer {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> NestedValue<'a> {
     /// Returns this value and all nested values that have a schema.
     fn and_within(self, value: &Value) -> Vec<Self> {
-        let below = |key: &str, schema| Place {
+        let below = |key: &str, schema| NestedValue {
             pointer: format!("{}/{}", self.pointer, key.replace('~', "~0").replace('/', "~1")),
             schema,
             depth: self.depth + 1,

@@ -57,7 +57,7 @@ async fn charts_become_what_helm_template_prints() {
     let queue = Mutex::new(VecDeque::from(charts));
     let next = || queue.lock().unwrap().pop_front();
     let workers = (0..TARGETS).map(|number| work(&landscape, number, fresh, &next));
-    let mut told: Vec<Told> = futures::future::join_all(workers).await.into_iter().flatten().collect();
+    let mut told: Vec<ChartResult> = futures::future::join_all(workers).await.into_iter().flatten().collect();
     told.sort_by(|one, other| one.0.cmp(&other.0));
     let mut rows = Vec::new();
     let mut failed = Vec::new();
@@ -98,7 +98,7 @@ fn chosen(all: Vec<Chart>, every: bool) -> Vec<Chart> {
 }
 
 /// Names of chart and values, and the result.
-type Told = (String, anyhow::Result<Row>);
+type ChartResult = (String, anyhow::Result<Row>);
 
 /// Runs charts until none is left: on one shared target, or on a fresh target for each.
 async fn work(
@@ -106,7 +106,7 @@ async fn work(
     number: usize,
     fresh: bool,
     next: &(dyn Fn() -> Option<Chart> + Sync),
-) -> Vec<Told> {
+) -> Vec<ChartResult> {
     let mut all = Vec::new();
     let shared = landscape.targets().get(number);
     if shared.is_none() && !fresh {

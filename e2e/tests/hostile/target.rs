@@ -120,20 +120,20 @@ pub(crate) async fn nobody_repeats(world: &World) -> Result<()> {
 }
 
 /// Resident memory of the operators.
-struct Held(Vec<(&'static str, Resident)>);
+struct MemoryUse(Vec<(&'static str, Resident)>);
 
-fn held(world: &World) -> Result<Held> {
+fn held(world: &World) -> Result<MemoryUse> {
     let of = |name: &'static str| Ok((name, resident(world.landscape.operator(name)?)?));
-    OPERATORS.into_iter().map(of).collect::<Result<_>>().map(Held)
+    OPERATORS.into_iter().map(of).collect::<Result<_>>().map(MemoryUse)
 }
 
-impl Held {
+impl MemoryUse {
     fn most(&self) -> u64 {
         self.0.iter().map(|(_, held)| held.peak).max().unwrap_or_default()
     }
 }
 
-impl std::fmt::Display for Held {
+impl std::fmt::Display for MemoryUse {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all: Vec<String> =
             self.0.iter().map(|(name, held)| format!("{name} {} MiB", held.peak / 1024)).collect();

@@ -201,7 +201,7 @@ impl Doors {
 /// A proxy between operators and a cluster.
 pub(crate) struct Door {
     doors: Arc<Doors>,
-    place: Place,
+    place: Connection,
     /// resourceVersions that were sent on watches, and when.
     told: Mutex<Vec<(Instant, u64)>>,
     /// Number of events that concerned a Kyma.
@@ -210,7 +210,7 @@ pub(crate) struct Door {
     gaps: Mutex<BTreeSet<String>>,
 }
 
-enum Place {
+enum Connection {
     /// Between this operator and the hub.
     Hub(String),
     /// Between all operators and the target of this Kyma.
@@ -219,14 +219,14 @@ enum Place {
 
 impl Door {
     pub(crate) fn of_hub(doors: &Arc<Doors>, operator: &str) -> Arc<Self> {
-        Self::new(doors, Place::Hub(operator.to_owned()))
+        Self::new(doors, Connection::Hub(operator.to_owned()))
     }
 
     pub(crate) fn of_target(doors: &Arc<Doors>, kyma: &str) -> Arc<Self> {
-        Self::new(doors, Place::Target(kyma.to_owned()))
+        Self::new(doors, Connection::Target(kyma.to_owned()))
     }
 
-    fn new(doors: &Arc<Doors>, place: Place) -> Arc<Self> {
+    fn new(doors: &Arc<Doors>, place: Connection) -> Arc<Self> {
         let doors = Arc::clone(doors);
         Arc::new(Self {
             doors,
@@ -239,15 +239,15 @@ impl Door {
 
     fn operator(&self, user_agent: &str) -> String {
         match &self.place {
-            Place::Hub(operator) => operator.clone(),
-            Place::Target(_) => user_agent.split('/').next().unwrap_or_default().to_owned(),
+            Connection::Hub(operator) => operator.clone(),
+            Connection::Target(_) => user_agent.split('/').next().unwrap_or_default().to_owned(),
         }
     }
 
     fn concerned(&self, text: &str) -> Option<String> {
         match &self.place {
-            Place::Hub(_) => self.doors.concerned(text),
-            Place::Target(kyma) => Some(kyma.clone()),
+            Connection::Hub(_) => self.doors.concerned(text),
+            Connection::Target(kyma) => Some(kyma.clone()),
         }
     }
 
@@ -287,8 +287,8 @@ impl Door {
         let seen = passing.seen();
         let begins_watch = seen.query.contains("limit=500") && !seen.query.contains("continue=");
         let kyma = match &self.place {
-            Place::Hub(_) => None,
-            Place::Target(kyma) => Some(kyma.as_str()),
+            Connection::Hub(_) => None,
+            Connection::Target(kyma) => Some(kyma.as_str()),
         };
         let old = lock(&self.told).iter().rev().find(|(when, _)| when.elapsed() >= LAG).map(|(_, it)| *it);
         match old.filter(|_| begins_watch && self.doors.is_stale(kyma)) {

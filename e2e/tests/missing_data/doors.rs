@@ -109,13 +109,13 @@ impl fmt::Debug for Stream {
 
 /// State shared by all proxies.
 pub(crate) struct Doors {
-    known: Mutex<Known>,
+    known: Mutex<ProxyState>,
     /// Changes when all watches end.
     rounds: watch::Sender<usize>,
 }
 
 #[derive(Default)]
-struct Known {
+struct ProxyState {
     fault: Option<Fault>,
     /// Watches that are open.
     open: Vec<Stream>,
@@ -274,7 +274,7 @@ impl Doors {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, ProxyState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -54,7 +54,7 @@ pub enum Refusal {
     OwnedByOther {
         /// Which object.
         object: Identity,
-        /// Hash of the owner; `somebody else` if the object has no owner label.
+        /// Hash of the owner, or a general text if the object has no owner label.
         owner: String,
     },
     /// No set may touch it.

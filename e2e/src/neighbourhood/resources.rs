@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_millis(200);
 
 /// Peak values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct OperatorResources {
     /// Sockets, including those to the hub.
     pub sockets: usize,
     /// Threads.
@@ -25,7 +25,7 @@ pub struct Held {
     pub tasks: usize,
 }
 
-impl Held {
+impl OperatorResources {
     /// Returns the maximum of both.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
@@ -41,8 +41,8 @@ impl Held {
 pub(super) async fn during<T>(
     landscape: &Landscape,
     work: impl Future<Output = Result<T>>,
-) -> Result<(T, Held)> {
-    let most = Mutex::new(Held::default());
+) -> Result<(T, OperatorResources)> {
+    let most = Mutex::new(OperatorResources::default());
     let looking = async {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -65,7 +65,7 @@ fn never_ends<T>(never: Infallible) -> T {
 }
 
 /// Returns the present resources.
-pub(super) async fn look(landscape: &Landscape) -> Result<Held> {
+pub(super) async fn look(landscape: &Landscape) -> Result<OperatorResources> {
     let process = landscape.operator(OPERATOR)?.id();
     let open = fs::read_dir(format!("/proc/{process}/fd")).context("the operator has ended")?;
     let is_socket = |link: &fs::DirEntry| {
@@ -75,5 +75,5 @@ pub(super) async fn look(landscape: &Landscape) -> Result<Held> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).context("the operator has ended")?.count();
     let metrics = landscape.metrics(OPERATOR).await?;
     let tasks = metrics.lines().find_map(|line| line.strip_prefix("runtime_tasks ")?.trim().parse().ok());
-    Ok(Held { sockets, threads, tasks: tasks.context("the operator does not count its tasks")? })
+    Ok(OperatorResources { sockets, threads, tasks: tasks.context("the operator does not count its tasks")? })
 }
