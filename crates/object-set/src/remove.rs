@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
 /// contains the waiting ones again. A Namespace is deleted only if it contains no object that stays.
 ///
 /// # Errors
-/// When the target cannot say what it serves.
+/// If discovery of the target fails.
 pub async fn prune(
     cluster: &Cluster,
     plan: &PrunePlan,
@@ -94,7 +94,7 @@ pub async fn prune(
 /// when [`Removal::is_done`]; otherwise to be called again, with [`Removal::remaining`], on an event.
 ///
 /// # Errors
-/// When the target cannot say what it serves.
+/// If discovery of the target fails.
 pub async fn uninstall(
     cluster: &Cluster,
     inventory: &Inventory,

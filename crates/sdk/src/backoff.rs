@@ -104,7 +104,7 @@ fn longest_alone(failure: &Failure) -> Option<Duration> {
 /// Transient and Unreachable double from 0.5 s to 60 s; calls to an unreachable target are refused by its breaker
 /// meanwhile, so a try costs nothing. Every refusal by a target or by the hub's roles is tried again after 5 s, doubled
 /// to 10 min; an unusable answer of a source after 5 s, doubled to 1 h. Other Blocked and Invalid wait for an event
-/// unless the failure names a moment. A second failure of the same reconcile, or a timer, shortens the delay and never
+/// unless the failure names a time. A second failure of the same reconcile, or a timer, shortens the delay and never
 /// extends it. `jitter` lies in 0..1.
 pub fn delay_after(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
     let beside = beside(failure).and_then(|beside| delay_alone(&beside, failures, jitter));

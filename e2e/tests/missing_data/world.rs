@@ -104,7 +104,7 @@ impl World {
         Ok(())
     }
 
-    /// Creates the Pause, and waits until every operator has it in force.
+    /// Creates the Pause, and waits until every operator obeys it.
     pub(crate) async fn pause(&self) -> Result<()> {
         let spec = PauseSpec { operators: vec!["another-operator".to_owned()], ..PauseSpec::default() };
         let pauses: Api<Pause> = self.api();

@@ -46,7 +46,7 @@ impl Run<'_> {
         let manager = self.options.ownership.creator();
         let params = PostParams { field_manager: Some(manager), ..PostParams::default() };
         let created = api.create(&params, &new).await;
-        // The creation stands in for an apply, which fails in the same ways.
+        // An apply would fail in the same ways as this creation.
         let failed = |error| naming(CallError::new(Action::Apply, Some(identity), error), lists);
         created.map(|created| created.metadata.uid).map_err(failed)
     }

@@ -36,7 +36,7 @@ pub(super) async fn judge_deletion(hub: &Client, namespace: &str, pause: Arc<Pau
     }
 }
 
-/// Reports whether a deleted Pause was deleted by itself: its namespace and the CRD are older than the Pause and are
+/// Reports whether the deletion of a Pause was requested: its namespace and the CRD are older than the Pause and are
 /// not being deleted, and the garbage collector did not delete it. Reads live.
 async fn is_deletion_requested(hub: &Client, namespace: &str, pause: &Pause) -> kube::Result<bool> {
     if may_be_garbage(&pause.metadata) {

@@ -113,7 +113,7 @@ impl SchemaId {
 fn bundled(schema: &Value, key: &str) -> Vec<String> {
     let has_reference = |schema: &Value| schema.get("$ref").is_some();
     let is_old = schema.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("draft-0"));
-    // Older drafts ignore what stands beside a reference, and know no `$defs`.
+    // Older drafts ignore the siblings of a reference, and know no `$defs`.
     let fields: &[&str] = match (is_old, has_reference(schema)) {
         (true, true) => &[],
         (true, false) => &["definitions"],
