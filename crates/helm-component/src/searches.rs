@@ -4,7 +4,7 @@
 //! the same lists: each search that begins serves all components that asked before it began, and a search that follows
 //! another one first waits for further components.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,10 +31,18 @@ const MAX_GATHERING_TIME: Duration = Duration::from_secs(2);
 /// Target and account of a search, and whether it leaves out kinds that cannot be listed.
 type SearchKey = (Reach, bool);
 
-/// Searches on all targets. An entry exists while a component searches on its target.
+/// Searches on all targets.
 #[derive(Debug, Default)]
 pub(crate) struct Searches {
-    targets: Mutex<HashMap<SearchKey, Arc<TargetSearches>>>,
+    targets: Mutex<Targets>,
+}
+
+/// Targets on which components search, or searched until a moment ago.
+#[derive(Debug, Default)]
+struct Targets {
+    entries: HashMap<SearchKey, Arc<TargetSearches>>,
+    /// Times at which nobody searched a target any more, oldest first.
+    idle: VecDeque<(Instant, SearchKey)>,
 }
 
 /// Searches on one target as one account.
@@ -69,12 +77,31 @@ impl Searches {
     }
 
     fn enter(&self, key: SearchKey) -> SearchEntry<'_> {
-        let target = Arc::clone(self.targets().entry(key.clone()).or_default());
+        let mut targets = self.targets();
+        targets.remove_idle();
+        let target = Arc::clone(targets.entries.entry(key.clone()).or_default());
         SearchEntry { target, _cleanup: Cleanup { searches: self, key } }
     }
 
-    fn targets(&self) -> MutexGuard<'_, HashMap<SearchKey, Arc<TargetSearches>>> {
+    fn targets(&self) -> MutexGuard<'_, Targets> {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Targets {
+    /// Removes targets of which the last search ended too long ago for the next one to wait for further components.
+    fn remove_idle(&mut self) {
+        while let Some((_, key)) =
+            self.idle.pop_front_if(|(since, _)| since.elapsed() > MAX_PAUSE_BETWEEN_SEARCHES)
+        {
+            if self
+                .entries
+                .get(&key)
+                .is_some_and(|target| Arc::strong_count(target) == 1 && !target.is_recent())
+            {
+                self.entries.remove(&key);
+            }
+        }
     }
 }
 
@@ -84,7 +111,7 @@ struct SearchEntry<'a> {
     _cleanup: Cleanup<'a>,
 }
 
-/// Removes the entry of a target after its last search, which may have been cancelled.
+/// Records the end of a target's last search, which may have been cancelled.
 struct Cleanup<'a> {
     searches: &'a Searches,
     key: SearchKey,
@@ -93,8 +120,8 @@ struct Cleanup<'a> {
 impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
         let mut targets = self.searches.targets();
-        if targets.get(&self.key).is_some_and(|target| Arc::strong_count(target) == 1) {
-            targets.remove(&self.key);
+        if targets.entries.get(&self.key).is_some_and(|target| Arc::strong_count(target) == 1) {
+            targets.idle.push_back((Instant::now(), self.key.clone()));
         }
     }
 }
@@ -138,7 +165,7 @@ impl TargetSearches {
     /// Waits until no further component joins, if the last search ended a moment ago: a search costs a request for each
     /// kind, which slows down the removals that the next search could serve too.
     async fn gather(&self, last_end: Option<Instant>) {
-        if last_end.is_none_or(|end| end.elapsed() > MAX_PAUSE_BETWEEN_SEARCHES) {
+        if !is_recent(last_end) {
             return;
         }
         let gathering = async {
@@ -150,6 +177,11 @@ impl TargetSearches {
         };
         // Components that wait longer are served by the next search.
         let _ = timeout_at(Instant::now() + MAX_GATHERING_TIME, gathering).await;
+    }
+
+    /// Reports whether a search runs or ended a moment ago.
+    fn is_recent(&self) -> bool {
+        self.last_end.try_lock().map_or(true, |end| is_recent(*end))
     }
 
     fn join(&self, owner: &str, sender: oneshot::Sender<Result<SearchResult, CallError>>) {
@@ -175,6 +207,11 @@ impl TargetSearches {
     }
 }
 
+/// Reports whether the end of the last search is recent enough for the next one to wait for further components.
+fn is_recent(last_end: Option<Instant>) -> bool {
+    last_end.is_some_and(|end| end.elapsed() <= MAX_PAUSE_BETWEEN_SEARCHES)
+}
+
 /// Sends each owner its result. A cancelled reconcile has dropped its receiver, so send errors are ignored.
 fn tell(batch: PendingSearches, found: &Result<BTreeMap<String, SearchResult>, CallError>) {
     for (owner, senders) in batch {
@@ -198,14 +235,31 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_entry_of_a_target_is_removed_with_its_last_search() {
-        let (searches, key) = (Searches::default(), (Reach::default(), false));
-        let (first, second) = (searches.enter(key.clone()), searches.enter(key));
-        drop(second);
-        assert_eq!(searches.targets().len(), 1);
-        drop(first);
-        assert!(searches.targets().is_empty());
+    #[tokio::test(start_paused = true)]
+    async fn a_target_is_kept_for_a_moment_after_its_last_search() {
+        let (searches, other) = (Searches::default(), (Reach::default(), true));
+        let key = (Reach::default(), false);
+        let search = || {
+            let entry = searches.enter(key.clone());
+            *entry.target.last_end.try_lock().unwrap() = Some(Instant::now());
+        };
+        search();
+        advance(MAX_PAUSE_BETWEEN_SEARCHES / 2).await;
+        search();
+        advance(MAX_PAUSE_BETWEEN_SEARCHES * 3 / 4).await;
+        drop(searches.enter(other.clone()));
+        let kept = searches.enter(key.clone());
+        assert!(kept.target.is_recent(), "its second search ended less than a second ago");
+
+        advance(MAX_PAUSE_BETWEEN_SEARCHES * 2).await;
+        drop(searches.enter(other.clone()));
+        assert!(searches.targets().entries.contains_key(&key), "a component searches");
+        drop(kept);
+        advance(MAX_PAUSE_BETWEEN_SEARCHES * 2).await;
+        drop(searches.enter(other.clone()));
+        let targets = searches.targets();
+        assert_eq!(targets.entries.keys().collect::<Vec<_>>(), [&other]);
+        assert_eq!(targets.idle.len(), 1);
     }
 
     fn join(target: &TargetSearches, owner: usize) {
