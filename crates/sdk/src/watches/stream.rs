@@ -196,10 +196,7 @@ impl Source {
 
     /// Reads all objects, page by page. Returns them with the resourceVersion of the list.
     async fn list(&self) -> Result<(Vec<DynamicObject>, String), Gap> {
-        let mut params = ListParams::default().limit(LIST_PAGE_SIZE);
-        params.label_selector.clone_from(&self.interest.labels);
-        params.field_selector.clone_from(&self.interest.fields);
-        let api = self.api();
+        let (api, mut params) = (self.api(), self.list_params(LIST_PAGE_SIZE));
         let (mut objects, mut tally) = (vec![], Tally::default());
         loop {
             let page = self.page(&api, &params).await.map_err(|error| self.failed(&error))?;
@@ -279,6 +276,14 @@ impl Source {
         }
     }
 
+    /// Returns the parameters of a list with pages of this size.
+    fn list_params(&self, page_size: u32) -> ListParams {
+        let mut params = ListParams::default().limit(page_size);
+        params.label_selector.clone_from(&self.interest.labels);
+        params.field_selector.clone_from(&self.interest.fields);
+        params
+    }
+
     /// Returns the parameters of a watch request with this timeout.
     fn watched(&self, life: Duration) -> WatchParams {
         let mut params = WatchParams::default().timeout(seconds(life));
@@ -289,8 +294,10 @@ impl Source {
 
     /// Reports whether the target has reached `version`. One that was restored from a backup has not, and a watch
     /// from a future version would receive no event until it does (kubernetes/kubernetes#107457).
+    ///
+    /// Lists with the selectors of the watch: a role with `resourceNames` permits a list only with the name as selector.
     async fn reaches(&self, version: &str) -> Result<bool, Gap> {
-        let page = self.page(&self.api(), &ListParams::default().limit(1)).await;
+        let page = self.page(&self.api(), &self.list_params(1)).await;
         let newest = page.map_err(|error| self.failed(&error))?.metadata.resource_version.unwrap_or_default();
         let numbers = newest.parse::<u64>().ok().zip(version.parse::<u64>().ok());
         Ok(numbers.is_some_and(|(newest, version)| newest >= version))

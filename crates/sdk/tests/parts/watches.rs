@@ -340,6 +340,27 @@ async fn a_stream_that_broke_off_in_the_future_of_its_target_is_listed_anew() ->
     Ok(())
 }
 
+/// A role with `resourceNames` refuses a list without the name as field selector.
+#[tokio::test]
+async fn every_request_of_a_watch_that_ends_early_has_its_selectors() -> Result<()> {
+    let Front { cluster, namespace, server, path } = Front::of("selected").await?;
+    server.next(1, Matching::watch(&path), Answer::raw(String::new()));
+    let target = target("selected", server.access())?;
+    let log = Log::default();
+    let watches = log.watches(SOON);
+    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    log.until("listed ").await?;
+    put(&cluster, &namespace, "new").await?;
+    log.until("applied new").await?;
+    assert_eq!(log.count("listed "), 1, "the watch continues without a list");
+    let seen = server.seen();
+    let requests: Vec<_> = seen.iter().filter(|request| request.path == path).collect();
+    let looks_at_version = |query: &str| query.split('&').any(|part| part == "limit=1");
+    assert!(requests.iter().any(|request| looks_at_version(&request.query)), "{requests:?}");
+    assert!(requests.iter().all(|request| request.query.contains("fieldSelector=")), "{requests:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_silent_stream_is_not_trusted() -> Result<()> {
     let Front { cluster, namespace, server, path } = Front::of("silent").await?;
