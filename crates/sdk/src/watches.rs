@@ -2,6 +2,7 @@
 
 mod bounds;
 mod delivered;
+mod gap;
 mod pulse;
 mod registry;
 mod stream;

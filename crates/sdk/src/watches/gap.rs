@@ -1,0 +1,154 @@
+//! Gaps of a stream, and the delays before the next list. Pure.
+
+use std::time::Duration;
+
+use crate::backoff::doubled;
+
+/// First and longest delay before a stream that failed is opened again.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
+/// Time after the creation of a stream in which retries stay fast: a kind whose CRD was just established is refused a
+/// few times before it is served.
+const NEW_STREAM_AGE: Duration = Duration::from_mins(1);
+/// First and longest delay of retries in that time. In most cases the kind is served within a tenth of a second, and no
+/// event reports that.
+const NEW_STREAM_RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// First and longest delay before a list repeats an event at which the listener panicked.
+const REPEAT_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_hours(1));
+
+/// Why a stream has to start over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gap {
+    /// The API server no longer has the resourceVersion (410).
+    Expired,
+    /// The stream was silent for too long.
+    Silence,
+    /// A call failed.
+    Failed,
+    /// The kind is served, and the API server still fills its cache.
+    Initializing,
+    /// No failure: the stream is due for verification, or for the repetition of events.
+    Due,
+}
+
+impl Gap {
+    /// Returns the cause for metrics.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Silence => "silence",
+            Self::Failed | Self::Initializing => "failed",
+            Self::Due => "verify",
+        }
+    }
+}
+
+/// Counts failures in a row, for the next delay.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    pub(super) in_a_row: u32,
+    was_initializing: bool,
+}
+
+impl Failures {
+    /// Counts a failure and returns the failures in a row. The first `Initializing` starts a new count, since the time
+    /// for which a kind was not served says nothing about the time that its cache needs.
+    pub(super) fn after(&mut self, gap: Gap) -> u32 {
+        if gap == Gap::Initializing && !std::mem::replace(&mut self.was_initializing, true) {
+            self.in_a_row = 0;
+        }
+        if matches!(gap, Gap::Failed | Gap::Initializing) {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+        }
+        self.in_a_row
+    }
+}
+
+/// Events since the last processed list at which the listener panicked.
+#[derive(Debug, Default)]
+pub(super) struct Panics {
+    count: u32,
+}
+
+impl Panics {
+    /// Records a list. Returns the time until it is repeated if the listener panicked.
+    pub(super) fn after_list(&mut self, is_processed: bool, jitter: f64) -> Option<Duration> {
+        if is_processed {
+            *self = Self::default();
+        }
+        self.after_event(is_processed, jitter)
+    }
+
+    /// Records an event. Returns the time until a list repeats it if the listener panicked.
+    pub(super) fn after_event(&mut self, is_processed: bool, jitter: f64) -> Option<Duration> {
+        if is_processed {
+            return None;
+        }
+        self.count = self.count.saturating_add(1);
+        Some(doubled(REPEAT_DELAYS.0, REPEAT_DELAYS.1, self.count, jitter))
+    }
+}
+
+/// Returns the pause of a stream of this age after this number of failures in a row; `jitter` lies in 0..1.
+pub(super) fn pause_after(failures: u32, age: Duration, jitter: f64) -> Duration {
+    let (first, longest) = if age < NEW_STREAM_AGE { NEW_STREAM_RETRY_DELAYS } else { RETRY_DELAYS };
+    doubled(first, longest, failures, jitter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the times of the second, third and later attempts of a new stream, if each attempt fails immediately.
+    fn tries(jitter: f64) -> impl Iterator<Item = Duration> {
+        (1..).scan(Duration::ZERO, move |at, failures| {
+            *at += pause_after(failures, *at, jitter);
+            Some(*at)
+        })
+    }
+
+    #[test]
+    fn a_kind_that_is_served_within_a_moment_is_seen_within_a_moment() {
+        let moment = Duration::from_millis(150);
+        for jitter in [0.0, 0.5, 1.0] {
+            assert!(tries(jitter).take_while(|at| *at < moment).count() >= 3, "{jitter}");
+            // Never much longer than it took to be served.
+            let all: Vec<Duration> = tries(jitter).take(20).collect();
+            assert!(all.windows(2).all(|pair| pair[1] <= pair[0] * 2 + NEW_STREAM_RETRY_DELAYS.0), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn once_a_kind_is_served_it_is_asked_for_soon_again_but_only_once() {
+        let mut failures = Failures::default();
+        let mut after = |gaps: &[Gap]| gaps.iter().map(|gap| failures.after(*gap)).collect::<Vec<_>>();
+        assert_eq!(after(&[Gap::Failed, Gap::Failed, Gap::Failed]), [1, 2, 3]);
+        assert_eq!(after(&[Gap::Initializing, Gap::Initializing]), [1, 2]);
+        assert_eq!(
+            after(&[Gap::Failed, Gap::Initializing, Gap::Expired]),
+            [3, 4, 4],
+            "a target that alternates between both"
+        );
+    }
+
+    #[test]
+    fn delays_of_repetitions_grow_until_a_list_is_processed() {
+        let mut panics = Panics::default();
+        assert_eq!(panics.after_list(true, 1.0), None);
+        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT_DELAYS.0));
+        assert_eq!(panics.after_event(true, 1.0), None, "the event before is still not processed");
+        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT_DELAYS.0 * 2));
+        for _ in 0..20 {
+            panics.after_list(false, 1.0);
+        }
+        assert_eq!(panics.after_list(false, 1.0), Some(REPEAT_DELAYS.1));
+        assert_eq!(panics.after_list(true, 1.0), None);
+        assert_eq!(panics.after_event(false, 1.0), Some(REPEAT_DELAYS.0));
+    }
+
+    #[test]
+    fn a_kind_that_is_not_served_for_long_is_asked_for_seldom() {
+        assert!(tries(0.0).take_while(|at| *at < NEW_STREAM_AGE).count() < 70);
+        assert_eq!(pause_after(1, NEW_STREAM_AGE, 1.0), RETRY_DELAYS.0);
+        assert_eq!(pause_after(u32::MAX, NEW_STREAM_AGE, 1.0), RETRY_DELAYS.1);
+    }
+}
