@@ -12,6 +12,9 @@ const NEW_STREAM_AGE: Duration = Duration::from_mins(1);
 /// First and longest delay of retries in that time. In most cases the kind is served within a tenth of a second, and no
 /// event reports that.
 const NEW_STREAM_RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// Time for which a stream must follow its watch, so that earlier watches no longer count. A target whose watch ends right
+/// after each list would otherwise be listed without growing delays.
+const STABLE_WATCH_AGE: Duration = Duration::from_mins(1);
 /// First and longest delay before a list repeats an event at which the listener panicked.
 const REPEAT_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_hours(1));
 
@@ -42,24 +45,38 @@ impl Gap {
     }
 }
 
-/// Counts failures in a row, for the next delay.
+/// Counts the gaps in a row, for the next delay.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
-    pub(super) in_a_row: u32,
+pub(super) struct GapCount {
+    /// Lists that failed since the last complete one.
+    lists: u32,
+    /// Watches that ended early since the last stable one.
+    watches: u32,
     was_initializing: bool,
 }
 
-impl Failures {
-    /// Counts a failure and returns the failures in a row. The first `Initializing` starts a new count, since the time
-    /// for which a kind was not served says nothing about the time that its cache needs.
-    pub(super) fn after(&mut self, gap: Gap) -> u32 {
+impl GapCount {
+    /// Counts a gap and returns the gaps in a row. `followed` is the time for which the stream followed its watch; `None`
+    /// if the list failed. The first `Initializing` starts a new count, since the time for which a kind was not served
+    /// says nothing about the time that its cache needs.
+    pub(super) fn after(&mut self, gap: Gap, followed: Option<Duration>) -> u32 {
         if gap == Gap::Initializing && !std::mem::replace(&mut self.was_initializing, true) {
-            self.in_a_row = 0;
+            (self.lists, self.watches) = (0, 0);
         }
-        if matches!(gap, Gap::Failed | Gap::Initializing) {
-            self.in_a_row = self.in_a_row.saturating_add(1);
+        let count = match followed {
+            Some(age) => {
+                self.lists = 0;
+                if age >= STABLE_WATCH_AGE {
+                    self.watches = 0;
+                }
+                &mut self.watches
+            }
+            None => &mut self.lists,
+        };
+        if gap != Gap::Due {
+            *count = count.saturating_add(1);
         }
-        self.in_a_row
+        self.lists.max(self.watches)
     }
 }
 
@@ -88,10 +105,10 @@ impl Panics {
     }
 }
 
-/// Returns the pause of a stream of this age after this number of failures in a row; `jitter` lies in 0..1.
-pub(super) fn pause_after(failures: u32, age: Duration, jitter: f64) -> Duration {
+/// Returns the pause of a stream of this age after this number of gaps in a row; `jitter` lies in 0..1.
+pub(super) fn pause_after(gaps: u32, age: Duration, jitter: f64) -> Duration {
     let (first, longest) = if age < NEW_STREAM_AGE { NEW_STREAM_RETRY_DELAYS } else { RETRY_DELAYS };
-    doubled(first, longest, failures, jitter)
+    doubled(first, longest, gaps, jitter)
 }
 
 #[cfg(test)]
@@ -100,8 +117,8 @@ mod tests {
 
     /// Returns the times of the second, third and later attempts of a new stream, if each attempt fails immediately.
     fn tries(jitter: f64) -> impl Iterator<Item = Duration> {
-        (1..).scan(Duration::ZERO, move |at, failures| {
-            *at += pause_after(failures, *at, jitter);
+        (1..).scan(Duration::ZERO, move |at, gaps| {
+            *at += pause_after(gaps, *at, jitter);
             Some(*at)
         })
     }
@@ -118,16 +135,35 @@ mod tests {
     }
 
     #[test]
-    fn once_a_kind_is_served_it_is_asked_for_soon_again_but_only_once() {
-        let mut failures = Failures::default();
-        let mut after = |gaps: &[Gap]| gaps.iter().map(|gap| failures.after(*gap)).collect::<Vec<_>>();
+    fn first_initializing_restarts_the_count_of_gaps_once() {
+        let mut count = GapCount::default();
+        let mut after = |gaps: &[Gap]| gaps.iter().map(|gap| count.after(*gap, None)).collect::<Vec<_>>();
         assert_eq!(after(&[Gap::Failed, Gap::Failed, Gap::Failed]), [1, 2, 3]);
         assert_eq!(after(&[Gap::Initializing, Gap::Initializing]), [1, 2]);
-        assert_eq!(
-            after(&[Gap::Failed, Gap::Initializing, Gap::Expired]),
-            [3, 4, 4],
-            "a target that alternates between both"
-        );
+        assert_eq!(after(&[Gap::Failed, Gap::Initializing]), [3, 4], "a target that alternates between both");
+    }
+
+    #[test]
+    fn watches_that_end_early_count_until_one_is_stable() {
+        let (early, stable) = (Some(Duration::from_secs(1)), Some(STABLE_WATCH_AGE));
+        let mut count = GapCount::default();
+        for (gap, expected) in [(Gap::Expired, 1), (Gap::Failed, 2), (Gap::Silence, 3), (Gap::Expired, 4)] {
+            assert_eq!(count.after(gap, early), expected, "{gap:?} right after a list");
+        }
+        assert_eq!(count.after(Gap::Failed, None), 4, "a list that fails once does not shorten the delay");
+        assert_eq!(count.after(Gap::Due, stable), 0, "a verification is no gap");
+        assert_eq!(count.after(Gap::Expired, stable), 1);
+    }
+
+    #[test]
+    fn a_complete_list_ends_the_count_of_failed_lists() {
+        let mut count = GapCount::default();
+        for expected in 1..=9 {
+            assert_eq!(count.after(Gap::Failed, None), expected);
+        }
+        assert_eq!(count.after(Gap::Expired, Some(Duration::ZERO)), 1);
+        assert_eq!(count.after(Gap::Expired, None), 1, "lists that expire count too");
+        assert_eq!(count.after(Gap::Expired, None), 2);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use kyma_api::Reason;
 use kyma_targets::{Streams, classify, is_initializing};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible};
-use super::gap::{Failures, Gap, Panics, pause_after};
+use super::gap::{Gap, GapCount, Panics, pause_after};
 use super::{Content, Interest, Sighting, delivered::DeliveredObjects, pulse::Pulse};
 use crate::Failure;
 use crate::jitter::{jitter, shortened};
@@ -51,14 +51,13 @@ impl Source {
         missed: impl Fn(usize),
         refused: impl Fn(),
     ) {
-        let mut failures = Failures::default();
+        let mut count = GapCount::default();
         let (mut delivered, mut panics) = (DeliveredObjects::default(), Panics::default());
         let mut gap = Gap::Expired;
         let mut reports_refusal = false;
         loop {
-            gap = match self.listed().await {
+            let (next_gap, followed) = match self.listed().await {
                 Ok((objects, version)) => {
-                    failures.in_a_row = 0;
                     reports_refusal = true;
                     self.pulse.complete();
                     let unseen = delivered.listed(&objects, &version);
@@ -69,10 +68,14 @@ impl Source {
                     let verify = shortened(self.verify, VERIFY_SHARE);
                     let repeat = panics.after_list(is_processed, jitter());
                     let due = Instant::now() + repeat.map_or(verify, |repeat| repeat.min(verify));
-                    self.follow((version, due), &mut delivered, &mut panics, &saw).await
+                    let start = Instant::now();
+                    let ended = self.follow((version, due), &mut delivered, &mut panics, &saw).await;
+                    (ended, Some(start.elapsed()))
                 }
-                Err(gap) => gap,
+                Err(failed) => (failed, None),
             };
+            gap = next_gap;
+            let gaps_in_a_row = count.after(gap, followed);
             if gap == Gap::Due {
                 continue;
             }
@@ -81,16 +84,16 @@ impl Source {
             if self.pulse.is_refused() && std::mem::take(&mut reports_refusal) {
                 refused();
             }
-            self.pause(failures.after(gap)).await;
+            self.pause(gaps_in_a_row).await;
         }
     }
 
     /// Waits before a retry: for the target's recovery while the breaker refuses calls, then for a growing delay.
-    async fn pause(&self, failures: u32) {
+    async fn pause(&self, gaps: u32) {
         if !self.target.calls_pass() {
             self.target.healthy_again().await;
         }
-        tokio::time::sleep(pause_after(failures, self.pulse.age(), jitter())).await;
+        tokio::time::sleep(pause_after(gaps, self.pulse.age(), jitter())).await;
     }
 
     fn api(&self) -> Api<DynamicObject> {
