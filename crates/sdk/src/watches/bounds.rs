@@ -75,6 +75,12 @@ pub fn is_plausible(meta: &ObjectMeta) -> Result<(), Implausible> {
     if identifiers.any(|text| text.len() > MAX_IDENTIFIER_BYTES) { Err(Implausible::Object) } else { Ok(()) }
 }
 
+/// Checks that the resourceVersion of a list or bookmark, which is cached and sent back, is not longer than an API
+/// server allows.
+pub(super) fn is_plausible_version(version: &str) -> Result<(), Implausible> {
+    if version.len() > MAX_IDENTIFIER_BYTES { Err(Implausible::Object) } else { Ok(()) }
+}
+
 /// Returns the size of an object as JSON, without building the text.
 fn json_size(object: &DynamicObject) -> usize {
     struct Counter(usize);
@@ -116,6 +122,12 @@ mod tests {
         assert_eq!((0..3).map(|_| tally.page(&fat).is_ok()).collect::<Vec<_>>(), [true, true, false]);
         let mut tally = Tally::default();
         assert_eq!((0..201).find_map(|_| tally.page(&[]).err()), Some(Implausible::Pages));
+    }
+
+    #[test]
+    fn versions_that_are_kept_are_short() {
+        assert_eq!(is_plausible_version(&"7".repeat(253)), Ok(()));
+        assert_eq!(is_plausible_version(&"7".repeat(254)), Err(Implausible::Object));
     }
 
     #[test]

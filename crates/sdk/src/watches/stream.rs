@@ -15,7 +15,7 @@ use kube::{
 use kyma_api::Reason;
 use kyma_targets::{Streams, classify, is_initializing};
 
-use super::bounds::{Implausible, Tally, is_bearable, is_plausible};
+use super::bounds::{Implausible, Tally, is_bearable, is_plausible, is_plausible_version};
 use super::gap::{Gap, GapCount, Panics, pause_after};
 use super::{Content, Interest, Sighting, delivered::DeliveredObjects, pulse::Pulse};
 use crate::Failure;
@@ -125,7 +125,11 @@ impl Source {
             objects.extend(page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
-                None => return Ok((objects, page.metadata.resource_version.unwrap_or_default())),
+                None => {
+                    let version = page.metadata.resource_version.unwrap_or_default();
+                    is_plausible_version(&version).map_err(|what| self.give_up(what))?;
+                    return Ok((objects, version));
+                }
             }
         }
     }
@@ -245,7 +249,10 @@ impl Source {
         event: WatchEvent<DynamicObject>,
         delivered: &mut DeliveredObjects,
     ) -> Result<(String, Option<Sighting>), Gap> {
-        let version = |object: &DynamicObject| object.metadata.resource_version.clone().ok_or(Gap::Failed);
+        let version = |object: &DynamicObject| {
+            let version = object.metadata.resource_version.clone();
+            version.ok_or_else(|| self.give_up(Implausible::Object))
+        };
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let seen = version(&object)?;
@@ -261,8 +268,10 @@ impl Source {
                 Ok((seen, Some(Sighting::Deleted(Box::new(object)))))
             }
             WatchEvent::Bookmark(bookmark) => {
-                delivered.reached(bookmark.metadata.resource_version.parse().unwrap_or(0));
-                Ok((bookmark.metadata.resource_version, None))
+                let seen = bookmark.metadata.resource_version;
+                is_plausible_version(&seen).map_err(|what| self.give_up(what))?;
+                delivered.reached(seen.parse().unwrap_or(0));
+                Ok((seen, None))
             }
             WatchEvent::Error(status) if status.code == 410 => Err(Gap::Expired),
             WatchEvent::Error(status) => Err(self.failed(&kube::Error::Api(status))),

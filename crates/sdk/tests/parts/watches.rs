@@ -340,6 +340,28 @@ async fn a_stream_that_broke_off_in_the_future_of_its_target_is_listed_anew() ->
     Ok(())
 }
 
+#[tokio::test]
+async fn event_without_version_shows_why_the_stream_is_not_healthy() -> Result<()> {
+    let front = Front::of("versionless").await?;
+    let event = json!({"type": "ADDED", "object": {
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "odd", "namespace": front.namespace, "uid": "u"},
+    }});
+    front.server.always(Matching::watch(&front.path), Answer::raw(format!("{event}\n")));
+    let target = target("versionless", front.server.access())?;
+    let log = Log::default();
+    let watches = log.watches(SOON);
+    watches.want(&target, &"one", [maps_in(&front.namespace)])?;
+    until("the cause is known", SOON, || async {
+        let unhealthy = watches.unhealthy(&target, [maps_in(&front.namespace)]);
+        let reasons: Vec<Reason> = unhealthy.into_iter().filter_map(|(_, why)| Some(why?.reason)).collect();
+        Ok((reasons == [Reason::TargetAnswerInvalid]).then_some(()))
+    })
+    .await?;
+    assert_eq!(log.count("applied odd"), 0);
+    Ok(())
+}
+
 /// A role with `resourceNames` refuses a list without the name as field selector.
 #[tokio::test]
 async fn every_request_of_a_watch_that_ends_early_has_its_selectors() -> Result<()> {
