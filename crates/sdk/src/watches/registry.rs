@@ -146,8 +146,9 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     ) -> Result<(), WatchLimit> {
         let target = target.into();
         let target_key = target.key().cloned();
-        let desired: HashSet<Key> =
-            interests.into_iter().map(|interest| Key { target: target_key.clone(), interest }).collect();
+        let keys = interests.into_iter().map(|interest| Key { target: target_key.clone(), interest });
+        let mut desired = HashSet::new();
+        let ordered: Vec<Key> = keys.filter(|key| desired.insert(key.clone())).collect();
         let mut registry = self.registry();
         let before = registry.subscriptions.remove(dependent).unwrap_or_default();
         for key in before.iter().filter(|key| !desired.contains(key)) {
@@ -155,10 +156,13 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         }
         let (mut kept, mut joined) = (vec![], vec![]);
         let mut refused = None;
-        // Checked under the lock, since `access_changed` ends the streams of a target that is withdrawn later.
-        for key in desired.into_iter().filter(|_| !target.is_withdrawn()) {
+        for key in ordered {
             if before.contains(&key) {
                 kept.push(key);
+                continue;
+            }
+            // Checked under the lock, since `access_changed` ends the streams of a target that is withdrawn later.
+            if target.is_withdrawn() {
                 continue;
             }
             // A list that completes from here on is reported to this subscriber too.

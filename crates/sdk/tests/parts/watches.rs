@@ -485,14 +485,34 @@ async fn nothing_is_opened_late_with_access_that_changed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn subscription_of_withdrawn_access_ends_with_its_stream() -> Result<()> {
+    let server = Scripted::start().await?;
+    let watches = Log::default().watches(SOON);
+    let grant = Grant::default();
+    let target = target("withdrawn", server.access())?.granted(grant.clone());
+    watches.want(&target, &"one", [maps_in("default")])?;
+    grant.withdraw();
+    watches.want(&target, &"one", [maps_in("default"), maps_in("other")])?;
+    assert_eq!((watches.count(), watches.wanted(&"one")), (1, vec![maps_in("default")]));
+    watches.leave_all(&"one");
+    assert_eq!(watches.count(), 0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn streams_on_one_target_are_bounded() -> Result<()> {
     let server = Scripted::start().await?;
     let target = target("bounded", server.access())?;
     let watches = Log::default().watches(SOON);
     let kinds = (0..200).map(|number| Interest { plural: format!("kinds{number}"), ..maps_in("default") });
-    let refused = watches.want(&target, &"greedy", kinds);
+    let refused = watches.want(&target, &"greedy", kinds.clone());
     assert!(refused.is_err());
     assert_eq!(watches.count(), 96);
+    assert_eq!(
+        watches.wanted(&"greedy"),
+        kinds.take(96).collect::<Vec<_>>(),
+        "the first interests have streams"
+    );
     watches.leave_all(&"greedy");
     assert_eq!(watches.count(), 0);
     Ok(())
