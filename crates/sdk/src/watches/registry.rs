@@ -100,6 +100,13 @@ struct Key {
     interest: Interest,
 }
 
+/// One stream, as distinct from a later one with the same key.
+#[derive(Clone)]
+struct StreamIdentity {
+    key: Key,
+    pulse: Arc<Pulse>,
+}
+
 /// A stream and its subscribers.
 struct OpenStream<D> {
     dependents: Arc<[D]>,
@@ -180,8 +187,9 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         // The listener may call this registry.
         drop(registry);
         for key in &joined {
-            let joined = || self.inner.listener.joined(key.target.as_ref(), &key.interest, dependent);
-            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), joined);
+            self.call_listener(key, |listener| {
+                listener.joined(key.target.as_ref(), &key.interest, dependent);
+            });
         }
         refused.map_or(Ok(()), Err)
     }
@@ -281,14 +289,15 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
             pulse: Arc::clone(&pulse),
             verify,
         };
-        let (watches, stream_key) = (self.clone(), key.clone());
+        let watches = self.clone();
+        let stream = StreamIdentity { key: key.clone(), pulse: Arc::clone(&pulse) };
         let task = tokio::spawn(async move {
-            let (watches, stream_key) = (&watches, &stream_key);
-            let saw = |sighting: Sighting| watches.notify(stream_key, sighting);
+            let (watches, stream) = (&watches, &stream);
+            let saw = |sighting: Sighting| watches.notify(stream, sighting);
             let Inner { operator, metrics, shutdown, .. } = &*watches.inner;
             let restarted = |cause| metrics.watch_restarted(operator, cause);
             let missed = |objects| metrics.watch_missed(operator, objects);
-            let refused = || watches.notify_of_refusal(stream_key);
+            let refused = || watches.notify_of_refusal(stream);
             shutdown.run_until_cancelled(source.run(saw, restarted, missed, refused)).await;
         });
         self.inner.metrics.watches(self.inner.operator, 1);
@@ -312,30 +321,37 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         self.inner.metrics.watches(self.inner.operator, -1);
     }
 
-    /// Calls the listener, on a separate thread if it is expensive. Returns false if the listener panicked.
-    async fn notify(&self, key: &Key, sighting: Sighting) -> bool {
-        if !self.inner.listener.is_expensive(key.target.as_ref(), &key.interest) {
-            return self.notify_here(key, &sighting);
+    /// Reports an event to the listener, on a separate thread if that is expensive. Returns false if the listener
+    /// panicked.
+    async fn notify(&self, stream: &StreamIdentity, sighting: Sighting) -> bool {
+        let Key { target, interest } = &stream.key;
+        let target = target.as_ref();
+        match self.call_listener(&stream.key, |listener| listener.is_expensive(target, interest)) {
+            None => return false,
+            Some(false) => return self.notify_here(stream, &sighting),
+            Some(true) => {}
         }
-        let (watches, of) = (self.clone(), key.clone());
-        let group = target_group(key.target.as_ref());
-        run_apart(&group, move || watches.notify_here(&of, &sighting)).await.unwrap_or_else(|failure| {
-            tracing::error!(%failure, kind = key.interest.kind, "watch on target");
+        let (watches, stream) = (self.clone(), stream.clone());
+        let done = run_apart(&target_group(target), move || watches.notify_here(&stream, &sighting)).await;
+        done.unwrap_or_else(|failure| {
+            tracing::error!(%failure, kind = interest.kind, "watch on target");
             false
         })
     }
 
-    fn notify_here(&self, key: &Key, sighting: &Sighting) -> bool {
+    fn notify_here(&self, stream: &StreamIdentity, sighting: &Sighting) -> bool {
+        let Key { target, interest } = &stream.key;
         let call = |dependents: &[D]| {
-            let saw = || self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, dependents);
-            // A panic must not end the stream, which serves other objects too.
-            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), saw).is_some()
+            let saw = |listener: &dyn Listener<D>| {
+                listener.saw(target.as_ref(), interest, sighting, dependents);
+            };
+            self.call_listener(&stream.key, saw).is_some()
         };
-        let Some(mut before) = self.dependents(key) else { return true };
+        let Some(mut before) = self.dependents(stream) else { return true };
         let mut is_processed = call(&before);
         // Subscribers that joined meanwhile may have read the listener's state before this event, so the listener is
         // called for them too.
-        while let Some(after) = self.dependents(key).filter(|after| !Arc::ptr_eq(after, &before)) {
+        while let Some(after) = self.dependents(stream).filter(|after| !Arc::ptr_eq(after, &before)) {
             let known: HashSet<&D> = before.iter().collect();
             let late: Vec<D> = after.iter().filter(|one| !known.contains(one)).cloned().collect();
             if !late.is_empty() {
@@ -346,15 +362,28 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         is_processed
     }
 
-    fn notify_of_refusal(&self, key: &Key) {
-        if let Some(dependents) = self.dependents(key) {
-            let refused = || self.inner.listener.refused(key.target.as_ref(), &key.interest, &dependents);
-            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), refused);
+    fn notify_of_refusal(&self, stream: &StreamIdentity) {
+        if let Some(dependents) = self.dependents(stream) {
+            let Key { target, interest } = &stream.key;
+            self.call_listener(&stream.key, |listener| {
+                listener.refused(target.as_ref(), interest, &dependents);
+            });
         }
     }
 
-    fn dependents(&self, key: &Key) -> Option<Arc<[D]>> {
-        self.registry().streams.get(key).map(|running| Arc::clone(&running.dependents))
+    /// Calls the listener about a stream. Returns `None` if it panicked: a panic must not end the stream, which serves
+    /// other objects too.
+    fn call_listener<T>(&self, key: &Key, call: impl FnOnce(&dyn Listener<D>) -> T) -> Option<T> {
+        let what = format!("listener of {} on {:?}", key.interest.kind, key.target);
+        contain_panic(&what, || call(&*self.inner.listener))
+    }
+
+    /// Returns the subscribers of a stream; `None` if it has ended. A later stream with the same key may read another
+    /// cluster, so an event that waited for a thread must not reach its subscribers.
+    fn dependents(&self, stream: &StreamIdentity) -> Option<Arc<[D]>> {
+        let registry = self.registry();
+        let open = registry.streams.get(&stream.key)?;
+        Arc::ptr_eq(&open.pulse, &stream.pulse).then(|| Arc::clone(&open.dependents))
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry<D>> {
@@ -373,3 +402,6 @@ impl<D> Debug for Watches<D> {
         f.debug_struct("Watches").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
