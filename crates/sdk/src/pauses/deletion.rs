@@ -1,7 +1,7 @@
 //! Decides whether the deletion of a Pause was requested.
 //!
-//! A Pause also disappears with its namespace or its CRD, or by the garbage collector. It stays in force then, and the
-//! Pause of a brake confirms nothing.
+//! A Pause that disappears with its namespace or its CRD, or by the garbage collector, stays in force. Such a deletion of
+//! a brake's Pause does not confirm the deletions that the brake stopped.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,25 +15,36 @@ use kyma_api::Pause;
 
 use super::Pauses;
 use super::halt::PauseSnapshot;
+use crate::backoff::doubled;
 use crate::brake::braked_operator;
 use crate::deletion_cause::exists_since;
+use crate::jitter::jitter;
 use crate::{find_metadata, is_deleted_alone, live_metadata, may_be_garbage};
 
-/// Delay before the hub is asked again after it did not answer, which no event ends.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Shortest and longest delay before the hub is asked again after it did not answer. No event announces that it answers,
+/// or that its roles permit the reads.
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
 
-/// Returns a Pause that a DELETE event removed, and whether its deletion was requested. Retries until the hub answers.
+/// Returns a Pause that a DELETE event removed, and whether its deletion was requested. Retries after growing delays until
+/// the hub answers.
 pub(super) async fn judge_deletion(hub: &Client, namespace: &str, pause: Arc<Pause>) -> (Arc<Pause>, bool) {
+    let mut failures = 0;
     loop {
         match is_deletion_requested(hub, namespace, &pause).await {
             Ok(is_requested) => return (pause, is_requested),
             Err(error) => {
                 let name = pause.name_any();
                 tracing::warn!(%error, pause = name, "the hub does not show why this Pause was deleted; it stays in force until then");
-                tokio::time::sleep(RETRY_DELAY).await;
+                failures += 1;
+                tokio::time::sleep(retry_delay(failures, jitter())).await;
             }
         }
     }
+}
+
+/// Returns the delay after this number of failures in a row; `jitter` lies in 0..1.
+fn retry_delay(failures: u32, jitter: f64) -> Duration {
+    doubled(RETRY_DELAYS.0, RETRY_DELAYS.1, failures, jitter)
 }
 
 /// Reports whether the deletion of a Pause was requested: its namespace and the CRD are older than the Pause and are
@@ -158,6 +169,12 @@ mod tests {
             let hub = hub(&namespace, &crds);
             assert_eq!(is_deletion_requested(&hub, "hub", pause).await.unwrap(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn delays_grow_while_the_hub_does_not_answer() {
+        let delays = [1, 2, 3, 100].map(|failures| retry_delay(failures, 1.0).as_secs());
+        assert_eq!(delays, [5, 10, 20, 60]);
     }
 
     fn with_uid(name: &str, spec: PauseSpec, uid: &str) -> Pause {
