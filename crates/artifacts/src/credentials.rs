@@ -74,6 +74,9 @@ impl Credentials {
 
     /// Parses `.dockerconfigjson` of a Secret of type `kubernetes.io/dockerconfigjson`. Credential helpers and stores
     /// in it are ignored, since they are programs. Host patterns with `*` match as in a kubelet.
+    ///
+    /// # Errors
+    /// If the JSON is no such configuration, or an entry's `auth` is not base64 of `user:password`.
     pub fn from_docker_config(json: &[u8]) -> Result<Self, ArtifactError> {
         let config: DockerConfig =
             serde_json::from_slice(json).map_err(|_| bad_pull_secret("not a docker config"))?;
@@ -221,8 +224,8 @@ fn canonical_host(host: &str) -> String {
     }
 }
 
-/// Reports whether a host matches a pattern. A `*` matches a whole or partial label, as in kubelets; ports must be
-/// equal. An IPv6 address matches only itself.
+/// Reports whether a host matches a pattern. Each `*` matches any part of one label, as in kubelets; ports must be equal.
+/// An IPv6 address matches only itself.
 fn host_matches(pattern: &str, host: &str) -> bool {
     if host.starts_with('[') {
         return pattern == host;
@@ -237,15 +240,14 @@ fn host_matches(pattern: &str, host: &str) -> bool {
 }
 
 fn label_matches(pattern: &str, label: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == label,
-        Some((start, end)) => {
-            !end.contains('*')
-                && label.len() >= start.len() + end.len()
-                && label.starts_with(start)
-                && label.ends_with(end)
-        }
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == label };
+    let Some(mut left) = label.strip_prefix(start) else { return false };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for part in middle.split('*') {
+        let Some((_, after)) = left.split_once(part) else { return false };
+        left = after;
     }
+    left.ends_with(end)
 }
 
 #[cfg(test)]
@@ -289,6 +291,24 @@ mod tests {
             ("other.example", "team/x", "team"),
         ] {
             assert_eq!(user(&credentials, host, path).as_deref(), Some(expected), "{host}/{path}");
+        }
+    }
+
+    #[test]
+    fn each_star_of_a_pattern_matches_within_one_label() {
+        for (pattern, host, expected) in [
+            ("*.example", "reg.example", true),
+            ("*.example", "a.reg.example", false),
+            ("*.*.example", "a.reg.example", true),
+            ("reg-*.example", "reg-1.example", true),
+            ("reg-*-eu-*.example", "reg-1-eu-2.example", true),
+            ("reg-*-eu-*.example", "reg-1-us-2.example", false),
+            ("**.example", "reg.example", true),
+            ("a*a.example", "a.example", false),
+            ("a*b*b.example", "ab.example", false),
+            ("*.example:5000", "reg.example", false),
+        ] {
+            assert_eq!(host_matches(pattern, host), expected, "{pattern} and {host}");
         }
     }
 
@@ -361,7 +381,7 @@ mod tests {
 
     #[test]
     fn debug_shows_hosts_only() {
-        let credentials = Credentials::basic("reg.example", "somebody", "hunter2");
+        let credentials = Credentials::basic("reg.example", "robot", "hunter2");
         assert_eq!(format!("{credentials:?}"), r#"{"reg.example"}"#);
     }
 
