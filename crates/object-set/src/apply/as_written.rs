@@ -47,7 +47,7 @@ impl Run<'_> {
         let params = PostParams { field_manager: Some(manager), ..PostParams::default() };
         let created = api.create(&params, &new).await;
         // An apply would fail in the same ways as this creation.
-        let failed = |error| naming(CallError::new(Action::Apply, Some(identity), error), lists);
+        let failed = |error| with_duplicate_keys(CallError::new(Action::Apply, Some(identity), error), lists);
         created.map(|created| created.metadata.uid).map_err(failed)
     }
 
@@ -75,29 +75,27 @@ impl Run<'_> {
             if found.metadata.uid.as_deref() != uid {
                 return Err(failed(conflict(identity)));
             }
-            let metadata = found.metadata.clone();
-            let live = serde_json::to_value(found).unwrap_or_default();
-            let patch = match restoration(&live, lists).filter(|_| !is_restored) {
+            let patch = match restoration(&found, lists).filter(|_| !is_restored) {
                 Some(patch) => Some((patch, manager.clone())),
                 // A process that ended between the two patches may have left fields of the other manager.
-                None => move_fields(&metadata, &[manager.as_str()], &self.options.ownership.manager)
+                None => move_fields(&found.metadata, &[manager.as_str()], &self.options.ownership.manager)
                     .map(|patch| (patch, self.options.ownership.manager.clone())),
             };
-            let Some((patch, field_manager)) = patch else { return Ok(metadata) };
+            let Some((patch, field_manager)) = patch else { return Ok(found.metadata) };
             let params = PatchParams { field_manager: Some(field_manager), ..PatchParams::default() };
             let patched =
                 api.patch_metadata(&identity.name, &params, &kube::api::Patch::<Value>::Json(patch)).await;
             match patched.map_err(failed) {
                 Ok(_) => is_restored = true,
                 Err(error) if is_changed_meanwhile(&error) && tries < TRIES => {}
-                Err(error) => return Err(naming(error, lists)),
+                Err(error) => return Err(with_duplicate_keys(error, lists)),
             }
         }
     }
 }
 
 /// Adds the duplicate keys to a refusal, before the paths of the answer.
-fn naming(mut error: CallError, lists: &[ListAsWritten]) -> CallError {
+fn with_duplicate_keys(mut error: CallError, lists: &[ListAsWritten]) -> CallError {
     if let Failure::Refused(paths) = &mut error.failure {
         paths.splice(0..0, lists.iter().map(|list| list.text.clone()));
     }
@@ -121,12 +119,12 @@ fn is_changed_meanwhile(error: &CallError) -> bool {
 
 /// Returns the patch that restores lists of a live object, with items of other managers at their end; `None` if they are
 /// equal already. The patch fails if the object changed since `live` was read.
-fn restoration(live: &Value, lists: &[ListAsWritten]) -> Option<Patch> {
-    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+fn restoration(live: &DynamicObject, lists: &[ListAsWritten]) -> Option<Patch> {
+    let version = live.metadata.resource_version.clone().map_or(Value::Null, Value::String);
     let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
     let mut operations = vec![PatchOperation::Test(TestOperation { path, value: version })];
     for list in lists {
-        let Some((pointer, found)) = locate(live, &list.steps) else { continue };
+        let Some((pointer, found)) = locate(&live.data, &list.steps) else { continue };
         let desired = with_additions(list, found);
         if !is_same(&desired, found) {
             let replacement = ReplaceOperation { path: pointer, value: Value::Array(desired) };
@@ -279,9 +277,10 @@ mod tests {
     #[test]
     fn restored_lists_keep_items_of_other_managers() {
         let list = list();
-        let live = |env: &Value| {
-            json!({"metadata": {"resourceVersion": "7"},
-                "spec": {"containers": [{"name": "sidecar"}, {"name": "c", "env": env}]}})
+        let live = |env: &Value| -> DynamicObject {
+            serde_json::from_value(json!({"metadata": {"resourceVersion": "7"},
+                "spec": {"containers": [{"name": "sidecar"}, {"name": "c", "env": env}]}}))
+            .unwrap()
         };
         let injected = json!({"name": "I", "value": "i"});
         let found = live(&json!([{"name": "A", "value": "b-$(A)"}, injected]));
