@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kyma_object_set::sweep::{self, SearchResult, Unlisted};
+use kyma_object_set::sweep::{self, SearchResult, UnlistablePolicy};
 use kyma_object_set::{CallError, Cluster, Ownership};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -66,14 +66,14 @@ impl Searches {
         reach: Reach,
         cluster: &Cluster,
         ownership: &Ownership,
-        unlisted: Unlisted,
+        unlistable: UnlistablePolicy,
     ) -> Result<SearchResult, CallError> {
-        if unlisted == Unlisted::Refused {
-            return sweep::owned(cluster, ownership, unlisted).await;
+        if unlistable == UnlistablePolicy::Fail {
+            return sweep::owned(cluster, ownership, unlistable).await;
         }
-        let key = (reach, unlisted == Unlisted::LeftOut);
+        let key = (reach, unlistable == UnlistablePolicy::LeaveOut);
         let entry = self.enter(key);
-        entry.target.search(cluster, ownership, unlisted).await
+        entry.target.search(cluster, ownership, unlistable).await
     }
 
     fn enter(&self, key: SearchKey) -> SearchEntry<'_> {
@@ -131,7 +131,7 @@ impl TargetSearches {
         &self,
         cluster: &Cluster,
         ownership: &Ownership,
-        unlisted: Unlisted,
+        unlistable: UnlistablePolicy,
     ) -> Result<SearchResult, CallError> {
         loop {
             let (sender, mut receiver) = oneshot::channel();
@@ -151,7 +151,7 @@ impl TargetSearches {
                     self.gather(*last_end).await;
                     let batch = self.take_batch(&ownership.owner);
                     let owners: BTreeSet<String> = batch.keys().cloned().collect();
-                    let found = sweep::owned_by(cluster, &ownership.manager, &owners, unlisted).await;
+                    let found = sweep::owned_by(cluster, &ownership.manager, &owners, unlistable).await;
                     *last_end = Some(Instant::now());
                     tell(batch, &found);
                     if let Ok(found) = receiver.try_recv() {

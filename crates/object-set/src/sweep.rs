@@ -16,27 +16,28 @@ use crate::inventory::{Entry, Inventory};
 use crate::object::{GroupKind, Identity};
 
 /// Maximum number of concurrent lists.
-const PARALLEL: usize = 8;
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
+const MAX_PARALLEL_LISTS: usize = 8;
+/// Number of objects in one page of a list.
+const LIST_PAGE_SIZE: u32 = 500;
 /// Maximum number of pages of one list.
-const MAX_PAGES: usize = 200;
+const MAX_LIST_PAGES: usize = 200;
 /// Maximum number of objects that a search finds. A set has at most 5,000.
-const MAX_OBJECTS: usize = 50_000;
+const MAX_FOUND_OBJECTS: usize = 50_000;
 /// Maximum length of an object's name, namespace or uid in bytes.
 const MAX_NAME_BYTES: usize = 253;
 
 /// Handling of a kind that cannot be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unlisted {
+pub enum UnlistablePolicy {
     /// The search fails, since nothing else shows the objects.
-    Refused,
+    Fail,
     /// A broken kind is left out and reported: its conversion webhook or its aggregated API does not answer, or the
     /// API server does not initialise its storage within two seconds. A single foreign CRD must not block every
-    /// removal. A kind that may not be listed fails the search.
-    BrokenLeftOut,
-    /// Every such kind is left out: the known objects are gone, and the search only looks for further ones.
-    LeftOut,
+    /// removal. A list that the target forbids fails the search.
+    LeaveOutBroken,
+    /// A kind that is broken or whose list the target forbids is left out: the known objects are gone, and the search
+    /// only looks for further ones.
+    LeaveOut,
 }
 
 /// Result of a search.
@@ -59,10 +60,10 @@ pub struct SearchResult {
 pub async fn owned(
     cluster: &Cluster,
     ownership: &Ownership,
-    unlisted: Unlisted,
+    unlistable: UnlistablePolicy,
 ) -> Result<SearchResult, CallError> {
     let owners = BTreeSet::from([ownership.owner.clone()]);
-    let mut found = owned_by(cluster, &ownership.manager, &owners, unlisted).await?;
+    let mut found = owned_by(cluster, &ownership.manager, &owners, unlistable).await?;
     Ok(found.remove(&ownership.owner).unwrap_or_default())
 }
 
@@ -74,33 +75,33 @@ pub async fn owned_by(
     cluster: &Cluster,
     manager: &str,
     owners: &BTreeSet<String>,
-    unlisted: Unlisted,
+    unlistable: UnlistablePolicy,
 ) -> Result<BTreeMap<String, SearchResult>, CallError> {
-    let search = Search { cluster, manager, owners, unlisted, found: AtomicUsize::new(0) };
+    let search = Search { cluster, manager, owners, unlistable, found: AtomicUsize::new(0) };
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
     let holds_objects = |mapping: &&Mapping| mapping.can("list") && mapping.can("delete");
     let silent: BTreeSet<GroupKind> =
         kinds.silent().filter(holds_objects).map(|mapping| mapping.gvk().group_kind()).collect();
-    if unlisted == Unlisted::Refused
+    if unlistable == UnlistablePolicy::Fail
         && let Some(silent) = silent.first()
     {
         return Err(CallError::group_unknown(&Identity::new(&silent.group, &silent.kind, None, "")));
     }
     let listable = kinds.all().filter(holds_objects);
-    let lists: Vec<_> = listable.map(|mapping| search.in_some_version(&kinds, mapping)).collect();
-    let lists: Vec<Result<Vec<OwnedObject>, GroupKind>> =
-        futures::stream::iter(lists).buffer_unordered(PARALLEL).try_collect().await?;
+    let lists: Vec<_> = listable.map(|mapping| search.list_in_some_version(&kinds, mapping)).collect();
+    let lists: Vec<KindResult> =
+        futures::stream::iter(lists).buffer_unordered(MAX_PARALLEL_LISTS).try_collect().await?;
     let empty = SearchResult { objects: Inventory::new(), left_out: silent };
     let mut found: BTreeMap<String, SearchResult> =
         owners.iter().map(|owner| (owner.clone(), empty.clone())).collect();
     for list in lists {
         match list {
-            Ok(objects) => {
+            KindResult::Listed(objects) => {
                 for OwnedObject { owner, identity, entry } in objects {
                     found.entry(owner).or_default().objects.insert(identity, entry);
                 }
             }
-            Err(kind) => found.values_mut().for_each(|found| {
+            KindResult::LeftOut(kind) => found.values_mut().for_each(|found| {
                 found.left_out.insert(kind.clone());
             }),
         }
@@ -115,67 +116,71 @@ struct OwnedObject {
     entry: Entry,
 }
 
+/// Result of the search among the objects of one kind.
+enum KindResult {
+    /// The kind was listed; these are the owners' objects.
+    Listed(Vec<OwnedObject>),
+    /// The kind is broken and was left out.
+    LeftOut(GroupKind),
+}
+
 /// One search for the objects of some owners.
 struct Search<'a> {
     cluster: &'a Cluster,
     manager: &'a str,
     owners: &'a BTreeSet<String>,
-    unlisted: Unlisted,
+    unlistable: UnlistablePolicy,
     /// Number of objects found so far.
     found: AtomicUsize,
 }
 
 impl Search<'_> {
-    /// Returns the owners' objects of a kind, from the first version that can be listed, or the kind if it is left
-    /// out.
-    async fn in_some_version(
-        &self,
-        kinds: &Kinds,
-        mapping: &Mapping,
-    ) -> Result<Result<Vec<OwnedObject>, GroupKind>, CallError> {
+    /// Returns the owners' objects of a kind, from the first version that can be listed.
+    async fn list_in_some_version(&self, kinds: &Kinds, mapping: &Mapping) -> Result<KindResult, CallError> {
         let kind = mapping.gvk().group_kind();
         let others =
             kinds.versions(&kind).iter().filter(|other| other.resource.version != mapping.resource.version);
         let mut failed = None;
         for version in std::iter::once(mapping).chain(others) {
-            match self.of_kind(version).await {
-                Ok(found) => return Ok(Ok(found)),
+            match self.list_kind(version).await {
+                Ok(found) => return Ok(KindResult::Listed(found)),
                 Err(error) if is_broken(&error) => failed = Some(error),
                 Err(error) => return Err(error),
             }
         }
         match failed {
-            Some(error) if self.unlisted == Unlisted::Refused => Err(error),
-            _ => Ok(Err(kind)),
+            Some(error) if self.unlistable == UnlistablePolicy::Fail => Err(error),
+            _ => Ok(KindResult::LeftOut(kind)),
         }
     }
 
-    async fn of_kind(&self, mapping: &Mapping) -> Result<Vec<OwnedObject>, CallError> {
+    /// Returns the owners' objects of a kind in one version.
+    async fn list_kind(&self, mapping: &Mapping) -> Result<Vec<OwnedObject>, CallError> {
         let gvk = mapping.gvk();
         let probe = Identity::new(&gvk.group, &gvk.kind, None, "");
         let owners: Vec<&str> = self.owners.iter().map(String::as_str).collect();
         let by_owner = format!("{OWNER_LABEL} in ({})", owners.join(","));
-        let mut found = self.listed(mapping, &probe, &by_owner).await?;
+        let mut found = self.list_pages(mapping, &probe, &by_owner).await?;
         if probe.is_crd() || probe.is_namespace() {
             // A selector cannot match one of several label keys, so for several owners everything is listed.
             let by_share = match owners.as_slice() {
                 [owner] => Ownership::share_label(owner),
                 _ => String::new(),
             };
-            found.extend(self.listed(mapping, &probe, &by_share).await?);
+            found.extend(self.list_pages(mapping, &probe, &by_share).await?);
         }
         Ok(found)
     }
 
     /// Returns the owners' objects of a kind with these labels, page by page.
-    async fn listed(
+    async fn list_pages(
         &self,
         mapping: &Mapping,
         kind: &Identity,
         labels: &str,
     ) -> Result<Vec<OwnedObject>, CallError> {
         let api = mapping.api(&self.cluster.client, None);
-        let mut params = ListParams::default().labels(labels).limit(PAGE);
+        let mut params = ListParams::default().labels(labels).limit(LIST_PAGE_SIZE);
         let mut found = Vec::new();
         let mut pauses = serving_pauses();
         let mut pages = 0;
@@ -191,7 +196,10 @@ impl Search<'_> {
                     None => return Err(CallError::new(Action::List, Some(kind), error)),
                 },
                 Err(error) => match CallError::new(Action::List, Some(kind), error) {
-                    error if error.failure == Failure::Forbidden && self.unlisted == Unlisted::LeftOut => {
+                    error
+                        if error.failure == Failure::Forbidden
+                            && self.unlistable == UnlistablePolicy::LeaveOut =>
+                    {
                         return Ok(found);
                     }
                     error => {
@@ -202,10 +210,12 @@ impl Search<'_> {
                 },
             };
             let before = found.len();
-            found.extend(page.items.iter().flat_map(|object| self.owned(mapping, &object.metadata)));
+            found.extend(page.items.iter().flat_map(|object| self.owners_of(mapping, &object.metadata)));
             let added = found.len() - before;
             pages += 1;
-            if pages > MAX_PAGES || self.found.fetch_add(added, Ordering::Relaxed) + added > MAX_OBJECTS {
+            if pages > MAX_LIST_PAGES
+                || self.found.fetch_add(added, Ordering::Relaxed) + added > MAX_FOUND_OBJECTS
+            {
                 return Err(CallError::endless_list(kind));
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -216,7 +226,7 @@ impl Search<'_> {
     }
 
     /// Returns the owners of an object, each with an inventory entry; none if no API server would store the object.
-    fn owned(&self, mapping: &Mapping, metadata: &ObjectMeta) -> Vec<OwnedObject> {
+    fn owners_of(&self, mapping: &Mapping, metadata: &ObjectMeta) -> Vec<OwnedObject> {
         let names = [&metadata.name, &metadata.namespace, &metadata.uid];
         if names.into_iter().flatten().any(|name| name.len() > MAX_NAME_BYTES) {
             return Vec::new();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures::FutureExt;
 use kyma_api::{CreatedResource, Reason, ResourcePolicy};
 use kyma_object_set::order::Teardown;
-use kyma_object_set::sweep::Unlisted;
+use kyma_object_set::sweep::UnlistablePolicy;
 use kyma_object_set::{Identity, Inventory, order, remove};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 
@@ -50,15 +50,15 @@ impl Pass<'_> {
     async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
         self.look_again_at_kinds().await?;
         // An unreadable record may name objects of any kind; an empty one names none.
-        let unlisted = match (self.session.removed, self.session.recorded.form.is_unread()) {
-            (true, _) => Unlisted::LeftOut,
-            (false, true) => Unlisted::Refused,
-            (false, false) => Unlisted::BrokenLeftOut,
+        let unlistable = match (self.session.removed, self.session.recorded.form.is_unread()) {
+            (true, _) => UnlistablePolicy::LeaveOut,
+            (false, true) => UnlistablePolicy::Fail,
+            (false, false) => UnlistablePolicy::LeaveOutBroken,
         };
         let reach = Reach::of(&self.context.target);
-        let found = self.shared.searches.owned(reach, &self.cluster, &self.ownership, unlisted);
+        let found = self.shared.searches.owned(reach, &self.cluster, &self.ownership, unlistable);
         let found = found.boxed().await.map_err(|error| failure(&error))?;
-        if unlisted == Unlisted::BrokenLeftOut && !found.left_out.is_empty() {
+        if unlistable == UnlistablePolicy::LeaveOutBroken && !found.left_out.is_empty() {
             let kinds: Vec<String> = found.left_out.iter().map(ToString::to_string).collect();
             let note = format!("cannot be searched for objects of the component: {}", kinds.join(", "));
             self.context.events.warning(&*self.context.resource, Reason::Orphaned, "Delete", &note);

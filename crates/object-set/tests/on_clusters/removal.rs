@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::Reason;
-use kyma_object_set::sweep::{self, Unlisted};
+use kyma_object_set::sweep::{self, UnlistablePolicy};
 use kyma_object_set::{
     CallError, Cluster, Entry, Identity, Inventory, KeepReason, NothingObserved, Outcome, Ownership,
     Protection, PruneBlocked, Removal, remove,
@@ -437,11 +437,11 @@ async fn kind_that_moved_to_another_version_is_a_conflict() -> Result<()> {
 async fn a_404_to_a_list_shows_no_kind_as_empty() -> Result<()> {
     let page = Answer::html(404, "no such cluster");
     let (_target, cluster) = scripted_target(page, &[silent_group("Current")]).await?;
-    assert!(sweep::owned(&cluster, &us(), Unlisted::LeftOut).await.is_err());
+    assert!(sweep::owned(&cluster, &us(), UnlistablePolicy::LeaveOut).await.is_err());
     let absent = json!([]);
     let (_target, cluster) =
         scripted_target(Answer::text(404, "404 page not found"), &[silent_group("Current"), absent]).await?;
-    let found = sweep::owned(&cluster, &us(), Unlisted::LeftOut).await?;
+    let found = sweep::owned(&cluster, &us(), UnlistablePolicy::LeaveOut).await?;
     assert!(found.objects.is_empty(), "discovery shows that the kind is not served");
     Ok(())
 }
@@ -451,7 +451,8 @@ async fn search_ends_although_the_list_of_a_target_does_not() -> Result<()> {
     let page = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
         "metadata": {"continue": "more"}, "items": []});
     let (target, cluster) = scripted_target(Answer::json(&page), &[silent_group("Current")]).await?;
-    let failed = sweep::owned(&cluster, &us(), Unlisted::LeftOut).await.err().map(|error| error.reason());
+    let failed =
+        sweep::owned(&cluster, &us(), UnlistablePolicy::LeaveOut).await.err().map(|error| error.reason());
     assert_eq!(failed, Some(Reason::TargetAnswerInvalid));
     assert!(target.count(&Matching::path("/apis/silent.io")) <= 201);
     Ok(())
@@ -460,8 +461,9 @@ async fn search_ends_although_the_list_of_a_target_does_not() -> Result<()> {
 #[tokio::test]
 async fn a_search_for_what_is_ours_leaves_out_a_group_that_went_down() -> Result<()> {
     let (target, cluster) = silent_target(&[silent_group("Stale")]).await?;
-    assert!(sweep::owned(&cluster, &us(), Unlisted::LeftOut).await?.objects.is_empty());
-    let refused = sweep::owned(&cluster, &us(), Unlisted::Refused).await.err().map(|error| error.reason());
+    assert!(sweep::owned(&cluster, &us(), UnlistablePolicy::LeaveOut).await?.objects.is_empty());
+    let refused =
+        sweep::owned(&cluster, &us(), UnlistablePolicy::Fail).await.err().map(|error| error.reason());
     assert_eq!(refused, Some(Reason::DiscoveryFailed), "where nothing else tells what there is");
     assert_eq!(target.count(&Matching::path("/apis/silent.io")), 0);
     Ok(())
