@@ -66,6 +66,8 @@ pub(crate) enum Error {
     Show { source: kube::Error },
     #[error("list the target's Kymas")]
     ListKymas { source: kube::Error },
+    #[error("read the target's Kyma")]
+    FindKyma { source: kube::Error },
     #[error("read our CRD")]
     ReadKymaCrd { source: kube::Error },
     #[error("delete the target's Kyma")]
@@ -148,6 +150,7 @@ impl From<Error> for Failure {
             | Error::Mark { source }
             | Error::Show { source }
             | Error::ListKymas { source }
+            | Error::FindKyma { source }
             | Error::ReadKymaCrd { source }
             | Error::DeleteKyma { source }
             | Error::DeleteKymaCrd { source }

@@ -7,7 +7,8 @@ use kube::{Api, Client, ResourceExt};
 use kyma_api::{DeleteProof, Kyma, annotations, labels, names};
 use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
 use kyma_sdk::{
-    DeleteGate, DeleteOutcome, DeleteRequest, KymaKey, find_object, none_if_absent, remove_finalizer,
+    DeleteGate, DeleteOutcome, DeleteRequest, KymaKey, find_metadata, find_object, none_if_absent,
+    remove_finalizer,
 };
 use kyma_targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 
@@ -25,40 +26,49 @@ pub(super) async fn clean(
     gate: &DeleteGate,
 ) -> Result<bool, Error> {
     let client = target.client();
-    let namespace = &state.runtime.settings.target_namespace;
     admission::clean(state, kyma, target, gate).await?;
-    if !is_crd_there(&client).await? {
-        return remove_stamp(kyma, &client, gate).await.map(|()| true);
-    }
-    let is_ours = |object: &DynamicObject| {
-        object.namespace().as_deref() == Some(namespace.as_str()) && object.name_any() == target_kyma::NAME
-    };
-    let mut listed = kymas(&client).await?;
-    if let Some(ours) = listed.iter().find(|object| is_ours(object)) {
-        remove_kyma(&client, kyma, ours, gate).await?;
-        // The Kyma is gone at once unless another controller's finalizer holds it.
-        listed = kymas(&client).await?;
-    }
-    if listed.iter().any(is_ours) {
+    if !remove_kyma_and_crd(kyma, &client, &state.runtime.settings.target_namespace, gate).await? {
         return Ok(false);
-    }
-    if listed.is_empty() {
-        remove_crd(kyma, &client, gate).await?;
     }
     remove_stamp(kyma, &client, gate).await.map(|()| true)
 }
 
-async fn kymas(client: &Client) -> Result<Vec<DynamicObject>, Error> {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Kyma>(&()));
-    let listed = api.list(&ListParams::default()).await;
-    listed.map(|listed| listed.items).map_err(|source| Error::ListKymas { source })
+/// Removes the target's Kyma, and the CRD unless other Kymas remain. Returns false while another controller's finalizer
+/// holds the Kyma.
+async fn remove_kyma_and_crd(
+    kyma: &Kyma,
+    client: &Client,
+    namespace: &str,
+    gate: &DeleteGate,
+) -> Result<bool, Error> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crd = find_metadata(&definitions, crd_name()).await;
+    let Some(crd) = crd.map_err(|source| Error::ReadKymaCrd { source })? else { return Ok(true) };
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Kyma>(&()));
+    if let Some(live) = find_kyma(&api).await? {
+        remove_kyma(&api, client, kyma, &live, gate).await?;
+        if find_kyma(&api).await?.is_some() {
+            return Ok(false);
+        }
+    }
+    // The API server removes a CRD that is being deleted once it has no objects.
+    let is_terminating = crd.metadata.deletion_timestamp.is_some();
+    if !is_terminating && !has_kymas(client).await? {
+        remove_crd(kyma, client, gate).await?;
+    }
+    Ok(true)
 }
 
-async fn is_crd_there(client: &Client) -> Result<bool, Error> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let live = find_object(&api, crd_name()).await;
-    let live = live.map_err(|source| Error::ReadKymaCrd { source })?;
-    Ok(live.is_some_and(|crd| crd.metadata.deletion_timestamp.is_none()))
+async fn find_kyma(api: &Api<DynamicObject>) -> Result<Option<DynamicObject>, Error> {
+    find_object(api, target_kyma::NAME).await.map_err(|source| Error::FindKyma { source })
+}
+
+/// Reports whether the target has a Kyma in any namespace. Reads one, since a target may have any number.
+async fn has_kymas(client: &Client) -> Result<bool, Error> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Kyma>(&()));
+    let listed = api.list_metadata(&ListParams::default().limit(1)).await;
+    listed.map(|listed| !listed.items.is_empty()).map_err(|source| Error::ListKymas { source })
 }
 
 fn crd_name() -> &'static str {
@@ -70,23 +80,22 @@ fn is_ours(kyma: &Kyma, remote: &TargetKyma) -> bool {
     target_kyma::annotations_for(kyma).iter().all(|(name, value)| remote.annotations.get(name) == Some(value))
 }
 
+/// Deletes the target's Kyma unless it is being deleted already, and removes the finalizer that a Kyma of KLM has.
 async fn remove_kyma(
+    api: &Api<DynamicObject>,
     client: &Client,
     kyma: &Kyma,
-    object: &DynamicObject,
+    live: &DynamicObject,
     gate: &DeleteGate,
 ) -> Result<(), Error> {
-    let Some(remote) = TargetKyma::of(object).filter(|remote| is_ours(kyma, remote)) else {
+    let Some(remote) = TargetKyma::of(live).filter(|remote| is_ours(kyma, remote)) else {
         return Err(Error::ClaimKyma);
     };
-    let namespace = object.namespace().unwrap_or_default();
-    let resource = ApiResource::erase::<Kyma>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
     let failed = |source| Error::DeleteKyma { source };
-    let mut metadata = object.metadata.clone();
+    let mut metadata = live.metadata.clone();
     if !remote.terminating {
-        let managers = [FIELD_MANAGER, BIRTH_MANAGER];
-        let request = DeleteRequest::new(&resource, &object.metadata, &managers);
+        let (resource, managers) = (ApiResource::erase::<Kyma>(&()), [FIELD_MANAGER, BIRTH_MANAGER]);
+        let request = DeleteRequest::new(&resource, &live.metadata, &managers);
         match gate.carry_out(client, &request).await {
             Ok(DeleteOutcome::Gone) => return Ok(()),
             // A deletion that waits has a new generation, which the removal of the finalizer needs.
@@ -96,7 +105,7 @@ async fn remove_kyma(
     }
     if let Some(patch) = remove_finalizer(&metadata, kyma_api::finalizers::KYMA) {
         let patched = api.patch(target_kyma::NAME, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
-        none_if_absent(&api, target_kyma::NAME, patched).map_err(failed)?;
+        none_if_absent(api, target_kyma::NAME, patched).map_err(failed)?;
     }
     Ok(())
 }
@@ -158,7 +167,7 @@ mod tests {
         .unwrap()
     }
 
-    /// The Kyma CRD of a target, with these required properties, applied by the operator.
+    /// Returns the Kyma CRD of a target, with these required properties, applied by the operator.
     fn crd(creator: &str, required: &[&str]) -> Answer {
         let owner = names::owner_hash("kcp-system", "blue");
         let creator: &str = if creator.is_empty() { &owner } else { creator };
@@ -204,6 +213,35 @@ mod tests {
         assert!(matches!(removed(&target).await, Err(Error::DeleteKymaCrd { .. })));
         assert_eq!(target.count(&Matching::path(CRD).method("DELETE")), 1);
         assert_eq!(target.count(&Matching::path(CRD).method("PATCH")), 2, "stopped and allowed again");
+    }
+
+    #[tokio::test]
+    async fn finalizer_is_removed_although_the_crd_is_being_deleted() {
+        let target = Scripted::start().await.unwrap();
+        let path = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default";
+        let deleted = "2026-01-01T00:00:00Z";
+        let crd = json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": { "name": crd_name(), "uid": "u", "deletionTimestamp": deleted },
+        });
+        let live = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {
+                "name": "default", "namespace": "kyma-system", "uid": "v", "resourceVersion": "8",
+                "deletionTimestamp": deleted, "finalizers": [kyma_api::finalizers::KYMA],
+                "annotations": target_kyma::annotations_for(&kyma()),
+            },
+        });
+        target.always(Matching::path(CRD).method("GET"), Answer::json(&crd));
+        target.next(1, Matching::path(path).method("GET"), Answer::json(&live));
+        let absent = Answer::not_found("operator.kyma-project.io", "kymas", "default");
+        target.always(Matching::path(path).method("GET"), absent);
+        target.always(Matching::path(path).method("PATCH"), Answer::json(&live));
+        let (client, gate) = (target.access().client().unwrap(), DeleteGate::uncounted(&Halt::default()));
+        let removed = remove_kyma_and_crd(&kyma(), &client, "kyma-system", &gate).await;
+        assert!(removed.unwrap());
+        assert_eq!(target.count(&Matching::path(path).method("PATCH")), 1);
+        assert_eq!(target.count(&Matching::any().method("DELETE")), 0, "both are being deleted");
     }
 
     #[tokio::test]
