@@ -87,11 +87,20 @@ async fn await_ready(
     let mut latest = None;
     let mut shown: Vec<Row> = Vec::new();
     let mut open = Vec::new();
+    let mut watch_failure = None;
     while Instant::now() < deadline {
         match timeout_at(deadline.min(Instant::now() + PROGRESS_DELAY), events.try_next()).await {
-            Ok(Ok(Some(event))) => latest = event.or(latest),
-            // A failed watch is retried until the deadline.
-            Ok(_) => continue,
+            Ok(Ok(Some(event))) => {
+                latest = event.or(latest);
+                watch_failure = None;
+            }
+            // The watch is retried until the deadline.
+            Ok(Err(error)) => {
+                watch_failure = Some(format!("the cluster cannot be watched: {error}"));
+                continue;
+            }
+            // The watches have no end.
+            Ok(Ok(None)) => break,
             Err(_) => {}
         }
         let Some(kyma) = &latest else { continue };
@@ -107,10 +116,12 @@ async fn await_ready(
         }
         shown = now;
     }
+    open.extend(watch_failure);
     Err(Error::not_ready(timeout, &open))
 }
 
-/// Returns `missing`, what is not Ready by the Kyma's status, with what the operators have not found Ready.
+/// Returns the modules that are not Ready: `missing`, by the Kyma's status, and mandatory ones. If there are none, returns
+/// the objects that the operators have not found Ready.
 async fn list_unready(
     client: &Client,
     input: &RunInput,
@@ -126,7 +137,11 @@ async fn list_unready(
     Ok(open)
 }
 
-/// Returns the error as what the run waits for if a later call may succeed: the API server may restart during a run.
+/// Returns the text of an error after which a later call may succeed, as the only thing that the run waits for: the API
+/// server may restart during a run.
+///
+/// # Errors
+/// The same error, if it is not transient.
 fn await_api_server(error: Error) -> Result<Vec<String>, Error> {
     match &error {
         Error::Cluster(cause) if Failure::hub("read", cause).class == ErrorClass::Transient => {
@@ -136,7 +151,7 @@ fn await_api_server(error: Error) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Returns what is not Ready yet.
+/// Returns the modules that are not Ready, or not in the requested version, by the Kyma's status.
 fn missing(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Vec<String> {
     let mut open = unsettled(std::iter::once(kyma));
     for row in rows {
@@ -150,8 +165,27 @@ fn missing(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Ve
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
+    use testbed::{Answer, Matching, Scripted};
 
     use super::*;
+
+    #[tokio::test]
+    async fn timeout_names_why_the_kyma_cannot_be_watched() {
+        let server = Scripted::start().await.unwrap();
+        server.always(Matching::any(), Answer::failure(403, "Forbidden", "kymas are forbidden here"));
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("kyma.json");
+        let kyma = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "one"}, "spec": {"channel": "regular"},
+        });
+        std::fs::write(&file, kyma.to_string()).unwrap();
+        let input = RunInput::read(&file, &[], "kcp-system").unwrap();
+        let client = server.access().client().unwrap();
+        let waited = await_ready(&client, &input, &Diagnoses::default(), Duration::from_secs(2)).await;
+        let Err(Error::NotReady { open, .. }) = waited else { panic!("{waited:?}") };
+        assert!(open.contains("kymas are forbidden here"), "{open}");
+    }
 
     #[test]
     fn a_run_waits_for_an_api_server_that_does_not_answer() {
