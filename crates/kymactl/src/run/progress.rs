@@ -17,16 +17,17 @@ pub(super) async fn unconfirmed(
     diagnoses: &Diagnoses,
 ) -> Result<Vec<String>, Error> {
     let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
-    if !is_reconciled(&diagnoses.of(&namespace, &name), &Kyma::kind(&())) {
-        return Ok(vec![format!("{name}: waits for kyma-operator")]);
+    let pending = pending_reconcile(&diagnoses.of(&namespace, &name), &Kyma::kind(&()), "kyma-operator");
+    if let Some(pending) = pending {
+        return Ok(vec![format!("{name}: {pending}")]);
     }
     let api: Api<HelmComponent> = Api::namespaced(client.clone(), &namespace);
     let mut open = Vec::new();
     for component in components(kyma, input) {
-        let problem = if has_succeeded(&diagnoses.of(&namespace, &component), &HelmComponent::kind(&())) {
-            problem_of(api.get_opt(&component).await?.as_ref())
-        } else {
-            Some("waits for helm-component".to_owned())
+        let reconciles = diagnoses.of(&namespace, &component);
+        let problem = match pending_reconcile(&reconciles, &HelmComponent::kind(&()), "helm-component") {
+            Some(pending) => Some(pending),
+            None => problem_of(api.get_opt(&component).await?.as_ref()),
         };
         open.extend(problem.map(|problem| format!("HelmComponent {component}: {problem}")));
     }
@@ -47,14 +48,16 @@ fn components(kyma: &Kyma, input: &RunInput) -> Vec<String> {
     selected.chain(mandatory).collect()
 }
 
-/// Reports whether a reconcile of the object has ended and no event has requested another one.
-fn is_reconciled(diagnoses: &[Diagnosis], kind: &str) -> bool {
-    diagnoses.iter().any(|one| one.kind == kind && is_idle(one))
-}
-
-/// Reports the same for a reconcile that did not fail. A failed one may not have written the status.
-fn has_succeeded(diagnoses: &[Diagnosis], kind: &str) -> bool {
-    diagnoses.iter().any(|one| one.kind == kind && is_idle(one) && one.failures == 0)
+/// Returns the reconcile that the run waits for, as text; `None` if the last one of the object succeeded and no event has
+/// requested another one. A failed one may not have written the status, so the status may be of an earlier run.
+fn pending_reconcile(diagnoses: &[Diagnosis], kind: &str, operator: &str) -> Option<String> {
+    let own = || diagnoses.iter().filter(|one| one.kind == kind);
+    if own().any(|one| is_idle(one) && one.failures == 0) {
+        return None;
+    }
+    let failure = own().find_map(|one| one.failure.as_deref());
+    let failure = failure.map_or_else(String::new, |failure| format!(": {failure}"));
+    Some(format!("waits for {operator}{failure}"))
 }
 
 fn is_idle(one: &Diagnosis) -> bool {
@@ -82,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_counts_once_a_reconcile_of_it_has_ended() {
+    fn an_object_counts_once_a_reconcile_of_it_has_succeeded() {
         let of = |kind: &str, queued, working, next| Diagnosis {
             kind: kind.to_owned(),
             queued,
@@ -90,21 +93,21 @@ mod tests {
             next,
             ..Diagnosis::default()
         };
-        let is_reconciled = |one: Diagnosis| is_reconciled(&[one], "Kyma");
-        assert!(!super::is_reconciled(&[], "Kyma"));
-        assert!(!is_reconciled(of("Kyma", Some(1.0), None, None)));
-        assert!(!is_reconciled(of("Kyma", None, Some(1.0), None)));
-        assert!(!is_reconciled(of("Kyma", Some(0.1), None, Some(9.0))));
-        assert!(!is_reconciled(of("HelmComponent", None, None, Some(9.0))));
-        assert!(is_reconciled(of("Kyma", None, None, Some(9.0))));
-    }
-
-    #[test]
-    fn a_component_counts_once_its_last_reconcile_succeeded() {
-        let of =
-            |failures, next| Diagnosis { kind: "Kyma".to_owned(), failures, next, ..Diagnosis::default() };
-        assert!(has_succeeded(&[of(0, Some(9.0))], "Kyma"));
-        assert!(!has_succeeded(&[of(1, Some(9.0))], "Kyma") && !has_succeeded(&[of(0, None)], "Kyma"));
+        let pending = |one: Diagnosis| pending_reconcile(&[one], "Kyma", "kyma-operator");
+        let waits = Some("waits for kyma-operator".to_owned());
+        assert_eq!(pending_reconcile(&[], "Kyma", "kyma-operator"), waits);
+        for open in [
+            of("Kyma", Some(1.0), None, None),
+            of("Kyma", None, Some(1.0), None),
+            of("Kyma", Some(0.1), None, Some(9.0)),
+            of("HelmComponent", None, None, Some(9.0)),
+        ] {
+            assert_eq!(pending(open.clone()), waits, "{open:?}");
+        }
+        let ended = of("Kyma", None, None, Some(9.0));
+        assert_eq!(pending(ended.clone()), None);
+        let failed = Diagnosis { failures: 1, failure: Some("HubConflict: x".to_owned()), ..ended };
+        assert_eq!(pending(failed).as_deref(), Some("waits for kyma-operator: HubConflict: x"));
     }
 
     #[test]
