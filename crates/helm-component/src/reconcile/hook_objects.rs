@@ -15,9 +15,9 @@ use crate::hooks::{Hook, Live, end};
 use crate::plan::Order;
 
 /// Requeue delay for an object that the user has to delete. No watch covers it.
-const RECHECK: Duration = Duration::from_mins(1);
+const RECHECK_DELAY: Duration = Duration::from_mins(1);
 /// Prefix of Helm's annotations.
-const HELM: &str = "helm.sh/";
+const HELM_PREFIX: &str = "helm.sh/";
 
 /// Mark of another component on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Pass<'_> {
         let live = self.live_hook(hook, &mapping).await?;
         let Some(live) = live.filter(|live| live.ours && !live.deleting) else { return Ok(()) };
         let identity = hook.identity();
-        if stays(&identity, live.mark.as_deref() == Some(mark)) {
+        if is_kept(&identity, live.mark.as_deref() == Some(mark)) {
             return Ok(());
         }
         self.delete_hook(hook, &mapping, &live, mark).await
@@ -131,7 +131,7 @@ impl Pass<'_> {
         };
         match self.context.delete_gate().carry_out(&self.cluster.client, &request).await {
             Ok(_) => Ok(()),
-            // The object was replaced meanwhile. The next reconcile reads it.
+            // The object was replaced meanwhile, so the delete policy does not apply to it. The next read shows it.
             Err(kyma_sdk::DeleteError::Call(kube::Error::Api(status))) if status.is_conflict() => Ok(()),
             Err(kyma_sdk::DeleteError::Refused(failure)) => Err(failure),
             Err(kyma_sdk::DeleteError::Call(error)) => {
@@ -140,7 +140,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Applies the labels and annotations of a hook to an existing Namespace.
+    /// Applies the chart's labels and annotations of a hook to an existing Namespace, unless they have these values.
     pub(super) async fn label_namespace(
         &self,
         hook: &Hook,
@@ -152,14 +152,19 @@ impl Pass<'_> {
             return Ok(());
         }
         let metadata = hook.object.body().get("metadata").cloned().unwrap_or_default();
-        let (wanted, notes) = (texts(&metadata["labels"]), texts(&metadata["annotations"]));
-        if holds(live.metadata.labels.as_ref(), &wanted) && holds(live.metadata.annotations.as_ref(), &notes)
+        let chart_labels = chart_entries(&metadata["labels"]);
+        let chart_annotations = chart_entries(&metadata["annotations"]);
+        if has_entries(live.metadata.labels.as_ref(), &chart_labels)
+            && has_entries(live.metadata.annotations.as_ref(), &chart_annotations)
         {
             return Ok(());
         }
         let body = json!({
             "apiVersion": mapping.resource.api_version, "kind": mapping.resource.kind,
-            "metadata": {"name": identity.name, "uid": live.uid, "labels": wanted, "annotations": notes},
+            "metadata": {
+                "name": identity.name, "uid": live.uid,
+                "labels": chart_labels, "annotations": chart_annotations,
+            },
         });
         let params = PatchParams::apply(&self.ownership.share_manager(&self.ownership.owner)).force();
         let api = mapping.api(&self.cluster.client, None);
@@ -170,13 +175,13 @@ impl Pass<'_> {
 }
 
 /// Returns the failure for an object that the user has to delete before the hook can run.
-pub(super) fn refused(hook: &str, why: &str) -> Failure {
-    Failure::new(Reason::DeletionRefused, format!("hook {hook}: {why}")).no_later_than(RECHECK)
+pub(super) fn deletion_refused(hook: &str, why: &str) -> Failure {
+    Failure::new(Reason::DeletionRefused, format!("hook {hook}: {why}")).no_later_than(RECHECK_DELAY)
 }
 
 /// Reports whether an object stays whatever the delete policy of its hook: a Namespace or CRD, with which other objects
 /// would be deleted, and data that another run created.
-fn stays(identity: &Identity, is_of_this_run: bool) -> bool {
+fn is_kept(identity: &Identity, is_of_this_run: bool) -> bool {
     let holds_objects = identity.is_namespace() || identity.is_crd();
     holds_objects || needs_delete_proof(&identity.group, &identity.kind) && !is_of_this_run
 }
@@ -212,14 +217,16 @@ fn owner_of(
 }
 
 /// Returns the chart's entries of a map: without Helm's annotations and the operator's labels.
-fn texts(map: &Value) -> BTreeMap<String, String> {
+fn chart_entries(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
     let entries = entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-    let is_chart_s = |key: &str| key != labels::HOOK_OF && key != labels::OWNER && !key.starts_with(HELM);
-    entries.filter(|(key, _)| is_chart_s(key)).collect()
+    let is_of_chart =
+        |key: &str| key != labels::HOOK_OF && key != labels::OWNER && !key.starts_with(HELM_PREFIX);
+    entries.filter(|(key, _)| is_of_chart(key)).collect()
 }
 
-fn holds(live: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>) -> bool {
+/// Reports whether a live map has all wanted entries.
+fn has_entries(live: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(key, value)| live.and_then(|live| live.get(key)) == Some(value))
 }
 
@@ -228,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delete_policy_removes_no_other_objects_and_no_data_of_another_run() {
+    fn delete_policy_keeps_containers_and_data_of_another_run() {
         let crds = ("apiextensions.k8s.io", "CustomResourceDefinition");
         for (group, kind, of_this_run, of_another) in [
             ("", "Namespace", true, true),
@@ -239,7 +246,7 @@ mod tests {
         ] {
             let identity = Identity::new(group, kind, None, "o");
             assert_eq!(
-                (stays(&identity, true), stays(&identity, false)),
+                (is_kept(&identity, true), is_kept(&identity, false)),
                 (of_this_run, of_another),
                 "{kind}"
             );
@@ -284,8 +291,12 @@ mod tests {
     #[test]
     fn only_the_charts_labels_and_annotations_go_to_a_namespace() {
         let map = json!({labels::HOOK_OF: "us", "helm.sh/hook": "pre-install", "team": "a", "odd": 1});
-        let wanted = texts(&map);
+        let wanted = chart_entries(&map);
         assert_eq!(wanted, [("team".to_owned(), "a".to_owned())].into());
-        assert!(holds(Some(&wanted), &wanted) && !holds(None, &wanted) && holds(None, &BTreeMap::new()));
+        assert!(
+            has_entries(Some(&wanted), &wanted)
+                && !has_entries(None, &wanted)
+                && has_entries(None, &BTreeMap::new())
+        );
     }
 }

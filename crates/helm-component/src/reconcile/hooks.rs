@@ -13,7 +13,7 @@ use kyma_object_set::{Action, CallError, Entry, GroupKind, Guard, Identity, Mapp
 use kyma_sdk::{Content, Failure, Interest};
 use serde_json::json;
 
-use super::hook_objects::{HookCreation, refused};
+use super::hook_objects::{HookCreation, deletion_refused};
 use super::{Pass, failure};
 use crate::hooks::{self, DeletePolicy, Event, Hook, HookState, Live, Turn};
 use crate::objects::Prepared;
@@ -180,7 +180,7 @@ impl Pass<'_> {
                     }
                     return Ok(HookProgress::Succeeded);
                 }
-                Turn::Refuse(why) => return Err(refused(&hook.name(), &why)),
+                Turn::Refuse(why) => return Err(deletion_refused(&hook.name(), &why)),
                 Turn::Wait => {
                     let made = live.as_ref().is_none_or(|live| live.mark.as_deref() == Some(&*mark));
                     let uid = match live {
