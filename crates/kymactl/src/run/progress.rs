@@ -68,10 +68,14 @@ fn is_idle(one: &Diagnosis) -> bool {
 fn problem_of(component: Option<&HelmComponent>) -> Option<String> {
     let Some(component) = component else { return Some("it does not exist".to_owned()) };
     let is_skipped = component.labels().get(labels::SKIP_RECONCILIATION).is_some_and(|value| value == "true");
-    let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let status = component.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref());
     let ready = condition::get(conditions.unwrap_or_default(), condition::types::READY);
+    // The watches of helm-component and of the run may be behind a change of the component.
+    let is_outdated = status.and_then(|status| status.observed_generation) != component.metadata.generation;
     match ready {
         _ if is_skipped || component.spec.suspend == Some(true) => None,
+        Some(_) if is_outdated => Some("its status is of an earlier spec".to_owned()),
         Some(ready) if ready.status == "True" => None,
         Some(ready) => Some(format!("{}: {}", ready.reason, ready.message)),
         None => Some("it has no status".to_owned()),
@@ -131,6 +135,25 @@ mod tests {
             assert_eq!(problem(false, "false", ready).as_deref(), Some("Paused: by Pause freeze"));
         }
         assert!(problem_of(None).is_some());
+    }
+
+    #[test]
+    fn ready_condition_of_an_earlier_spec_does_not_count() {
+        let problem = |observed: i64| {
+            let condition = json!({
+                "type": "Ready", "status": "True", "reason": "Healthy", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            let component: HelmComponent = serde_json::from_value(json!({
+                "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+                "metadata": {"name": "shop", "generation": 2}, "spec": {"source": {}},
+                "status": {"observedGeneration": observed, "conditions": [condition]},
+            }))
+            .unwrap();
+            problem_of(Some(&component))
+        };
+        assert_eq!(problem(1).as_deref(), Some("its status is of an earlier spec"));
+        assert_eq!(problem(2), None);
     }
 
     #[test]
