@@ -218,9 +218,10 @@ fn split_key(key: &str) -> (String, String) {
 
 /// Returns the canonical name of a host. Docker Hub has three names.
 fn canonical_host(host: &str) -> String {
-    match host.to_ascii_lowercase().as_str() {
+    let host = host.to_ascii_lowercase();
+    match host.strip_suffix(":443").unwrap_or(&host) {
         "index.docker.io" | "registry-1.docker.io" => "docker.io".to_owned(),
-        host => host.strip_suffix(":443").unwrap_or(host).to_owned(),
+        host => host.to_owned(),
     }
 }
 
@@ -324,6 +325,7 @@ mod tests {
             ("reg.example", "other/x", None),
             ("docker.io", "bitnamicharts/x", Some("b")),
             ("registry-1.docker.io", "x", Some("b")),
+            ("index.docker.io:443", "x", Some("b")),
             ("lan:5000", "x", Some("c")),
             ("lan", "x", None),
         ];
