@@ -56,7 +56,7 @@ impl Source {
         let mut gap = Gap::Expired;
         let mut reports_refusal = false;
         loop {
-            let (next_gap, followed) = match self.listed().await {
+            let (next_gap, followed) = match self.list_watchable().await {
                 Ok((objects, version)) => {
                     reports_refusal = true;
                     self.pulse.complete();
@@ -106,11 +106,11 @@ impl Source {
 
     /// Reads the list. After a refusal it counts only if a watch can be opened too: a role that allows list but not
     /// watch would otherwise seem to recover with each retry.
-    async fn listed(&self) -> Result<(Vec<DynamicObject>, String), Gap> {
+    async fn list_watchable(&self) -> Result<(Vec<DynamicObject>, String), Gap> {
         let listed = self.list().await?;
         if self.pulse.is_refused() {
-            let opened = self.open(&self.api(), &self.watched(MIN_WATCH_INTERVAL), &listed.1).await;
-            drop(opened.map_err(|error| self.failed(&error))?);
+            let opened = self.open(&self.api(), &self.watch_params(MIN_WATCH_INTERVAL), &listed.1).await;
+            drop(opened.map_err(|error| self.record_failure(&error))?);
         }
         Ok(listed)
     }
@@ -120,14 +120,14 @@ impl Source {
         let (api, mut params) = (self.api(), self.list_params(LIST_PAGE_SIZE));
         let (mut objects, mut tally) = (vec![], Tally::default());
         loop {
-            let page = self.page(&api, &params).await.map_err(|error| self.failed(&error))?;
-            tally.page(&page.items).map_err(|what| self.give_up(what))?;
+            let page = self.page(&api, &params).await.map_err(|error| self.record_failure(&error))?;
+            tally.page(&page.items).map_err(|what| self.record_implausible(what))?;
             objects.extend(page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => {
                     let version = page.metadata.resource_version.unwrap_or_default();
-                    is_plausible_version(&version).map_err(|what| self.give_up(what))?;
+                    is_plausible_version(&version).map_err(|what| self.record_implausible(what))?;
                     return Ok((objects, version));
                 }
             }
@@ -160,10 +160,10 @@ impl Source {
         loop {
             let asked = shortened(MAX_WATCH_DURATION, 0.5);
             let opens = tokio::time::Instant::now();
-            let opened = self.open(&api, &self.watched(asked), &version).await;
+            let opened = self.open(&api, &self.watch_params(asked), &version).await;
             let mut events = match opened {
                 Ok(events) => pin!(events),
-                Err(error) => return self.failed(&error),
+                Err(error) => return self.record_failure(&error),
             };
             loop {
                 let left = due.saturating_duration_since(Instant::now());
@@ -173,19 +173,19 @@ impl Source {
                 match tokio::time::timeout(self.pulse.silence().min(left), events.try_next()).await {
                     Err(_) if left < self.pulse.silence() => return Gap::Due,
                     Err(_) => return Gap::Silence,
-                    Ok(Err(error)) => return self.failed(&error),
+                    Ok(Err(error)) => return self.record_failure(&error),
                     // The request ended early: the watch continues from its last version if the target still has
                     // that.
                     Ok(Ok(None)) if opens.elapsed() < asked.mul_f64(0.9) => {
                         tokio::time::sleep_until(opens + MIN_WATCH_INTERVAL).await;
-                        match self.reaches(&version).await {
+                        match self.has_reached(&version).await {
                             Ok(true) => break,
                             Ok(false) => return Gap::Expired,
                             Err(gap) => return gap,
                         }
                     }
                     Ok(Ok(None)) => break,
-                    Ok(Ok(Some(event))) => match self.take(event, delivered) {
+                    Ok(Ok(Some(event))) => match self.process_event(event, delivered) {
                         Ok((seen, sighting)) => {
                             version = seen;
                             if let Some(sighting) = sighting {
@@ -210,7 +210,7 @@ impl Source {
     }
 
     /// Returns the parameters of a watch request with this timeout.
-    fn watched(&self, life: Duration) -> WatchParams {
+    fn watch_params(&self, life: Duration) -> WatchParams {
         let mut params = WatchParams::default().timeout(seconds(life));
         params.label_selector.clone_from(&self.interest.labels);
         params.field_selector.clone_from(&self.interest.fields);
@@ -221,9 +221,10 @@ impl Source {
     /// from a future version would receive no event until it does (kubernetes/kubernetes#107457).
     ///
     /// Lists with the selectors of the watch: a role with `resourceNames` permits a list only with the name as selector.
-    async fn reaches(&self, version: &str) -> Result<bool, Gap> {
+    async fn has_reached(&self, version: &str) -> Result<bool, Gap> {
         let page = self.page(&self.api(), &self.list_params(1)).await;
-        let newest = page.map_err(|error| self.failed(&error))?.metadata.resource_version.unwrap_or_default();
+        let newest =
+            page.map_err(|error| self.record_failure(&error))?.metadata.resource_version.unwrap_or_default();
         let numbers = newest.parse::<u64>().ok().zip(version.parse::<u64>().ok());
         Ok(numbers.is_some_and(|(newest, version)| newest >= version))
     }
@@ -244,50 +245,50 @@ impl Source {
     }
 
     /// Processes an event. Returns the resourceVersion from which to continue, and the event for the listener.
-    fn take(
+    fn process_event(
         &self,
         event: WatchEvent<DynamicObject>,
         delivered: &mut DeliveredObjects,
     ) -> Result<(String, Option<Sighting>), Gap> {
         let version = |object: &DynamicObject| {
             let version = object.metadata.resource_version.clone();
-            version.ok_or_else(|| self.give_up(Implausible::Object))
+            version.ok_or_else(|| self.record_implausible(Implausible::Object))
         };
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let seen = version(&object)?;
-                is_plausible(&object.metadata).map_err(|what| self.give_up(what))?;
+                is_plausible(&object.metadata).map_err(|what| self.record_implausible(what))?;
                 delivered.applied(&object);
-                is_bearable(delivered.len()).map_err(|what| self.give_up(what))?;
+                is_bearable(delivered.len()).map_err(|what| self.record_implausible(what))?;
                 Ok((seen, Some(Sighting::Applied(Box::new(object)))))
             }
             WatchEvent::Deleted(object) => {
                 let seen = version(&object)?;
-                is_plausible(&object.metadata).map_err(|what| self.give_up(what))?;
+                is_plausible(&object.metadata).map_err(|what| self.record_implausible(what))?;
                 delivered.deleted(&object);
                 Ok((seen, Some(Sighting::Deleted(Box::new(object)))))
             }
             WatchEvent::Bookmark(bookmark) => {
                 let seen = bookmark.metadata.resource_version;
-                is_plausible_version(&seen).map_err(|what| self.give_up(what))?;
+                is_plausible_version(&seen).map_err(|what| self.record_implausible(what))?;
                 delivered.reached(seen.parse().unwrap_or(0));
                 Ok((seen, None))
             }
             WatchEvent::Error(status) if status.code == 410 => Err(Gap::Expired),
-            WatchEvent::Error(status) => Err(self.failed(&kube::Error::Api(status))),
+            WatchEvent::Error(status) => Err(self.record_failure(&kube::Error::Api(status))),
         }
     }
 
-    /// Records an answer that exceeds the bounds.
-    fn give_up(&self, what: Implausible) -> Gap {
+    /// Records an answer that exceeds the bounds, and returns the gap.
+    fn record_implausible(&self, what: Implausible) -> Gap {
         let Interest { group, kind, .. } = &self.interest;
         tracing::warn!(group, kind, target = ?self.target.key(), "watch on target is given up: {what}");
         self.pulse.fail(Failure::new(Reason::TargetAnswerInvalid, format!("watch {kind}: {what}")));
         Gap::Failed
     }
 
-    /// Records a failed call.
-    fn failed(&self, error: &kube::Error) -> Gap {
+    /// Records a failed call, and returns the gap.
+    fn record_failure(&self, error: &kube::Error) -> Gap {
         if let kube::Error::Api(status) = error
             && status.code == 410
         {
