@@ -13,8 +13,9 @@ const NEW_STREAM_AGE: Duration = Duration::from_mins(1);
 /// event reports that.
 const NEW_STREAM_RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 /// Time for which a stream must follow its watch, so that earlier watches no longer count. A target whose watch ends right
-/// after each list would otherwise be listed without growing delays.
-const STABLE_WATCH_AGE: Duration = Duration::from_mins(1);
+/// after each list would otherwise be listed without growing delays. Short, since proxies end idle connections after half
+/// a minute or more, and a change during a delay is seen late.
+const STABLE_WATCH_AGE: Duration = Duration::from_secs(10);
 /// First and longest delay before a list repeats an event at which the listener panicked.
 const REPEAT_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_hours(1));
 
