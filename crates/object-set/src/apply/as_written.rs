@@ -108,7 +108,7 @@ fn conflict(identity: &Identity) -> kube::Error {
     kube::Error::Api(status.boxed())
 }
 
-/// Returns whether the object changed since it was read. A patch whose test fails is refused without any path.
+/// Reports whether the object changed since it was read. A patch whose test fails is refused without any path.
 fn is_changed_meanwhile(error: &CallError) -> bool {
     match &error.failure {
         Failure::Conflict => true,
@@ -134,7 +134,7 @@ fn restoration(live: &DynamicObject, lists: &[ListAsWritten]) -> Option<Patch> {
     (operations.len() > 1).then_some(Patch(operations))
 }
 
-/// Returns whether a live object has all lists as written, beside items of other managers at any place.
+/// Reports whether a live object has all lists as written, beside items of other managers at any place.
 fn has_lists(live: &Value, lists: &[ListAsWritten]) -> bool {
     lists.iter().all(|list| {
         let Some((_, found)) = locate(live, &list.steps) else { return false };
@@ -197,7 +197,7 @@ fn key_of<'a>(list: &ListAsWritten, item: &'a Value) -> Vec<Option<&'a Value>> {
     list.keys.iter().map(|key| item.get(*key)).collect()
 }
 
-/// Returns whether the live items equal the desired ones, apart from defaults.
+/// Reports whether the live items equal the desired ones, apart from defaults.
 fn is_same(desired: &[Value], live: &[Value]) -> bool {
     desired.len() == live.len() && desired.iter().zip(live).all(|(desired, live)| is_within(desired, live))
 }
@@ -215,7 +215,7 @@ fn is_within(desired: &Value, live: &Value) -> bool {
     }
 }
 
-/// Returns whether an API server omits a field with this value (Go's `omitempty`).
+/// Reports whether an API server omits a field with this value (Go's `omitempty`).
 fn is_zero_value(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

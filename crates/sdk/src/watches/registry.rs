@@ -342,10 +342,10 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     fn notify_here(&self, stream: &StreamIdentity, sighting: &Sighting) -> bool {
         let Key { target, interest } = &stream.key;
         let call = |dependents: &[D]| {
-            let saw = |listener: &dyn Listener<D>| {
+            let called = self.call_listener(&stream.key, |listener| {
                 listener.saw(target.as_ref(), interest, sighting, dependents);
-            };
-            self.call_listener(&stream.key, saw).is_some()
+            });
+            called.is_some()
         };
         let Some(mut before) = self.dependents(stream) else { return true };
         let mut is_processed = call(&before);
