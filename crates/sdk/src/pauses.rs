@@ -138,7 +138,7 @@ impl Pauses {
                     }
                     None => return,
                 },
-                Some((pause, is_requested)) = deletions.next() => self.end(&pause, is_requested),
+                Some((pause, is_requested)) = deletions.next() => self.process_deletion(&pause, is_requested),
                 () = nap(end) => {
                     let is_over = end.is_some_and(|end| end <= Timestamp::now());
                     self.snapshot.send_if_modified(|_| is_over);

@@ -73,7 +73,7 @@ async fn intact_since(hub: &Client, namespace: &str) -> kube::Result<Option<Time
 impl Pauses {
     /// Processes a DELETE event whose cause is known. A Pause whose deletion was not requested counts as missing, as
     /// one that a list lacks.
-    pub(super) fn end(&self, pause: &Pause, is_requested: bool) {
+    pub(super) fn process_deletion(&self, pause: &Pause, is_requested: bool) {
         let name = pause.name_any();
         let snapshot = self.snapshot.borrow().clone();
         let Some(held) = snapshot.pauses.get(&name) else {
@@ -190,13 +190,13 @@ mod tests {
         let writes = || pauses.of(&component).writes().map(ToOwned::to_owned);
         let former = with_uid("maintenance", PauseSpec::default(), "former");
         pauses.applied(Box::new(former.clone()));
-        pauses.end(&former, false);
+        pauses.process_deletion(&former, false);
         assert!(writes().is_some_and(|why| why.contains("the hub lacks it")));
         let new = with_uid("maintenance", PauseSpec::default(), "new");
         pauses.applied(Box::new(new.clone()));
-        pauses.end(&former, true);
+        pauses.process_deletion(&former, true);
         assert_eq!(writes().as_deref(), Some("Pause maintenance holds"), "another one was created since");
-        pauses.end(&new, true);
+        pauses.process_deletion(&new, true);
         assert_eq!(writes(), None);
     }
 
@@ -215,7 +215,7 @@ mod tests {
             pauses.applied(Box::new(pause.clone()));
             pauses.keep(&BTreeSet::new());
             assert!(pauses.all().is_empty(), "the list dropped the brake's own Pause");
-            pauses.end(&pause, is_requested);
+            pauses.process_deletion(&pause, is_requested);
             assert_eq!((pauses.released(), pauses.lost()), (released, 1));
         }
     }
@@ -226,7 +226,7 @@ mod tests {
         for operator in ["x", "y"] {
             let pause = of_brake(operator);
             pauses.applied(Box::new(pause.clone()));
-            pauses.end(&pause, false);
+            pauses.process_deletion(&pause, false);
         }
         assert_eq!((pauses.released(), pauses.lost()), (0, 1), "the brake creates its Pause again");
     }
