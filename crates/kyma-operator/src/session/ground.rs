@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, CustomResourceExt, ResourceExt};
+use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use kyma_api::{Kyma, annotations, labels, names};
-use kyma_sdk::{KymaKey, find_object, is_conflict};
+use kyma_sdk::{KymaKey, create_new, find_object, is_conflict};
 use kyma_targets::Target;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ const NAMESPACE_LABELS: [(&str, &str); 3] = [
 /// Ensures namespace and CRD. Returns how many of them were written.
 pub(super) async fn prepare(state: &State, kyma: &Kyma, target: &Target) -> Result<usize, Error> {
     let namespace = namespace(target, &state.runtime.settings.target_namespace).await?;
-    let crd = crd(kyma, target).await?;
+    let crd = crd(kyma, target.client()).await?;
     Ok(usize::from(namespace) + usize::from(crd))
 }
 
@@ -58,23 +58,39 @@ pub(super) async fn namespace(target: &Target, name: &str) -> Result<bool, Error
 }
 
 /// Installs or updates the Kyma CRD, unless a newer operator did. Returns true if it was written. The following watch
-/// shows whether the kind is served.
-async fn crd(kyma: &Kyma, target: &Target) -> Result<bool, Error> {
+/// shows whether the kind is served. A CRD that another writer creates or replaces after the read is left unchanged
+/// and causes a conflict; the next pass adopts it.
+async fn crd(kyma: &Kyma, client: Client) -> Result<bool, Error> {
     let name = Kyma::crd_name();
-    let api: Api<CustomResourceDefinition> = Api::all(target.client());
+    let api: Api<CustomResourceDefinition> = Api::all(client);
     let failed = |source| Error::InstallKymaCrd { name: name.to_owned(), source };
     // A 404 of a proxy would mark an existing CRD as created here.
     let live = find_object(&api, name).await.map_err(failed)?;
     let wanted = wanted_crd(kyma, live.as_ref());
-    if live.as_ref().is_some_and(|live| is_current(live, &wanted)) {
+    let Some(live) = live else {
+        // Boxed: every pass that opens a session holds this future.
+        return Box::pin(create_crd(&api, wanted)).await.map(|()| true);
+    };
+    if is_current(&live, &wanted) {
         return Ok(false);
     }
     let params = PatchParams::apply(FIELD_MANAGER).force();
     api.patch(name, &params, &Patch::Apply(&wanted)).await.map(|_| true).map_err(failed)
 }
 
+/// Creates the Kyma CRD.
+///
+/// # Errors
+/// A conflict if it exists.
+async fn create_crd(api: &Api<CustomResourceDefinition>, wanted: Value) -> Result<(), Error> {
+    let crd: CustomResourceDefinition =
+        serde_json::from_value(wanted).map_err(|source| Error::Compose { what: "the Kyma CRD", source })?;
+    let created = create_new(api, FIELD_MANAGER, &crd).await;
+    created.map(drop).map_err(|source| Error::InstallKymaCrd { name: crd.name_any(), source })
+}
+
 /// Returns the CRD to apply. It is marked as created by the operator if none exists, or an existing one has the mark:
-/// an adopted CRD is never deleted.
+/// an adopted CRD is never deleted. The uid of an existing CRD keeps the mark from another one of the same name.
 fn wanted_crd(kyma: &Kyma, live: Option<&CustomResourceDefinition>) -> Value {
     let crd = kyma_api::crds::kyma();
     let key = KymaKey::of(kyma);
@@ -88,6 +104,7 @@ fn wanted_crd(kyma: &Kyma, live: Option<&CustomResourceDefinition>) -> Value {
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": crd.metadata.name,
+            "uid": live.and_then(ResourceExt::uid),
             "labels": {
                 labels::MANAGED_BY: labels::MANAGED_BY_KYMA,
                 labels::OWNER: owner,
@@ -113,15 +130,55 @@ fn is_current(live: &CustomResourceDefinition, wanted: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use testbed::{Answer, Matching, Scripted};
+
     use super::*;
 
-    #[test]
-    fn only_a_crd_that_the_operator_created_is_marked_as_created() {
-        let kyma: Kyma = serde_json::from_value(json!({
+    const CRD: &str =
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kymas.operator.kyma-project.io";
+
+    fn kyma() -> Kyma {
+        serde_json::from_value(json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
             "metadata": { "name": "blue", "namespace": "kcp-system" }, "spec": { "channel": "regular" },
         }))
-        .unwrap();
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn crd_created_after_the_read_is_adopted_by_the_next_pass() {
+        let target = Scripted::start().await.unwrap();
+        let mut theirs = kyma_api::crds::kyma();
+        theirs.metadata.uid = Some("u".to_owned());
+        let theirs = Answer::json(&serde_json::to_value(theirs).unwrap());
+        let forced = Matching::path(CRD).method("PATCH").query("force=true");
+        let absent = Answer::not_found("apiextensions.k8s.io", "customresourcedefinitions", Kyma::crd_name());
+        target.next(1, Matching::path(CRD).method("GET"), absent);
+        target.always(Matching::path(CRD).method("GET"), theirs.clone());
+        target.always(forced.clone(), theirs);
+        target.always(Matching::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
+        let client = target.access().client().unwrap();
+        let raced = crd(&kyma(), client.clone()).await;
+        assert!(
+            matches!(&raced, Err(Error::InstallKymaCrd { source, .. }) if is_conflict(source)),
+            "{raced:?}"
+        );
+        assert_eq!(target.count(&forced), 0, "the CRD of another writer got the mark of its creator");
+        assert!(crd(&kyma(), client).await.unwrap());
+        assert_eq!(target.count(&forced), 1);
+    }
+
+    #[test]
+    fn an_update_names_the_uid_of_the_crd_that_was_read() {
+        let mut live = kyma_api::crds::kyma();
+        live.metadata.uid = Some("u".to_owned());
+        assert_eq!(wanted_crd(&kyma(), Some(&live))["metadata"]["uid"], json!("u"));
+        assert_eq!(wanted_crd(&kyma(), None)["metadata"]["uid"], Value::Null);
+    }
+
+    #[test]
+    fn only_a_crd_that_the_operator_created_is_marked_as_created() {
+        let kyma = kyma();
         let owner = names::owner_hash("kcp-system", "blue");
         let creator = |live: Option<Value>| {
             let live = live.map(|notes| {
