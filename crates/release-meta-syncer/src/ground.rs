@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use kube_runtime::wait::{Condition as _, conditions::is_crd_established};
 use kyma_api::{Reason, annotations, crds, labels};
 use kyma_object_set::{CREATED_BY, drift::fingerprint};
-use kyma_sdk::{Failure, find_object, is_conflict};
+use kyma_sdk::{Failure, create_new, find_object, is_conflict};
 use kyma_targets::Target;
 use semver::Version;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ pub(crate) struct Crds {
 pub(crate) async fn crds(target: &Target, owner: &str) -> Result<Crds, Failure> {
     let mut found = Crds { marks: BTreeMap::new(), are_established: true };
     for wanted in catalogue_crds() {
-        let live = crd(target, owner, &wanted).await?;
+        let live = crd(target.client(), owner, &wanted).await?;
         let fingerprint = fingerprint(&live.metadata, FIELD_MANAGER);
         found
             .marks
@@ -69,26 +69,36 @@ pub(crate) async fn crds(target: &Target, owner: &str) -> Result<Crds, Failure> 
     Ok(found)
 }
 
+/// Installs or updates a CRD and returns its state. A CRD that another writer creates or replaces after the read is
+/// left unchanged and causes a conflict; the next pass adopts it.
 async fn crd(
-    target: &Target,
+    client: Client,
     owner: &str,
     wanted: &CustomResourceDefinition,
 ) -> Result<CustomResourceDefinition, Failure> {
     let name = wanted.name_any();
-    let api: Api<CustomResourceDefinition> = Api::all(target.client());
+    let api: Api<CustomResourceDefinition> = Api::all(client);
     let failed = |error: kube::Error| Failure::target(&format!("install CRD {name}"), &error);
     // A 404 of a proxy would mark an existing CRD as created here.
     let live = find_object(&api, &name).await.map_err(failed)?;
     let body = body(wanted, owner, live.as_ref());
     match live {
         Some(live) if is_newer(&live) || is_current(&live, &body) => Ok(live),
-        _ => {
+        Some(_) => {
             let params = PatchParams::apply(FIELD_MANAGER).force();
             api.patch(&name, &params, &Patch::Apply(&body)).await.map_err(failed)
+        }
+        None => {
+            let new: CustomResourceDefinition = serde_json::from_value(body)
+                .map_err(|error| Failure::new(Reason::Internal, format!("CRD {name}: {error}")))?;
+            // Boxed: every pass that opens a session holds this future.
+            Box::pin(create_new(&api, FIELD_MANAGER, &new)).await.map_err(failed)
         }
     }
 }
 
+/// Returns the CRD to apply. It is marked as created by the operator if none exists, or an existing one has the mark.
+/// The uid of an existing CRD keeps the mark from another one of the same name.
 fn body(wanted: &CustomResourceDefinition, owner: &str, live: Option<&CustomResourceDefinition>) -> Value {
     let hash = hex::encode(&Sha256::digest(json!(wanted.spec).to_string().as_bytes())[..8]);
     let mut notes = BTreeMap::from([(annotations::CRD_VERSION, VERSION), (annotations::APPLIED, &hash)]);
@@ -101,6 +111,7 @@ fn body(wanted: &CustomResourceDefinition, owner: &str, live: Option<&CustomReso
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": wanted.metadata.name,
+            "uid": live.and_then(ResourceExt::uid),
             "labels": { labels::MANAGED_BY: labels::MANAGED_BY_KYMA, labels::OWNER: owner },
             "annotations": notes,
         },
@@ -138,4 +149,54 @@ fn owns_spec(live: &DynamicObject) -> bool {
     specs.any(|spec| {
         ["f:group", "f:names", "f:scope", "f:versions"].iter().all(|field| spec.get(field).is_some())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use testbed::{Answer, Matching, Scripted};
+
+    use super::*;
+
+    const OWNER: &str = "owner";
+    const CRD: &str =
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/moduletemplates.operator.kyma-project.io";
+
+    #[tokio::test]
+    async fn crd_created_after_the_read_is_adopted_by_the_next_pass() {
+        let target = Scripted::start().await.unwrap();
+        let wanted = crds::module_template();
+        let theirs = Answer::json(&serde_json::to_value(&wanted).unwrap());
+        let forced = Matching::path(CRD).method("PATCH").query("force=true");
+        let absent =
+            Answer::not_found("apiextensions.k8s.io", "customresourcedefinitions", &wanted.name_any());
+        target.next(1, Matching::path(CRD).method("GET"), absent);
+        target.always(Matching::path(CRD).method("GET"), theirs.clone());
+        target.always(forced.clone(), theirs);
+        target.always(Matching::path(CRD).method("PATCH"), Answer::failure(409, "Conflict", "exists"));
+        let client = target.access().client().unwrap();
+        let raced = crd(client.clone(), OWNER, &wanted).await;
+        assert!(raced.is_err_and(|failure| failure.reason == Reason::ApplyConflict));
+        assert_eq!(target.count(&forced), 0, "the CRD of another writer got the mark of its creator");
+        crd(client, OWNER, &wanted).await.unwrap();
+        assert_eq!(target.count(&forced), 1);
+    }
+
+    #[test]
+    fn only_a_crd_that_the_operator_created_is_marked_as_created() {
+        let wanted = crds::module_template();
+        let meta = |creator: Option<&str>| {
+            let mut live = wanted.clone();
+            live.metadata.uid = Some("u".to_owned());
+            live.metadata.annotations = creator.map(|by| [(CREATED_BY.to_owned(), by.to_owned())].into());
+            body(&wanted, OWNER, Some(&live))["metadata"].take()
+        };
+        for (creator, mark) in
+            [(Some(OWNER), json!(OWNER)), (Some("another"), Value::Null), (None, Value::Null)]
+        {
+            let meta = meta(creator);
+            assert_eq!((&meta["annotations"][CREATED_BY], &meta["uid"]), (&mark, &json!("u")), "{creator:?}");
+        }
+        let created = body(&wanted, OWNER, None);
+        assert_eq!(created["metadata"]["annotations"][CREATED_BY], json!(OWNER));
+    }
 }
