@@ -3,6 +3,8 @@
 //! First components, by an explicit request; then the operator's objects on the target; the finalizer last. A Kyma
 //! that is deleted with its namespace or CRD requests nothing: no target is changed.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use kyma_api::component::DeletionReason;
 use kyma_api::{DeletionPolicy, ResourcePolicy};
@@ -30,6 +32,8 @@ pub(crate) struct DeletionInputs<'a> {
     pub(crate) nothing_requested: bool,
     /// Its components.
     pub(crate) components: &'a [ComponentView],
+    /// Modules whose component exists on the hub although no list or watch reports it.
+    pub(crate) unindexed: &'a BTreeSet<String>,
     /// Whether modules lost their component, so that no reconciler removes them.
     pub(crate) has_lost: bool,
     /// State of its target.
@@ -74,7 +78,7 @@ pub(crate) enum Step {
         /// Names of the remaining components.
         left: Vec<String>,
     },
-    /// Wait for components of kinds without a watch; see [`crate::removal`].
+    /// Wait for components that no watch reports; see [`crate::removal`].
     AwaitUnwatched,
     /// Remove the operator's objects from the target, then requeue.
     CleanTarget,
@@ -130,6 +134,12 @@ pub(crate) fn stays(component: &ComponentView, ignore: IgnorePolicy) -> bool {
 }
 
 impl DeletionInputs<'_> {
+    /// Returns the modules whose component exists.
+    pub(crate) fn installed(&self) -> BTreeSet<&str> {
+        let indexed = self.components.iter().map(|component| component.module.as_str());
+        indexed.chain(self.unindexed.iter().map(String::as_str)).collect()
+    }
+
     /// Returns when a missing Secret counts as a deleted cluster.
     pub(crate) fn gone_at(&self) -> Option<Timestamp> {
         match self.target {
@@ -147,6 +157,7 @@ pub(crate) fn next(facts: &DeletionInputs<'_>) -> Step {
     if is_gone(facts) {
         let orders = pending(facts.components, |component| Order::orphan(component, REASON));
         return match (orders.is_empty(), facts.components.is_empty()) {
+            (_, true) if !facts.unindexed.is_empty() => Step::AwaitUnwatched,
             (_, true) => Step::Release,
             (false, _) => Step::Order(orders),
             (true, false) => await_components(facts.components),
@@ -167,6 +178,7 @@ pub(crate) fn next(facts: &DeletionInputs<'_>) -> Step {
     match (waits_for_target, facts.components.is_empty()) {
         (Some(gone_at), _) => Step::AwaitTarget { gone_at },
         (None, false) => await_components(facts.components),
+        (None, true) if !facts.unindexed.is_empty() => Step::AwaitUnwatched,
         (None, true) if matches!(facts.target, TargetFacts::Reachable | TargetFacts::Local) => {
             Step::CleanTarget
         }

@@ -32,7 +32,7 @@ mod unseen;
 use orders::{carry_out, end_of, lost_modules};
 use status::report;
 
-/// Interval for checking components without a watch.
+/// Interval for checking components that no watch reports.
 const UNWATCHED: Duration = Duration::from_secs(30);
 
 /// Message about a cluster that is gone.
@@ -79,10 +79,12 @@ async fn go_on(
     let key = KymaKey::of(kyma);
     let components = state.components().of(&key);
     let lost = lost_modules(state, kyma);
+    let unindexed = unseen::unindexed(state, kyma, &components, &lost).await?;
     let mut reach = reach(state, kyma, &components, &lost, pass).await?;
     let mut facts = DeletionInputs {
         nothing_requested,
         components: &components,
+        unindexed: &unindexed,
         has_lost: !lost.is_empty(),
         target: reach.facts,
         declared_gone: kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true"),
@@ -109,7 +111,7 @@ async fn go_on(
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
         session.turn_is_used();
     }
-    report(state, kyma, &reach, &step, gone, &done).await?;
+    report(state, kyma, &reach, &step, &facts, &done).await?;
     if gone && matches!(step, Step::Order(_) | Step::Release) {
         state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE);
     }

@@ -4,6 +4,7 @@ use super::*;
 use crate::component::ComponentKind;
 
 const START: &str = "2026-01-01T00:00:00Z";
+static NONE: BTreeSet<String> = BTreeSet::new();
 
 fn at(minutes: i64) -> Timestamp {
     START.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes)
@@ -33,6 +34,7 @@ fn facts(components: &[ComponentView], target: TargetFacts) -> DeletionInputs<'_
     DeletionInputs {
         nothing_requested: false,
         components,
+        unindexed: &NONE,
         has_lost: false,
         target,
         declared_gone: false,
@@ -92,6 +94,20 @@ fn then_components_are_awaited_then_the_target_is_cleaned() {
         Step::AwaitComponents { left: vec!["a".into()] }
     );
     assert_eq!(next(&facts(&[], TargetFacts::Reachable)), Step::CleanTarget);
+}
+
+#[test]
+fn nothing_is_let_go_while_the_index_lacks_a_component() {
+    let unindexed = BTreeSet::from(["a".to_owned()]);
+    let gone = TargetFacts::NoSecret { since: at(-10) };
+    for target in [TargetFacts::Reachable, TargetFacts::Local, TargetFacts::NeverContacted, gone] {
+        let facts = DeletionInputs { unindexed: &unindexed, ..facts(&[], target) };
+        assert_eq!(next(&facts), Step::AwaitUnwatched, "{target:?}");
+    }
+    let components = [component("b", "Delete", "CreateAndDelete", true)];
+    let facts = DeletionInputs { unindexed: &unindexed, ..facts(&components, TargetFacts::Reachable) };
+    assert_eq!(next(&facts), Step::AwaitComponents { left: vec!["b".into()] });
+    assert_eq!(facts.installed(), BTreeSet::from(["a", "b"]));
 }
 
 #[test]

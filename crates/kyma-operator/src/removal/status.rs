@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Reason, State as ModuleState};
+use kyma_api::{DeletionPolicy, Kyma, KymaStatus, MandatoryModule, Reason, State as ModuleState};
 use kyma_sdk::{Failure, KymaKey};
 
 use super::orders::{StepResult, lost_modules};
 use super::unseen::unwatched;
 use super::{CLUSTER_GONE, Reach};
 use crate::component::{ComponentKind, ComponentView};
-use crate::deletion::{Step, TargetFacts};
+use crate::deletion::{self, DeletionInputs, Step, TargetFacts};
 use crate::lost;
 use crate::observe;
 use crate::report::{self, KymaProblem, Line};
@@ -44,7 +44,7 @@ pub(super) async fn report(
     kyma: &Arc<Kyma>,
     reach: &Reach,
     step: &Step,
-    gone: bool,
+    facts: &DeletionInputs<'_>,
     done: &StepResult,
 ) -> Result<(), Failure> {
     if *step == Step::Release {
@@ -52,6 +52,7 @@ pub(super) async fn report(
     }
     let before = kyma.status.clone().unwrap_or_default();
     let views = observe::views(state, &KymaKey::of(kyma), Some(&before));
+    let (gone, installed) = (deletion::is_gone(facts), facts.installed());
     let blocked = done.plan.blocked.values().next();
     let trouble = trouble(step, gone, reach.failure.as_ref(), blocked);
     let status = report::status(&report::StatusInputs {
@@ -59,7 +60,7 @@ pub(super) async fn report(
         generation: kyma.metadata.generation,
         now: Timestamp::now(),
         channel: None,
-        lines: lines(state, kyma, &before, &views, gone, done),
+        lines: lines(state, kyma, &before, (&views, &installed), gone, done),
         initial: report::initial(state, kyma),
         trouble: trouble.map(|(reason, message)| KymaProblem {
             reason,
@@ -71,7 +72,7 @@ pub(super) async fn report(
         is_remote: reach.session.is_some(),
         access_missing: matches!(reach.facts, TargetFacts::NoSecret { .. }),
         choice: None,
-        mandatory: Some(lost::mandatory(&before, &views, state.args.ignore_policy)),
+        mandatory: Some(mandatory(state, &before, &views, &installed)),
         windows: None,
         pull_secret: None,
         resource_rules: None,
@@ -95,13 +96,33 @@ async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
     }
 }
 
+/// Returns the mandatory modules on record, including those whose component the index lacks although it exists.
+fn mandatory(
+    state: &State,
+    before: &KymaStatus,
+    views: &BTreeMap<String, ComponentView>,
+    installed: &BTreeSet<&str>,
+) -> Vec<MandatoryModule> {
+    let mut known = lost::mandatory(before, views, state.args.ignore_policy);
+    let recorded = before.mandatory_modules.iter().flatten();
+    let unindexed: Vec<MandatoryModule> = recorded
+        .filter(|module| installed.contains(module.name.as_str()))
+        .filter(|module| !known.iter().any(|other| other.name == module.name))
+        .cloned()
+        .collect();
+    known.extend(unindexed);
+    known.sort_by(|one, other| one.name.cmp(&other.name));
+    known
+}
+
 /// Returns the remaining modules, with the message of their components. A module is Deleting once its removal is
-/// requested, or once its component is to be deleted without one: see [`lost`].
+/// requested, or once its component is to be deleted without one: see [`lost`]. A module whose component exists stays
+/// on record although the index lacks the component.
 fn lines(
     state: &State,
     kyma: &Kyma,
     before: &KymaStatus,
-    views: &BTreeMap<String, ComponentView>,
+    (views, installed): (&BTreeMap<String, ComponentView>, &BTreeSet<&str>),
     gone: bool,
     done: &StepResult,
 ) -> Vec<Line> {
@@ -112,7 +133,8 @@ fn lines(
         |line: &Line| ComponentKind::of_line(&line.status).is_some_and(|kind| unwatched.contains(&kind));
     lines.retain(|line| {
         let module = &line.status.name;
-        views.contains_key(module) || !gone && (lost.contains(module) || is_unseen(line))
+        let exists = views.contains_key(module) || installed.contains(module.as_str());
+        exists || !gone && (lost.contains(module) || is_unseen(line))
     });
     for line in &mut lines {
         let module = &line.status.name;
@@ -136,7 +158,42 @@ fn lines(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::state::tests::unconnected;
+
+    #[tokio::test]
+    async fn module_with_a_component_that_the_index_lacks_stays_on_record() {
+        let (state, _trigger) = unconnected();
+        state.kinds_mut().apply(kyma_api::crds::helm_component());
+        state.kinds_mut().set_synced("component.kyma-project.io", "HelmComponent", true);
+        let kind = json!({"apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent"});
+        let line = |name: &str| json!({"name": name, "state": "Deleting", "manifest": kind});
+        let mandatory_module = |name: &str| {
+            json!({"name": name, "version": "1.0.0", "deleting": true,
+                "apiVersion": kind["apiVersion"], "kind": kind["kind"]})
+        };
+        let kyma: Kyma = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "blue", "namespace": "kcp-system"}, "spec": {"channel": "regular"},
+            "status": {
+                "modules": [line("deleted"), line("lantern")],
+                "mandatoryModules": [mandatory_module("removed"), mandatory_module("warden")],
+            },
+        }))
+        .unwrap();
+        let (before, views) = (kyma.status.clone().unwrap(), BTreeMap::new());
+        let installed = BTreeSet::from(["lantern", "warden"]);
+        let done = StepResult::default();
+        for gone in [false, true] {
+            let lines = lines(&state, &kyma, &before, (&views, &installed), gone, &done);
+            let left: Vec<&str> = lines.iter().map(|line| line.status.name.as_str()).collect();
+            assert_eq!(left, ["lantern"], "{gone}");
+        }
+        let recorded = mandatory(&state, &before, &views, &installed);
+        assert_eq!(recorded.iter().map(|known| known.name.as_str()).collect::<Vec<_>>(), ["warden"]);
+    }
 
     #[test]
     fn a_cluster_that_is_gone_is_told_as_such_and_one_that_may_be_by_its_moment() {

@@ -1,4 +1,5 @@
-//! Finds components of a Kyma without a watch, because their kind is being listed or its CRD is terminating.
+//! Finds components of a Kyma that no watch reports: their kind is being listed, its CRD is terminating, or a list of
+//! the hub was incomplete.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +8,82 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{CustomResourceExt, ResourceExt};
 use kyma_api::{Kyma, KymaStatus, labels, names};
-use kyma_sdk::KymaKey;
+use kyma_sdk::{KymaKey, find_metadata, live_metadata};
 
-use crate::component::ComponentKind;
+use crate::component::{ComponentKind, ComponentView};
 use crate::error::Error;
 use crate::kinds::{KindStatus, Kinds};
+use crate::lost::LostModule;
 use crate::state::State;
+
+/// A component that the status of a Kyma records.
+struct RecordedComponent {
+    module: String,
+    kind: ComponentKind,
+    name: String,
+}
+
+/// Returns the modules whose recorded component the hub has but the index lacks. An incomplete list removes components
+/// from the index; only a read of each by name proves that it does not exist. Components of kinds without a watch are
+/// left to [`are_left`], and lost modules to the creation of their component, which fails if it exists.
+pub(super) async fn unindexed(
+    state: &State,
+    kyma: &Kyma,
+    components: &[ComponentView],
+    lost: &[LostModule],
+) -> Result<BTreeSet<String>, Error> {
+    let key = KymaKey::of(kyma);
+    let mut found = BTreeSet::new();
+    for RecordedComponent { module, kind, name } in recorded(&key, kyma.status.as_ref()) {
+        let is_indexed = components.iter().any(|view| view.module == module);
+        if is_indexed || lost.iter().any(|lost| lost.module == module) {
+            continue;
+        }
+        let status = state.kinds().status(&kind);
+        let KindStatus::Ready { plural } = status else { continue };
+        let api = api(state, &key, &kind, &plural);
+        let exists = exists(&api, &name).await;
+        let failed = |source| Error::ReadComponent { component: format!("{kind} {name}"), source };
+        if exists.map_err(failed)? {
+            tracing::warn!(component = name, kind = %kind, module, kyma = %key, "a list of the hub lacks a component that exists");
+            found.insert(module);
+        }
+    }
+    Ok(found)
+}
+
+fn recorded(kyma: &KymaKey, status: Option<&KymaStatus>) -> Vec<RecordedComponent> {
+    let named = |module: &str| names::component_name(&kyma.name, module);
+    let lines = status.iter().flat_map(|status| status.modules.iter().flatten()).filter_map(|line| {
+        let kind = ComponentKind::of_line(line)?;
+        let component = line.manifest.as_ref().and_then(|component| component.metadata.as_ref());
+        let name = component.and_then(|metadata| metadata.name.clone());
+        let name = name.unwrap_or_else(|| named(&line.name));
+        Some(RecordedComponent { module: line.name.clone(), kind, name })
+    });
+    let mandatory = status.iter().flat_map(|status| status.mandatory_modules.iter().flatten());
+    let mandatory = mandatory.map(|known| RecordedComponent {
+        module: known.name.clone(),
+        kind: ComponentKind::of_mandatory(known),
+        name: named(&known.name),
+    });
+    lines.chain(mandatory).collect()
+}
+
+async fn exists(api: &Api<DynamicObject>, name: &str) -> kube::Result<bool> {
+    let found = match find_metadata(api, name).await {
+        // Roles that older reconcilers bring for their kind do not permit get.
+        Err(kube::Error::Api(status)) if status.code == 403 => live_metadata(api, name).await,
+        found => found,
+    };
+    Ok(found?.is_some())
+}
+
+fn api(state: &State, kyma: &KymaKey, kind: &ComponentKind, plural: &str) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
+    let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+    Api::namespaced_with(state.runtime.hub.clone(), &kyma.namespace, &resource)
+}
 
 /// Reports whether the hub has such components, by live reads of kinds without a watch. A kind that is served or
 /// removed requeues the Kyma.
@@ -39,10 +110,7 @@ pub(super) async fn are_left(state: &State, kyma: &Kyma) -> Result<bool, Error> 
         };
         // Without a CRD no components exist.
         let Some(crd) = crds.iter().find(is_its) else { continue };
-        let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
-        let resource = ApiResource::from_gvk_with_plural(&gvk, &crd.spec.names.plural);
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(state.runtime.hub.clone(), &key.namespace, &resource);
+        let api = api(state, &key, &kind, &crd.spec.names.plural);
         let one = ListParams::default().labels(&of_kyma).limit(1);
         if !api.list_metadata(&one).await.map_err(failed)?.items.is_empty() {
             return Ok(true);
@@ -67,7 +135,100 @@ pub(super) fn unwatched(kinds: &Kinds, status: Option<&KymaStatus>) -> BTreeSet<
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+    use testbed::{Answer, Matching, Scripted};
+
     use super::*;
+    use crate::state::tests::unconnected;
+
+    const COMPONENTS: &str = "/apis/component.kyma-project.io/v1alpha1/namespaces/kcp-system/helmcomponents";
+
+    /// Returns a state with a connection to the hub that watches HelmComponents.
+    fn connected(hub: &Scripted) -> State {
+        let (mut state, _trigger) = unconnected();
+        state.runtime.hub = hub.access().client().unwrap();
+        state.kinds_mut().apply(kyma_api::crds::helm_component());
+        state.kinds_mut().set_synced("component.kyma-project.io", "HelmComponent", true);
+        state
+    }
+
+    /// Returns a Kyma that records a component of each module, `warden` as mandatory.
+    fn kyma() -> Kyma {
+        let kind = |name: Option<&str>| {
+            json!({"apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+                "metadata": {"name": name}})
+        };
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "blue", "namespace": "kcp-system"}, "spec": {"channel": "regular"},
+            "status": {
+                "modules": [
+                    {"name": "lantern", "state": "Deleting", "manifest": kind(Some("by-name"))},
+                    {"name": "beacon", "state": "Deleting", "manifest": kind(None)},
+                    {"name": "lost", "state": "Ready", "version": "1.0.0", "manifest": kind(None)},
+                    {"name": "refused", "state": "Warning"},
+                ],
+                "mandatoryModules": [{"name": "warden", "version": "1.0.0", "deleting": true,
+                    "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent"}],
+            },
+        }))
+        .unwrap()
+    }
+
+    fn lost() -> [LostModule; 1] {
+        [LostModule {
+            module: "lost".to_owned(),
+            version: "1.0.0".to_owned(),
+            channel: None,
+            kind: ComponentKind::helm(),
+            mandatory: false,
+        }]
+    }
+
+    fn path(name: &str) -> Matching {
+        Matching::path(&format!("{COMPONENTS}/{name}")).method("GET")
+    }
+
+    fn metadata(name: &str) -> Value {
+        json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": name, "namespace": "kcp-system", "uid": "u"}})
+    }
+
+    fn absent(name: &str) -> Answer {
+        Answer::not_found("component.kyma-project.io", "helmcomponents", name)
+    }
+
+    #[tokio::test]
+    async fn only_a_read_by_name_proves_that_a_recorded_component_is_deleted() {
+        let hub = Scripted::start().await.unwrap();
+        let state = connected(&hub);
+        let [beacon, warden] = ["beacon", "warden"].map(|module| names::component_name("blue", module));
+        hub.always(path("by-name"), Answer::json(&metadata("by-name")));
+        hub.always(path(&beacon), absent(&beacon));
+        hub.always(path(&warden), Answer::json(&metadata(&warden)));
+        let found = unindexed(&state, &kyma(), &[], &lost()).await.unwrap();
+        assert_eq!(found, BTreeSet::from(["lantern".to_owned(), "warden".to_owned()]));
+        assert_eq!(hub.seen().len(), 3, "{:?}", hub.seen());
+
+        hub.clear();
+        hub.always(path("by-name"), Answer::text(404, "404 page not found\n"));
+        assert!(unindexed(&state, &kyma(), &[], &lost()).await.is_err(), "a proxy proves nothing");
+    }
+
+    #[tokio::test]
+    async fn component_is_listed_by_name_where_the_role_lacks_get() {
+        let hub = Scripted::start().await.unwrap();
+        let state = connected(&hub);
+        let list = |items: &[Value]| {
+            Answer::json(&json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                "metadata": {}, "items": items}))
+        };
+        hub.always(Matching::path(COMPONENTS).query("by-name"), list(&[metadata("by-name")]));
+        hub.always(Matching::path(COMPONENTS).query("fieldSelector"), list(&[]));
+        hub.always(Matching::path(COMPONENTS), Answer::failure(403, "Forbidden", "no get"));
+        let found = unindexed(&state, &kyma(), &[], &lost()).await.unwrap();
+        assert_eq!(found, BTreeSet::from(["lantern".to_owned()]));
+    }
 
     #[test]
     fn a_list_without_the_crd_of_kymas_proves_no_crd_absent() {

@@ -129,7 +129,8 @@ impl Landscape {
 
     /// Lets the operator write components of a kind, as the role of its reconciler would.
     pub(crate) async fn allow(&self, group: &str, plural: &str) -> Result<()> {
-        let (name, verbs) = (format!("aggregated-{plural}"), ["list", "watch", "create", "patch", "delete"]);
+        let (name, verbs) =
+            (format!("aggregated-{plural}"), ["get", "list", "watch", "create", "patch", "delete"]);
         let rules = json!([{ "apiGroups": [group], "resources": [plural], "verbs": verbs }]);
         let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": { "name": name, "namespace": self.namespace }, "rules": rules });

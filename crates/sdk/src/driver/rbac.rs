@@ -128,7 +128,7 @@ fn aggregated(group: &'static [&'static str], plural: &'static [&'static str]) -
     vec![Rule::new(
         group,
         plural,
-        &["list", "watch", "create", "patch", "delete"],
+        &["get", "list", "watch", "create", "patch", "delete"],
         "kyma-operator creates, changes and removes components of this kind",
     )]
 }
