@@ -108,6 +108,8 @@ async fn apply_and_prune(
         state.record_rule_refusals(kyma, reasons);
     }
     let ApplyResult { found, versions, refusals } = applied?;
+    let undesired = found.keys().filter(|id| !desired.contains_key(*id)).map(|id| id.name.clone());
+    state.policies().record_undesired(kyma, undesired);
     let modules = modules(&observed.views, observed.kyma.status.as_ref(), decided);
     let pending = pending(decided);
     let obsolete: Vec<(Id, DynamicObject)> = {
@@ -175,8 +177,9 @@ async fn apply_all(
     Ok(ApplyResult { found, versions, refusals })
 }
 
-/// Deletes all policies of a Kyma from its target. No inventory exists and a list may be incomplete, so names derived
-/// from ModuleConfigs are read as well.
+/// Deletes all policies of a Kyma from its target. No inventory exists and a list may be incomplete, so policies are
+/// read by name as well: by names derived from ModuleConfigs, and by names that earlier lists contained and whose
+/// ModuleConfig is gone.
 pub(crate) async fn clean(
     state: &State,
     kyma: &Kyma,
@@ -190,6 +193,7 @@ pub(crate) async fn clean(
         policy::possible_names(&state.configs(), kyma.metadata.labels.as_ref().unwrap_or(&none), &key)
     };
     named.extend(found.keys().map(|id| id.name.clone()));
+    named.extend(state.policies().undesired(&key));
     for name in named {
         for kind in KINDS {
             let id = Id { kind, name: name.clone() };
@@ -315,6 +319,7 @@ mod tests {
     use testbed::{Answer, Matching, Scripted};
 
     use super::*;
+    use crate::state::tests::unconnected;
 
     const VERSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
@@ -330,6 +335,49 @@ mod tests {
         // Without a component and a release meta, nothing is decided about the module.
         assert_eq!(modules(&BTreeMap::new(), Some(&status), &[]), BTreeSet::from(["warden"]));
         assert!(modules(&BTreeMap::new(), None, &[]).is_empty());
+    }
+
+    #[tokio::test]
+    async fn removal_deletes_policies_that_neither_list_nor_config_names() {
+        const NAME: &str = "gold-lanterns-1";
+        let target = Scripted::start().await.unwrap();
+        let kyma: Kyma = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "blue", "namespace": "kcp-system"}, "spec": {"channel": "regular"},
+        }))
+        .unwrap();
+        let policy = json!({
+            "apiVersion": format!("{GROUP}/v1"), "kind": POLICY,
+            "metadata": {
+                "name": NAME, "uid": "u", "resourceVersion": "7",
+                "labels": {
+                    labels::OWNER: names::owner_hash("kcp-system", "blue"), labels::MODULE_CONFIG: "gold",
+                },
+                "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply"}],
+            },
+        });
+        let policies = format!("{VERSION}/validatingadmissionpolicies");
+        let bindings = format!("{VERSION}/validatingadmissionpolicybindings");
+        let named = |method: &str| Matching::path(&format!("{policies}/{NAME}")).method(method);
+        let success = json!({"apiVersion": "v1", "kind": "Status", "status": "Success"});
+        let none = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "List", "metadata": {}, "items": []});
+        let absent = Answer::not_found(GROUP, "validatingadmissionpolicybindings", NAME);
+        target.always(named("GET"), Answer::json(&policy));
+        target.always(named("DELETE"), Answer::json(&success));
+        target.always(Matching::path(&format!("{bindings}/{NAME}")), absent);
+        target.always(Matching::path(&policies).method("GET"), Answer::json(&none));
+
+        let (state, _trigger) = unconnected();
+        let on_target = state.runtime.targets.local(target.access().client().unwrap());
+        let gate = DeleteGate::uncounted(&Halt::default());
+        clean(&state, &kyma, &on_target, &gate).await.unwrap();
+        assert_eq!(target.count(&named("DELETE")), 0, "nothing leads to it");
+        let key = KymaKey::of(&kyma);
+        state.policies().begin_apply(&key, std::iter::empty());
+        state.policies().record_undesired(&key, [NAME.to_owned()].into_iter());
+        state.end_session(&key);
+        clean(&state, &kyma, &on_target, &gate).await.unwrap();
+        assert_eq!(target.count(&named("DELETE")), 1);
     }
 
     #[tokio::test]

@@ -220,7 +220,7 @@ impl State {
         self.watches.leave_all(kyma);
         self.remotes().forget(kyma);
         self.pull_secrets().forget(kyma);
-        self.policies().forget(kyma);
+        self.policies().end_session(kyma);
     }
 
     /// Requeues a Kyma.

@@ -1,6 +1,6 @@
 //! Tracks which targets have the desired policies. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kyma_sdk::KymaKey;
 
@@ -9,9 +9,17 @@ use super::policy::Id;
 /// resourceVersions of policies and bindings.
 pub(crate) type Versions = BTreeMap<Id, u64>;
 
+/// Maximum number of names of policies without a ModuleConfig that are kept for each Kyma.
+const MAX_UNDESIRED_NAMES: usize = 1_000;
+
 /// Applied policies by Kyma, with the changes that watches reported since.
 #[derive(Debug, Default)]
-pub(crate) struct Policies(HashMap<KymaKey, TargetPolicies>);
+pub(crate) struct Policies {
+    on_targets: HashMap<KymaKey, TargetPolicies>,
+    /// Names of policies that lists of the target contained and no present ModuleConfig makes. They outlive a session:
+    /// the removal of the Kyma reads these policies although a list lacks them.
+    undesired: HashMap<KymaKey, BTreeSet<String>>,
+}
 
 /// Policies of one Kyma on its target.
 #[derive(Debug, Default)]
@@ -34,14 +42,14 @@ struct AppliedPolicies {
 impl Policies {
     /// Reports whether the target has the policies with this fingerprint.
     pub(crate) fn are_applied(&self, kyma: &KymaKey, fingerprint: &str) -> bool {
-        let applied = self.0.get(kyma).and_then(|policies| policies.applied.as_ref());
+        let applied = self.on_targets.get(kyma).and_then(|policies| policies.applied.as_ref());
         applied.is_some_and(|applied| applied.fingerprint.as_deref() == Some(fingerprint))
     }
 
     /// Records that these policies are about to be applied; later events about them count as changes.
     pub(crate) fn begin_apply<'a>(&mut self, kyma: &KymaKey, desired: impl Iterator<Item = &'a Id>) {
         let reported = desired.map(|id| (id.clone(), 0)).collect();
-        self.0.insert(kyma.clone(), TargetPolicies { applied: None, reported });
+        self.on_targets.insert(kyma.clone(), TargetPolicies { applied: None, reported });
     }
 
     /// Records that the target has the policies in these versions, and the fingerprint of all desired ones if the
@@ -53,7 +61,7 @@ impl Policies {
         versions: Versions,
     ) -> bool {
         // The session ended meanwhile.
-        let Some(policies) = self.0.get_mut(kyma) else { return true };
+        let Some(policies) = self.on_targets.get_mut(kyma) else { return true };
         let is_unchanged = versions
             .iter()
             .all(|(id, version)| policies.reported.get(id).is_none_or(|reported| reported <= version));
@@ -64,7 +72,7 @@ impl Policies {
 
     /// Records a change or deletion of a policy on the target. Returns true if it differs from the applied version.
     pub(crate) fn record_change(&mut self, kyma: &KymaKey, id: &Id, version: u64) -> bool {
-        let Some(policies) = self.0.get_mut(kyma) else { return false };
+        let Some(policies) = self.on_targets.get_mut(kyma) else { return false };
         // Ignore objects that the watch did not request.
         let Some(reported) = policies.reported.get_mut(id) else { return false };
         *reported = (*reported).max(version);
@@ -75,7 +83,7 @@ impl Policies {
 
     /// Records a complete list of one kind. Returns true if a policy differs from the applied version.
     pub(crate) fn record_list(&mut self, kyma: &KymaKey, kind: &str, listed: &Versions) -> bool {
-        let Some(policies) = self.0.get_mut(kyma) else { return false };
+        let Some(policies) = self.on_targets.get_mut(kyma) else { return false };
         let mut of_kind = policies.reported.iter_mut().filter(|(id, _)| id.kind == kind);
         for (id, reported) in &mut of_kind {
             *reported = listed.get(id).copied().unwrap_or_default();
@@ -88,9 +96,36 @@ impl Policies {
         policies.applied.take_if(|applied| differs(applied)).is_some()
     }
 
+    /// Records names of policies on the target that no present ModuleConfig makes.
+    pub(crate) fn record_undesired(&mut self, kyma: &KymaKey, names: impl Iterator<Item = String>) {
+        let mut names = names.peekable();
+        // The session ended meanwhile.
+        if names.peek().is_none() || !self.on_targets.contains_key(kyma) {
+            return;
+        }
+        let recorded = self.undesired.entry(kyma.clone()).or_default();
+        for name in names {
+            if recorded.len() >= MAX_UNDESIRED_NAMES {
+                return;
+            }
+            recorded.insert(name);
+        }
+    }
+
+    /// Returns the recorded names of policies that no ModuleConfig made. Not all of them exist.
+    pub(crate) fn undesired(&self, kyma: &KymaKey) -> BTreeSet<String> {
+        self.undesired.get(kyma).cloned().unwrap_or_default()
+    }
+
+    /// Removes the records of a Kyma's session with its target.
+    pub(crate) fn end_session(&mut self, kyma: &KymaKey) {
+        self.on_targets.remove(kyma);
+    }
+
     /// Removes all records of a Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
-        self.0.remove(kyma);
+        self.end_session(kyma);
+        self.undesired.remove(kyma);
     }
 }
 
@@ -167,8 +202,25 @@ mod tests {
     #[test]
     fn an_apply_of_an_ended_session_is_not_recorded() {
         let (kyma, mut policies) = begun();
-        policies.forget(&kyma);
+        policies.end_session(&kyma);
         assert!(policies.record_applied(&kyma, Some("p"), versions(10)));
         assert!(!policies.are_applied(&kyma, "p"));
+    }
+
+    #[test]
+    fn names_of_policies_without_a_config_outlive_the_session_within_a_bound() {
+        let (kyma, mut policies) = begun();
+        policies.record_undesired(&kyma, ["b".to_owned()].into_iter());
+        policies.record_undesired(&kyma, std::iter::empty());
+        policies.end_session(&kyma);
+        policies.record_undesired(&kyma, ["late".to_owned()].into_iter());
+        assert_eq!(policies.undesired(&kyma), BTreeSet::from(["b".to_owned()]));
+        policies.begin_apply(&kyma, [id("a")].iter());
+        policies.record_undesired(&kyma, (0..=MAX_UNDESIRED_NAMES).map(|number| format!("{number}")));
+        assert_eq!(policies.undesired(&kyma).len(), MAX_UNDESIRED_NAMES);
+        policies.forget(&kyma);
+        assert!(policies.undesired(&kyma).is_empty());
+        policies.record_undesired(&kyma, ["late".to_owned()].into_iter());
+        assert!(policies.undesired.is_empty() && policies.on_targets.is_empty());
     }
 }
