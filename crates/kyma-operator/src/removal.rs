@@ -1,5 +1,6 @@
 //! Deletes a Kyma: carries out the step that [`crate::deletion`] decides.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,7 +80,11 @@ async fn go_on(
     let key = KymaKey::of(kyma);
     let components = state.components().of(&key);
     let lost = lost_modules(state, kyma);
-    let unindexed = unseen::unindexed(state, kyma, &components, &lost).await?;
+    let unindexed = if nothing_requested {
+        BTreeSet::new()
+    } else {
+        unseen::unindexed(state, kyma, &components, &lost).await?
+    };
     let mut reach = reach(state, kyma, &components, &lost, pass).await?;
     let mut facts = DeletionInputs {
         nothing_requested,
