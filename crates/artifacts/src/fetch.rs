@@ -1,6 +1,7 @@
 //! Reads through the cache: first the proof, then the content. Concurrent reads share a pull.
 
 mod documents;
+mod format;
 mod validators;
 
 use std::sync::Arc;
@@ -10,7 +11,10 @@ use futures::FutureExt as _;
 use reqwest::Url;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::documents::{ContentFormat, shown};
+pub(crate) use self::{
+    documents::shown,
+    format::{ContentFormat, check_unpacked},
+};
 use self::{
     documents::{Document, DocumentRequest, ask_of},
     validators::Validators,

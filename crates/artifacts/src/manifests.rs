@@ -7,7 +7,7 @@ use url::Url;
 use crate::{
     ArtifactError, Digest, Limits, OciReference, archive,
     digest::printable,
-    fetch::ContentFormat,
+    fetch::{ContentFormat, check_unpacked, shown},
     selection::{self, ArtifactKind},
     trust::Gate,
 };
@@ -100,7 +100,9 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ManifestsSource) -> Result<Man
             gate.unsignable("manifests at an address carry no signatures; put them into a registry")?;
             let wanted = (fetch.limits().blob, ContentFormat::YamlOrArchive);
             let (digest, content) = fetch.document(url, *digest, wanted, credentials).await?;
-            let yaml = yaml(&crate::fetch::shown(url), content, fetch.limits()).await;
+            let what = shown(url);
+            let yaml = yaml(&what, content, fetch.limits()).await;
+            let yaml = yaml.and_then(|yaml| check_unpacked(&what, &yaml).map(|()| yaml));
             if matches!(yaml, Err(ArtifactError::Invalid { .. })) {
                 fetch.reject_document(url, digest, credentials);
             }

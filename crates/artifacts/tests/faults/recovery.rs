@@ -1,10 +1,14 @@
 //! Sources that send invalid responses and recover.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    io::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use flate2::{Compression, write::GzEncoder};
 use kyma_api::{ErrorClass, Reason};
 use kyma_artifacts::{ArtifactError, ChartArchive, ChartSource, Credentials, Manifests, ManifestsSource};
 
@@ -21,6 +25,12 @@ const PATH: &str = "charts/demo";
 /// Returns a page that is sent in place of the content.
 fn page() -> Reply {
     Reply::ok(PAGE).header("Content-Type", "text/html")
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(text.as_bytes()).unwrap();
+    gzip.finish().unwrap()
 }
 
 fn sign_on() -> Reply {
@@ -116,7 +126,15 @@ async fn read_manifests(client: &Client, source: &ManifestsSource) -> Result<Man
 /// An empty answer would be a module without objects, of which all installed objects are deleted.
 #[tokio::test]
 async fn a_page_or_nothing_in_place_of_manifests_is_tried_again() {
-    let wrongs: [ReplyFactory; 4] = [page, || Reply::ok(""), || Reply::ok(" \r\n"), || Reply::status(204)];
+    let wrongs: [ReplyFactory; 7] = [
+        page,
+        || Reply::ok(""),
+        || Reply::ok(" \r\n"),
+        || Reply::status(204),
+        || Reply::ok(gzip("")),
+        || Reply::ok(gzip("\n")),
+        || Reply::ok(gzip(PAGE)),
+    ];
     for wrong in wrongs {
         let is_down = Arc::new(AtomicBool::new(true));
         let server = source(&is_down, |_| true, wrong).await;
