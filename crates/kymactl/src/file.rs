@@ -18,6 +18,21 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Error> {
     read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
+/// Checks that at most one of these files is standard input: it can be read only once.
+///
+/// # Errors
+/// If `-` is there more than once.
+pub(crate) fn check_one_standard_input<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
+    let count = paths.into_iter().filter(|path| *path == Path::new(STANDARD_INPUT)).count();
+    if count < 2 {
+        return Ok(());
+    }
+    let problem = format!(
+        "`-` is given {count} times, but it can be read only once; save all but one to files and name them"
+    );
+    Err(Error::input("standard input", problem))
+}
+
 fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     if path == Path::new(STANDARD_INPUT) {
@@ -32,6 +47,14 @@ fn read(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn standard_input_is_accepted_only_once() {
+        let check = |paths: &[&str]| check_one_standard_input(paths.iter().map(Path::new));
+        assert!(check(&["a", "a", "-"]).is_ok());
+        let error = check(&["-", "a", "-"]).unwrap_err().to_string();
+        assert!(error.contains("`-` is given 2 times"), "{error}");
+    }
 
     #[test]
     fn encodings_that_kubectl_reads_are_accepted() {

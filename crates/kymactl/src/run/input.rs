@@ -18,7 +18,7 @@ use kyma_api::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::mark::mark;
-use crate::{error::Error, hub::MANAGER};
+use crate::{error::Error, file::check_one_standard_input, hub::MANAGER};
 use read::{files, objects, typed};
 
 /// The objects read from files.
@@ -42,6 +42,7 @@ pub(super) struct MandatoryModule {
 impl RunInput {
     /// Reads the files. Objects without a namespace get `namespace`.
     pub(super) fn read(kyma: &Path, catalogue: &[PathBuf], namespace: &str) -> Result<Self, Error> {
+        check_one_standard_input(catalogue.iter().map(PathBuf::as_path).chain([kyma]))?;
         let file = kyma;
         let mut kymas = objects(file)?.into_iter();
         let (Some(kyma), None) = (kymas.next(), kymas.next()) else {
@@ -298,6 +299,13 @@ spec: {moduleName: serverless, channels: [{channel: fast, version: 3.0.0}]}
             let expected = format!("{object} is in namespace team; repeat with --namespace=team");
             assert!(error.ends_with(&expected), "{error}");
         }
+    }
+
+    #[test]
+    fn kyma_and_catalogue_are_not_both_standard_input() {
+        let input = Path::new("-");
+        let error = RunInput::read(input, &[input.to_owned()], "kcp-system").unwrap_err().to_string();
+        assert!(error.starts_with("standard input: `-` is given 2 times"), "{error}");
     }
 
     #[test]

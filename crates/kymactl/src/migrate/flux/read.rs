@@ -12,7 +12,10 @@ use serde_json::Value;
 
 use super::convert;
 use super::facts::{Facts, Kind, ReducedObject, Ref, text};
-use crate::{error::Error, file::read_text};
+use crate::{
+    error::Error,
+    file::{check_one_standard_input, read_text},
+};
 
 const RELEASES: &str = "helm.toolkit.fluxcd.io";
 const SOURCES: &str = "source.toolkit.fluxcd.io";
@@ -24,6 +27,7 @@ const STEPS: usize = 3;
 
 /// Reads documents from files. Objects without a namespace get this one.
 pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, Facts), Error> {
+    check_one_standard_input(paths.iter().map(PathBuf::as_path))?;
     let mut releases = Vec::new();
     let mut facts = Facts::new();
     for path in paths {
