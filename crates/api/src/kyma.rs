@@ -177,7 +177,8 @@ pub struct KymaStatus {
     /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
-    /// Mandatory modules that are on the cluster; on the hub only. They have no entry in modules.
+    /// Mandatory modules that are on the cluster; on the hub only. They have an entry in modules only while they are
+    /// removed, kept as they are, or held back at their version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub mandatory_modules: Option<Vec<MandatoryModule>>,

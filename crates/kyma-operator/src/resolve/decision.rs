@@ -66,7 +66,7 @@ pub(crate) struct Install {
     pub(crate) version: String,
     /// The channel of the version; `None` for a pinned version or a mandatory module.
     pub(crate) channel: Option<String>,
-    /// Whether the module is mandatory and has no line in the module status.
+    /// Whether the module is mandatory: it has no line in the module status unless it is removed or kept.
     pub(crate) mandatory: bool,
     /// The entry; without an entry, its defaults and the overrides of ModuleConfigs.
     pub(crate) entry: Arc<ModuleEntry>,
