@@ -6,7 +6,8 @@ use kube::{
     api::{ApiResource, DynamicObject},
     runtime::{WatchStreamExt as _, watcher},
 };
-use kyma_api::{State, labels, names};
+use kyma_api::{State, condition, labels, names};
+use serde_json::Value;
 
 use super::input::{MandatoryModule, RunInput};
 use crate::error::Error;
@@ -53,13 +54,22 @@ fn judge(kyma: &str, module: &MandatoryModule, component: Option<&DynamicObject>
     let generation = component.and_then(|component| component.metadata.generation);
     let seen = status.and_then(|status| status["observedGeneration"].as_i64());
     let is_ready = state == State::Ready.as_str() && running == version && seen == generation;
-    (!is_ready).then(|| format!("{kyma} {name} {running}: {state}: mandatory, waits for version {version}"))
+    let halt = status.and_then(halt).unwrap_or_default();
+    (!is_ready)
+        .then(|| format!("{kyma} {name} {running}: {state}: mandatory, waits for version {version}{halt}"))
+}
+
+/// Returns why the component's operator leaves it alone, such as a Pause, as the end of a text.
+fn halt(status: &Value) -> Option<String> {
+    let ready = status["conditions"].as_array()?.iter().find(|one| one["type"] == condition::types::READY)?;
+    let (reason, message) = (ready["reason"].as_str()?, ready["message"].as_str()?);
+    (ready["status"] == "Unknown").then(|| format!(": {reason}: {message}"))
 }
 
 #[cfg(test)]
 mod tests {
     use kube::api::GroupVersionKind;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -89,5 +99,13 @@ mod tests {
             assert!(judged(Some(open.clone())).is_some(), "{open}");
         }
         assert!(judged(None).unwrap().contains("one agent : Unknown"));
+    }
+
+    #[test]
+    fn a_mandatory_module_names_the_pause_that_halts_it() {
+        let ready =
+            json!({"type": "Ready", "status": "Unknown", "reason": "Paused", "message": "Pause a holds"});
+        let open = judged(Some(json!({"state": "Processing", "conditions": [ready]}))).unwrap();
+        assert!(open.ends_with("waits for version 1.0.0: Paused: Pause a holds"), "{open}");
     }
 }

@@ -10,7 +10,7 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::{WatchStreamExt as _, watcher},
 };
-use kyma_api::{ErrorClass, Kyma, annotations::CREATED_BY_RUN};
+use kyma_api::{ErrorClass, Kyma, annotations::CREATED_BY_RUN, condition};
 use kyma_sdk::{Diagnoses, Failure};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
@@ -88,8 +88,11 @@ async fn await_ready(
     let mut shown: Vec<Row> = Vec::new();
     let mut open = Vec::new();
     let mut watch_failure = None;
+    let mut reported: Vec<String> = Vec::new();
     while Instant::now() < deadline {
-        match timeout_at(deadline.min(Instant::now() + PROGRESS_DELAY), events.try_next()).await {
+        let event = timeout_at(deadline.min(Instant::now() + PROGRESS_DELAY), events.try_next()).await;
+        let is_quiet = event.is_err();
+        match event {
             Ok(Ok(Some(event))) => {
                 latest = event.or(latest);
                 watch_failure = None;
@@ -114,10 +117,27 @@ async fn await_ready(
         if open.is_empty() {
             return output::result(&table::render(&now, false, false));
         }
+        // A Pause does not end the run: a Pause that is deleted while no operator runs stays in force.
+        if is_quiet {
+            for text in unreported(&open, &reported, &now) {
+                output::remark(text);
+            }
+            reported.clone_from(&open);
+        }
         shown = now;
     }
     open.extend(watch_failure);
     Err(Error::not_ready(timeout, &open))
+}
+
+/// Returns what the run waits for and has not reported, neither as such nor as a row.
+fn unreported<'a>(
+    open: &'a [String],
+    reported: &'a [String],
+    rows: &'a [Row],
+) -> impl Iterator<Item = &'a String> {
+    let is_row = move |text: &str| rows.iter().any(|row| row.line() == text);
+    open.iter().filter(move |text| !reported.contains(text) && !is_row(text))
 }
 
 /// Returns the modules that are not Ready: `missing`, by the Kyma's status, and mandatory ones. If there are none, returns
@@ -159,7 +179,16 @@ fn missing(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Ve
             open.push(format!("{}: waits for version {wanted}", row.line()));
         }
     }
+    let halt = halt(kyma).filter(|why| !open.iter().any(|text| text.contains(why.as_str())));
+    open.extend(halt);
     open
+}
+
+/// Returns why kyma-operator leaves the Kyma alone, such as a Pause; no module shows that.
+fn halt(kyma: &Kyma) -> Option<String> {
+    let conditions = kyma.status.as_ref()?.conditions.as_deref()?;
+    let ready = condition::get(conditions, condition::types::READY)?;
+    (ready.status == "Unknown").then(|| format!("{}: {}", ready.reason, ready.message))
 }
 
 #[cfg(test)]
@@ -185,6 +214,37 @@ mod tests {
         let waited = await_ready(&client, &input, &Diagnoses::default(), Duration::from_secs(2)).await;
         let Err(Error::NotReady { open, .. }) = waited else { panic!("{waited:?}") };
         assert!(open.contains("kymas are forbidden here"), "{open}");
+    }
+
+    fn paused_kyma(modules: &serde_json::Value) -> Kyma {
+        let condition = json!({
+            "type": "Ready", "status": "Unknown", "reason": "Paused", "message": "Pause freeze holds",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "one"}, "spec": {"channel": "regular", "modules": [{"name": "keda"}]},
+            "status": {"state": "Ready", "modules": modules, "conditions": [condition]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_pause_of_a_kyma_is_named_once() {
+        for modules in [json!([]), json!([{"name": "keda", "state": "Ready"}])] {
+            let kyma = paused_kyma(&modules);
+            let open = missing(&kyma, &rows(std::iter::once(&kyma)), &BTreeMap::new());
+            let named = open.iter().filter(|text| text.contains("Paused: Pause freeze holds"));
+            assert_eq!(named.count(), 1, "{open:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_row_or_an_earlier_report_says_is_not_repeated() {
+        let rows = rows(std::iter::once(&paused_kyma(&json!([]))));
+        let open = [rows[0].line(), "waits for kyma-operator".to_owned(), "Paused".to_owned()];
+        let unreported: Vec<_> = unreported(&open, &open[1..2], &rows).collect();
+        assert_eq!(unreported, ["Paused"]);
     }
 
     #[test]
