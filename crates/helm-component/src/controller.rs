@@ -27,6 +27,7 @@ use crate::plan::Order;
 use crate::prospect::Prospect;
 use crate::rbac;
 use crate::reconcile::{dependent, protection};
+use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
 use crate::render::Renderer;
 use crate::report::Ended;
@@ -92,6 +93,7 @@ impl HelmComponents {
             sources,
             sights,
             namespaces,
+            altered_names: AlteredNames::default(),
             release_records,
             outcomes,
             hub_secrets,
@@ -186,6 +188,7 @@ impl Component for HelmComponents {
         self.shared.outcomes.forget(&dependent);
         self.shared.hub_secrets.forget(&dependent);
         self.shared.hub_config_maps.forget(&dependent);
+        self.shared.altered_names.forget(&dependent);
         self.shared.claims.forget(&dependent);
         self.shared.hand_overs.forget(&dependent);
         self.shared.owner_waits.forget(&dependent);

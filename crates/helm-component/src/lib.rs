@@ -43,6 +43,7 @@ mod reconcile;
 mod record;
 mod referenced;
 pub mod release;
+mod release_names;
 mod release_records;
 pub mod render;
 mod report;

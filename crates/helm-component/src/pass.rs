@@ -21,6 +21,7 @@ use crate::outcomes::Outcomes;
 use crate::owner_waits::OwnerWaits;
 use crate::plan::{Order, Predecessor, Rest};
 use crate::release::{self, Release};
+use crate::release_names::AlteredNames;
 use crate::release_records::ReleaseRecords;
 use crate::searches::Searches;
 use crate::sight::{Dependent, Sights};
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub sights: Sights,
     /// Namespaces of targets whose end components wait for.
     pub namespaces: Namespaces,
+    /// Default release names that components may share.
+    pub altered_names: AlteredNames,
     /// Helm's records of releases in namespaces of targets.
     pub release_records: Arc<ReleaseRecords>,
     /// Results of hooks on targets.

@@ -41,6 +41,7 @@ use crate::memory::Session;
 use crate::observe;
 use crate::pass::{Done, Pass, Shared};
 use crate::plan::{self, Content, Order, Rest, Step};
+use crate::release_names;
 use crate::report::{Ended, Finding};
 use crate::sight::Dependent;
 use crate::watch_wait::{LOOK, WatchWait};
@@ -73,7 +74,8 @@ impl<'a> Pass<'a> {
         let additions = shared.hub_secrets.additions(component);
         let from = values::read(shared, context, &dependent, &additions, &mut session).await?;
         let resolved = resolve::read(shared, context, order, &mut session).await;
-        let inputs = from.and_then(|from| {
+        let named = release_names::check(&shared.altered_names, context, &dependent, order).await;
+        let inputs = named.and(from).and_then(|from| {
             let (resolved, kubernetes) = (resolved?, kinds.kube_version());
             observe::inputs(context, &dependent.owner, kubernetes, resolved.as_ref(), &from, additions)
         });

@@ -1,6 +1,6 @@
 //! Names that a release has on its target.
 
-use kyma_api::{HelmComponentSpec, HelmComponentStatus};
+use kyma_api::{HelmComponent, HelmComponentSpec, HelmComponentStatus};
 use sha2::{Digest as _, Sha256};
 
 /// Longest release name (Helm's rule).
@@ -41,6 +41,15 @@ pub fn of(
     }
 }
 
+/// Returns the release name of a component that neither its spec nor a module names.
+pub(crate) fn default_name(component: &HelmComponent) -> Option<String> {
+    let spec = &component.spec;
+    let is_named =
+        spec.module.is_some() || spec.release.as_ref().is_some_and(|release| release.name.is_some());
+    let name = component.metadata.name.as_deref().filter(|_| !is_named)?;
+    Some(label(name, component.status.as_ref()))
+}
+
 /// Returns a name that Helm accepts: module and component names may have dots and be longer. A name that is too long
 /// is shortened and ends with a hash of the full name, so that names with the same beginning stay different. A
 /// release that an earlier version installed under a shortened name without a hash keeps that name.
@@ -63,7 +72,7 @@ fn characters(name: &str) -> String {
 }
 
 /// Returns whether a release of the component was sent.
-fn is_installed(status: &HelmComponentStatus) -> bool {
+pub(crate) fn is_installed(status: &HelmComponentStatus) -> bool {
     let has_source = status.digests.as_ref().is_some_and(|digests| digests.source.is_some());
     let has_objects =
         status.objects.is_some() || status.packed_objects.is_some() || status.inventory.is_some();

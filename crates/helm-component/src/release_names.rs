@@ -1,0 +1,225 @@
+//! Default release names that two components of a target would share: release names have no dots, so the components
+//! `a.b` and `a-b` both get the release `a-b`.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use kyma_api::{HelmComponent, Reason, condition};
+use kyma_sdk::{Context, Failure};
+
+use crate::plan::Order;
+use crate::release;
+use crate::sight::Dependent;
+
+/// Page size for lists of components.
+const PAGE: u32 = 500;
+/// Interval at which a refused component is checked again: the other one may be deleted.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Default release names that differ from the names of their components. Bounded by the number of components.
+#[derive(Debug, Default)]
+pub(crate) struct AlteredNames {
+    names: Mutex<HashMap<Dependent, String>>,
+}
+
+impl AlteredNames {
+    /// Removes a component that is gone, or whose spec names its release.
+    pub(crate) fn forget(&self, dependent: &Dependent) {
+        self.names().remove(dependent);
+    }
+
+    fn add(&self, dependent: &Dependent, name: &str) {
+        self.names().insert(dependent.clone(), name.to_owned());
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.names().values().any(|altered| altered == name)
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashMap<Dependent, String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Checks the release name of a component that is to be installed for the first time. An installed release keeps its
+/// name.
+///
+/// # Errors
+/// If another component has the same default name on the target, or the hub does not answer.
+pub(crate) async fn check(
+    altered: &AlteredNames,
+    context: &Context<HelmComponent>,
+    dependent: &Dependent,
+    order: Order,
+) -> Result<(), Failure> {
+    let component = &*context.resource;
+    let Some(name) = release::default_name(component) else {
+        altered.forget(dependent);
+        return Ok(());
+    };
+    if *dependent.name != *name && without_dots(&dependent.name) == name {
+        altered.add(dependent, &name);
+    } else {
+        altered.forget(dependent);
+    }
+    // Without such a name nothing is listed: a first installation of a fleet would list it for each component.
+    let may_be_shared = altered.contains(&name) || is_refused(component);
+    if order == Order::Remove || is_installed(component) || !may_be_shared {
+        return Ok(());
+    }
+    let components: Api<HelmComponent> = Api::namespaced(context.hub.clone(), &dependent.namespace);
+    for other in components_of(&components, &name).await? {
+        // The role allows lists, but no get.
+        let only = ListParams::default().fields(&format!("metadata.name={other}"));
+        let found = components.list(&only).await.map_err(unlisted)?;
+        let default_namespace = &context.settings.target_namespace;
+        if found.items.iter().any(|other| takes_precedence(other, component, default_namespace)) {
+            return Err(shared(&name, &dependent.namespace, &other));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the name of a component as releases have it.
+fn without_dots(component: &str) -> String {
+    component.replace('.', "-")
+}
+
+/// Returns the names of the components with this default release name.
+async fn components_of(components: &Api<HelmComponent>, release: &str) -> Result<Vec<String>, Failure> {
+    let mut parameters = ListParams::default().limit(PAGE);
+    let mut names = Vec::new();
+    loop {
+        let page = components.list_metadata(&parameters).await.map_err(unlisted)?;
+        let listed = page.items.iter().map(ResourceExt::name_any);
+        names.extend(listed.filter(|name| without_dots(name) == release));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters.continue_token = Some(token),
+            None => return Ok(names),
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+fn unlisted(error: kube::Error) -> Failure {
+    Failure::hub("list components", &error)
+}
+
+/// Reports whether another component keeps the default release name that `own` would get too: it is installed, or it
+/// is older.
+fn takes_precedence(other: &HelmComponent, own: &HelmComponent, default_namespace: &str) -> bool {
+    let place = |one: &HelmComponent| {
+        let namespace = one.spec.release.as_ref().and_then(|release| release.namespace.clone());
+        (one.spec.target.clone(), namespace.unwrap_or_else(|| default_namespace.to_owned()))
+    };
+    let age = |one: &HelmComponent| (one.metadata.creation_timestamp.clone(), one.metadata.name.clone());
+    release::default_name(other) == release::default_name(own)
+        && other.metadata.name != own.metadata.name
+        && place(other) == place(own)
+        && (is_installed(other) || age(other) < age(own))
+}
+
+fn is_installed(component: &HelmComponent) -> bool {
+    component.status.as_ref().is_some_and(release::is_installed)
+}
+
+/// Reports whether the component may have been refused here before the operator was restarted.
+fn is_refused(component: &HelmComponent) -> bool {
+    let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let ready = condition::get(conditions.unwrap_or_default(), condition::types::READY);
+    ready.is_some_and(|ready| ready.reason == Reason::SpecInvalid.as_str())
+}
+
+fn shared(release: &str, namespace: &str, other: &str) -> Failure {
+    let message = format!(
+        "the release {release} on this target is that of HelmComponent {namespace}/{other}, and this component would \
+         get the same name; set spec.release.name"
+    );
+    Failure::new(Reason::SpecInvalid, message).retry_after(CHECK_INTERVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Uri;
+    use axum::{Json, Router};
+    use kube::Client;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn component(name: &str, second: u8, spec: &Value, status: &Value) -> HelmComponent {
+        let mut spec = spec.clone();
+        spec["source"] = json!({});
+        let created = format!("2026-01-01T00:00:{second:02}Z");
+        serde_json::from_value(json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+            "metadata": {"name": name, "namespace": "hub", "creationTimestamp": created},
+            "spec": spec, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_installed_or_older_component_keeps_a_shared_name() {
+        let (new, installed) = (json!({}), json!({"digests": {"source": "sha256:1"}}));
+        let own = component("a-b", 1, &json!({}), &new);
+        let precedes = |other: &HelmComponent| takes_precedence(other, &own, "kyma-system");
+        assert!(precedes(&component("a.b", 0, &json!({}), &new)));
+        assert!(precedes(&component("a.b", 2, &json!({}), &installed)));
+        assert!(!precedes(&component("a.b", 2, &json!({}), &new)), "the other one is refused");
+        assert!(!precedes(&own), "a component does not share its name with itself");
+    }
+
+    #[test]
+    fn named_releases_and_those_of_other_places_are_not_shared() {
+        let own = component("a-b", 1, &json!({}), &json!({}));
+        let elsewhere = [
+            json!({"release": {"name": "a-b"}}),
+            json!({"release": {"namespace": "other"}}),
+            json!({"target": {"kubeconfigSecretRef": {"name": "other", "key": "config"}}}),
+            json!({"module": {"name": "a-b", "version": "1.0.0"}}),
+        ];
+        for spec in elsewhere {
+            let other = component("a.b", 0, &spec, &json!({}));
+            assert!(!takes_precedence(&other, &own, "kyma-system"), "{spec}");
+        }
+        let default = json!({"release": {"namespace": "kyma-system"}});
+        assert!(takes_precedence(&component("a.b", 0, &default, &json!({})), &own, "kyma-system"));
+    }
+
+    #[test]
+    fn a_shared_name_is_a_reason_to_name_the_release() {
+        let failure = shared("a-b", "hub", "a.b");
+        assert_eq!((failure.reason, failure.retry_after), (Reason::SpecInvalid, Some(CHECK_INTERVAL)));
+        assert!(failure.message.contains("HelmComponent hub/a.b"), "{failure}");
+        assert!(failure.message.ends_with("set spec.release.name"), "{failure}");
+    }
+
+    #[test]
+    fn altered_names_are_known_until_their_component_is_gone() {
+        let (altered, dotted) = (AlteredNames::default(), Dependent::of("hub", "a.b"));
+        altered.add(&dotted, "a-b");
+        assert!(altered.contains("a-b") && !altered.contains("a.b"));
+        altered.forget(&dotted);
+        assert!(!altered.contains("a-b"));
+    }
+
+    #[tokio::test]
+    async fn components_of_a_name_are_found_on_all_pages() {
+        let list = |uri: Uri| async move {
+            let is_second = uri.query().unwrap_or_default().contains("continue=next");
+            let (names, token) = if is_second { (["a-b", "a-c"], "") } else { (["a.b", "b"], "next") };
+            let items = names.map(|name| json!({"metadata": {"name": name}}));
+            Json(json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                "metadata": {"continue": token}, "items": items,
+            }))
+        };
+        let server: Router = Router::new().fallback(list);
+        let components = Api::namespaced(Client::new(server, "default"), "hub");
+        assert_eq!(components_of(&components, "a-b").await.unwrap(), ["a.b", "a-b"]);
+    }
+}
