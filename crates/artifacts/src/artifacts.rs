@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use crate::{
     ArtifactError, ChartArchive, ChartSource, ChartVersion, ChartVersions, ComponentVersion, Config,
     Credentials, Digest, Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase,
@@ -14,14 +12,12 @@ use crate::{
     fetch::Fetch,
     http::Http,
     manifests, ocm,
+    permits::PullPermits,
     proofs::Proofs,
     push,
     registry::Registry,
     trust::Gate,
 };
-
-/// Maximum number of concurrent pulls over all sources: limits the memory for content in transit.
-const PULLS: usize = 8;
 
 /// Access to all sources through one cache. Cheap to clone; clones share cache, tokens and proofs.
 ///
@@ -48,7 +44,7 @@ impl Artifacts {
                 Cache::open(config.cache_dir.clone(), config.cache_bytes)?,
                 Proofs::new(config.deadlines),
                 config.limits,
-                Semaphore::new(PULLS),
+                PullPermits::new(),
             )),
             indexes: Arc::new(Indexes::new()),
             known: Arc::new(MetadataCache::new()),

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use reqwest::Url;
-use tokio::sync::Semaphore;
 
 pub(crate) use self::{
     documents::shown,
@@ -24,6 +23,7 @@ use crate::{
     cache::{Cache, Key, Origin},
     flight::Flights,
     http::Http,
+    permits::PullPermits,
     proofs::{Ask, Proofs},
     registry::{Registry, Session},
     trust::{VerificationCache, VerificationKey},
@@ -36,7 +36,7 @@ pub(crate) struct Fetch {
     cache: Cache,
     proofs: Proofs,
     limits: Limits,
-    permits: Semaphore,
+    permits: PullPermits,
     manifests: Flights<Ask, DigestedBytes>,
     blobs: Flights<Key, Bytes>,
     documents: Flights<(Ask, DocumentRequest), Document>,
@@ -64,7 +64,7 @@ impl Fetch {
         cache: Cache,
         proofs: Proofs,
         limits: Limits,
-        permits: Semaphore,
+        permits: PullPermits,
     ) -> Self {
         Self {
             http,
@@ -242,8 +242,8 @@ impl Fetch {
         let (fetch, repository, credentials) = (self.clone(), repository.clone(), credentials.clone());
         let work = move || {
             async move {
-                let _permit = fetch.permits.acquire().await;
-                let tags = fetch.registry.tags(fetch.session(&repository, &credentials)).await?;
+                let pull = fetch.registry.tags(fetch.session(&repository, &credentials));
+                let tags = fetch.permits.run(repository.host(), pull).await?;
                 Ok(tags.into())
             }
             .boxed()
@@ -284,12 +284,22 @@ impl Fetch {
     ) -> futures::future::BoxFuture<'static, Result<Bytes, ArtifactError>> {
         let (repository, credentials) = (repository.clone(), credentials.clone());
         async move {
-            let _permit = self.permits.acquire().await;
-            let content = self.registry.blob(self.session(&repository, &credentials), key.1, limit).await?;
-            self.cache.put(key, content.clone()).await?;
-            Ok(content)
+            let pull = self.pull_into_cache(key, &repository, limit, &credentials);
+            self.permits.run(repository.host(), pull).await
         }
         .boxed()
+    }
+
+    async fn pull_into_cache(
+        &self,
+        key: Key,
+        repository: &Repository,
+        limit: u64,
+        credentials: &Credentials,
+    ) -> Result<Bytes, ArtifactError> {
+        let content = self.registry.blob(self.session(repository, credentials), key.1, limit).await?;
+        self.cache.put(key, content.clone()).await?;
+        Ok(content)
     }
 }
 

@@ -21,6 +21,7 @@ mod http;
 mod images;
 mod manifests;
 mod ocm;
+mod permits;
 mod proofs;
 mod push;
 mod reference;

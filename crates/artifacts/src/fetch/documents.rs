@@ -185,8 +185,18 @@ impl Fetch {
         if response.status().is_success() { Ok(()) } else { Err(address.refusal(&response)) }
     }
 
-    /// Pulls the document, unless the server reports that it is unchanged.
+    /// Pulls the document with a permit.
     async fn pull(
+        &self,
+        address: &AddressRequest,
+        wanted: DocumentRequest,
+    ) -> Result<Document, ArtifactError> {
+        let host = http::authority(&address.url);
+        self.permits.run(&host, self.pull_changed(address, wanted)).await
+    }
+
+    /// Pulls the document, unless the server reports that it is unchanged.
+    async fn pull_changed(
         &self,
         address: &AddressRequest,
         wanted: DocumentRequest,
@@ -195,7 +205,6 @@ impl Fetch {
         let known = || self.validators.condition(*origin, ask.who);
         let known = if wanted.expected.is_none() { known() } else { None };
         let known = known.filter(|known| self.cache.holds((*origin, known.digest)));
-        let _permit = self.permits.acquire().await;
         let response = match known {
             Some(known) => {
                 let request = address.request(Method::GET).modifier(known.header);
