@@ -359,7 +359,7 @@ impl fmt::Display for Failure {
             Self::NamespaceMissing(name) => write!(f, "namespace {name} does not exist"),
             Self::GroupUnknown(group) => write!(f, "the API group {group} does not answer"),
             Self::NotServedYet => f.write_str("its kind is not served yet"),
-            Self::Conflict => f.write_str("changed by somebody else meanwhile"),
+            Self::Conflict => f.write_str("changed by another writer meanwhile"),
             Self::Expired => f.write_str("the list expired"),
             Self::VersionGone(version) => write!(f, "its fields are on record in {version}, which is gone"),
             Self::Immutable(paths) => write!(f, "cannot be changed: {}", paths.join(", ")),

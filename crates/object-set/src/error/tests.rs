@@ -337,3 +337,34 @@ fn compared_fields_of_a_refusal_are_limited() {
     };
     assert_eq!((compared(2), compared(MAX_REFUSED_FIELDS + 1)), (2, MAX_REFUSED_FIELDS));
 }
+
+#[test]
+fn a_failure_reads_as_the_refusal_that_it_is_made_of() {
+    let (name, paths) = (|| "w".to_owned(), || vec!["spec.a".to_owned()]);
+    let refusals = [
+        Refusal::Unauthorized,
+        Refusal::Forbidden,
+        Refusal::QuotaExceeded(name()),
+        Refusal::NamespaceTerminating,
+        Refusal::Denied(name()),
+        Refusal::WebhookFailed(name()),
+        Refusal::ConversionFailed(name()),
+        Refusal::NoDryRun(name()),
+        Refusal::NotFound,
+        Refusal::Conflict,
+        Refusal::Expired,
+        Refusal::VersionGone(name()),
+        Refusal::Immutable(paths()),
+        Refusal::Invalid(paths()),
+        Refusal::Invalid(vec![]),
+        Refusal::Other(418),
+        Refusal::TooLarge,
+        Refusal::Throttled(None),
+        Refusal::Initializing,
+        Refusal::Server(500),
+    ];
+    for refusal in refusals {
+        let failure = Failure::from(refusal.clone());
+        assert_eq!((failure.to_string(), failure.reason()), (refusal.to_string(), refusal.reason()));
+    }
+}
