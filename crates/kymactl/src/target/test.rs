@@ -70,12 +70,17 @@ impl Test {
             let words = format!("missing: {}", right.words());
             report.0.add(&format!("  {words}"), "rights", &words)?;
         }
-        let words = format!(
-            "{} are missing: bind the roles that `<operator> rbac --side target` prints",
-            missing.len()
-        );
-        report.step("rights", Err(Failure::new(kyma_api::Reason::TargetForbidden, words)))
+        report.step("rights", Err(lack_of_rights(missing.len())))
     }
+}
+
+/// Returns the failure for a user that lacks `count` rights.
+fn lack_of_rights(count: usize) -> Failure {
+    let words = format!(
+        "rights that are missing: {count}; bind the roles that `<operator> rbac --for target` prints to the \
+         kubeconfig's user"
+    );
+    Failure::new(kyma_api::Reason::TargetForbidden, words)
 }
 
 /// Results of the checks so far.
@@ -174,5 +179,11 @@ mod tests {
         let question = rights(&RULE)[1].question().resource_attributes.unwrap();
         assert_eq!(question.subresource.as_deref(), Some("log"));
         assert_eq!(question.resource.as_deref(), Some("pods"));
+    }
+
+    #[test]
+    fn missing_rights_name_the_command_that_prints_the_roles() {
+        let failure = lack_of_rights(2).to_string();
+        assert!(failure.contains("`<operator> rbac --for target`"), "{failure}");
     }
 }
