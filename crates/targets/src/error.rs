@@ -32,7 +32,7 @@ pub enum TargetError {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
     /// Connections to the server's address are not allowed.
-    #[error("connecting to the target is refused: its address is {0}")]
+    #[error("connecting to the target is refused: its address is {0}{hint}", hint = flag_hint(*.0))]
     AddressRefused(AddressRefusal),
     /// The server's name has no address.
     #[error("the target's host name cannot be resolved")]
@@ -205,6 +205,19 @@ impl TargetError {
             Self::Unconfirmed => Reason::HubUnavailable,
             Self::Request => Reason::Internal,
         }
+    }
+}
+
+/// Returns the hint at the flag that allows an address, or nothing if none does.
+fn flag_hint(refusal: AddressRefusal) -> &'static str {
+    match refusal {
+        AddressRefusal::Loopback => "; --allow-loopback-targets allows it",
+        AddressRefusal::LinkLocal => "; --allow-link-local-targets allows it",
+        AddressRefusal::Metadata
+        | AddressRefusal::Unspecified
+        | AddressRefusal::Multicast
+        | AddressRefusal::Private
+        | AddressRefusal::Hub => "",
     }
 }
 

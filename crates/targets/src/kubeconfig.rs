@@ -269,7 +269,7 @@ fn read_proxy(text: &str, policy: &AccessPolicy) -> Result<Url, KubeconfigError>
     if !policy.allow_proxy {
         return Err(KubeconfigError::Refused {
             field,
-            why: "the operator was not started with proxies allowed",
+            why: "proxies need the operator's flag --allow-target-proxy",
         });
     }
     let malformed = |why| KubeconfigError::Malformed { field, why };

@@ -58,6 +58,21 @@ fn every_kind_of_failure_has_its_reason() {
 }
 
 #[test]
+fn a_refused_address_names_the_flag_that_allows_it() {
+    let text = |refusal| TargetError::AddressRefused(refusal).to_string();
+    let prefix = "connecting to the target is refused: its address is";
+    assert_eq!(
+        text(AddressRefusal::Loopback),
+        format!("{prefix} a loopback address; --allow-loopback-targets allows it")
+    );
+    assert_eq!(
+        text(AddressRefusal::LinkLocal),
+        format!("{prefix} a link-local address; --allow-link-local-targets allows it")
+    );
+    assert_eq!(text(AddressRefusal::Hub), format!("{prefix} the hub itself"));
+}
+
+#[test]
 fn tls_failures_say_what_is_wrong_with_the_certificate() {
     use rustls::CertificateError as Certificate;
     let rows = [

@@ -300,6 +300,9 @@ fn proxies_need_the_flag_and_carry_no_credentials() {
         let config = with(CLUSTER, "proxy-url", json!(proxy));
         Kubeconfig::parse(config.to_string().as_bytes(), &allowed)
     };
+    let config = with(CLUSTER, "proxy-url", json!("http://proxy:3128")).to_string();
+    let refused = Kubeconfig::parse(config.as_bytes(), &AccessPolicy::default()).unwrap_err().to_string();
+    assert!(refused.contains("--allow-target-proxy"), "{refused}");
     assert_eq!(parse("http://proxy:3128").unwrap().proxy.unwrap().as_str(), "http://proxy:3128/");
     for refused in ["http://u:p@proxy:3128", "socks5://proxy", "https://proxy", "no url"] {
         assert!(matches!(parse(refused).unwrap_err(), KubeconfigError::Malformed { .. }), "{refused}");
