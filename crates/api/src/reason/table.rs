@@ -80,7 +80,7 @@ reasons! {
     AwaitingAccess: Blocked => "No access Secret for the target yet; create it and work starts by itself.";
     AccessAmbiguous: Blocked => "More than one access Secret carries this Kyma's name; name one in kubeconfigSecretRef or delete the others.";
     AccessInvalid: Invalid => "The access Secret holds no usable kubeconfig; put in one with https server, inline CA and inline credentials.";
-    AccessRefused: Invalid => "The kubeconfig points to an address that this operator may not call; use the target's public address or allow it by flag.";
+    AccessRefused: Invalid => "The kubeconfig points to an address that this operator may not call; use an address that the operator reaches over the network, or allow this one by flag.";
     TargetUnreachable: Unreachable => "The target's apiserver can't be reached, or a proxy answers for it; check its address, network and whether the cluster runs.";
     TargetUntrusted: Unreachable => "The target's certificate doesn't match the CA in the kubeconfig; renew the access Secret.";
     TargetUnauthorized: Unreachable => "The target refuses the credentials; renew the access Secret.";
