@@ -28,13 +28,13 @@ pub(crate) struct Diff {
     #[arg(short, long, value_name = "FILE", conflicts_with = "component")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    reach: Reach,
-    #[command(flatten)]
     content: ContentArgs,
     #[command(flatten)]
     accounts: AccountArgs,
     #[command(flatten)]
     shared: HubArgs,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 impl Diff {

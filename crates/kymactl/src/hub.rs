@@ -41,7 +41,8 @@ fn any_path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-/// Flags that every command takes, before or after its name.
+/// Flags that every command takes, before or after its name. The last field of a command's flags: the heading would
+/// also hold for flags after it.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalFlags {

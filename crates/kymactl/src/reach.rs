@@ -16,8 +16,6 @@ const READER: &str = "kymactl";
 /// Selects the hub, limits its access Secrets, and locates its targets.
 #[derive(Args)]
 pub(crate) struct Reach {
-    #[command(flatten)]
-    pub(crate) hub: GlobalFlags,
     /// Namespace on targets for releases without one, as for helm-component
     #[arg(long, env, default_value = "kyma-system")]
     target_namespace: String,
@@ -29,6 +27,8 @@ pub(crate) struct Reach {
     local_kyma: Option<String>,
     #[command(flatten)]
     access: AccessArgs,
+    #[command(flatten)]
+    pub(crate) hub: GlobalFlags,
 }
 
 impl Reach {

@@ -19,14 +19,14 @@ pub(crate) struct Reset {
     /// The Kyma
     #[arg(value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: String,
-    #[command(flatten)]
-    connection: ConnectionArgs,
     /// Namespace of the Kyma on the cluster
     #[arg(long, env, default_value = "kyma-system")]
     target_namespace: String,
     /// Apply the changes; without it the command only prints them
     #[arg(long)]
     yes: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 impl Reset {

@@ -32,8 +32,6 @@ const MAX_NAMED: usize = 20;
 /// Flags of `kymactl status`.
 #[derive(Args)]
 pub(crate) struct Status {
-    #[command(flatten)]
-    hub: GlobalFlags,
     /// Kymas to show. Default: all
     #[arg(value_name = "KYMA", value_parser = name::kyma, add = complete::kymas())]
     kymas: Vec<String>,
@@ -49,6 +47,8 @@ pub(crate) struct Status {
     /// Maximum time to wait, such as 30s or 10m
     #[arg(long, default_value = "10m", value_parser = duration)]
     timeout: Duration,
+    #[command(flatten)]
+    hub: GlobalFlags,
 }
 
 impl Status {

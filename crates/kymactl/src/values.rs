@@ -17,11 +17,11 @@ pub(crate) struct Values {
     /// The HelmComponent
     #[arg(value_parser = crate::name::component, add = crate::complete::components())]
     component: String,
-    #[command(flatten)]
-    hub: GlobalFlags,
     /// Show values that come from Secrets
     #[arg(long)]
     show_secrets: bool,
+    #[command(flatten)]
+    hub: GlobalFlags,
 }
 
 impl Values {

@@ -18,11 +18,11 @@ pub(crate) struct Why {
     /// The Kyma
     #[arg(value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: String,
-    #[command(flatten)]
-    hub: GlobalFlags,
     /// Admin server of an operator, such as http://127.0.0.1:8080; repeatable
     #[arg(long = "operator", value_name = "URL")]
     operators: Vec<String>,
+    #[command(flatten)]
+    hub: GlobalFlags,
 }
 
 impl Why {

@@ -101,6 +101,17 @@ fn a_global_flag_means_the_same_before_and_after_the_command() {
 }
 
 #[test]
+fn flags_of_one_command_are_not_listed_as_global_options() {
+    let global = ["kubeconfig", "context", "namespace", "hub_namespace", "output"];
+    for (path, command) in leaves() {
+        let listed = command.get_arguments().filter(|arg| arg.get_help_heading() == Some("Global options"));
+        let ids: Vec<&str> = listed.map(|arg| arg.get_id().as_str()).collect();
+        assert!(ids.contains(&"output"), "{path:?}: {ids:?}");
+        assert!(ids.iter().all(|id| global.contains(id)), "{path:?}: {ids:?}");
+    }
+}
+
+#[test]
 fn every_help_text_is_one_line_of_at_most_80_characters() {
     let mut wrong = Vec::new();
     let mut check = |of: String, text: Option<String>| match text {

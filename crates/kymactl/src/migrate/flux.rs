@@ -36,8 +36,6 @@ use crate::{
 /// Flags of `kymactl migrate flux`.
 #[derive(Args)]
 pub(crate) struct Flux {
-    #[command(flatten)]
-    hub: GlobalFlags,
     /// The HelmReleases. Default: all of the namespace
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -50,6 +48,8 @@ pub(crate) struct Flux {
     /// Suspend each HelmRelease and create its HelmComponent, instead of printing
     #[arg(long, conflicts_with = "file")]
     apply: bool,
+    #[command(flatten)]
+    hub: GlobalFlags,
 }
 
 impl Flux {

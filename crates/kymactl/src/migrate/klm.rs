@@ -55,8 +55,6 @@ const LOOKS: usize = 1000;
 /// Flags of `kymactl migrate klm`.
 #[derive(Args)]
 pub(crate) struct Klm {
-    #[command(flatten)]
-    connection: ConnectionArgs,
     /// The Kyma to hand over. Default: all
     #[arg(long, conflicts_with = "selector", value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: Option<String>,
@@ -80,6 +78,8 @@ pub(crate) struct Klm {
     /// Maximum time to wait for the operators, per Kyma
     #[arg(long, default_value = "5m", value_parser = duration)]
     timeout: Duration,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 impl Klm {

@@ -35,8 +35,6 @@ pub(crate) struct Adopt {
     /// The Kyma of the cluster
     #[arg(required_unless_present = "all", value_parser = crate::name::kyma, add = crate::complete::kymas())]
     kyma: Option<String>,
-    #[command(flatten)]
-    connection: ConnectionArgs,
     /// uid of the cluster's kube-system Namespace; without it nothing is written
     #[arg(long, value_name = "UID", conflicts_with = "all")]
     cluster_uid: Option<String>,
@@ -49,6 +47,8 @@ pub(crate) struct Adopt {
     /// With --all: adopt the clusters; without it they are only listed
     #[arg(long, requires = "all")]
     yes: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 impl Adopt {

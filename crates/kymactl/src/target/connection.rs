@@ -27,9 +27,9 @@ const TARGETS: usize = 64;
 #[derive(Args)]
 pub(crate) struct ConnectionArgs {
     #[command(flatten)]
-    pub(crate) hub: GlobalFlags,
-    #[command(flatten)]
     access: AccessArgs,
+    #[command(flatten)]
+    pub(crate) hub: GlobalFlags,
 }
 
 /// The hub, with the connections to its targets.
