@@ -225,7 +225,7 @@ fn strip_scheme(text: &str) -> Result<&str, ArtifactError> {
     if text.starts_with("http://") {
         return Err(ArtifactError::address(
             shown(text),
-            "plain http is chosen by a flag that names the host, not by the address",
+            "write it without http://; plain HTTP needs --insecure of kymactl, or --oci-insecure-hosts of helm-component",
         ));
     }
     Ok(text.strip_prefix("oci://").or_else(|| text.strip_prefix("https://")).unwrap_or(text))
@@ -312,6 +312,15 @@ mod tests {
         }
         let base: RegistryBase = "[fd00::1]:5000/modules".parse().unwrap();
         assert_eq!((base.host(), base.path()), ("[fd00::1]:5000", "modules"));
+    }
+
+    #[test]
+    fn an_address_with_http_names_the_flags_for_it() {
+        let error = "http://localhost:5000/a".parse::<RegistryBase>().unwrap_err().to_string();
+        assert!(
+            error.contains("--insecure of kymactl, or --oci-insecure-hosts of helm-component"),
+            "{error}"
+        );
     }
 
     #[test]

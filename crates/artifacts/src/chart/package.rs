@@ -22,7 +22,8 @@ impl ChartArchive {
         let mut files = Vec::new();
         collect(directory, Path::new(""), &ignored, &mut files).map_err(failed)?;
         files.sort_unstable();
-        let chart = fs::read(directory.join("Chart.yaml")).map_err(failed)?;
+        let chart = fs::read(directory.join("Chart.yaml"))
+            .map_err(|error| ArtifactError::invalid(&what, format!("Chart.yaml cannot be read: {error}")))?;
         let metadata: super::ChartMetadata = super::read_chart_yaml(&what, &chart)?;
         metadata.check(&what)?;
         let content = pack(directory, &metadata.name, &files).map_err(failed)?;
@@ -140,6 +141,13 @@ mod tests {
         write("docs/a.md", "x");
         write("docs/deep/a.md", "kept");
         directory
+    }
+
+    #[test]
+    fn a_directory_without_chart_yaml_is_refused_by_that_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = ChartArchive::package(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("Chart.yaml cannot be read"), "{error}");
     }
 
     #[test]

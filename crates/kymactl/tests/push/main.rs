@@ -138,6 +138,23 @@ fn what_is_missing_or_wrong_is_said_before_anything_is_sent() {
 }
 
 #[test]
+fn an_incomplete_module_names_the_flag_and_the_file() {
+    let registry = ["--registry", "127.0.0.1:1", "--insecure"];
+    let cases: [(&[&str], &str); 3] = [
+        (&["--version", "1.0.0"], "add --name, or name to the file of --config"),
+        (&["--name", "abc"], "add --version, or version to the file of --config"),
+        (
+            &["--name", "abc", "--version", "1.0.0"],
+            "add --manifest or --chart, or one of the three to the file",
+        ),
+    ];
+    for (flags, message) in cases {
+        let error = String::from_utf8(kymactl(&[flags, &registry].concat()).stderr).unwrap();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
 fn a_registry_that_does_not_answer_is_named() {
     let config = own_module("lantern/1.0.0").join("module-config.yaml");
     let output = kymactl(&["--config", text(&config), "--registry", "127.0.0.1:1", "--insecure"]);

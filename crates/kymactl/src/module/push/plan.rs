@@ -133,12 +133,18 @@ fn content(
         (Some(Chart::Published(chart)), None) => Ok(Content::PublishedChart(chart.clone())),
         (None, Some(manifest)) => Ok(Content::Manifest(manifest)),
         (None, None) if config.component.is_some() => Ok(Content::OwnReconciler),
-        (None, None) => Err(Error::input("--manifest", "a module needs a manifest, a chart or a component")),
+        (None, None) => Err(Error::input(
+            "--manifest",
+            "a module needs a manifest, a chart or a component; add --manifest or --chart, or one of the three to the \
+             file of --config",
+        )),
     }
 }
 
 fn component_name(given: Option<&String>) -> Result<String, Error> {
-    let given = given.ok_or_else(|| Error::input("--name", "the module has no name"))?;
+    let missing =
+        || Error::input("--name", "the module has no name; add --name, or name to the file of --config");
+    let given = given.ok_or_else(missing)?;
     Ok(if given.contains('/') { given.clone() } else { format!("{COMPONENT_PREFIX}{given}") })
 }
 
@@ -155,7 +161,13 @@ fn module_name(component: &str) -> Result<&str, Error> {
 }
 
 fn version(given: Option<&String>) -> Result<&str, Error> {
-    let given = given.ok_or_else(|| Error::input("--version", "the module has no version"))?;
+    let missing = || {
+        Error::input(
+            "--version",
+            "the module has no version; add --version, or version to the file of --config",
+        )
+    };
+    let given = given.ok_or_else(missing)?;
     if patterns::is_version(given) {
         return Ok(given);
     }
