@@ -118,9 +118,11 @@ impl Rule {
         match self.current.judge_object(object) {
             Judgement::Holds => Health::new(HealthStatus::Current, ""),
             Judgement::Fails => says(HealthStatus::InProgress, "current", "is false"),
-            Judgement::Unclear => {
-                says(HealthStatus::Unknown, "current", "looks at what the object lacks, or is no condition")
-            }
+            Judgement::Unclear => says(
+                HealthStatus::Unknown,
+                "current",
+                "reads a field that the object lacks, calls an unknown function, or is no condition",
+            ),
             Judgement::TooLarge => says(HealthStatus::Unknown, "current", TOO_LARGE),
         }
     }
@@ -217,8 +219,11 @@ pub(crate) mod tests {
         assert_eq!(status, HealthStatus::Unknown);
         assert_eq!(
             message,
-            "health.expressions[0].current looks at what the object lacks, or is no condition"
+            "health.expressions[0].current reads a field that the object lacks, calls an unknown function, or is no \
+             condition"
         );
+        let unknown = json!({"current": "status.phase.lowerAscii() == 'lit'"});
+        assert_eq!(assess(&unknown, &json!({"status": {"phase": "Lit"}})), (HealthStatus::Unknown, message));
         assert_eq!(
             assess(&json!({"current": "status.phase"}), &json!({"status": {"phase": "Lit"}})).0,
             HealthStatus::Unknown

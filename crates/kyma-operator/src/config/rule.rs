@@ -35,7 +35,8 @@ impl Rule {
             Judgement::Holds => None,
             Judgement::Fails => Some(self.message.clone()),
             Judgement::Unclear => Some(format!(
-                "{} (the entry lacks a field that the rule reads, or the field has another type)",
+                "{} (the entry lacks a field that the rule reads, the field has another type, or the rule calls an \
+                 unknown function)",
                 self.message
             )),
             Judgement::TooLarge => {
@@ -96,6 +97,13 @@ mod tests {
             assert!(said.starts_with("no (the entry lacks"), "{expression}: {said}");
             assert!(!said.contains("hunter2"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_rule_that_calls_an_unknown_function_says_so() {
+        let entry = json!({"channel": "fast"});
+        let said = objection("self.channel.lowerAscii() == 'fast'", &entry).unwrap();
+        assert!(said.contains("unknown function"), "{said}");
     }
 
     #[test]
