@@ -34,6 +34,11 @@ Exit codes: 0 nothing would change, 1 something would, 2 it cannot be told.";
 const RECONCILE: &str = "\
 Exit codes: 0 Ready afterwards, 1 it failed, 3 not done or not Ready in time.";
 
+const RUN: &str = "\
+Without --once or --remove it reconciles until it is stopped, as the operators
+do: start it only where none of them serves the namespace.
+With --once or --remove it works on one Kyma and ends.";
+
 const TEST: &str = "\
 The tests run once the component is Ready.
 Exit codes: 0 all succeeded, 1 one failed, 3 not over in time.";
@@ -76,6 +81,7 @@ enum Command {
     #[command(after_help = TEST)]
     Test(test::Test),
     /// Run all operators in this process
+    #[command(after_help = RUN)]
     Run(Box<run::Run>),
     /// Print the script that completes commands and names in a shell
     Completion(completion::Completion),

@@ -14,6 +14,8 @@ Exit codes: 0 all done, 1 a Kyma was left with a reason; run the command again."
 const FLUX: &str = "\
 Nothing is installed again: helm-component adopts what the release installed.
 Prints YAML; fields that cannot be carried over are named on standard error.
+Without -n and -A the HelmReleases are those of the context's namespace;
+components get the namespace of --hub-namespace.
 Exit codes: 0 all converted, 1 a release was left with a reason.";
 
 /// Commands that move a hub over.
