@@ -153,7 +153,18 @@ impl Error {
 
     /// Returns the error for a HelmComponent that does not exist.
     pub(crate) fn no_component(name: &str, namespace: &str) -> Self {
-        Self::input(name, format!("there is no such HelmComponent in namespace {namespace}"))
+        Self::no_object("HelmComponent", name, namespace)
+    }
+
+    /// Returns the error for a Kyma that does not exist.
+    pub(crate) fn no_kyma(name: &str, namespace: &str) -> Self {
+        Self::no_object("Kyma", name, namespace)
+    }
+
+    fn no_object(kind: &str, name: &str, namespace: &str) -> Self {
+        let problem =
+            format!("there is no such {kind} in namespace {namespace}; --namespace names another one");
+        Self::input(name, problem)
     }
 
     /// Returns the error for a component program that exited before the command was done.
@@ -242,5 +253,19 @@ impl From<kyma_sdk::HubError> for Error {
 impl From<kyma_sdk::MetricsError> for Error {
     fn from(error: kyma_sdk::MetricsError) -> Self {
         Self::Start(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_tells_how_to_search_another_namespace() {
+        let hint = "in namespace kcp-system; --namespace names another one";
+        let kyma = Error::no_kyma("blue", "kcp-system").to_string();
+        assert_eq!(kyma, format!("blue: there is no such Kyma {hint}"));
+        let component = Error::no_component("shop", "kcp-system").to_string();
+        assert_eq!(component, format!("shop: there is no such HelmComponent {hint}"));
     }
 }

@@ -27,8 +27,7 @@ impl Explain {
     pub(crate) async fn run(self) -> Result<(), Error> {
         let hub = Hub { client: self.hub.client().await?, namespace: self.hub.namespace() };
         let kyma = hub.api::<Kyma>().get_opt(&self.kyma).await?;
-        let missing =
-            || Error::input(&self.kyma, format!("there is no such Kyma in namespace {}", hub.namespace));
+        let missing = || Error::no_kyma(&self.kyma, hub.namespace);
         let mut found = explain(&hub.sources(kyma.ok_or_else(missing)?).await?);
         if let Some(module) = &self.module {
             found.retain(|one| one.module == *module);

@@ -104,7 +104,7 @@ impl Status {
         let place = if self.all_namespaces {
             "any namespace".to_owned()
         } else {
-            format!("namespace {}", self.hub.namespace())
+            format!("namespace {}; --namespace names another one", self.hub.namespace())
         };
         let labels = self.selector.iter().map(|selector| format!(" with labels {selector}"));
         let labels: String = labels.collect();

@@ -30,7 +30,7 @@ impl Why {
         let (hub, namespace) = (self.hub.client().await?, self.hub.namespace());
         let operators = Operators::at(&self.operators)?;
         let kymas: Api<Kyma> = Api::namespaced(hub.clone(), namespace);
-        let missing = || Error::input(&self.kyma, format!("there is no such Kyma in namespace {namespace}"));
+        let missing = || Error::no_kyma(&self.kyma, namespace);
         let kyma = kymas.get_opt(&self.kyma).await?.ok_or_else(missing)?;
         let components = components::of(&hub, namespace, &kyma).await?;
         let mut subjects = vec![Subject::of(&Kyma::kind(&()), &kyma)?];

@@ -54,7 +54,10 @@ async fn a_named_kyma_that_is_gone_or_was_never_there_is_not_ready() {
     let events = vec![watcher::Event::Delete(kyma("zinc", "Processing"))];
     assert_eq!(open_after(&named, listed, events).await, ["zinc: it does not exist"]);
     let error = named.ensure_all_exist(&of(&[("blue", "Ready")])).unwrap_err();
-    assert_eq!(error.to_string(), "zinc: there is no such Kyma in namespace kcp-system");
+    assert_eq!(
+        error.to_string(),
+        "zinc: there is no such Kyma in namespace kcp-system; --namespace names another one"
+    );
     assert!(named.ensure_all_exist(&of(&[("blue", "Ready"), ("zinc", "Error")])).is_ok());
     assert_eq!(flags(&[]).open(&Kymas::new()), ["there is no Kyma"]);
 }

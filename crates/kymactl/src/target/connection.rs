@@ -67,7 +67,7 @@ impl Hub {
     /// Reads the Kyma of this name.
     pub(crate) async fn start(&self, kyma: &str) -> Result<Start, Error> {
         let found = self.kymas().get_opt(kyma).await?;
-        let missing = || Error::input(kyma, format!("there is no such Kyma in namespace {}", self.namespace));
+        let missing = || Error::no_kyma(kyma, &self.namespace);
         found.map(|kyma| self.start_at(kyma)).ok_or_else(missing)
     }
 
