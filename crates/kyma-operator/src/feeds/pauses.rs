@@ -69,7 +69,7 @@ fn next_status(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
         type_: types::READY,
         status,
         reason,
-        message,
+        message: &message,
         observed_generation: pause.metadata.generation,
     };
     // API objects store whole seconds.
@@ -81,21 +81,28 @@ fn next_status(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
     })
 }
 
-fn ready_condition(pause: &Pause, now: Timestamp) -> (Status, Reason, &'static str) {
+fn ready_condition(pause: &Pause, now: Timestamp) -> (Status, Reason, String) {
     if !is_in_force(pause, now) {
-        return (Status::False, Reason::Succeeded, "the Pause has ended");
+        return (Status::False, Reason::Succeeded, "the Pause has ended".to_owned());
     }
-    match pause.spec.selector.clone().map(Selector::try_from) {
-        None => (Status::True, Reason::Paused, "the Pause applies to all Kymas"),
-        Some(Ok(_)) => {
-            (Status::True, Reason::Paused, "the Pause applies to the Kymas that the selector matches")
-        }
+    let (reason, message) = match pause.spec.selector.clone().map(Selector::try_from) {
+        None => (Reason::Paused, "the Pause applies to all Kymas"),
+        Some(Ok(_)) => (Reason::Paused, "the Pause applies to the Kymas that the selector matches"),
         Some(Err(_)) => (
-            Status::True,
             Reason::SpecInvalid,
             "spec.selector is invalid: correct it; until then the Pause applies to all Kymas",
         ),
+    };
+    (Status::True, reason, format!("{message}{}", operator_limit(&pause.spec.operators)))
+}
+
+/// Returns the end of the message for a Pause that names operators. No operator knows the names of all others, so a
+/// misspelled name is only visible here.
+fn operator_limit(operators: &[String]) -> String {
+    if operators.is_empty() {
+        return String::new();
     }
+    format!("; it stops only operators of these names: {}", operators.join(", "))
 }
 
 #[cfg(test)]
@@ -124,6 +131,16 @@ mod tests {
             let conditions = next_status(&pause(spec.clone()), at(5)).unwrap().conditions.unwrap();
             assert_eq!((conditions[0].status.as_str(), conditions[0].reason.as_str()), expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn the_message_names_the_operators_that_are_stopped() {
+        let message = |spec| next_status(&pause(spec), at(1)).unwrap().conditions.unwrap()[0].message.clone();
+        let limited = json!({"operators": ["helm-component", "release-meta-syncer"]});
+        let expected = "the Pause applies to all Kymas; it stops only operators of these names: helm-component, \
+                        release-meta-syncer";
+        assert_eq!(message(limited), expected);
+        assert_eq!(message(json!({})), "the Pause applies to all Kymas");
     }
 
     #[test]
