@@ -100,6 +100,20 @@ impl Rule {
         })
     }
 
+    /// Returns the first expression that calls unknown functions, with their names.
+    fn unknown_functions(&self) -> Option<String> {
+        let fields = [
+            ("inProgress", self.in_progress.as_ref()),
+            ("failed", self.failed.as_ref()),
+            ("current", Some(&self.current)),
+        ];
+        fields.into_iter().find_map(|(field, expression)| {
+            let unknown = expression?.unknown_functions();
+            let place = format!("health.expressions[{}].{field}", self.number);
+            (!unknown.is_empty()).then(|| format!("{place} calls unknown functions: {}", unknown.join(", ")))
+        })
+    }
+
     fn judge(&self, object: &Value) -> Health {
         let says = |status, field: &str, what: &str| {
             Health::new(status, format!("health.expressions[{}].{field} {what}", self.number))
@@ -143,6 +157,12 @@ pub(crate) fn is_too_large(health: &Health) -> bool {
 /// installed.
 pub fn invalid_expressions(spec: &HelmComponentSpec) -> Option<String> {
     Rules::of(spec).err().map(|failure| failure.message)
+}
+
+/// Returns an expression in `spec.health.expressions` that calls unknown functions, with their names; `None` if there
+/// is none or the expressions are invalid. It is never true.
+pub fn unknown_functions(spec: &HelmComponentSpec) -> Option<String> {
+    Rules::of(spec).ok()?.rules.values().find_map(Rule::unknown_functions)
 }
 
 /// Reports whether the spec has an expression for a kind.

@@ -61,7 +61,7 @@ mod workloads;
 pub use args::{AccountArgs, ContentArgs, Flags, HubArgs};
 pub use controller::{HelmComponentProgram, HelmComponents};
 pub use error::SetupError;
-pub use expressions::invalid_expressions;
+pub use expressions::{invalid_expressions, unknown_functions};
 pub use prospect::{Moment, Prospect};
 pub use record::inventory;
 pub use referenced::origins;

@@ -77,6 +77,20 @@ impl Expression {
         Ok(Self { tree: parse::parse(text)? })
     }
 
+    /// Returns the functions that the expression calls and that do not exist, sorted. The evaluation of such a call
+    /// fails.
+    ///
+    /// ```
+    /// use kyma_sdk::Expression;
+    ///
+    /// let expression = Expression::compile("status.phase.lowerAscii() == 'ready'").unwrap();
+    /// assert_eq!(expression.unknown_functions(), ["lowerAscii"]);
+    /// ```
+    pub fn unknown_functions(&self) -> Vec<&str> {
+        let called = self.tree.functions.iter().map(String::as_str);
+        called.filter(|name| !functions::is_known(name)).collect()
+    }
+
     /// Judges variables, each by its name. Takes at most 20 ms of processor time and 2 MiB of memory.
     pub fn judge(&self, variables: &[(&str, &Value)]) -> Judgement {
         self.judge_with_cost(variables).0

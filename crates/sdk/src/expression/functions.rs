@@ -17,6 +17,35 @@ const SHORT_NUMBER_BYTES: usize = 19;
 /// Steps to convert a longer one: its digits, up to 768 of them, may be shifted about twenty times.
 const STEPS_PER_LONG_NUMBER: usize = 1_000;
 
+/// Names of all functions.
+const FUNCTIONS: [&str; 20] = [
+    "bool",
+    "bytes",
+    "contains",
+    "double",
+    "dyn",
+    "endsWith",
+    "hasValue",
+    "int",
+    "matches",
+    "none",
+    "of",
+    "ofNonZeroValue",
+    "or",
+    "orValue",
+    "size",
+    "startsWith",
+    "string",
+    "type",
+    "uint",
+    "value",
+];
+
+/// Reports whether a function of this name exists. Operators are called by names without letters at the start.
+pub(super) fn is_known(name: &str) -> bool {
+    FUNCTIONS.contains(&name) || !name.starts_with(|first: char| first.is_ascii_alphabetic())
+}
+
 /// Returns the CEL type of this name; a variable of the same name takes precedence.
 pub(super) fn type_of_name(name: &str) -> Option<&'static str> {
     const TYPES: [&str; 11] = [

@@ -26,6 +26,8 @@ pub(super) struct Tree {
     pub(super) root: IdedExpr,
     /// Names that may be variables.
     pub(super) names: BTreeSet<String>,
+    /// Names of called functions and operators.
+    pub(super) functions: BTreeSet<String>,
     /// Lists of literals, by the id of their nodes: they are built once.
     pub(super) constants: BTreeSet<u64>,
 }
@@ -50,8 +52,8 @@ fn parse_here(text: &str) -> Result<Tree, ExpressionError> {
         .max_recursion_depth(96)
         .parse(text)
         .map_err(|errors| ExpressionError::Syntax(first_error(&errors)))?;
-    let (names, constants) = examine(&root)?;
-    Ok(Tree { root, names, constants })
+    let Names { variables, functions, constants } = examine(&root)?;
+    Ok(Tree { root, names: variables, functions, constants })
 }
 
 /// Returns the first error of the text: there may be hundreds, and each repeats its whole line.
@@ -63,9 +65,17 @@ fn first_error(errors: &ParseErrors) -> String {
     text.replace('\n', " ").chars().take(MAX_ERROR_CHARACTERS).collect()
 }
 
-/// Checks depth and size; gives the identifiers and the lists of literals.
-fn examine(root: &IdedExpr) -> Result<(BTreeSet<String>, BTreeSet<u64>), ExpressionError> {
-    let (mut names, mut constants) = (BTreeSet::new(), BTreeSet::new());
+/// Names in a syntax tree, and its lists of literals.
+#[derive(Default)]
+struct Names {
+    variables: BTreeSet<String>,
+    functions: BTreeSet<String>,
+    constants: BTreeSet<u64>,
+}
+
+/// Checks depth and size; gives the names and the lists of literals.
+fn examine(root: &IdedExpr) -> Result<Names, ExpressionError> {
+    let mut found = Names::default();
     let (mut open, mut nodes) = (vec![(root, 1)], 0);
     while let Some((node, depth)) = open.pop() {
         nodes += 1;
@@ -76,16 +86,19 @@ fn examine(root: &IdedExpr) -> Result<(BTreeSet<String>, BTreeSet<u64>), Express
             return Err(ExpressionError::TooLong);
         }
         if let Expr::Ident(name) = &node.expr {
-            names.insert(name.trim_start_matches('.').to_owned());
+            found.variables.insert(name.trim_start_matches('.').to_owned());
+        }
+        if let Expr::Call(call) = &node.expr {
+            found.functions.insert(call.func_name.clone());
         }
         if let Expr::List(list) = &node.expr
             && list.elements.iter().all(|element| matches!(element.expr, Expr::Literal(_)))
         {
-            constants.insert(node.id);
+            found.constants.insert(node.id);
         }
         open.extend(children(&node.expr).into_iter().map(|child| (child, depth + 1)));
     }
-    Ok((names, constants))
+    Ok(found)
 }
 
 fn children(expr: &Expr) -> Vec<&IdedExpr> {

@@ -185,6 +185,16 @@ const CONDITIONS: &[&str] = &[
 ];
 
 #[test]
+fn only_functions_that_no_condition_can_call_are_unknown() {
+    for text in CONDITIONS {
+        let expected: &[&str] = if text.contains("unknown(") { &["unknown"] } else { &[] };
+        assert_eq!(Expression::compile(text).unwrap().unknown_functions(), expected, "{text}");
+    }
+    let expression = Expression::compile("timestamp(self.at) < timestamp(self.end) || split(',')").unwrap();
+    assert_eq!(expression.unknown_functions(), ["split", "timestamp"]);
+}
+
+#[test]
 fn conditions_give_what_the_evaluator_of_the_crate_gives() {
     for text in CONDITIONS {
         assert_eq!(judge(text, &object()), judge_by_cel(text, &object()), "{text}");

@@ -136,6 +136,9 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
         let says = "it is suspended, and so is the component: kymactl resume begins";
         findings.push(Finding::new("spec.suspend", Weight::Todo, says));
     }
+    if let Some(says) = helm_component::unknown_functions(&component.spec) {
+        findings.push(Finding::new("spec.healthCheckExprs", Weight::Changes, says));
+    }
     for (place, refused) in refused(&component.spec) {
         let says = format!("helm-component refuses it: {refused}");
         findings.push(Finding::new(place, Weight::Changes, says));

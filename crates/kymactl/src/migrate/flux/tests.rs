@@ -88,6 +88,19 @@ fn an_expression_that_is_no_cel_here_suspends_the_component() {
     );
 }
 
+#[test]
+fn an_expression_with_a_function_that_only_flux_has_suspends_the_component() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
+    let (mut releases, facts) = read::files(&[path], "default").unwrap();
+    let release = &mut releases[0];
+    release["spec"]["healthCheckExprs"][0]["current"] = "status.phase.lowerAscii() == 'filled'".into();
+    let found = convert(release, &facts, "apps");
+    assert_eq!(found.component.as_ref().unwrap().spec.suspend, Some(true));
+    let told = report::text(&found);
+    let expected = "spec.healthCheckExprs: health.expressions[0].current calls unknown functions: lowerAscii";
+    assert!(told.contains(expected), "{told}");
+}
+
 /// Kustomize sets namespaces, so files may have none.
 #[test]
 fn the_check_of_signatures_stays_where_files_name_no_namespace() {
