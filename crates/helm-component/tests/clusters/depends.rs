@@ -328,7 +328,7 @@ async fn a_module_of_the_same_kyma_and_an_expression_are_waited_for() -> Result<
     let components = world.components()?;
     until("the expression lacks the label", PATIENCE, || async {
         let told = ready_of(&components.get("mesh-app").await?);
-        Ok(told.filter(|(_, _, message)| message.contains("looks at what the component lacks")))
+        Ok(told.filter(|(_, _, message)| message.contains("reads a field that the component lacks")))
     })
     .await?;
     assert_eq!(version(world, "mesh-app").await?, None);

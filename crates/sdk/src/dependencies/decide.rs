@@ -100,7 +100,10 @@ fn describe(unmet: &UnmetDependency) -> String {
         }
         UnmetReason::Denied => format!("{name} is not ready: its expression is false"),
         UnmetReason::Unclear => {
-            format!("{name}: the expression is no CEL, or looks at what the component lacks")
+            format!(
+                "{name}: the expression is no CEL, reads a field that the component lacks, or calls an unknown \
+                 function"
+            )
         }
         UnmetReason::NoKyma => {
             format!("{name}: this component belongs to no Kyma, so it has to name a component")
@@ -154,6 +157,14 @@ mod tests {
 
     fn unmet(why: UnmetReason) -> UnmetDependency {
         UnmetDependency { name: "HelmComponent a".to_owned(), why }
+    }
+
+    #[test]
+    fn an_expression_that_cannot_be_evaluated_names_the_possible_causes() {
+        let text = describe(&unmet(UnmetReason::Unclear));
+        for cause in ["no CEL", "reads a field", "unknown function"] {
+            assert!(text.contains(cause), "{text}");
+        }
     }
 
     #[test]
