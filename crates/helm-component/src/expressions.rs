@@ -160,7 +160,7 @@ pub fn invalid_expressions(spec: &HelmComponentSpec) -> Option<String> {
 }
 
 /// Returns an expression in `spec.health.expressions` that calls unknown functions, with their names; `None` if there
-/// is none or the expressions are invalid. It is never true.
+/// is none or the expressions are invalid. Such a call cannot be evaluated.
 pub fn unknown_functions(spec: &HelmComponentSpec) -> Option<String> {
     Rules::of(spec).ok()?.rules.values().find_map(Rule::unknown_functions)
 }
