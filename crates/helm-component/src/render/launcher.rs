@@ -9,6 +9,9 @@ use std::sync::OnceLock;
 
 use super::RenderLimits;
 
+#[cfg(target_os = "linux")]
+mod system_calls;
+
 /// First argument of the binary as a launcher.
 const COMMAND: &str = "render-sandbox";
 
@@ -106,39 +109,7 @@ fn restrict([memory, cpu, file, open_files, processes]: [u64; 5]) -> Result<(), 
         let limit = Rlimit { current: Some(bound), maximum: Some(bound) };
         setrlimit(resource, limit).map_err(|error| error.to_string())?;
     }
-    deny_calls()
-}
-
-/// Denies system calls for sockets, access to other processes, namespaces, and new process groups, in which a
-/// descendant could outlive the program. Sets `no_new_privs`.
-#[cfg(target_os = "linux")]
-fn deny_calls() -> Result<(), String> {
-    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-    let denied = [
-        libc::SYS_socket,
-        libc::SYS_connect,
-        libc::SYS_bind,
-        libc::SYS_listen,
-        libc::SYS_io_uring_setup,
-        libc::SYS_setsid,
-        libc::SYS_setpgid,
-        libc::SYS_unshare,
-        libc::SYS_setns,
-        libc::SYS_mount,
-        libc::SYS_ptrace,
-        libc::SYS_process_vm_readv,
-        libc::SYS_process_vm_writev,
-        libc::SYS_bpf,
-    ];
-    let words = |error: seccompiler::BackendError| error.to_string();
-    let filter = SeccompFilter::new(
-        denied.into_iter().map(|call| (call, Vec::new())).collect(),
-        SeccompAction::Allow,
-        SeccompAction::Errno(libc::EPERM.unsigned_abs()),
-        std::env::consts::ARCH.try_into().map_err(words)?,
-    );
-    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(words)?;
-    seccompiler::apply_filter(&program).map_err(|error| error.to_string())
+    system_calls::deny()
 }
 
 #[cfg(test)]
