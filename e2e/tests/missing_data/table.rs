@@ -40,8 +40,9 @@ pub(crate) const KINDS: [Kind; 19] = [
     kind("pauses", HUB),
     kind("secrets", HUB).says("AwaitingAccess"),
     kind("customresourcedefinitions", HUB),
-    // Read by name only.
+    // A watch of metadata only causes reads by name.
     kind("configmaps", None),
+    // Read by name only.
     kind("namespaces", None),
     // Read only with --manifest-mirror; Manifests cause no installation or removal.
     kind("manifests", None),
