@@ -40,7 +40,7 @@ struct HookSubscriptions {
 #[derive(Default)]
 struct AwaitedHooks {
     target: Option<SecretKey>,
-    /// By the mark of a run's objects.
+    /// Runs by the mark on their objects.
     runs: BTreeMap<String, Run>,
 }
 

@@ -192,7 +192,7 @@ impl<'a> Pass<'a> {
 
     /// Checks that the target answers, since streams that cannot connect report nothing.
     async fn answers(&self) -> Result<(), Failure> {
-        // It answered another request a moment ago: after a restart all components would ask at once.
+        // A recent answer to another request suffices: after a restart, all components would send requests at once.
         let Contact { answered, held_for, .. } = self.context.target.contact();
         if held_for.is_none() && answered.is_some_and(|ago| ago < LOOK) {
             return Ok(());

@@ -58,7 +58,7 @@ impl Listed {
         releases.map(|name| size_of::<(String, i64)>() + name.len()).sum()
     }
 
-    /// Reports whether a pass that was requested at `heard` may use the list now.
+    /// Reports whether a reconcile that was requested at `heard` may use the list now.
     fn serves(&self, heard: Instant, now: Instant) -> bool {
         let age = now.saturating_duration_since(self.begun);
         if self.releases.is_some() { self.begun >= heard && age < LASTS } else { age < MANY }

@@ -14,7 +14,7 @@ pub(crate) type GroupKind = (String, String);
 /// State of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KindStatus {
-    /// The hub has no CRD for it.
+    /// The hub has no CRD for the kind.
     Missing,
     /// Its CRD violates the component contract.
     Violated(Vec<String>),

@@ -70,7 +70,7 @@ impl OwnWrites {
     }
 }
 
-/// Reports whether `ours` is a later state of the same object, not of another one of its name.
+/// Reports whether `ours` is a later state of the same object, not of another object with the same name.
 fn is_later(ours: &Kyma, other: &Kyma) -> bool {
     ours.metadata.uid == other.metadata.uid && version(ours) > version(other)
 }

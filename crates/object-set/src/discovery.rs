@@ -59,7 +59,7 @@ impl Mapping {
 /// Immutable result of one discovery of a target.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
-    /// By kind; versions in the server's order of preference.
+    /// Served versions of each kind, in the server's order of preference.
     by_kind: BTreeMap<GroupKind, Vec<Mapping>>,
     /// Every `group/version`, also of those that do not answer, and of these every `group/version/Kind` that is
     /// known.
@@ -89,12 +89,12 @@ impl Kinds {
         self.get(gvk).or_else(|| self.preferred(&gvk.group_kind()))
     }
 
-    /// All served versions of a kind, in the server's order of preference.
+    /// Returns all served versions of a kind, in the server's order of preference.
     pub fn versions(&self, kind: &GroupKind) -> &[Mapping] {
         self.by_kind.get(kind).map_or(&[], Vec::as_slice)
     }
 
-    /// Every kind, each once, in its preferred version.
+    /// Returns each kind once, in its preferred version.
     pub fn all(&self) -> impl Iterator<Item = &Mapping> {
         self.by_kind.values().filter_map(|versions| versions.first())
     }

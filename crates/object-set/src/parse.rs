@@ -39,10 +39,10 @@ impl Default for Limits {
 /// of files, kinds and objects of the text, since the text may hold Secrets.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ParseError {
-    /// It is not valid YAML.
+    /// The text is not valid YAML.
     #[error("document {document}, line {line} of the text: not valid YAML: {problem}")]
     Syntax {
-        /// Which document, from 1.
+        /// Number of the document, from 1.
         document: usize,
         /// Line in the whole text, from 1.
         line: usize,
@@ -52,7 +52,7 @@ pub enum ParseError {
     /// Valid YAML that JSON cannot express, for example a map as a key.
     #[error("document {document}, line {line} of the text: {problem}")]
     Value {
-        /// Which document, from 1.
+        /// Number of the document, from 1.
         document: usize,
         /// Line in the whole text, from 1.
         line: usize,
@@ -62,7 +62,7 @@ pub enum ParseError {
     /// A document is not a Kubernetes object.
     #[error("document {document}{place}: the {object} {problem}")]
     Object {
-        /// Which document, from 1.
+        /// Number of the document, from 1.
         document: usize,
         /// The file that Helm rendered and the index in lists, for example ` (shop/templates/all.yaml), item 2`; else
         /// empty.
@@ -237,7 +237,7 @@ impl ListDefaults {
 
 /// Position of an object in the text.
 struct Position<'a> {
-    /// Which document, from 1.
+    /// Number of the document, from 1.
     document: usize,
     /// The file that Helm rendered to this document.
     file: Option<&'a str>,

@@ -36,7 +36,7 @@ pub enum PatchError {
     /// The text is not a patch.
     #[error("patches[{patch}]: {problem}")]
     Text {
-        /// Which patch.
+        /// Index of the patch.
         patch: usize,
         /// The problem.
         problem: Problem,
@@ -44,11 +44,11 @@ pub enum PatchError {
     /// The patch does not fit an object.
     #[error("patches[{patch}], {object}: {place}{problem}")]
     Object {
-        /// Which patch.
+        /// Index of the patch.
         patch: usize,
-        /// Which object.
+        /// The object that the patch selects.
         object: Box<Identity>,
-        /// Where, as in `spec.template: ` or `operation 2 at /spec: `; empty for all of it.
+        /// Place in the object, as in `spec.template: ` or `operation 2 at /spec: `; empty for the whole object.
         place: String,
         /// The problem.
         problem: Problem,

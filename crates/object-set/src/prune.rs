@@ -107,7 +107,7 @@ pub enum PruneBlocked {
 }
 
 impl PruneBlocked {
-    /// The stable word for it.
+    /// Returns the reason to report.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Incomplete => Reason::Progressing,

@@ -9,12 +9,12 @@ use crate::object::{Identity, Object};
 pub enum Warning {
     /// The set contains the object more than once; the last one counts.
     Duplicate {
-        /// Which object.
+        /// The object with the problem.
         object: Identity,
     },
     /// A list that the API server merges by a key contains that key more than once; the last item counts.
     DuplicateListKey {
-        /// Which object.
+        /// The object with the problem.
         object: Identity,
         /// Path, such as `spec.template.spec.containers[0].env`.
         path: String,
@@ -23,7 +23,7 @@ pub enum Warning {
     },
     /// A patch selects none of the objects.
     PatchWithoutObject {
-        /// Which patch, from 0.
+        /// Index of the patch, from 0.
         patch: usize,
     },
 }

@@ -24,9 +24,9 @@ pub(crate) use split::split;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("drift.ignore[{rule}].paths[{path}]: {problem}")]
 pub struct YieldError {
-    /// Which rule.
+    /// Index of the rule.
     pub rule: usize,
-    /// Which of its paths.
+    /// Index of the path in the rule.
     pub path: usize,
     /// The problem of the path.
     pub problem: PathProblem,
@@ -35,16 +35,16 @@ pub struct YieldError {
 /// Problem of a path.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PathProblem {
-    /// It breaks RFC 6901.
+    /// The path is not a JSON pointer by RFC 6901.
     #[error("is no JSON pointer; it begins with /, and in names ~ is written ~0 and / is written ~1")]
     Syntax,
-    /// The empty pointer.
+    /// The path is the empty pointer.
     #[error("is the whole object; use drift.mode")]
     Whole,
-    /// A field that identifies the object.
+    /// The path names a field that identifies the object.
     #[error("tells which object it is, and cannot change")]
     Identity,
-    /// All labels or annotations, or one of the operator's own.
+    /// The path names all labels or annotations, or one of the operator.
     #[error("holds marks of the operator; name other labels and annotations one by one")]
     Marks,
 }

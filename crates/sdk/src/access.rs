@@ -1,4 +1,4 @@
-//! From the reference in a custom resource to the target, and the wake-up when an access Secret changes.
+//! Resolves the reference in a custom resource to its target, and requeues objects when an access Secret changes.
 
 mod grants;
 mod reads;

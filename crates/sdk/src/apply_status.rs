@@ -23,7 +23,7 @@ const TRIES: usize = 5;
 ///
 /// # Errors
 /// 404: the object is gone, or another object has its name. 409: the object was changed during each of five tries.
-/// Otherwise as for an apply.
+/// Other errors are those of an apply.
 pub async fn apply_status<K>(
     api: &Api<K>,
     manager: &str,

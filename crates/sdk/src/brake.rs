@@ -72,7 +72,7 @@ struct Inner {
     records: Api<ConfigMap>,
     makes: Api<Pause>,
     pauses: Pauses,
-    /// None until the record of the life before was read.
+    /// `None` until the record of the previous process was read.
     state: Mutex<Option<BrakeState>>,
     all: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
 }

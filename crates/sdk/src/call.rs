@@ -44,7 +44,7 @@ pub fn none_if_absent<K: Resource, T>(
 /// returns `None` for every 404.
 ///
 /// # Errors
-/// As for a get, also for a 404 that does not name the object.
+/// Errors of a GET, also a 404 that does not name the object.
 pub async fn find_object<K>(api: &Api<K>, name: &str) -> kube::Result<Option<K>>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -55,7 +55,7 @@ where
 /// Returns the metadata of the object of this name, as [`find_object`] returns the object.
 ///
 /// # Errors
-/// As for [`find_object`].
+/// Errors of [`find_object`].
 pub async fn find_metadata<K>(api: &Api<K>, name: &str) -> kube::Result<Option<PartialObjectMeta<K>>>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -72,7 +72,7 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 /// list and watch need not allow get.
 ///
 /// # Errors
-/// As for a list.
+/// Errors of a list.
 pub async fn live_metadata<K>(api: &Api<K>, name: &str) -> kube::Result<Option<PartialObjectMeta<K>>>
 where
     K: Clone + Debug + DeserializeOwned,

@@ -25,7 +25,7 @@ pub enum CopyError {
         /// Name of the Secret.
         secret: String,
     },
-    /// It is an access Secret, by its label.
+    /// The Secret is an access Secret, by its label.
     #[error(
         "Secret {secret} on the hub is never copied: its label {} makes it the access to a target",
         labels::KYMA_NAME
@@ -34,7 +34,7 @@ pub enum CopyError {
         /// Name of the Secret.
         secret: String,
     },
-    /// It holds a kubeconfig.
+    /// The Secret holds a kubeconfig.
     #[error("Secret {secret} on the hub is never copied: its key {key} holds a kubeconfig")]
     Kubeconfig {
         /// Name of the Secret.
@@ -78,7 +78,7 @@ pub fn may_be_copied<'a>(name: &str, found: Option<&'a Secret>) -> Result<&'a Se
 /// Checks that a Secret of the hub holds no access to a target.
 ///
 /// # Errors
-/// It belongs to a Kyma, or holds a kubeconfig.
+/// If the Secret belongs to a Kyma or holds a kubeconfig.
 pub fn holds_no_access(name: &str, found: &Secret) -> Result<(), CopyError> {
     let secret = || name.to_owned();
     if found.labels().contains_key(labels::KYMA_NAME) {

@@ -30,7 +30,7 @@ pub(crate) fn has_owner(live: &ObjectMeta, owner: &str) -> bool {
 /// Next action for the default custom resource of a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// None: no default custom resource is desired or recorded.
+    /// Do nothing: no default custom resource is desired or recorded.
     Skip,
     /// Read whether the recorded one exists.
     Confirm(CreatedResource),

@@ -32,7 +32,7 @@ pub struct Diagnosis {
     /// Reason and message of the last failed reconcile, while there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Its target, once resolved.
+    /// Target of the object, once resolved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetDiagnosis>,
 }

@@ -103,7 +103,7 @@ impl Events {
         let Some(mut waiting) = waiting else { return };
         let instance = std::env::var("POD_NAME").ok();
         let recorder = Recorder::new(hub, Reporter { controller: self.inner.operator.to_owned(), instance });
-        // This clone would keep the queue open without end.
+        // A remaining sender would keep the queue open forever.
         drop(self);
         let mut pace = Pace::default();
         while let Some(message) = waiting.recv().await {

@@ -35,13 +35,13 @@ pub struct Expression {
 /// Error for a text that is no valid expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
-    /// It is not valid CEL.
+    /// The text is not valid CEL.
     #[error("is no CEL: {0}")]
     Syntax(String),
-    /// It is nested deeper than 48 levels.
+    /// The text is nested deeper than 48 levels.
     #[error("is nested deeper than {MAX_DEPTH} levels: split it")]
     TooDeep,
-    /// It is longer than 16 KiB, or has more than 8,192 parts.
+    /// The text is longer than 16 KiB, or has more than 8,192 parts.
     #[error("is longer than {MAX_TEXT_BYTES} bytes or has too many parts: shorten it")]
     TooLong,
 }
@@ -49,13 +49,13 @@ pub enum ExpressionError {
 /// The result of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// It holds.
+    /// The condition is true.
     Holds,
-    /// It does not hold.
+    /// The condition is false.
     Fails,
-    /// It reads a variable or field that is missing or has another type, or its result is not a boolean.
+    /// The condition reads a variable or field that is missing or has another type, or its result is not a boolean.
     Unclear,
-    /// It would take too many steps or too much memory: its evaluation was stopped.
+    /// The evaluation was stopped, since it would take too many steps or too much memory.
     TooLarge,
 }
 
@@ -72,7 +72,7 @@ impl Expression {
     /// Compiles a text.
     ///
     /// # Errors
-    /// It is not valid CEL, too long, or nested too deep.
+    /// If the text is not valid CEL, too long, or nested too deep.
     pub fn compile(text: &str) -> Result<Self, ExpressionError> {
         Ok(Self { tree: parse::parse(text)? })
     }

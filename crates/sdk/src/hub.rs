@@ -61,7 +61,7 @@ pub enum HubError {
 /// Returns address and credentials of the hub; see [`client_config`].
 ///
 /// # Errors
-/// There is no usable kubeconfig, and the process does not run in a Pod.
+/// If there is no usable kubeconfig and the process does not run in a Pod.
 pub async fn hub_config(settings: &Settings) -> Result<Config, HubError> {
     Ok(bounded(client_config(settings.kubeconfig.as_deref(), None).await?))
 }

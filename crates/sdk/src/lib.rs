@@ -6,7 +6,7 @@
 
 #![warn(missing_docs)]
 
-// A component: the trait, the contract as types, and what a step is given.
+// A component: the trait, the contract as types, and the inputs of a step.
 mod blocking;
 mod component;
 mod context;

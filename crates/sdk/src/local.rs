@@ -71,7 +71,7 @@ pub fn is_local(runtime: &Runtime, kyma: &Kyma) -> Result<bool, Failure> {
 /// Reports whether the hub is the target of a component. `recorded` is the uid recorded for its target.
 ///
 /// # Errors
-/// As for [`is_local`]; the access Secrets are those of the component and of its Kyma.
+/// Errors of [`is_local`], for the access Secrets of the component and of its Kyma.
 pub(crate) fn is_local_component<R: ComponentResource>(
     runtime: &Runtime,
     resource: &R,

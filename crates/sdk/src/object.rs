@@ -60,11 +60,11 @@ fn includes(live: &Value, wanted: &Value) -> bool {
 /// Ownership of an object on a target, relative to one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// It carries this owner's label, or this owner's field manager wrote it and the label was lost.
+    /// The object carries this owner's label, or this owner's field manager wrote it and the label was lost.
     Own,
     /// No component owns it: it has no owner label, and another owner created it or another field manager wrote it.
     Unowned,
-    /// Another owner owns it.
+    /// Another owner owns the object.
     Other,
 }
 

@@ -112,11 +112,11 @@ pub fn pauses(record: &'static [&'static str]) -> Vec<Rule> {
 pub struct Table {
     /// Name of the operator; roles and their bindings are named after it.
     pub operator: &'static str,
-    /// On the hub, in all namespaces or on cluster-scoped kinds. Never Secrets.
+    /// Rules on the hub, in all namespaces or on cluster-scoped kinds. Never Secrets.
     pub hub_cluster: Vec<Rule>,
-    /// On the hub, in the hub namespace.
+    /// Rules on the hub, in the hub namespace.
     pub hub_namespace: Vec<Rule>,
-    /// On targets; the access Secret's user holds the union of all operators'.
+    /// Rules on targets; the access Secret's user has the rules of all operators.
     pub target: Vec<Rule>,
     /// Rules for the component's kind that are aggregated into kyma-operator's role.
     pub aggregated: Vec<Rule>,
@@ -139,7 +139,7 @@ pub enum Side {
     Target,
     /// Roles on the hub, then the role on targets, which is named `<operator>-target` and has no binding.
     Both,
-    /// Both on one cluster: the target's role bound to the ServiceAccount too (single-cluster mode).
+    /// All roles for one cluster: the role on targets is bound to the ServiceAccount too (single-cluster mode).
     SingleCluster,
 }
 

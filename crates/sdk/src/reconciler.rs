@@ -58,7 +58,7 @@ const LAST_PASSES: Duration = Duration::from_secs(5);
 enum End {
     /// The reconcile checked everything.
     Through,
-    /// It failed.
+    /// The reconcile failed.
     Failed,
     /// Nothing was checked: a Pause is in force, or a first answer is awaited.
     Untried,

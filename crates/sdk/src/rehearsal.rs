@@ -37,7 +37,7 @@ impl Runtime {
     /// the caller must only read.
     ///
     /// # Errors
-    /// It has no access, or leads to another cluster than before; the target does not answer.
+    /// If the component has no access, its access leads to another cluster than before, or the target does not answer.
     pub async fn look_at<R: ComponentResource>(&self, resource: &R) -> Result<Target, Failure> {
         let contract = Contract::of(resource)?;
         let target = target_of(self, resource, &contract).await?;
@@ -49,7 +49,7 @@ impl Runtime {
     /// and deletions are not sent.
     ///
     /// # Errors
-    /// As for [`Runtime::look_at`], and if the resource names no `ServiceAccount` although a policy requires one.
+    /// Errors of [`Runtime::look_at`], and if the resource names no `ServiceAccount` although a policy requires one.
     pub async fn rehearse<C: Component>(
         &self,
         component: &C,

@@ -33,7 +33,7 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// Filter directives for log lines.
     pub log_level: String,
-    /// Where /livez, /readyz and /metrics are served; `None`: nowhere.
+    /// Address of the server for /livez, /readyz and /metrics; `None`: no server.
     pub admin_address: Option<SocketAddr>,
     /// Whether targets are other clusters or the hub itself.
     pub mode: Mode,

@@ -92,7 +92,7 @@ pub enum DriftMode {
 /// The state of the module's default custom resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DefaultResource {
-    /// None is requested.
+    /// No default custom resource is requested.
     None,
     /// Created once already; later changes are left to the user.
     Made,
@@ -109,11 +109,11 @@ pub enum DefaultResource {
 pub enum Predecessor {
     /// Not read yet.
     Unseen,
-    /// None, or one that the module may replace.
+    /// There is no previous installation, or one that the module may replace.
     None,
-    /// This version, which is newer than the desired one.
+    /// The previous installation has this version, which is newer than the desired one.
     Newer(String),
-    /// This object, whose version is unknown.
+    /// The previous installation has this object, whose version is unknown.
     UnknownVersion(String),
 }
 

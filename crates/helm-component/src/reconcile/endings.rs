@@ -22,7 +22,7 @@ const COUNTS: Duration = Duration::from_secs(30);
 enum Verdict {
     /// The Namespace is still being deleted.
     Ends,
-    /// Only the target can tell.
+    /// The Namespace has to be read from the target.
     Ask,
     /// The Namespace is no longer being deleted.
     Over,
@@ -137,7 +137,7 @@ impl Pass<'_> {
         let was_ending = self.session.ending.remove(name).is_some();
         let is_own = self.inputs.as_ref().is_ok_and(|inputs| inputs.release.namespace == name);
         if was_ending && is_own {
-            // It may have to be created again.
+            // The namespace may have to be created again.
             self.session.namespace_ready = false;
         }
     }

@@ -114,7 +114,7 @@ impl Pass<'_> {
         let packed = away(move || parting::pack(&loaded)).await.map_err(|failure| failure.message);
         let packed = packed.and_then(|packed| packed.map_err(|error| error.to_string()));
         if let Err(error) = &packed {
-            // Then they are rendered again, as long as the spec requests this release.
+            // Without the Secret, the hooks are rendered again while the spec requests this release.
             tracing::warn!(component = %self.dependent.name, %error, "hooks of the removal are not kept");
         }
         packed.ok()

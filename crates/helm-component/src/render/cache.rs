@@ -24,7 +24,7 @@ const BYTES: usize = 64 << 20;
 /// that needs a stable result stores it.
 pub struct CachingRenderer<R> {
     inner: Arc<R>,
-    /// By digest of the request.
+    /// Renders by digest of the request.
     kept: Arc<BoundedCache<String, Rendered>>,
     /// By digest and deadline: a request with more time does not share the failure of one with less.
     flights: Flights<(String, Option<Duration>), Rendered, RenderError>,

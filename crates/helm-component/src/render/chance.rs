@@ -103,7 +103,7 @@ impl Chance {
 struct Calls {
     /// A function whose result differs from call to call.
     chance: bool,
-    /// Such a function, where its result may be used elsewhere, through a variable or another template.
+    /// A function whose result differs, if a variable or another template may pass the result on.
     spreads: bool,
     /// Definitions of templates that other files may use.
     defines: bool,

@@ -31,7 +31,7 @@ pub enum HelmProgramError {
     Version {
         /// The program.
         path: PathBuf,
-        /// Its output.
+        /// Output of the program.
         found: String,
     },
     /// The program has another digest than the expected one.

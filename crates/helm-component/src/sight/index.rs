@@ -10,11 +10,11 @@ use kyma_object_set::Identity;
 use super::WatchedObject;
 
 /// Last watched state of each object. A lookup by owner visits no other objects: a target may have a thousand
-/// components, each of which looks at every step.
+/// components, and each step of a reconcile makes a lookup.
 #[derive(Default)]
 pub(super) struct Index {
     seen: BTreeMap<Arc<Identity>, WatchedObject>,
-    /// By value of the owner label; owners without objects have no entry.
+    /// Objects by value of the owner label; owners without objects have no entry.
     owned: HashMap<String, BTreeSet<Arc<Identity>>>,
 }
 

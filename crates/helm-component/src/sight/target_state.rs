@@ -21,7 +21,7 @@ pub(super) struct TargetState {
     /// Time of the last change of CRDs or aggregated APIs.
     pub(super) kinds_changed: Option<Instant>,
     pub(super) objects: HashMap<GroupKind, Objects>,
-    /// Of each component that uses the target; empty until it subscribes.
+    /// Subscription of each component that uses the target; empty until the component subscribes.
     pub(super) subscriptions: HashMap<Dependent, Subscription>,
     /// Replaced as a whole, so that a caller can tell whether the rules changed while it evaluated them.
     pub(super) rules: Arc<RulesByOwner>,

@@ -51,7 +51,7 @@ pub enum StorageError {
         /// The limit.
         limit: u64,
     },
-    /// Its text is not base64.
+    /// The record is not valid base64.
     #[error("it is not base64")]
     Base64,
     /// The record is not valid gzip.

@@ -25,7 +25,7 @@ pub enum Standing {
     Deployed,
     /// A later revision replaced it.
     Superseded,
-    /// It could not be applied completely.
+    /// The revision could not be applied completely.
     Failed,
 }
 

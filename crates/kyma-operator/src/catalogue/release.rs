@@ -32,7 +32,7 @@ pub(crate) struct Release {
     pub(crate) versions: Option<Vec<ListedVersion>>,
     /// Version that every Kyma gets.
     pub(crate) mandatory: Option<String>,
-    /// Which Kymas may have a restricted module, by their labels.
+    /// Selects the Kymas that may have a restricted module, by their labels.
     pub(crate) selector: Option<LabelSelector>,
     /// Whether `spec.rollout` requests a staged rollout.
     pub(crate) rollout: bool,

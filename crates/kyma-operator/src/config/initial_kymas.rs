@@ -20,7 +20,7 @@ pub(crate) enum InitialKymas {
     Pending {
         /// Keys of these Kymas.
         kymas: HashSet<KymaKey>,
-        /// When the counts are reported although Kymas are pending.
+        /// Time from which the counts are reported although Kymas are pending.
         deadline: Instant,
     },
     /// Every Kyma of the first list has a decision.

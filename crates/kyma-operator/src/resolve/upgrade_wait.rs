@@ -9,7 +9,7 @@ use crate::maintenance::Window;
 /// The condition that an upgrade waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum UpgradeWait {
-    /// Its maintenance window.
+    /// The maintenance window of the Kyma.
     Window {
         /// The new version.
         version: String,

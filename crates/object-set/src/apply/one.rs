@@ -18,7 +18,7 @@ use crate::protect::Guard;
 use crate::prune::holds_data;
 
 /// The largest object that is sent, in bytes of JSON: API servers read no more of a request. Smaller limits, such as
-/// etcd's or that of a Secret's data, are for the API server to tell.
+/// those of etcd or of a Secret's data, are reported by the API server.
 const MAX_OBJECT: usize = 3 << 20;
 
 /// Outcome of an object and its inventory entry, or a refusal.

@@ -22,12 +22,12 @@ pub enum Outcome {
     Applied {
         /// Whether it did not exist before.
         created: bool,
-        /// Its new resourceVersion; `None` if the server's are not numeric.
+        /// New resourceVersion of the object; `None` if those of the server are not numeric.
         revision: Option<u64>,
     },
     /// The object was adopted with its own content, which differs from the set.
     AsIs {
-        /// Its new resourceVersion; `None` if the server's are not numeric.
+        /// New resourceVersion of the object; `None` if those of the server are not numeric.
         revision: Option<u64>,
     },
     /// Another system applied it, and it was left unchanged.
@@ -49,34 +49,34 @@ pub enum Refusal {
     /// The call failed.
     #[error(transparent)]
     Call(Box<CallError>),
-    /// Another owner owns it.
+    /// Another owner owns the object.
     #[error("{object} belongs to {owner}")]
     OwnedByOther {
-        /// Which object.
+        /// The refused object.
         object: Identity,
         /// Hash of the owner, or a general text if the object has no owner label.
         owner: String,
     },
-    /// No set may touch it.
+    /// No set may change the object.
     #[error("{object} is protected")]
     Protected {
-        /// Which object.
+        /// The refused object.
         object: Identity,
     },
-    /// Larger than an object may be.
+    /// The object exceeds the size limit.
     #[error("{object} is {bytes} bytes large, more than {limit}")]
     TooLarge {
-        /// Which object.
+        /// The refused object.
         object: Identity,
-        /// Its size as JSON.
+        /// Size of the object as JSON.
         bytes: usize,
         /// The maximum size.
         limit: usize,
     },
-    /// A yielded field of it cannot have its own owner.
+    /// A yielded field of the object cannot have its own owner.
     #[error("{object}: {part}")]
     PartOfWhole {
-        /// Which object.
+        /// The refused object.
         object: Identity,
         /// The field, and the whole that it is part of.
         part: Box<PartOfWhole>,
@@ -88,7 +88,7 @@ pub enum Refusal {
         .versions.join(", ")
     )]
     VersionInUse {
-        /// Which CRD.
+        /// The refused CRD.
         object: Identity,
         /// The API versions.
         versions: Vec<String>,

@@ -18,7 +18,7 @@ pub struct Removal {
     pub waiting: Vec<Identity>,
     /// Released objects that stay, with the reason.
     pub kept: BTreeMap<Identity, KeepReason>,
-    /// Those of `kept` that carry the mark of their new owner ([`PrunePlan::heirs`](crate::prune::PrunePlan::heirs))
+    /// Objects of `kept` that carry the mark of their new owner ([`PrunePlan::heirs`](crate::prune::PrunePlan::heirs))
     /// now.
     pub handed: Vec<Identity>,
     /// Objects of later steps, which start when the earlier ones are gone.

@@ -17,7 +17,7 @@ use crate::protect::Protection;
 /// [`uninstall`](super::uninstall). Configurations of others stay.
 ///
 /// # Errors
-/// When the target cannot say what it serves.
+/// If discovery of the target fails.
 pub async fn remove_webhook(
     cluster: &Cluster,
     inventory: &Inventory,

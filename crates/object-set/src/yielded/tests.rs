@@ -169,7 +169,7 @@ fn what_is_not_for_others_any_more_comes_back() {
     let before = json!({"us": {"f:spec": {"f:paused": {}}}, "keeper": {"f:spec": {"f:replicas": {}}}});
     let back = json!({"us": {"f:spec": {"f:paused": {}, "f:replicas": {}}}});
     assert_eq!(moved(&before, &deployment(), &Yielded::default()).unwrap(), Some((back.clone(), true)));
-    // The chart has the field no more: what nobody took goes with it.
+    // The chart no longer has the field: an apply removes it if no other manager took it.
     let mut without = deployment();
     without.body_mut()["spec"].as_object_mut().unwrap().remove("replicas");
     let rules = rules(&json!([{"paths": ["/spec/replicas"]}])).unwrap();

@@ -19,7 +19,7 @@ pub(crate) enum Hold {
     Free,
     /// The component is installed and stays unchanged; this dependency is no longer ready.
     Lost(String),
-    /// Nothing is installed or changed.
+    /// The component is neither installed nor changed.
     Back {
         /// Failure for the condition Ready.
         failure: Failure,
@@ -137,9 +137,9 @@ pub(crate) fn describe_holders<'a>(
 /// Message for the components that block a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionBlockers {
-    /// All of them are being deleted.
+    /// All components that block are being deleted.
     Going(String),
-    /// Some of them are not being deleted.
+    /// Some components that block are not being deleted.
     Staying(String),
 }
 

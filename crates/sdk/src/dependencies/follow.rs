@@ -193,7 +193,7 @@ impl<R: ComponentResource> Dependencies<R> {
             }
             kube::Error::Api(status) if status.code == 404 => self.refuse(kind, "the hub does not serve it"),
             kube::Error::Discovery(_) => self.refuse(kind, "the hub does not serve it"),
-            // For example a kind that allows only writes.
+            // Some kinds, such as SubjectAccessReview, allow only writes.
             kube::Error::Api(status) if status.code == 405 => self.refuse(kind, "the hub does not list it"),
             error => tracing::warn!(%error, kind = kind.kind, "a kind that components depend on"),
         }

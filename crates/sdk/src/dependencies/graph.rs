@@ -27,15 +27,15 @@ pub(crate) enum UnmetReason {
     Denied,
     /// The expression cannot be evaluated.
     Unclear,
-    /// It was observed before this expression was added: its object has to be read.
+    /// The dependency was observed before this expression was added: its object has to be read.
     Unjudged(Node, String),
     /// The dependency is a module, and the dependent component belongs to no Kyma.
     NoKyma,
-    /// It belongs to another Kyma.
+    /// The dependency belongs to another Kyma.
     OfAnotherKyma,
-    /// Its kind cannot be read.
+    /// The kind of the dependency cannot be read.
     Refused(String),
-    /// Its kind is not listed yet.
+    /// The kind of the dependency is not listed yet.
     Listing,
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Requirement {
 pub(crate) enum Verdict {
     Ready,
     NotReady,
-    /// It is not valid CEL, or reads fields that the component lacks.
+    /// The expression is not valid CEL, or reads fields that the component lacks.
     Unclear,
 }
 

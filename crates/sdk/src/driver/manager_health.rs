@@ -37,15 +37,15 @@ const FAILURE_GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// Judgement on the workload of `spec.manager`.
 #[derive(Clone, Debug, PartialEq)]
 enum Judgement {
-    /// It works.
+    /// The workload is healthy.
     Healthy,
-    /// The component waits for it: the reason, and the time after which the judgement changes without an event.
+    /// The component waits for the workload: reason, and time after which the judgement changes without an event.
     Awaited(String, Option<Duration>),
-    /// It fails.
+    /// The workload has failed.
     Failed(String),
-    /// It cannot be judged until the target's roles or the spec change.
+    /// The health cannot be read until the target's roles or the spec change.
     Refused(Failure),
-    /// Its health could not be read.
+    /// The health could not be read this time.
     Unknown(Failure),
 }
 

@@ -235,7 +235,7 @@ pub(super) fn contains_value<'a>(
 pub(super) fn add<'a>(left: &Value<'a>, right: &Value<'a>, budget: &mut Budget) -> Result<Value<'a>> {
     match (left, right) {
         (Value::String(left), Value::String(right)) => {
-            // Once while it is built, once as it is shared.
+            // Twice: for the text that is built, and for its shared copy.
             budget.allocate(2 * (left.len() + right.len()))?;
             Ok(Value::String(Text::Shared(format!("{}{}", &**left, &**right).into())))
         }

@@ -49,7 +49,7 @@ impl Patterns {
     /// Reports whether a pattern matches a part of a text.
     ///
     /// # Errors
-    /// It is no pattern, or the budget does not suffice to compile it or to search with it.
+    /// If the pattern is invalid, or the budget does not suffice to compile it or to search with it.
     pub(super) fn is_match(
         &mut self,
         pattern: &str,

@@ -155,10 +155,10 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The order of two values.
+    /// Returns the order of two values.
     ///
     /// # Errors
-    /// They have none.
+    /// If the values have no order.
     pub(super) fn compare(&self, other: &Self, budget: &mut Budget) -> Result<Ordering, EvaluationError> {
         Ok(match (self, other) {
             (Self::Bool(one), Self::Bool(other)) => one.cmp(other),

@@ -26,7 +26,7 @@ struct LabelState {
 
 #[derive(Debug)]
 struct Entry {
-    /// None: the Kyma is gone.
+    /// Labels of the Kyma; `None` after its deletion.
     labels: Option<Arc<Labels>>,
     revision: u64,
 }
