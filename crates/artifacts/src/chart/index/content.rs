@@ -44,8 +44,11 @@ impl Index {
     }
 
     pub(super) fn parse(what: &str, index: &[u8]) -> Result<Self, ArtifactError> {
-        let index: Self = serde_saphyr::from_slice_with_options(index, options())
-            .map_err(|_| ArtifactError::invalid(what, "index.yaml is unreadable"))?;
+        let unreadable = |error: serde_saphyr::Error| {
+            let line = error.location().map(|at| format!(" at line {}", at.line())).unwrap_or_default();
+            ArtifactError::invalid(what, format!("index.yaml is unreadable{line}"))
+        };
+        let index: Self = serde_saphyr::from_slice_with_options(index, options()).map_err(unreadable)?;
         // An answer such as `{"error": "…"}` is not an empty index.
         if index.api_version.is_none() && index.entries.is_none() {
             return Err(ArtifactError::invalid(what, "index.yaml has neither apiVersion nor entries"));
@@ -66,11 +69,15 @@ impl Entry {
     }
 }
 
-/// Returns the position of the first entry of a version.
+/// Returns the position of the first entry of a version. As in Helm, an entry with exactly this text comes before one
+/// that differs by a leading `v`.
 pub(super) fn at_version(entries: &[Entry], version: &str) -> Option<usize> {
-    entries
-        .iter()
-        .position(|entry| entry.version.as_deref().is_some_and(|found| same_version(found, version)))
+    let first = |is_wanted: fn(&str, &str) -> bool| {
+        entries
+            .iter()
+            .position(|entry| entry.version.as_deref().is_some_and(|found| is_wanted(found, version)))
+    };
+    first(|found, wanted| found == wanted).or_else(|| first(same_version))
 }
 
 /// Returns the address and digest in an entry.
@@ -164,17 +171,20 @@ impl<'de> Deserialize<'de> for Versions {
     }
 }
 
-/// Returns the limits of the parser. Public indexes have millions of nodes, and their size is limited already; Helm
-/// writes no aliases.
+/// Returns the limits of the parser. Public indexes have millions of nodes, and their size is limited already. Helm
+/// writes no aliases, but scripts write one for each version that shares maintainers or keywords with another. What an
+/// alias stands for counts towards all limits.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: 20_000_000,
             max_nodes: 10_000_000,
             max_total_scalar_bytes: 64 << 20,
-            max_aliases: 1_000,
+            max_aliases: 100_000,
+            enforce_alias_anchor_ratio: false,
         },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 1_000_000 },
+        with_snippet: false,
     }
 }
 
@@ -206,6 +216,35 @@ entries:
         assert_eq!(found("6.1.0").unwrap(), ("podinfo-6.1.0.tgz".to_owned(), Some(Digest::of(b"hello"))));
         assert_eq!(found("6.0.0").unwrap().1, None);
         assert!(found("5.0.0").unwrap_err().to_string().contains("no address"));
+    }
+
+    #[test]
+    fn an_entry_of_exactly_the_version_comes_before_one_with_a_v() {
+        let index = "entries: {demo: [{version: v1.0.0, urls: [a]}, {version: 1.0.0, urls: [b]}, \
+                     {version: 1.0.0+x, urls: [c]}, {version: 1.0.0+y, urls: [d]}]}";
+        let address = |version: &str| find("chart", &Bytes::from(index), "demo", version).unwrap().0;
+        for (version, expected) in [("1.0.0", "b"), ("v1.0.0", "a"), ("1.0.0+y", "d"), ("v1.0.0+x", "c")] {
+            assert_eq!(address(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn versions_may_share_fields_by_aliases() {
+        let versions: String = (0..2_000)
+            .map(|number| format!("  - version: 1.{number}.0\n    urls: [a]\n    maintainers: *all\n"))
+            .collect();
+        let index = format!(
+            "entries:\n  demo:\n  - version: 2.0.0\n    urls: [a]\n    maintainers: &all\n    - name: one\n      \
+             email: one@example.org\n    - name: two\n{versions}"
+        );
+        assert_eq!(Index::parse("index", index.as_bytes()).unwrap().entries("demo").len(), 2_001);
+    }
+
+    #[test]
+    fn the_line_at_which_an_index_is_unreadable_is_named() {
+        let error = Index::parse("index", b"entries:\n  demo:\n  - version: [hunter2]\n").err().unwrap();
+        let text = error.to_string();
+        assert!(text.ends_with("index.yaml is unreadable at line 3") && !text.contains("hunter2"), "{text}");
     }
 
     #[test]
