@@ -242,9 +242,10 @@ impl From<kyma_sdk::HubError> for Error {
     fn from(error: kyma_sdk::HubError) -> Self {
         use kyma_sdk::HubError;
         match error {
-            HubError::Kubeconfig(_) | HubError::NoAccess { .. } | HubError::NoKubeconfig { .. } => {
-                Self::NoAccess(error)
-            }
+            HubError::Kubeconfig(_)
+            | HubError::NoAccess { .. }
+            | HubError::NoKubeconfig { .. }
+            | HubError::Proxy { .. } => Self::NoAccess(error),
             error => Self::Start(error.into()),
         }
     }

@@ -13,6 +13,7 @@ use crate::Settings;
 
 mod cause;
 mod kubeconfig;
+mod proxy;
 
 pub use cause::describe_cause;
 pub use kubeconfig::{client_config, kubeconfig, read_kubeconfig};
@@ -43,6 +44,12 @@ pub enum HubError {
     NoKubeconfig {
         /// The searched files.
         files: String,
+    },
+    /// The proxy to the hub is not an address.
+    #[error("the proxy in {name} is not an address: write it as http://HOST:PORT")]
+    Proxy {
+        /// The environment variable or field of the kubeconfig.
+        name: &'static str,
     },
     /// The User-Agent is no valid header value.
     #[error("{0:?} cannot be sent as User-Agent: POD_NAME has to be the name of a Pod")]

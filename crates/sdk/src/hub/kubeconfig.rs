@@ -13,7 +13,7 @@ use kube::{
 use kyma_targets::decode_text;
 use serde_json::Value;
 
-use super::HubError;
+use super::{HubError, proxy};
 
 /// Environment variable that lists kubeconfig files.
 const KUBECONFIG: &str = "KUBECONFIG";
@@ -24,30 +24,41 @@ const FILE_FIELDS: [&str; 4] = ["certificate-authority", "client-certificate", "
 ///
 /// `file` wins over the files that `KUBECONFIG` lists, these over `~/.kube/config`; without any, the ServiceAccount of
 /// the Pod counts. As in kubectl, missing files of the list are skipped and the first file that sets a value wins.
-/// `context` selects a context other than the current one.
+/// `context` selects a context other than the current one. The proxy is that of the kubeconfig, else that of the
+/// environment.
 ///
 /// # Errors
-/// A file cannot be read or parsed, the context does not exist, or no file exists and this is not a Pod.
+/// A file cannot be read or parsed, the context does not exist, the proxy is not an address, or no file exists and this
+/// is not a Pod.
 pub async fn client_config(file: Option<&Path>, context: Option<&str>) -> Result<Config, HubError> {
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     if let Some(file) = file {
-        return Ok(Config::from_custom_kubeconfig(read(file)?, &options).await?);
+        return config_of(read(file)?, context).await;
     }
-    let files = candidates(std::env::var_os(KUBECONFIG).as_deref(), std::env::home_dir().as_deref());
-    let Some(merged) = merge(&files)? else {
+    let files = KubeconfigFiles::of_process();
+    let Some(merged) = files.merge()? else {
         if context.is_some() {
-            return Err(HubError::NoKubeconfig { files: names(&files) });
+            return Err(HubError::NoKubeconfig { files: files.names() });
         }
-        let absent = |source| HubError::NoAccess { files: names(&files), source };
+        let absent = |source| HubError::NoAccess { files: files.names(), source };
         return Config::incluster().map_err(absent);
     };
-    match Config::from_custom_kubeconfig(merged, &options).await {
+    match config_of(merged, context).await {
         // A kubeconfig that selects no cluster does not hide the Pod's ServiceAccount.
-        Err(KubeconfigError::CurrentContextNotSet) if context.is_none() => {
+        Err(HubError::Kubeconfig(KubeconfigError::CurrentContextNotSet)) if context.is_none() => {
             Config::incluster().map_err(|_| HubError::Kubeconfig(KubeconfigError::CurrentContextNotSet))
         }
-        found => Ok(found?),
+        found => found,
     }
+}
+
+/// Returns the cluster that a context selects.
+async fn config_of(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, HubError> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let named = proxy::of_kubeconfig(&kubeconfig, context);
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    // kube compares `NO_PROXY` with the proxy instead of the server.
+    config.proxy_url = proxy::choose(&config.cluster_url, named.as_deref(), |name| std::env::var(name).ok())?;
+    Ok(config)
 }
 
 /// Returns the merged kubeconfig files that [`client_config`] reads unless a file is named; none if no file exists.
@@ -55,32 +66,58 @@ pub async fn client_config(file: Option<&Path>, context: Option<&str>) -> Result
 /// # Errors
 /// A file cannot be read or parsed.
 pub fn kubeconfig() -> Result<Option<Kubeconfig>, HubError> {
-    let files = candidates(std::env::var_os(KUBECONFIG).as_deref(), std::env::home_dir().as_deref());
-    Ok(merge(&files)?)
+    Ok(KubeconfigFiles::of_process().merge()?)
 }
 
-/// The files to read, in the order of precedence.
-fn candidates(listed: Option<&OsStr>, home: Option<&Path>) -> Vec<PathBuf> {
-    let listed: Vec<PathBuf> = listed
-        .map(|listed| std::env::split_paths(listed).filter(|path| !path.as_os_str().is_empty()).collect())
-        .unwrap_or_default();
-    if !listed.is_empty() {
-        return listed;
-    }
-    home.map(|home| home.join(".kube").join("config")).into_iter().collect()
+/// The kubeconfig files to read, in the order of precedence.
+struct KubeconfigFiles {
+    paths: Vec<PathBuf>,
+    /// Whether `KUBECONFIG` lists them; otherwise the path is the default one.
+    are_listed: bool,
 }
 
-/// Merges the files that exist; none if no file exists.
-fn merge(files: &[PathBuf]) -> Result<Option<Kubeconfig>, KubeconfigError> {
-    let mut merged = None;
-    for file in files.iter().filter(|file| file.exists()) {
-        let read = read(file)?;
-        merged = Some(match merged {
-            None => read,
-            Some(before) => Kubeconfig::merge(before, read)?,
-        });
+impl KubeconfigFiles {
+    fn of_process() -> Self {
+        Self::of(std::env::var_os(KUBECONFIG).as_deref(), std::env::home_dir().as_deref())
     }
-    Ok(merged)
+
+    fn of(listed: Option<&OsStr>, home: Option<&Path>) -> Self {
+        let paths: Vec<PathBuf> = listed
+            .map(|listed| std::env::split_paths(listed).filter(|path| !path.as_os_str().is_empty()).collect())
+            .unwrap_or_default();
+        if !paths.is_empty() {
+            return Self { paths, are_listed: true };
+        }
+        let default = home.map(|home| home.join(".kube").join("config"));
+        Self { paths: default.into_iter().collect(), are_listed: false }
+    }
+
+    /// Merges the files that exist; none if no file exists.
+    fn merge(&self) -> Result<Option<Kubeconfig>, KubeconfigError> {
+        let mut merged = None;
+        for file in self.paths.iter().filter(|file| !self.is_missing(file)) {
+            let read = read(file)?;
+            merged = Some(match merged {
+                None => read,
+                Some(before) => Kubeconfig::merge(before, read)?,
+            });
+        }
+        Ok(merged)
+    }
+
+    /// Reports whether a file is missing. A listed file in a directory that cannot be searched is not: without it,
+    /// another file would select another cluster. The home directory of a Pod may be closed to its process.
+    fn is_missing(&self, file: &Path) -> bool {
+        match file.try_exists() {
+            Ok(exists) => !exists,
+            Err(_) => !self.are_listed,
+        }
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<String> = self.paths.iter().map(|file| file.display().to_string()).collect();
+        if names.is_empty() { "~/.kube/config".to_owned() } else { names.join(", ") }
+    }
 }
 
 /// Reads a kubeconfig file as kubectl does: in UTF-8 or UTF-16, an empty value counts as absent, base64 may contain
@@ -142,11 +179,6 @@ fn resolve(name: &mut Value, directory: &Path) {
     }
 }
 
-fn names(files: &[PathBuf]) -> String {
-    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-    if names.is_empty() { "~/.kube/config".to_owned() } else { names.join(", ") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,22 +203,36 @@ mod tests {
         let two = file(directory.path(), "two", Some("two"));
         let three = file(directory.path(), "three", Some("three"));
         let missing = PathBuf::from("/does/not/exist");
-        let merged = merge(&[missing.clone(), one, two, missing.clone(), three]).unwrap().unwrap();
+        let merge = |paths: Vec<PathBuf>| KubeconfigFiles { paths, are_listed: true }.merge();
+        let merged = merge(vec![missing.clone(), one, two, missing.clone(), three]).unwrap().unwrap();
         assert_eq!(merged.current_context.as_deref(), Some("two"));
         let contexts: Vec<&str> = merged.contexts.iter().map(|context| context.name.as_str()).collect();
         assert_eq!(contexts, ["one", "two", "three"]);
-        assert!(merge(&[missing]).unwrap().is_none());
+        assert!(merge(vec![missing]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_listed_file_that_cannot_be_read_is_not_skipped() {
+        let directory = tempfile::tempdir().unwrap();
+        let one = file(directory.path(), "one", Some("one"));
+        // A path below a file, which cannot be searched by any user.
+        let unreadable = one.join("config");
+        let listed = std::env::join_paths([&unreadable, &one]).unwrap();
+        let error = KubeconfigFiles::of(Some(&listed), None).merge().unwrap_err();
+        assert!(matches!(error, KubeconfigError::ReadConfig(_, path) if path == unreadable));
+        let home = one.as_path();
+        assert!(KubeconfigFiles::of(None, Some(home)).merge().unwrap().is_none());
     }
 
     #[test]
     fn an_empty_list_means_the_file_of_the_user() {
         let home = Path::new("/users/blue");
-        let default = vec![PathBuf::from("/users/blue/.kube/config")];
-        assert_eq!(candidates(None, Some(home)), default);
-        assert_eq!(candidates(Some(OsStr::new("")), Some(home)), default);
-        assert_eq!(candidates(Some(OsStr::new("::")), Some(home)), default);
-        let listed = candidates(Some(OsStr::new(":a::b:")), Some(home));
-        assert_eq!(listed, [PathBuf::from("a"), PathBuf::from("b")]);
+        for empty in [None, Some(""), Some("::")] {
+            let files = KubeconfigFiles::of(empty.map(OsStr::new), Some(home));
+            assert_eq!((files.names().as_str(), files.are_listed), ("/users/blue/.kube/config", false));
+        }
+        let files = KubeconfigFiles::of(Some(OsStr::new(":a::b:")), Some(home));
+        assert_eq!((files.names().as_str(), files.are_listed), ("a, b", true));
     }
 
     #[tokio::test]
