@@ -1,5 +1,6 @@
 //! The OCI distribution protocol, reduced to pull and push.
 
+mod link;
 mod tokens;
 
 use bytes::Bytes;
@@ -32,6 +33,8 @@ const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-diges
 /// Maximum number of pages of tags of one repository, and of all its tags.
 const PAGES: usize = 256;
 const TAGS: usize = 100_000;
+/// Maximum number of pages of artifacts that refer to a manifest.
+const REFERRER_PAGES: usize = 16;
 
 /// A client of all registries, with their tokens.
 pub(crate) struct Registry {
@@ -129,7 +132,7 @@ impl Registry {
                 None => return Ok(tags),
                 Some(_) if tags.len() > TAGS => break,
                 Some(next) => {
-                    let request = Request::new(&what, Method::GET, next).accept(MANIFESTS);
+                    let request = Request::new(&what, Method::GET, next);
                     response = self.send(session, &what, request).await?;
                 }
             }
@@ -150,29 +153,37 @@ impl Registry {
         http::body(&what, success(session, &what, response)?, self.limits.manifest).await
     }
 
-    /// Returns the index of artifacts of a type that refer to a manifest; `None` if the registry does not offer such
-    /// lists. Only the first page is read.
+    /// Returns the pages of the index of artifacts of a type that refer to a manifest; `None` if the registry does not
+    /// offer such lists.
     pub(crate) async fn referrers(
         &self,
         session: Session<'_>,
         subject: Digest,
         artifact_type: &str,
-    ) -> Result<Option<Bytes>, ArtifactError> {
+    ) -> Result<Option<Vec<Bytes>>, ArtifactError> {
         let what = session.repository.digest(subject).to_string();
+        let origin = session.http.origin(session.repository.host())?;
         let mut url = address(session, &what, &format!("referrers/{subject}"))?;
         url.query_pairs_mut().append_pair("artifactType", artifact_type);
-        let request = Request::new(&what, Method::GET, url).accept(INDEX);
-        let response = self.send(session, &what, request).await?;
-        // Registries without this path answer with one of these statuses, or with content of another type.
-        if matches!(response.status().as_u16(), 400 | 404 | 405 | 406 | 501) {
-            return Ok(None);
+        let mut pages = vec![];
+        for _ in 0..REFERRER_PAGES {
+            let request = Request::new(&what, Method::GET, url).accept(INDEX);
+            let response = self.send(session, &what, request).await?;
+            // Registries without this path answer with one of these statuses, or with content of another type.
+            let is_absent = matches!(response.status().as_u16(), 400 | 404 | 405 | 406 | 501);
+            if pages.is_empty() && is_absent {
+                return Ok(None);
+            }
+            let response = success(session, &what, response)?;
+            if pages.is_empty() && !has_index(response.headers()) {
+                return Ok(None);
+            }
+            let next = next_page(&what, &origin, &response)?;
+            pages.push(http::body(&what, response, self.limits.manifest).await?);
+            let Some(next) = next else { return Ok(Some(pages)) };
+            url = next;
         }
-        let response = success(session, &what, response)?;
-        let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        if !content_type.is_some_and(|value| value.starts_with(INDEX)) {
-            return Ok(None);
-        }
-        http::body(&what, response, self.limits.manifest).await.map(Some)
+        Err(ArtifactError::invalid(what, "the list of what refers to it does not end"))
     }
 
     /// Reads a blob of at most `limit` bytes.
@@ -219,8 +230,7 @@ impl Registry {
         let mut upload = http::location(&what, &origin, opened.headers())?;
         check_stays(&what, "sends the upload to", &origin, &upload)?;
         upload.query_pairs_mut().append_pair("digest", &digest.to_string());
-        let request =
-            Request::new(&what, Method::PUT, upload).accept(MANIFESTS).body(BINARY, content.clone());
+        let request = Request::new(&what, Method::PUT, upload).body(BINARY, content.clone());
         let response = self.send(session, &what, request).await?;
         success(session, &what, response).map(|_| ())
     }
@@ -247,7 +257,11 @@ impl Registry {
         path: &str,
         body: Option<(&'static str, Bytes)>,
     ) -> Result<Response, ArtifactError> {
-        let mut request = Request::new(what, method, address(session, what, path)?).accept(MANIFESTS);
+        let mut request = Request::new(what, method, address(session, what, path)?);
+        // A registry may refuse a blob or a list of tags to clients that accept only manifests.
+        if path.starts_with("manifests/") {
+            request = request.accept(MANIFESTS);
+        }
         if let Some((content_type, body)) = body {
             request = request.body(content_type, body);
         }
@@ -316,13 +330,8 @@ fn success(session: Session<'_>, what: &str, response: Response) -> Result<Respo
 
 /// Returns the address of the next page in `Link`, which may be relative to the address of the answer.
 fn next_page(what: &str, origin: &Url, response: &Response) -> Result<Option<Url>, ArtifactError> {
-    let links = response.headers().get_all(LINK).iter().filter_map(|link| link.to_str().ok());
-    let target = links.flat_map(|link| link.split(',')).find_map(|link| {
-        let (target, params) = link.trim().strip_prefix('<')?.split_once('>')?;
-        let mut params = params.split(';').map(|param| param.trim().replace('"', ""));
-        params.any(|param| param.eq_ignore_ascii_case("rel=next")).then_some(target)
-    });
-    let Some(target) = target else { return Ok(None) };
+    let mut links = response.headers().get_all(LINK).iter().filter_map(|link| link.to_str().ok());
+    let Some(target) = links.find_map(link::next_target) else { return Ok(None) };
     let next = response.url().join(target);
     let next = next.map_err(|_| ArtifactError::invalid(what, "an answer without a usable Link"))?;
     check_stays(what, "continues the list at", origin, &next)?;
@@ -349,6 +358,12 @@ fn is_manifest(content: &[u8]) -> bool {
         schema_version: u64,
     }
     serde_json::from_slice::<Shape>(content).is_ok_and(|shape| shape.schema_version == 2)
+}
+
+/// Returns whether the content is an OCI index by its media type.
+fn has_index(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    content_type.is_some_and(|value| value.starts_with(INDEX))
 }
 
 fn content_digest(headers: &HeaderMap) -> Option<Digest> {

@@ -61,8 +61,12 @@ impl Search {
 
     /// Verifies bundles among the artifacts that refer to the manifest; reports whether one is trusted.
     async fn among_referrers(&self, flaws: &mut Vec<Flaw>) -> Result<bool, ArtifactError> {
-        let index = self.list_of_referrers().await;
-        let bundles = index.and_then(|index| referrers(&self.reference.to_string(), &index));
+        let pages = self.list_of_referrers().await;
+        let what = self.reference.to_string();
+        let bundles = pages.and_then(|pages| {
+            let bundles: Result<Vec<_>, _> = pages.iter().map(|page| referrers(&what, page)).collect();
+            bundles.map(|bundles| bundles.concat())
+        });
         let Some(bundles) = found(bundles, flaws)? else { return Ok(false) };
         self.bounded(bundles.len())?;
         for digest in bundles {
@@ -78,15 +82,15 @@ impl Search {
         Ok(false)
     }
 
-    /// Returns the list of referrers: by the API, or from a tag in registries without it.
-    async fn list_of_referrers(&self) -> Result<Bytes, ArtifactError> {
+    /// Returns the pages of the list of referrers: by the API, or from a tag in registries without it.
+    async fn list_of_referrers(&self) -> Result<Vec<Bytes>, ArtifactError> {
         let registry = self.fetch.registry();
         let listed = registry.referrers(self.session(), self.digest, bundle::MEDIA_TYPE_NOW).await?;
-        if let Some(index) = listed {
-            return Ok(index);
+        if let Some(pages) = listed {
+            return Ok(pages);
         }
         let tag = self.reference.repository().tag(&format!("sha256-{}", self.digest.hex()))?;
-        registry.index(self.session(), &tag).await
+        Ok(vec![registry.index(self.session(), &tag).await?])
     }
 
     /// Returns the bundle in an artifact.

@@ -96,6 +96,25 @@ async fn a_registry_that_refuses_head_is_asked_by_get() {
     }
 }
 
+#[tokio::test]
+async fn blobs_and_tags_are_requested_as_what_they_are() {
+    let repository = with_chart();
+    let server = Server::start(move |request| {
+        let kind = if request.path.contains("/manifests/") { MANIFEST } else { "*/*" };
+        if request.accept.as_deref().is_some_and(|accept| accept.contains(kind)) {
+            repository.serve(PATH, request)
+        } else {
+            Reply::status(406)
+        }
+    })
+    .await;
+    let client = Client::new(&[&server]);
+    let anonymous = Credentials::anonymous();
+    let versions = ChartVersions::Oci(format!("{}/{PATH}", server.address()).parse().unwrap());
+    client.artifacts.resolve(&versions, &"1.x".parse().unwrap(), &anonymous).await.unwrap();
+    client.artifacts.chart(&oci(&server, "1.0.0"), &anonymous).await.unwrap();
+}
+
 /// Adds an index of an image and charts.
 fn index(repository: &mut Repository, charts: usize, is_typed: bool) {
     let image = repository.artifact("", IMAGE_CONFIG, &[]);

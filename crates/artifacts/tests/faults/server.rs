@@ -8,7 +8,7 @@ use axum::{
     extract::{Request, State},
     http::{
         Response,
-        header::{AUTHORIZATION, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE},
+        header::{ACCEPT, AUTHORIZATION, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE},
     },
 };
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -21,6 +21,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
     /// `Host`: the server's own address.
     pub(crate) host: String,
+    pub(crate) accept: Option<String>,
     pub(crate) authorization: Option<String>,
     /// `If-None-Match`, or `If-Modified-Since`.
     pub(crate) condition: Option<String>,
@@ -107,6 +108,7 @@ async fn answer(State(shared): State<Shared>, request: Request) -> Response<Body
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
         host: header(HOST).unwrap_or_default(),
+        accept: header(ACCEPT),
         authorization: header(AUTHORIZATION),
         condition: header(IF_NONE_MATCH).or_else(|| header(IF_MODIFIED_SINCE)),
         range: header(RANGE),

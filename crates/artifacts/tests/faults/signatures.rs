@@ -10,7 +10,7 @@ use pgp::{
 };
 use rand::rngs::OsRng;
 use rcgen::KeyPair;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     Client,
@@ -70,12 +70,16 @@ async fn bundles_are_found_by_the_api_for_what_refers_to_an_artifact() {
     };
     let found = Digest::of(artifact.as_bytes());
     let others = entry("application/spdx+json", Digest::of(b"what is not read"));
-    let index = json!({"schemaVersion": 2, "manifests": [others, entry(sample::BUNDLE, found)]}).to_string();
+    let page = |entry: Value| json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
+    let (first, second) = (page(others), page(entry(sample::BUNDLE, found)));
     let asked = format!("{REPOSITORY}/referrers/{}?", digest(&component));
     let counted = asked.clone();
     let script = move |request: &ReceivedRequest| {
-        if request.path.starts_with(&asked) {
-            Reply::ok(index.clone()).header("Content-Type", INDEX)
+        if request.path.starts_with(&asked) && request.path.contains("last=") {
+            Reply::ok(second.clone()).header("Content-Type", INDEX)
+        } else if request.path.starts_with(&asked) {
+            let next = format!("<{asked}last=a>; rel=\"next\"");
+            Reply::ok(first.clone()).header("Content-Type", INDEX).header("Link", next)
         } else if request.path == format!("{REPOSITORY}/manifests/{found}") {
             Reply::ok(artifact.clone())
         } else if request.path == format!("{REPOSITORY}/blobs/{}", Digest::of(bundle.as_bytes())) {
@@ -89,7 +93,7 @@ async fn bundles_are_found_by_the_api_for_what_refers_to_an_artifact() {
     let trusting = client.artifacts.trusting(trust(&key));
     let reads = futures::future::join_all((0..50).map(|_| read(&trusting, &server))).await;
     assert!(reads.into_iter().all(|found| found.unwrap().manifest == MANIFEST));
-    assert_eq!(server.count(&format!("GET {counted}")), 1, "one search for all");
+    assert_eq!(server.count(&format!("GET {counted}")), 2, "one search of two pages for all");
     let other = client.artifacts.trusting(trust(&KeyPair::generate().unwrap()));
     assert_eq!(read(&other, &server).await.unwrap_err().reason(), Reason::SignatureInvalid);
 }

@@ -31,7 +31,8 @@ fn paged(request: &ReceivedRequest) -> Reply {
         _ if request.path.contains("/manifests/") => {
             Reply::ok(json!({"schemaVersion": 2, "annotations": {"path": request.path}}).to_string())
         }
-        None => page(&["1.0.0", "latest"], Some(format!("{LIST}?n=1000&last=a"))),
+        // A comma in the address does not end the link.
+        None => page(&["1.0.0", "latest"], Some(format!("{LIST}?n=1000,&last=a"))),
         Some("a") => page(&["1.3.0"], Some(format!("{LIST}?n=1000&last=b"))),
         Some(_) => page(&["1.2.0"], None),
     }
