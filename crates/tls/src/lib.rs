@@ -30,8 +30,8 @@ mod tests;
 /// Reason why certificates cannot be used as authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
-    /// One of the entries is no X.509 certificate.
-    #[error("one of the certificates cannot be read")]
+    /// None of the entries is an X.509 certificate.
+    #[error("none of the certificates can be read")]
     Unreadable,
     /// The list is empty.
     #[error("there is no certificate")]
@@ -39,17 +39,18 @@ pub enum AuthorityError {
 }
 
 /// Returns a verifier that trusts `certificates`, both as authorities and as server certificates, and the authorities in
-/// `more`. It uses rustls' provider `ring`.
+/// `more`. It uses rustls' provider `ring`. As in Go, a certificate that cannot be read does not affect the others.
 ///
 /// # Errors
-/// A certificate cannot be read, or there is none.
+/// No certificate can be read, or there is none.
 pub fn server_verifier(
     certificates: &[CertificateDer<'static>],
     more: RootCertStore,
 ) -> Result<Arc<dyn ServerCertVerifier>, AuthorityError> {
     let mut roots = more;
-    for certificate in certificates {
-        roots.add(certificate.clone()).map_err(|_| AuthorityError::Unreadable)?;
+    let (readable, unreadable) = roots.add_parsable_certificates(certificates.iter().cloned());
+    if readable == 0 && unreadable > 0 {
+        return Err(AuthorityError::Unreadable);
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let by_authority = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();

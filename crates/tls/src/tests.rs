@@ -69,6 +69,16 @@ fn a_certificate_that_nobody_trusts_is_refused() {
 }
 
 #[test]
+fn a_certificate_that_cannot_be_read_leaves_the_others_in_use() {
+    let junk = CertificateDer::from(vec![1, 2, 3]);
+    let server = self_signed(&params(AUTHORITY));
+    let bundle = [junk, server.der().clone()];
+    let verifier = server_verifier(&bundle, RootCertStore::empty()).unwrap();
+    let name = ServerName::try_from(NAME).unwrap();
+    assert!(verifier.verify_server_cert(server.der(), &[], &name, &[], UnixTime::now()).is_ok());
+}
+
+#[test]
 fn a_certificate_that_cannot_be_read_is_no_authority() {
     let junk = CertificateDer::from(vec![1, 2, 3]);
     let error = server_verifier(&[junk], RootCertStore::empty()).unwrap_err();
