@@ -13,12 +13,13 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tower::Service;
 
 use crate::access::AccessPolicy;
+use crate::client_certificate;
 use crate::error::{TargetError, from_chain};
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 
@@ -216,15 +217,8 @@ fn tls_config(kubeconfig: &Kubeconfig) -> Result<ClientConfig, KubeconfigError> 
     let Some(identity) = &kubeconfig.identity else {
         return Ok(builder.with_no_client_auth());
     };
-    let bad_certificate = KubeconfigError::Malformed { field: "users[].user.client-certificate-data", why };
-    let bad_key = KubeconfigError::Malformed {
-        field: "users[].user.client-key-data",
-        why: "the PEM key of the client certificate is expected",
-    };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&identity.certificate).collect();
-    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(bad_certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&identity.key).map_err(|_| bad_key.clone())?;
-    builder.with_client_auth_cert(chain, key).map_err(|_| bad_key)
+    let identity = client_certificate::load(identity, builder.crypto_provider())?;
+    Ok(builder.with_client_cert_resolver(identity))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod apply_body;
 mod breaker;
 mod cache;
 mod caller;
+mod client_certificate;
 mod component_target;
 mod contact;
 mod dial;
