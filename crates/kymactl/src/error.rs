@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
+use kube::runtime::{wait, watcher};
 use kyma_artifacts::ArtifactError;
 use kyma_sdk::describe_cause;
 
@@ -33,8 +34,8 @@ pub(crate) enum Error {
     #[error("the cluster{}: {}", hub::at_address(), describe_cause(.0))]
     Cluster(#[from] kube::Error),
     /// A watch of the cluster failed.
-    #[error("the cluster: {0}")]
-    Watch(#[from] kube::runtime::wait::Error),
+    #[error("the cluster{}: {}", hub::at_address(), describe_watch(.0))]
+    Watch(#[from] wait::Error),
     /// The cluster accepted the CRDs but does not serve them.
     #[error("the cluster does not serve our CRDs within {waited}: look at its apiserver")]
     CrdsLate {
@@ -220,6 +221,18 @@ impl Error {
     }
 }
 
+/// Describes why a watch failed, by the cause that kube puts behind its own words.
+fn describe_watch(error: &wait::Error) -> String {
+    let wait::Error::ProbeFailed(error) = error;
+    match error {
+        watcher::Error::InitialListFailed(cause)
+        | watcher::Error::WatchStartFailed(cause)
+        | watcher::Error::WatchFailed(cause) => describe_cause(cause),
+        watcher::Error::WatchError(status) => describe_cause(&kube::Error::Api(status.clone())),
+        watcher::Error::NoResourceVersion => error.to_string(),
+    }
+}
+
 impl From<kyma_sdk::Failure> for Error {
     fn from(failure: kyma_sdk::Failure) -> Self {
         Self::Target(Box::new(failure))
@@ -259,7 +272,23 @@ impl From<kyma_sdk::MetricsError> for Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+
+    #[test]
+    fn a_failed_watch_is_described_by_its_cause() {
+        let refused = || kube::Error::Service(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        for failed in
+            [watcher::Error::InitialListFailed(refused()), watcher::Error::WatchStartFailed(refused())]
+        {
+            let text = Error::Watch(wait::Error::ProbeFailed(failed)).to_string();
+            assert!(text.ends_with(": connection refused") && !text.contains("probe"), "{text}");
+        }
+        let gone = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
+        let text = Error::Watch(wait::Error::ProbeFailed(watcher::Error::WatchError(gone.boxed())));
+        assert!(text.to_string().ends_with(": too old resource version"), "{text}");
+    }
 
     #[test]
     fn an_unknown_name_tells_how_to_search_another_namespace() {
