@@ -44,20 +44,26 @@ impl Subject {
         output::qualified(&self.kind, "", &self.name)
     }
 
-    /// Creates the subject from the object's own status.
+    /// Creates the subject from the object's own status. A component of another kind may have an unreadable one.
     pub(super) fn of(kind: &str, object: &(impl ResourceExt + Serialize)) -> Result<Self, Error> {
         let name = object.name_any();
         let whole = serde_json::to_value(object).map_err(std::io::Error::other)?;
-        let status: Option<Status> = serde_json::from_value(whole["status"].clone())
-            .map_err(|error| Error::input(&name, format!("its status cannot be read: {error}")))?;
-        let Status { state, conditions } = status.unwrap_or_default();
+        let (Status { state, conditions }, unreadable) =
+            match serde_json::from_value::<Option<Status>>(whole["status"].clone()) {
+                Ok(status) => (status.unwrap_or_default(), None),
+                Err(error) => (
+                    Status::default(),
+                    Some(output::one_line(&format!("its status cannot be read: {error}"))),
+                ),
+            };
+        let open = conditions.iter().filter(|condition| condition.status != "True").map(told);
         let ready = conditions.iter().find(|condition| condition.type_ == types::READY);
         Ok(Self {
             kind: kind.to_owned(),
             name,
             state,
             since: ready.map(|ready| ready.last_transition_time.0.to_string()),
-            waits_for: conditions.iter().filter(|condition| condition.status != "True").map(told).collect(),
+            waits_for: unreadable.into_iter().chain(open).collect(),
             shard: object.labels().get(labels::SHARD).cloned(),
             diagnoses: Vec::new(),
         })
@@ -72,10 +78,10 @@ fn told(condition: &Condition) -> String {
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.state == State::Unset {
-            "nobody has looked at it".to_owned()
-        } else {
-            self.state.to_string()
+        let state = match self.state {
+            State::Unset if self.waits_for.is_empty() => "nobody has looked at it".to_owned(),
+            State::Unset => "no state".to_owned(),
+            state => state.to_string(),
         };
         write!(f, "{} {}: {state}", self.kind, self.name)?;
         if let Some(since) = &self.since {
@@ -188,6 +194,18 @@ Kyma sample: Warning since 2026-06-01T00:00:00Z
   release-meta-syncer: in the queue for 0.2 s
 ";
         assert_eq!(subject.to_string(), expected);
+    }
+
+    #[test]
+    fn an_unreadable_status_is_reported_beside_the_other_objects() {
+        let lantern: kube::api::DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "lamps.example.com/v1", "kind": "Lantern", "metadata": {"name": "sample"},
+            "status": {"state": "Lit", "conditions": []},
+        }))
+        .unwrap();
+        let text = Subject::of("Lantern", &lantern).unwrap().to_string();
+        let expected = "Lantern sample: no state\n  its status cannot be read: ";
+        assert!(text.starts_with(expected) && text.contains("Lit"), "{text}");
     }
 
     #[test]
