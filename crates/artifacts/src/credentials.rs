@@ -103,6 +103,12 @@ impl Credentials {
         self.entries.is_empty()
     }
 
+    /// Reports whether there are any for a host.
+    pub fn has_host(&self, host: &str) -> bool {
+        let host = canonical_host(host);
+        self.entries.iter().any(|entry| host_matches(&entry.host, &host))
+    }
+
     fn with(mut self, key: &str, auth: Auth) -> Self {
         let (host, path) = split_key(key);
         // Kubelets leave out the path of the registry's API before the path of a repository.

@@ -118,7 +118,19 @@ impl Push {
                 .filter(|file| file.is_file())
         };
         match self.docker_config.clone().or_else(default) {
-            Some(file) => Ok(Credentials::from_docker_config(&sources::read(&file)?)?),
+            Some(file) => {
+                let config = sources::read(&file)?;
+                let credentials = Credentials::from_docker_config(&config)?;
+                let host = self.registry.host();
+                if !credentials.has_host(host) && has_store(&config, host) {
+                    output::remark(&format!(
+                        "{}: the credentials of {host} may be in a credential store, which kymactl does not read; name a \
+                         Docker config that contains them with --docker-config",
+                        file.display()
+                    ));
+                }
+                Ok(credentials)
+            }
             None => Ok(Credentials::anonymous()),
         }
     }
@@ -141,6 +153,13 @@ impl Push {
         let format = if self.hub.format() == Format::Yaml { Format::Table } else { self.hub.format() };
         output::result(&format.text(&all, || yaml, names)?)
     }
+}
+
+/// Reports whether a Docker config has its credentials of a host in a store or from a helper, which are programs.
+fn has_store(config: &[u8], host: &str) -> bool {
+    let Ok(config) = serde_json::from_slice::<Value>(config) else { return false };
+    let is_named = |program: &Value| program.as_str().is_some_and(|program| !program.is_empty());
+    is_named(&config["credsStore"]) || is_named(&config["credHelpers"][host])
 }
 
 /// Published artifacts.
@@ -227,5 +246,29 @@ impl Publisher<'_> {
             check_every_seconds: None,
         };
         Ok((chart, pushed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_a_store_are_noticed() {
+        let host = "registry.example:5000";
+        for (config, expected) in [
+            (r#"{"auths": {"registry.example:5000": {}}, "credsStore": "desktop"}"#, true),
+            (r#"{"credHelpers": {"registry.example:5000": "ecr-login"}}"#, true),
+            (r#"{"credHelpers": {"other.example": "ecr-login"}}"#, false),
+            (r#"{"credsStore": "", "auths": {}}"#, false),
+            ("{}", false),
+            ("[]", false),
+        ] {
+            assert_eq!(has_store(config.as_bytes(), host), expected, "{config}");
+            assert!(
+                !Credentials::from_docker_config(config.as_bytes()).is_ok_and(|found| found.has_host(host))
+            );
+        }
+        assert!(Credentials::basic(host, "a", "b").has_host("registry.example:5000"));
     }
 }
