@@ -33,6 +33,21 @@ pub(crate) fn is_tar(content: &[u8]) -> bool {
     content.get(257..262) == Some(b"ustar")
 }
 
+/// First bytes of formats that are not read, and their names.
+const OTHER_FORMATS: [(&[u8], &str); 5] = [
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh", "bzip2"),
+    (b"PK\x03\x04", "zip"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
+];
+
+/// Returns the problem of content in an archive format that is not read.
+pub(crate) fn other_format(content: &[u8]) -> Option<String> {
+    let (_, name) = OTHER_FORMATS.iter().find(|(start, _)| content.starts_with(start) && !is_tar(content))?;
+    Some(format!("it is in the format {name}; only tar and gzip are read"))
+}
+
 /// Returns the header of a file of `size` bytes; it does not depend on the time or the user.
 pub(crate) fn reproducible_header(size: usize) -> tar::Header {
     let mut header = tar::Header::new_ustar();
@@ -73,6 +88,9 @@ impl Unpacker {
     /// Refused: absolute paths, `..`, links, devices, two entries of one path, more or larger than the remaining
     /// limits.
     pub fn files(&mut self, what: &str, content: &[u8]) -> Result<Files, ArtifactError> {
+        if let Some(problem) = other_format(content) {
+            return Err(ArtifactError::invalid(what, problem));
+        }
         if is_gzip(content) {
             self.read(what, MultiGzDecoder::new(content))
         } else {

@@ -59,7 +59,11 @@ pub(crate) fn yaml_of(what: &str, content: &Bytes, limits: &Limits) -> Result<By
         return if std::str::from_utf8(&content).is_ok() {
             Ok(content)
         } else {
-            Err(ArtifactError::invalid(what, "neither YAML nor an archive of it"))
+            let problem = archive::other_format(&content);
+            Err(ArtifactError::invalid(
+                what,
+                problem.unwrap_or_else(|| "neither YAML nor an archive of it".to_owned()),
+            ))
         };
     }
     let files = archive::files(what, &content, limits)?;

@@ -131,6 +131,19 @@ fn what_is_packed_unpacks_to_the_same() {
 }
 
 #[test]
+fn other_formats_are_named() {
+    let tar = archive(&[("BZh/a", EntryType::Regular, b"x: 1")]);
+    assert!(read(&tar).unwrap().contains_key("BZh/a"));
+    for (content, name) in
+        [(&b"\x28\xb5\x2f\xfd\0\0"[..], "zstd"), (&b"BZh91AY"[..], "bzip2"), (&b"PK\x03\x04"[..], "zip")]
+    {
+        let error = read(content).unwrap_err();
+        assert!(error.to_string().contains(&format!("in the format {name};")), "{error}");
+        assert_eq!(error.reason(), kyma_api::Reason::SourceInvalid);
+    }
+}
+
+#[test]
 fn broken_archives_are_invalid() {
     let whole = gzip(&archive(&[("a", EntryType::Regular, &[7; 3_000])]));
     for content in [&whole[..whole.len() / 2], &b"\x1f\x8bnonsense"[..]] {

@@ -32,6 +32,9 @@ impl ContentFormat {
 
     /// Returns the error for content of another format.
     pub(super) fn refusal(self, what: &str, content: &[u8]) -> ArtifactError {
+        if let Some(problem) = archive::other_format(content) {
+            return ArtifactError::invalid(what, problem);
+        }
         let problem = match self {
             _ if is_blank(content) => "the server's answer is empty",
             Self::Archive => "the server's answer is no archive",
