@@ -73,7 +73,7 @@ pub const WELL_KNOWN_HOSTS: &[&str] = &[
     "storage.googleapis.com",
 ];
 
-/// Public registries, and the hosts to which they redirect for content or tokens. No other source may redirect to
+/// Public registries and repositories, and the hosts to which they redirect for content or tokens. No other source may redirect to
 /// these hosts: anyone can publish there.
 pub(crate) const KNOWN_REGISTRIES: &[(&str, &[&str])] = &[
     ("registry-1.docker.io", &["*.r2.cloudflarestorage.com"]),
@@ -88,6 +88,8 @@ pub(crate) const KNOWN_REGISTRIES: &[(&str, &[&str])] = &[
     ("mcr.microsoft.com", &["*.data.mcr.microsoft.com"]),
     ("*.azurecr.io", &["*.data.azurecr.io", "*.blob.core.windows.net"]),
     ("registry.gitlab.com", &["gitlab.com", "cdn.registry.gitlab-static.net"]),
+    // Not a registry: the index of Bitnami's charts.
+    ("charts.bitnami.com", &["repo.broadcom.com"]),
 ];
 
 /// Registries of public charts, to which every `index.yaml` may refer.

@@ -249,6 +249,8 @@ mod tests {
             ("https://reg.example/v2/", "https://d5l0dvt14r5h8.cloudfront.net/x", false),
             ("https://registry.k8s.io/v2/", "https://us-central1-docker.pkg.dev/x", true),
             ("https://registry.gitlab.com/v2/", "https://gitlab.com/jwt/auth", true),
+            ("https://charts.bitnami.com/bitnami/index.yaml", "https://repo.broadcom.com/x", true),
+            ("https://charts.example/index.yaml", "https://repo.broadcom.com/x", false),
             ("https://mcr.microsoft.com/v2/", "https://eastus.data.mcr.microsoft.com/x", true),
             ("https://a.azurecr.io/v2/", "https://store.blob.core.windows.net/x", true),
             (
