@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
+use serde_json::Value;
 use url::Url;
 
 use super::{IssuedToken, TokenError, TokenProvider};
@@ -182,7 +183,18 @@ impl TokenProvider for TokenExchange {
 struct Answer {
     access_token: SecretString,
     token_type: String,
-    expires_in: Option<u64>,
+    /// Seconds: a number, or its text as some issuers write it.
+    expires_in: Option<Value>,
+}
+
+impl Answer {
+    fn valid_for(&self) -> Duration {
+        let seconds = match &self.expires_in {
+            Some(Value::String(text)) => text.trim().parse().ok(),
+            other => other.as_ref().and_then(Value::as_f64),
+        };
+        seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(UNSAID)
+    }
 }
 
 fn issued(body: &[u8]) -> Result<IssuedToken, TokenError> {
@@ -191,7 +203,7 @@ fn issued(body: &[u8]) -> Result<IssuedToken, TokenError> {
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
         return Err(TokenError::Unreadable("its token is not a bearer token"));
     }
-    let valid_for = answer.expires_in.map_or(UNSAID, Duration::from_secs);
+    let valid_for = answer.valid_for();
     Ok(IssuedToken { token: answer.access_token, valid_for })
 }
 
@@ -225,22 +237,19 @@ fn unreachable(error: &reqwest::Error) -> TokenError {
 }
 
 fn tls(ca_pem: Option<&[u8]>) -> Result<ClientConfig, ExchangeSettingsError> {
-    let mut roots = RootCertStore::empty();
-    if let Some(pem) = ca_pem {
-        for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|_| ExchangeSettingsError::Certificates)?;
-            roots.add(certificate).map_err(|_| ExchangeSettingsError::Certificates)?;
-        }
-        if roots.is_empty() {
-            return Err(ExchangeSettingsError::Certificates);
-        }
-    } else {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|_| ExchangeSettingsError::Client)?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    let mut roots = RootCertStore::empty();
+    let Some(pem) = ca_pem else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+    };
+    let given: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let given = given.map_err(|_| ExchangeSettingsError::Certificates)?;
+    let verifier = kyma_tls::server_verifier(&given, roots);
+    let verifier = verifier.map_err(|_| ExchangeSettingsError::Certificates)?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
 /// Returns `host[:port]` of a server.
@@ -334,12 +343,26 @@ mod tests {
     }
 
     #[test]
+    fn an_unreadable_certificate_leaves_the_others_of_the_issuer_in_use() {
+        let params = rcgen::CertificateParams::new(vec!["issuer.example.org".to_owned()]).unwrap();
+        let readable = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
+        let unreadable = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
+        assert!(tls(Some(format!("{unreadable}{readable}").as_bytes())).is_ok());
+        assert_eq!(tls(Some(unreadable.as_bytes())).err(), Some(ExchangeSettingsError::Certificates));
+    }
+
+    #[test]
     fn an_answer_gives_a_bearer_token_or_a_known_code_and_no_word_of_the_issuer() {
         let good =
             issued(br#"{"access_token":"t","token_type":"Bearer","expires_in":60,"issued_token_type":"x"}"#);
         assert_eq!(good.unwrap().valid_for, Duration::from_mins(1));
         let unsaid = issued(br#"{"access_token":"t","token_type":"bearer"}"#).unwrap();
         assert_eq!((unsaid.token.expose_secret(), unsaid.valid_for), ("t", UNSAID));
+        for (written, seconds) in [(r#""3599""#, 3599.0), ("59.5", 59.5), ("null", 300.0), ("-1", 300.0)] {
+            let answer = format!(r#"{{"access_token":"t","token_type":"Bearer","expires_in":{written}}}"#);
+            let valid_for = issued(answer.as_bytes()).unwrap().valid_for;
+            assert_eq!(valid_for, Duration::from_secs_f64(seconds), "{written}");
+        }
         for bad in [&br#"{"access_token":"t","token_type":"N_A"}"#[..], br#"{"token":"t"}"#, b"hunter2"] {
             let error = issued(bad).unwrap_err().to_string();
             assert!(!error.contains("hunter2"), "{error}");
