@@ -70,14 +70,20 @@ impl Entry {
 }
 
 /// Returns the position of the first entry of a version. As in Helm, an entry with exactly this text comes before one
-/// that differs by a leading `v`.
+/// that differs by a leading `v`, and that before one with build metadata which the version does not name.
 pub(super) fn at_version(entries: &[Entry], version: &str) -> Option<usize> {
     let first = |is_wanted: fn(&str, &str) -> bool| {
         entries
             .iter()
             .position(|entry| entry.version.as_deref().is_some_and(|found| is_wanted(found, version)))
     };
-    first(|found, wanted| found == wanted).or_else(|| first(same_version))
+    first(|found, wanted| found == wanted).or_else(|| first(same_version)).or_else(|| first(is_build_of))
+}
+
+/// Reports whether a version is `wanted` with build metadata.
+fn is_build_of(found: &str, wanted: &str) -> bool {
+    let release = found.split_once('+').map(|(release, _)| release);
+    release.is_some_and(|release| same_version(release, wanted))
 }
 
 /// Returns the address and digest in an entry.
@@ -226,6 +232,10 @@ entries:
         for (version, expected) in [("1.0.0", "b"), ("v1.0.0", "a"), ("1.0.0+y", "d"), ("v1.0.0+x", "c")] {
             assert_eq!(address(version), expected, "{version}");
         }
+        let index = "entries: {demo: [{version: 2.0.0, urls: [a]}, {version: v1.0.0+x, urls: [b]}]}";
+        let found = |version: &str| find("chart", &Bytes::from(index), "demo", version).ok();
+        assert_eq!(found("1.0.0").map(|(address, _)| address).as_deref(), Some("b"));
+        assert_eq!(found("1.0.0+y"), None);
     }
 
     #[test]
