@@ -67,7 +67,8 @@ pub(crate) fn yaml_of(what: &str, content: &Bytes, limits: &Limits) -> Result<By
         };
     }
     let files = archive::files(what, &content, limits)?;
-    join(what, files.iter().filter(|(path, _)| is_yaml(path)).map(|(_, content)| content))
+    let is_manifest = |path: &str| is_yaml(path) && !is_apple_double(path);
+    join(what, files.iter().filter(|(path, _)| is_manifest(path)).map(|(_, content)| content))
 }
 
 /// Joins YAML streams into one; a single stream stays unchanged.
@@ -93,6 +94,11 @@ pub(crate) fn join<'a>(what: &str, parts: impl Iterator<Item = &'a Bytes>) -> Re
 fn is_yaml(path: &str) -> bool {
     let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
+}
+
+/// Reports whether a file holds attributes of the file beside it, as tar on macOS adds them.
+fn is_apple_double(path: &str) -> bool {
+    path.rsplit('/').next().unwrap_or(path).starts_with("._")
 }
 
 /// Reads manifests.
@@ -244,6 +250,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn files_with_attributes_of_macos_are_left_out() {
+        let files = [
+            ("a/._b.yaml", &b"\0\x05\x16\x07"[..]),
+            ("a/b.yaml", &b"kind: A\n"[..]),
+            ("._c.yaml", &b"\xff"[..]),
+        ];
+        let files = files.map(|(path, content)| (path.to_owned(), Bytes::from_static(content)));
+        let packed = archive::pack(&files.into(), flate2::Compression::fast()).unwrap();
+        let yaml = yaml_of("test", &packed, &Limits::default()).unwrap();
+        assert_eq!(yaml, "kind: A\n");
+    }
 
     #[test]
     fn layers_that_are_something_else_are_left_out() {
