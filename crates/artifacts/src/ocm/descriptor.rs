@@ -63,9 +63,11 @@ pub(crate) struct ResourceDigest {
 impl Descriptor {
     /// Parses a descriptor, and checks that it has the requested name and version.
     pub(crate) fn parse(what: &str, yaml: &[u8], name: &str, version: &str) -> Result<Self, ArtifactError> {
-        let descriptor: Self = serde_saphyr::from_slice(yaml).map_err(|_| {
-            ArtifactError::invalid(what, "the component descriptor is not a component descriptor v2")
-        })?;
+        let unreadable = |error: serde_saphyr::Error| {
+            let line = error.location().map(|at| format!(" (line {})", at.line())).unwrap_or_default();
+            ArtifactError::invalid(what, format!("the component descriptor is not of schema v2{line}"))
+        };
+        let descriptor: Self = serde_saphyr::from_slice(yaml).map_err(unreadable)?;
         if descriptor.meta.schema_version != "v2" {
             let schema = printable(&descriptor.meta.schema_version);
             return Err(ArtifactError::invalid(

@@ -108,7 +108,7 @@ async fn a_descriptor_has_to_be_of_the_component_asked_for() {
         (of(NAME, "2.0.0", "resources: []"), "2.0.0"),
         (of(NAME, VERSION, "resources: []"), "no resource raw-manifest"),
         ("meta: {schemaVersion: v9}\ncomponent: {name: a, version: b}".to_owned(), "schema v9"),
-        ("[".to_owned(), "not a component descriptor"),
+        ("[".to_owned(), "not of schema v2"),
         (
             of(NAME, VERSION, "resources: [{name: raw-manifest, type: x, access: {type: s3}}]"),
             "access s3 is not a local blob",
