@@ -15,7 +15,7 @@ mod cause;
 mod kubeconfig;
 mod proxy;
 
-pub use cause::describe_cause;
+pub use cause::{describe_cause, describe_watch_cause};
 pub use kubeconfig::{client_config, kubeconfig, read_kubeconfig};
 
 /// Longest time to open a connection to the hub.

@@ -8,6 +8,8 @@ use kube_runtime::{
 };
 use serde::de::DeserializeOwned;
 
+use crate::describe_watch_cause;
+
 /// Watches without end like kube's watcher, but lists again after every break, which it logs. After a break the API
 /// server may have been restored from a backup: a watch from a future resourceVersion would receive no event until
 /// the hub reaches that version (kubernetes/kubernetes#107457).
@@ -31,7 +33,8 @@ where
             let event = events.next().await?;
             Some(match &event {
                 Err(error) => {
-                    tracing::warn!(%error, url, "watch on the hub broke off; it is opened again");
+                    let error = describe_watch_cause(error);
+                    tracing::warn!(error, url, "watch on the hub broke off; it is opened again");
                     let delay = backoff.next();
                     (event, (None, backoff, delay))
                 }

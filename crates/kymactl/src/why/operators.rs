@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Request;
 use kube::{Client, Config};
-use kyma_sdk::Diagnosis;
+use kyma_sdk::{Diagnosis, describe_cause};
 
 use super::Subject;
 use crate::error::Error;
@@ -38,14 +38,15 @@ impl Operators {
         let mut found = Vec::new();
         for (address, operator) in &self.0 {
             let path = format!("/diagnosis/{namespace}/{}", subject.name);
-            let problem = |error: &dyn std::fmt::Display| {
+            let problem = |error: &str| {
                 Error::input(
                     "--operator",
                     format!("{address} is no operator's admin server that answers: {error}"),
                 )
             };
-            let request = Request::get(path).body(Vec::new()).map_err(|error| problem(&error))?;
-            let told: Vec<Diagnosis> = operator.request(request).await.map_err(|error| problem(&error))?;
+            let request = Request::get(path).body(Vec::new()).map_err(|error| problem(&error.to_string()))?;
+            let told: Vec<Diagnosis> =
+                operator.request(request).await.map_err(|error| problem(&describe_cause(&error)))?;
             found.extend(told.into_iter().filter(|diagnosis| diagnosis.kind == subject.kind));
         }
         Ok(found)

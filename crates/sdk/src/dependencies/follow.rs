@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::graph::ListState;
 use super::view::{Kind, Node};
 use super::{Dependencies, KINDS, lock};
-use crate::{ComponentResource, Contract, hub_watch};
+use crate::{ComponentResource, Contract, describe_cause, hub_watch};
 
 /// A watched kind.
 pub(super) struct KindWatch {
@@ -195,7 +195,10 @@ impl<R: ComponentResource> Dependencies<R> {
             kube::Error::Discovery(_) => self.refuse(kind, "the hub does not serve it"),
             // Some kinds, such as SubjectAccessReview, allow only writes.
             kube::Error::Api(status) if status.code == 405 => self.refuse(kind, "the hub does not list it"),
-            error => tracing::warn!(%error, kind = kind.kind, "a kind that components depend on"),
+            error => {
+                let error = describe_cause(error);
+                tracing::warn!(error, kind = kind.kind, "a kind that components depend on cannot be watched");
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io;
 
+use kube_runtime::watcher;
+
 /// Maximum length of the chain of causes.
 const MAX_CAUSES: usize = 16;
 
@@ -18,6 +20,17 @@ pub fn describe_cause(error: &kube::Error) -> String {
         }
         kube::Error::Api(status) => status.message.clone(),
         other => innermost(other),
+    }
+}
+
+/// Describes why a watch failed, as [`describe_cause`] does for a call.
+pub fn describe_watch_cause(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(cause)
+        | watcher::Error::WatchStartFailed(cause)
+        | watcher::Error::WatchFailed(cause) => describe_cause(cause),
+        watcher::Error::WatchError(status) => describe_cause(&kube::Error::Api(status.clone())),
+        watcher::Error::NoResourceVersion => error.to_string(),
     }
 }
 
@@ -61,6 +74,19 @@ mod tests {
         let hidden = Outer(io::Error::other(Outer(io::Error::other("certificate has expired"))));
         let text = describe_cause(&kube::Error::Service(Box::new(hidden)));
         assert_eq!(text, "certificate has expired");
+    }
+
+    #[test]
+    fn a_failed_watch_is_described_by_its_cause() {
+        let refused = || kube::Error::Service(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        for failed in
+            [watcher::Error::InitialListFailed(refused()), watcher::Error::WatchStartFailed(refused())]
+        {
+            assert_eq!(describe_watch_cause(&failed), "connection refused");
+        }
+        let gone = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
+        let gone = watcher::Error::WatchError(gone.boxed());
+        assert_eq!(describe_watch_cause(&gone), "too old resource version");
     }
 
     #[test]

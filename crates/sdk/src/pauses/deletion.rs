@@ -19,7 +19,7 @@ use crate::backoff::doubled;
 use crate::brake::braked_operator;
 use crate::deletion_cause::exists_since;
 use crate::jitter::jitter;
-use crate::{find_metadata, is_deleted_alone, live_metadata, may_be_garbage};
+use crate::{describe_cause, find_metadata, is_deleted_alone, live_metadata, may_be_garbage};
 
 /// Shortest and longest delay before the hub is asked again after it did not answer. No event announces that it answers,
 /// or that its roles permit the reads.
@@ -33,8 +33,12 @@ pub(super) async fn judge_deletion(hub: &Client, namespace: &str, pause: Arc<Pau
         match is_deletion_requested(hub, namespace, &pause).await {
             Ok(is_requested) => return (pause, is_requested),
             Err(error) => {
-                let name = pause.name_any();
-                tracing::warn!(%error, pause = name, "the hub does not show why this Pause was deleted; it stays in force until then");
+                let (name, error) = (pause.name_any(), describe_cause(&error));
+                tracing::warn!(
+                    error,
+                    pause = name,
+                    "the hub does not show why this Pause was deleted; it stays in force until then"
+                );
                 failures += 1;
                 tokio::time::sleep(retry_delay(failures, jitter())).await;
             }

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::halt::{PauseSnapshot, is_in_force};
-use crate::{Runtime, find_object};
+use crate::{Runtime, describe_cause, find_object};
 
 /// Key of the Pauses in the `ConfigMap`.
 const PAUSES: &str = "pauses";
@@ -109,7 +109,8 @@ impl PauseRecord {
                     return StoredRecord::default();
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "ConfigMap {name} cannot be read; nothing is written until then");
+                    let error = describe_cause(&error);
+                    tracing::warn!(error, "ConfigMap {name} cannot be read; nothing is written until then");
                     // No event announces that the hub answers again.
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
@@ -141,7 +142,8 @@ impl PauseRecord {
                         tracing::error!("the role lacks get and patch of ConfigMap {}", self.name);
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "ConfigMap {} cannot be written", self.name);
+                        let error = describe_cause(&error);
+                        tracing::warn!(error, "ConfigMap {} cannot be written", self.name);
                         // No event announces that the hub answers again.
                         tokio::time::sleep(RETRY_DELAY).await;
                         continue;
