@@ -113,7 +113,7 @@ impl Failure {
 
 /// Reason that kube sets if an answer is no Kubernetes `Status`. API servers refuse with a `Status`, so it is the answer
 /// of a proxy, which can have any code and last for a moment.
-const UNPARSED_REASON: &str = "Failed to parse error data";
+pub(crate) const UNPARSED_REASON: &str = "Failed to parse error data";
 /// Delay before a call is repeated that a policy or webhook of the hub denied: no event tells that it changed.
 const DENIAL_RETRY_DELAY: Duration = Duration::from_mins(1);
 /// API servers report an apply with a wrong type as 500 with this text.

@@ -5,6 +5,10 @@ use std::io;
 
 use kube_runtime::watcher;
 
+use crate::failure::UNPARSED_REASON;
+
+/// Maximum length of displayed text of a server that is not an API server, in characters.
+const MAX_EXCERPT_CHARS: usize = 200;
 /// Maximum length of the chain of causes.
 const MAX_CAUSES: usize = 16;
 
@@ -18,9 +22,25 @@ pub fn describe_cause(error: &kube::Error) -> String {
         kube::Error::Api(status) if is_page(&status.message) => {
             format!("a proxy answers {}, and not the API server", status.code)
         }
+        kube::Error::Api(status) if status.reason == UNPARSED_REASON && status.code == 404 => {
+            "the server does not serve this kind (404): install its CRD, or check the address".to_owned()
+        }
+        kube::Error::Api(status) if status.reason == UNPARSED_REASON => {
+            format!(
+                "the server answers {} without a Kubernetes status: {}",
+                status.code,
+                excerpt(&status.message)
+            )
+        }
         kube::Error::Api(status) => status.message.clone(),
         other => innermost(other),
     }
+}
+
+/// Returns the first line of a text, shortened.
+fn excerpt(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().filter(|character| !character.is_control()).take(MAX_EXCERPT_CHARS).collect()
 }
 
 /// Describes why a watch failed, as [`describe_cause`] does for a call.
@@ -87,6 +107,18 @@ mod tests {
         let gone = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
         let gone = watcher::Error::WatchError(gone.boxed());
         assert_eq!(describe_watch_cause(&gone), "too old resource version");
+    }
+
+    #[test]
+    fn answers_without_a_status_are_described_and_shortened() {
+        let told = |code: u16, text: &str| {
+            let status = kube::core::Status::failure(text, UNPARSED_REASON).with_code(code);
+            describe_cause(&kube::Error::Api(status.boxed()))
+        };
+        assert!(told(404, "404 page not found").contains("install its CRD"));
+        let expected = "the server answers 503 without a Kubernetes status: no healthy upstream";
+        assert_eq!(told(503, "no healthy upstream\nmore"), expected);
+        assert!(told(502, &"a".repeat(1 << 20)).len() < 300);
     }
 
     #[test]
