@@ -20,7 +20,8 @@ pub(crate) struct Cli {
 }
 
 const ENVIRONMENT: &str = "\
-Environment: KUBECONFIG lists kubeconfig files, NO_COLOR turns colours off.
+Environment: KUBECONFIG lists kubeconfig files, HTTPS_PROXY and NO_PROXY are
+read as by kubectl, NO_COLOR turns colours off.
 Exit codes: 0 success, 1 failure, 2 wrong input or usage, 3 not done in time.";
 
 const RESET: &str = "\
