@@ -11,6 +11,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use kyma_targets::decode_text;
+use rustls::{RootCertStore, pki_types::CertificateDer};
 use serde_json::Value;
 
 use super::{HubError, proxy};
@@ -56,9 +57,20 @@ async fn config_of(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Conf
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let named = proxy::of_kubeconfig(&kubeconfig, context);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    if let Some(authorities) = &mut config.root_cert {
+        remove_unreadable(authorities);
+    }
     // kube compares `NO_PROXY` with the proxy instead of the server.
     config.proxy_url = proxy::choose(&config.cluster_url, named.as_deref(), |name| std::env::var(name).ok())?;
     Ok(config)
+}
+
+/// Removes certificates that cannot be read, as client-go does, if others remain. kube would use none of them.
+fn remove_unreadable(authorities: &mut Vec<Vec<u8>>) {
+    let is_readable = |der: &Vec<u8>| RootCertStore::empty().add(CertificateDer::from_slice(der)).is_ok();
+    if authorities.iter().any(is_readable) {
+        authorities.retain(is_readable);
+    }
 }
 
 /// Returns the merged kubeconfig files that [`client_config`] reads unless a file is named; none if no file exists.
@@ -253,6 +265,36 @@ mod tests {
         let texts = [user.username, user.token_file, user.impersonate, user.client_certificate];
         assert!(texts.iter().all(Option::is_none), "{texts:?}");
         assert_eq!((user.client_key, user.client_certificate_data), (None, None));
+    }
+
+    const AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBTjCB9QIUZj2gO9/zQKf6Q7hcbbglGY3tHqowCgYIKoZIzj0EAwIwKTEXMBUG
+A1UECgwOc3lzdGVtOm1hc3RlcnMxDjAMBgNVBAMMBWFkbWluMCAXDTI2MTEyNzIz
+MzIwNVoYDzIxMjYxMTAzMjMzMjA1WjApMRcwFQYDVQQKDA5zeXN0ZW06bWFzdGVy
+czEOMAwGA1UEAwwFYWRtaW4wWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQN77jm
+upBHer+ZQ36fnje6Dp1QVQyra73Leo9Q5IaK6VvnDDQoQ5SbQ7dbc3a5EO1H5iXu
+Y9I0dlC0J14+HTA/MAoGCCqGSM49BAMCA0gAMEUCIFBArNYyDTWF/gzLRzb/Qfbg
+S6W0rTB6anjhj3tHFPSiAiEAqvqSWnCQCPjSITl7fina0+F2qlfKgu342ZcMMnSF
+Hgo=
+-----END CERTIFICATE-----
+";
+
+    #[tokio::test]
+    async fn an_unreadable_authority_leaves_the_others_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let text = "current-context: a\n\
+            contexts: [{name: a, context: {cluster: a}}]\n\
+            clusters: [{name: a, cluster: {server: 'https://a.example', certificate-authority: ca.pem}}]\n";
+        std::fs::write(&path, text).unwrap();
+        let unreadable = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
+        for (bundle, expected) in [(format!("{unreadable}{AUTHORITY}"), 1), (unreadable.to_owned(), 1)] {
+            std::fs::write(directory.path().join("ca.pem"), &bundle).unwrap();
+            let authorities = client_config(Some(&path), None).await.unwrap().root_cert.unwrap();
+            assert_eq!(authorities.len(), expected);
+            assert_eq!(authorities == [vec![1, 2, 3]], bundle == unreadable);
+        }
     }
 
     #[test]
