@@ -108,11 +108,19 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Reports whether a certificate is refused only because of its issuer: an untrusted one, or an untrusted one with the
-/// name of a trusted one. The validity period is checked before the issuer.
+/// Reports whether a certificate is refused only because of its issuer: an untrusted one, an untrusted one with the
+/// name of a trusted one, or one that signed with an algorithm such as SHA-1. The validity period is checked before the
+/// issuer.
 fn is_about_issuer(error: &Error) -> bool {
-    use CertificateError::{BadSignature, UnknownIssuer};
-    matches!(error, Error::InvalidCertificate(UnknownIssuer | BadSignature)) || is_authority(error)
+    let Error::InvalidCertificate(problem) = error else { return false };
+    let is_about_signature = matches!(
+        problem,
+        CertificateError::UnknownIssuer
+            | CertificateError::BadSignature
+            | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
+    );
+    is_about_signature || is_authority(error)
 }
 
 /// Reports whether a server certificate is refused because it is a certificate of an authority.

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rustls::pki_types::pem::PemObject as _;
 
 use super::*;
 
@@ -30,6 +31,43 @@ fn a_self_signed_certificate_that_is_trusted_is_accepted() {
         let certificate = self_signed(&params(is_ca));
         assert_eq!(verify(&certificate, &certificate, NAME), Ok(()), "{is_ca:?}");
     }
+}
+
+/// A self-signed certificate with a SHA-1 signature, which rcgen does not create.
+const SIGNED_WITH_SHA_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIDMDCCAhigAwIBAgIUGs8Txo+U8COJuACbt7xdp7RQZUYwDQYJKoZIhvcNAQEF
+BQAwGjEYMBYGA1UEAwwPYXBpLmV4YW1wbGUub3JnMCAXDTI2MTEyNzIzNDM1MVoY
+DzIxMjYxMTAzMjM0MzUxWjAaMRgwFgYDVQQDDA9hcGkuZXhhbXBsZS5vcmcwggEi
+MA0GCSqGSIb3DQEBAQUAA4IBDwAwggEKAoIBAQClcmm5FUC1DjlLv2APRZuLiL32
+4eRnzRP/nIT+qrck0fQc3Ry7nmQolz2/zvJ5eOghxy0sLTu8D6joKJypQgnemjz+
+tsi8h1WyODjcgEa02zO4Tf0sEfLXbfpYjjkoCkFGQQIo0Qq3CW6YeI29ShIUi2U5
+h1r1LFvfRB6ZX/UyPIRF6RWayFHDwkqf+lcdZDUrSAIAh80Gp7QvDDhXeWsMgOP0
+sicNypEMyOU5heH8ACpTef3yVHJ0LSwxvLIbnAnR35j8eKjQYmmwhZ765YDQ813+
+48dhQKEimgXVZhL3F4RaavwTeCjR+4sXOTN9ma1IavF4BHz1wSkDcA/n1vGzAgMB
+AAGjbDBqMB0GA1UdDgQWBBQwPVvjp8AJyHXQ0p8inqMihza7+TAfBgNVHSMEGDAW
+gBQwPVvjp8AJyHXQ0p8inqMihza7+TAMBgNVHRMBAf8EAjAAMBoGA1UdEQQTMBGC
+D2FwaS5leGFtcGxlLm9yZzANBgkqhkiG9w0BAQUFAAOCAQEAS/LYQr8UXYRK8PAL
+u2Acl0uVpFrXUbpJLvRFT5MJ55rxeih1X8BpNj8GgrI7DHbqrslZrY+jngmy6nAG
+RN95Y0S66FcikYGGh5Rs2lE2rQdwdzn4CVCqMUzwkfhZiNxVO7BFmwinAWiNpUO4
+SBd2u5YcsDy2aSgFlCAMGXFQZembxbQClTYiJAXbjflLetWXBC/wjmQYBLUuzt1U
+qDA6ghF9ZKGANn76bvuZ2SPRtHQDJIECc6r05u0w+7fRygCHRLv2YzF1XRIEnuFS
+qdQL12Lchm97z79HXMjwro30TR+H1yccciCeGNw9hpy3wCMCmy5JSH5pyFcPer+s
+jbzchg==
+-----END CERTIFICATE-----
+";
+
+#[test]
+fn the_signature_of_a_trusted_certificate_does_not_count() {
+    let certificate = CertificateDer::from_pem_slice(SIGNED_WITH_SHA_1.as_bytes()).unwrap();
+    let verifier = server_verifier(&[certificate.clone()], RootCertStore::empty()).unwrap();
+    let verified = |name: &'static str, years: u64| {
+        let time = UnixTime::since_unix_epoch(Duration::from_hours(years * 365 * 24));
+        verifier.verify_server_cert(&certificate, &[], &ServerName::try_from(name).unwrap(), &[], time)
+    };
+    assert!(verified(NAME, 70).is_ok());
+    assert!(verified("other.example.org", 70).is_err());
+    assert!(verified(NAME, 50).is_err() && verified(NAME, 200).is_err());
 }
 
 #[test]
