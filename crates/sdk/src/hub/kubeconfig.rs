@@ -148,7 +148,15 @@ fn read(file: &Path) -> Result<Kubeconfig, KubeconfigError> {
         unreadable(io::Error::new(io::ErrorKind::InvalidData, "it is neither UTF-8 nor UTF-16"))
     })?;
     // kube's own reader panics at half a character, and logs in with an empty user name although there is a token.
-    let mut kubeconfig = Kubeconfig::from_yaml(text.trim_start_matches('\u{feff}'))?;
+    let parsed = Kubeconfig::from_yaml(text.trim_start_matches('\u{feff}'));
+    let mut kubeconfig = parsed.map_err(|error| match error {
+        // The parser's message quotes the text around the problem, which may be a token, and does not name the file.
+        KubeconfigError::Parse(error) => {
+            let line = error.location().map(|at| format!(" (line {})", at.line())).unwrap_or_default();
+            unreadable(io::Error::new(io::ErrorKind::InvalidData, format!("it is not a kubeconfig{line}")))
+        }
+        other => other,
+    })?;
     // With several files, the first one that names a context decides.
     kubeconfig.current_context = kubeconfig.current_context.filter(|context| !context.is_empty());
     let directory = file.parent().unwrap_or(Path::new(""));
@@ -326,6 +334,18 @@ Hgo=
         utf_16.push(b'\n');
         std::fs::write(&path, &utf_16).unwrap();
         assert!(matches!(read(&path), Err(KubeconfigError::ReadConfig(..))));
+    }
+
+    #[test]
+    fn an_invalid_kubeconfig_is_named_without_its_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        for text in ["current-context: [hunter2]\n", "users: [{name: a, user: {token: hunter2\n"] {
+            std::fs::write(&path, text).unwrap();
+            let message = HubError::from(read(&path).unwrap_err()).to_string();
+            let is_named = message.contains("it is not a kubeconfig") && message.contains("config\"");
+            assert!(is_named && !message.contains("hunter2"), "{message}");
+        }
     }
 
     #[test]
