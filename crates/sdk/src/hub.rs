@@ -45,8 +45,8 @@ pub enum HubError {
         /// The searched files.
         files: String,
     },
-    /// The proxy to the hub is not an address.
-    #[error("the proxy in {name} is not an address: write it as http://HOST:PORT")]
+    /// The proxy to the hub is not an http or https address.
+    #[error("the proxy in {name} is not an http or https address: write it as http://HOST:PORT")]
     Proxy {
         /// The environment variable or field of the kubeconfig.
         name: &'static str,

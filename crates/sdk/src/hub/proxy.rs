@@ -41,11 +41,14 @@ fn is_http(server: &Uri) -> bool {
     server.scheme_str() == Some("http")
 }
 
-/// Parses the address of a proxy. Without a scheme it is an http proxy.
+/// Parses the address of a proxy. Without a scheme it is an http proxy. The error does not contain the address, which
+/// may have a password.
 fn parse(name: &'static str, proxy: &str) -> Result<Uri, HubError> {
     let proxy = proxy.trim();
     let whole = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
-    whole.parse().map_err(|_| HubError::Proxy { name })
+    let parsed =
+        whole.parse().ok().filter(|proxy: &Uri| matches!(proxy.scheme_str(), Some("http" | "https")));
+    parsed.ok_or(HubError::Proxy { name })
 }
 
 /// Reports whether a server is on this machine, or an entry of `exceptions` covers it.
@@ -178,8 +181,12 @@ mod tests {
             assert_eq!(found(server, variable).as_deref(), Some(PROXY), "{variable}");
         }
         assert_eq!(found("https://hub.example", "HTTP_PROXY"), None);
-        let error = chosen("https://hub.example", None, &[("HTTPS_PROXY", "http://a b")]).unwrap_err();
-        assert!(error.to_string().contains("the proxy in HTTPS_PROXY is not an address"), "{error}");
+        for invalid in ["http://me:hush@a b", "socks5://me:hush@proxy.corp:1080"] {
+            let error = chosen("https://hub.example", None, &[("HTTPS_PROXY", invalid)]).unwrap_err();
+            let expected =
+                "the proxy in HTTPS_PROXY is not an http or https address: write it as http://HOST:PORT";
+            assert_eq!(error.to_string(), expected);
+        }
     }
 
     #[test]
