@@ -17,6 +17,7 @@ mod proxy;
 
 pub use cause::{describe_cause, describe_watch_cause};
 pub use kubeconfig::{client_config, kubeconfig, read_kubeconfig};
+pub use proxy::environment_proxy;
 
 /// Longest time to open a connection to the hub.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -95,8 +95,8 @@ pub use failure::Failure;
 pub use feed::{News, feed};
 pub use finalizer::{add_finalizer, patch_finalizers, remove_finalizer};
 pub use hub::{
-    HubError, bounded, client_config, describe_cause, describe_watch_cause, hub_addresses, hub_apply,
-    hub_config, hub_uid, kubeconfig, name_caller, read_kubeconfig,
+    HubError, bounded, client_config, describe_cause, describe_watch_cause, environment_proxy, hub_addresses,
+    hub_apply, hub_config, hub_uid, kubeconfig, name_caller, read_kubeconfig,
 };
 pub use hub_resource::{HubResource, readable};
 pub use hub_watch::hub_watch;

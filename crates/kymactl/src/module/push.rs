@@ -11,6 +11,7 @@ use helm_component::render::Chart;
 use kyma_api::ModuleTemplate;
 use kyma_artifacts::{Artifacts, ChartArchive, Config, Credentials, PushedArtifact, RegistryBase};
 use serde_json::{Value, json};
+use url::Url;
 
 use super::{
     config::{self, Chart as ConfiguredChart, Crd, ModuleConfig},
@@ -102,10 +103,27 @@ impl Push {
         // Private addresses are allowed: the user names them, and the calls come from the user's machine.
         settings.private_hosts.push("*".to_owned());
         settings.ca_pem = self.ca.as_deref().map(sources::read).transpose()?;
+        settings.proxy = self.proxy()?;
         if self.insecure {
             settings.insecure_hosts.push(self.registry.host().to_owned());
         }
         Ok(settings)
+    }
+
+    /// Returns the proxy that the environment names for the registry.
+    fn proxy(&self) -> Result<Option<Url>, Error> {
+        let scheme = if self.insecure { "http" } else { "https" };
+        let registry: http::Uri = format!("{scheme}://{}/", self.registry.host())
+            .parse()
+            .map_err(|_| Error::input("--registry", "it has no usable host"))?;
+        let Some(proxy) = kyma_sdk::environment_proxy(&registry)? else { return Ok(None) };
+        let usable = without_credentials(&proxy);
+        if usable.is_none() {
+            output::remark(
+                "the proxy of the environment has a user or password and is not used for the registry",
+            );
+        }
+        Ok(usable)
     }
 
     fn credentials(&self) -> Result<Credentials, Error> {
@@ -153,6 +171,12 @@ impl Push {
         let format = if self.hub.format() == Format::Yaml { Format::Table } else { self.hub.format() };
         output::result(&format.text(&all, || yaml, names)?)
     }
+}
+
+/// Returns the address of a proxy; `None` if it has credentials, which are not sent to proxies.
+fn without_credentials(proxy: &http::Uri) -> Option<Url> {
+    let proxy = Url::parse(&proxy.to_string()).ok()?;
+    (proxy.username().is_empty() && proxy.password().is_none()).then_some(proxy)
 }
 
 /// Reports whether a Docker config has its credentials of a host in a store or from a helper, which are programs.
@@ -252,6 +276,14 @@ impl Publisher<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proxy_is_used_unless_it_has_credentials() {
+        let used = |proxy: &str| without_credentials(&proxy.parse().unwrap()).map(String::from);
+        assert_eq!(used("http://proxy.corp:3128").as_deref(), Some("http://proxy.corp:3128/"));
+        assert_eq!(used("http://me:hush@proxy.corp:3128"), None);
+        assert_eq!(used("http://me@proxy.corp:3128"), None);
+    }
 
     #[test]
     fn credentials_in_a_store_are_noticed() {

@@ -15,6 +15,15 @@ pub(super) fn of_kubeconfig(kubeconfig: &Kubeconfig, context: Option<&str>) -> O
     cluster.cluster.as_ref()?.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }
 
+/// Returns the proxy that the environment names for a server: `HTTPS_PROXY`, or `HTTP_PROXY` for an http address, unless
+/// the server is on this machine or `NO_PROXY` covers it.
+///
+/// # Errors
+/// The proxy is not an http or https address.
+pub fn environment_proxy(server: &Uri) -> Result<Option<Uri>, HubError> {
+    choose(server, None, |name| std::env::var(name).ok())
+}
+
 /// Returns the proxy to a server: `named`, the one of the kubeconfig, else the one of the environment. The latter is
 /// not for servers on this machine and for those that `NO_PROXY` covers.
 ///
