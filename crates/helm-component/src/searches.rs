@@ -57,7 +57,8 @@ struct TargetSearches {
 }
 
 impl Searches {
-    /// Searches the target for the objects of an owner. The search begins after the call, so its result is not stale.
+    /// Searches the target for the objects of an owner, after a new discovery: an earlier one may predate a CRD of the
+    /// owner. Both begin after the call, so the result is not stale.
     ///
     /// # Errors
     /// As for [`sweep::owned`].
@@ -69,6 +70,7 @@ impl Searches {
         unlistable: UnlistablePolicy,
     ) -> Result<SearchResult, CallError> {
         if unlistable == UnlistablePolicy::Fail {
+            cluster.discovery.renewed(&cluster.client).await?;
             return sweep::owned(cluster, ownership, unlistable).await;
         }
         let key = (reach, unlistable == UnlistablePolicy::LeaveOut);
@@ -151,7 +153,7 @@ impl TargetSearches {
                     self.gather(*last_end).await;
                     let batch = self.take_batch(&ownership.owner);
                     let owners: BTreeSet<String> = batch.keys().cloned().collect();
-                    let found = sweep::owned_by(cluster, &ownership.manager, &owners, unlistable).await;
+                    let found = search(cluster, &ownership.manager, &owners, unlistable).await;
                     *last_end = Some(Instant::now());
                     tell(batch, &found);
                     if let Ok(found) = receiver.try_recv() {
@@ -205,6 +207,17 @@ impl TargetSearches {
     fn waiting(&self) -> MutexGuard<'_, PendingSearches> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Searches in the kinds of a new discovery.
+async fn search(
+    cluster: &Cluster,
+    manager: &str,
+    owners: &BTreeSet<String>,
+    unlistable: UnlistablePolicy,
+) -> Result<BTreeMap<String, SearchResult>, CallError> {
+    cluster.discovery.renewed(&cluster.client).await?;
+    sweep::owned_by(cluster, manager, owners, unlistable).await
 }
 
 /// Reports whether the end of the last search is recent enough for the next one to wait for further components.

@@ -294,9 +294,7 @@ impl Discovery {
         if let Some(kinds) = cached.as_ref() {
             return Ok(Arc::clone(kinds));
         }
-        let kinds = Arc::new(read(client).await?);
-        *cached = Some(Arc::clone(&kinds));
-        Ok(kinds)
+        renew(&mut cached, client).await
     }
 
     /// Returns the same as [`Discovery::kinds`], but repeats discovery once if the cache has one of these kinds in no
@@ -323,9 +321,15 @@ impl Discovery {
         if let Some(kinds) = cached.as_ref().filter(|kinds| !Arc::ptr_eq(&kinds.discovery, &seen.discovery)) {
             return Ok(Arc::clone(kinds));
         }
-        let kinds = Arc::new(read(client).await?);
-        *cached = Some(Arc::clone(&kinds));
-        Ok(kinds)
+        renew(&mut cached, client).await
+    }
+
+    /// Repeats discovery.
+    ///
+    /// # Errors
+    /// As for [`Discovery::kinds`]; the cache then stays.
+    pub async fn renewed(&self, client: &Client) -> Result<Arc<Kinds>, CallError> {
+        renew(&mut *self.cached.lock().await, client).await
     }
 
     /// Adds the kinds of established CRDs to the cache without a request; `crds` has the mappings of each CRD's served
@@ -349,6 +353,12 @@ impl Discovery {
     pub async fn invalidate(&self) {
         *self.cached.lock().await = None;
     }
+}
+
+async fn renew(cached: &mut Option<Arc<Kinds>>, client: &Client) -> Result<Arc<Kinds>, CallError> {
+    let kinds = Arc::new(read(client).await?);
+    *cached = Some(Arc::clone(&kinds));
+    Ok(kinds)
 }
 
 async fn read(client: &Client) -> Result<Kinds, CallError> {

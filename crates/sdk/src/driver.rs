@@ -4,11 +4,11 @@ mod account;
 mod default_resource;
 mod depends;
 mod end;
-mod ended;
 mod joined_reads;
 mod kinds;
 mod manager_health;
 mod rbac;
+mod uid_set;
 mod wiring;
 
 use std::{sync::Arc, time::Duration};
@@ -32,9 +32,9 @@ use crate::{
 };
 
 use depends::Dependence;
-use ended::Ended;
 use joined_reads::JoinedReads;
 use manager_health::FailureTimes;
+use uid_set::UidSet;
 pub use rbac::component_table;
 pub use wiring::{ComponentProgram, drive, run_component};
 
@@ -46,7 +46,11 @@ struct Driver<C: Component> {
     watches: Watches<ObjectRef<C::Resource>>,
     status: StatusWriter<C::Resource>,
     dependencies: Dependencies<C::Resource>,
-    ended: Ended<C::Resource>,
+    /// Released components, from the removal of the finalizer until the DELETE event. Their other state is dropped, so a
+    /// reconcile of the last watched state would start the removal again.
+    ended: UidSet<C::Resource>,
+    /// Components whose deletion is proven not to be that of their namespace or CRD.
+    deleted_alone: UidSet<C::Resource>,
     hub_scope_reads: JoinedReads,
     manager_failures: FailureTimes<C::Resource>,
     /// Whether the status of the kind has the field [`HANDLED`].
@@ -65,7 +69,7 @@ struct Outcome {
 impl<C: Component> Driver<C> {
     /// Reconciles a component: removes it, does nothing while it is suspended, or installs it.
     async fn reconcile(&self, resource: Arc<C::Resource>, pass: Pass) -> Result<Wait, Failure> {
-        if self.ended.has(&*resource) && !self.is_back(&resource).await? {
+        if self.ended.contains(&*resource) && !self.is_back(&resource).await? {
             return Ok(Wait::Event);
         }
         let contract = Contract::of(&*resource)?;

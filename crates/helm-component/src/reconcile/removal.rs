@@ -48,7 +48,6 @@ impl Pass<'_> {
     }
 
     async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
-        self.look_again_at_kinds().await?;
         // An unreadable record may name objects of any kind; an empty one names none.
         let unlistable = match (self.session.removed, self.session.recorded.form.is_unread()) {
             (true, _) => UnlistablePolicy::LeaveOut,
@@ -58,6 +57,9 @@ impl Pass<'_> {
         let reach = Reach::of(&self.context.target);
         let found = self.shared.searches.owned(reach, &self.cluster, &self.ownership, unlistable);
         let found = found.boxed().await.map_err(|error| failure(&error))?;
+        let kinds = self.cluster.discovery.kinds(&self.cluster.client).await;
+        self.kinds = kinds.map_err(|error| failure(&error))?;
+        self.rescope();
         if unlistable == UnlistablePolicy::LeaveOutBroken && !found.left_out.is_empty() {
             let kinds: Vec<String> = found.left_out.iter().map(ToString::to_string).collect();
             let note = format!("cannot be searched for objects of the component: {}", kinds.join(", "));

@@ -149,9 +149,12 @@ impl<C: Component> Driver<C> {
         Ok(wait.at_most(left + Duration::from_millis(100)))
     }
 
-    /// Reports whether the component is deleted only because its namespace or CRD is terminating. Components that are
-    /// deleted together share the reads.
+    /// Reports whether the component is deleted only because its namespace or CRD is terminating: these are marked before
+    /// their content, so one read proves the contrary. Components that are deleted together share the reads.
     async fn is_hub_scope_terminating(&self, resource: &C::Resource) -> Result<bool, Failure> {
+        if self.deleted_alone.contains(resource) {
+            return Ok(false);
+        }
         let namespace = resource.namespace().unwrap_or_default();
         let (hub, name) = (self.runtime.hub.clone(), namespace.clone());
         let read = async move {
@@ -161,7 +164,11 @@ impl<C: Component> Driver<C> {
             );
             Ok(namespace? || crd?)
         };
-        self.hub_scope_reads.read(&namespace, read).await
+        let is_terminating = self.hub_scope_reads.read(&namespace, read).await?;
+        if !is_terminating {
+            self.deleted_alone.insert(resource);
+        }
+        Ok(is_terminating)
     }
 
     /// Removes the finalizer. Objects on the target stay.
@@ -171,9 +178,9 @@ impl<C: Component> Driver<C> {
         };
         let key = ObjectRef::from_obj(resource);
         // Noted before the write, since the watch may be faster than the answer.
-        self.ended.note(resource);
+        self.ended.insert(resource);
         let released = patch_finalizers(&self.hub_api(resource), &resource.name_any(), patch).await;
-        released.inspect_err(|_| self.ended.forget(&key))?;
+        released.inspect_err(|_| self.ended.remove(&key))?;
         self.released(&key);
         Ok(Wait::Event)
     }
@@ -189,7 +196,7 @@ impl<C: Component> Driver<C> {
         };
         let is_back = live.is_some_and(|live| live.uid() == resource.uid() && is_held(&live));
         if is_back {
-            self.ended.forget(&ObjectRef::from_obj(resource));
+            self.ended.remove(&ObjectRef::from_obj(resource));
         }
         Ok(is_back)
     }

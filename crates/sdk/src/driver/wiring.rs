@@ -11,7 +11,7 @@ use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Reason, names};
 use kyma_targets::SecretKey;
 
-use super::{Driver, Ended, FailureTimes, JoinedReads};
+use super::{Driver, FailureTimes, JoinedReads, UidSet};
 use crate::{
     AccessChange, Change, Component, Contract, Index, Interest, Listener, NoFlags, Operator, Program,
     Reconciler, RunError, Runtime, Sighting, Trigger, Watches,
@@ -119,7 +119,8 @@ fn driver<C: Component>(
         watches: Watches::new(C::NAME, &runtime.process, WatchEvents { trigger: trigger.clone() }),
         status: StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone()),
         dependencies: Dependencies::new(runtime.clone(), trigger.clone()),
-        ended: Ended::default(),
+        ended: UidSet::default(),
+        deleted_alone: UidSet::default(),
         hub_scope_reads: JoinedReads::default(),
         manager_failures: FailureTimes::default(),
         reports_requests: has_status_field(&crd, HANDLED),
@@ -156,7 +157,7 @@ impl<C: Component> Driver<C> {
     /// Cleans up after a component that is gone from the hub.
     fn gone(&self, key: &ObjectRef<C::Resource>) {
         self.released(key);
-        self.ended.forget(key);
+        self.ended.remove(key);
     }
 
     /// Drops all state and watches of a component that is gone or released.
@@ -164,6 +165,7 @@ impl<C: Component> Driver<C> {
         self.watches.leave_all(key);
         self.status.forget(key);
         self.manager_failures.forget(key);
+        self.deleted_alone.remove(key);
         self.component.forget(key.namespace.as_deref().unwrap_or_default(), &key.name);
     }
 }

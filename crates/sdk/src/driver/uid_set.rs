@@ -1,4 +1,4 @@
-//! Released components that the watch still shows.
+//! Components that the driver remembers until they are gone.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,28 +6,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kube::{Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 
-/// Uids of released components, from the removal of the finalizer until the DELETE event. Their other state is
-/// dropped, so a reconcile of the last watched state would start the removal again.
-pub(super) struct Ended<R: Resource<DynamicType = ()>> {
+/// Set of components. A component that was created again under the same name has another uid and is not in the set.
+pub(super) struct UidSet<R: Resource<DynamicType = ()>> {
     uids: Mutex<HashMap<ObjectRef<R>, Option<String>>>,
 }
 
-impl<R: Resource<DynamicType = ()>> Default for Ended<R> {
+impl<R: Resource<DynamicType = ()>> Default for UidSet<R> {
     fn default() -> Self {
         Self { uids: Mutex::default() }
     }
 }
 
-impl<R: Resource<DynamicType = ()>> Ended<R> {
-    pub(super) fn note(&self, resource: &R) {
+impl<R: Resource<DynamicType = ()>> UidSet<R> {
+    pub(super) fn insert(&self, resource: &R) {
         self.uids().insert(ObjectRef::from_obj(resource), resource.uid());
     }
 
-    pub(super) fn has(&self, resource: &R) -> bool {
+    pub(super) fn contains(&self, resource: &R) -> bool {
         self.uids().get(&ObjectRef::from_obj(resource)).is_some_and(|uid| *uid == resource.uid())
     }
 
-    pub(super) fn forget(&self, key: &ObjectRef<R>) {
+    pub(super) fn remove(&self, key: &ObjectRef<R>) {
         self.uids().remove(key);
     }
 
@@ -51,14 +50,14 @@ mod tests {
     }
 
     #[test]
-    fn who_was_let_go_is_known_until_the_watch_says_so_and_its_successor_is_another() {
-        let ended = Ended::default();
+    fn the_successor_of_a_component_is_not_in_the_set() {
+        let set = UidSet::default();
         let (first, successor) = (object("a", "1"), object("a", "2"));
-        ended.note(&first);
-        assert!(ended.has(&first));
-        assert!(!ended.has(&successor));
-        assert!(!ended.has(&object("b", "1")));
-        ended.forget(&ObjectRef::from_obj(&first));
-        assert!(!ended.has(&first));
+        set.insert(&first);
+        assert!(set.contains(&first));
+        assert!(!set.contains(&successor));
+        assert!(!set.contains(&object("b", "1")));
+        set.remove(&ObjectRef::from_obj(&first));
+        assert!(!set.contains(&first));
     }
 }
