@@ -89,8 +89,8 @@ pub(crate) fn take_lists_as_written(
     taken
 }
 
-/// Calls `see` for each list of a kind in which authors write duplicate keys. Sets the default protocol of ports first,
-/// since it is part of their key.
+/// Calls `see` for each list of a kind in which authors write duplicate keys. Sets the defaults of their key fields
+/// first: the protocol of ports, and the empty name of image pull Secrets.
 fn visit(body: &mut Map<String, Value>, group: &str, kind: &str, see: &mut dyn FnMut(KeyedList<'_>)) {
     match (group, kind) {
         ("", "Service") => {
@@ -156,18 +156,24 @@ fn see_list(
 ) {
     let Some(items) = parent.get_mut(field).and_then(Value::as_array_mut) else { return };
     if keys.contains(&"protocol") {
-        default_protocol(items);
+        set_default(items, "protocol", "TCP");
+    }
+    if field == "imagePullSecrets" {
+        set_default(items, "name", "");
     }
     let path = if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
     let steps = steps.iter().cloned().chain([Step::Field(field)]).collect();
     see(KeyedList { items, keys, path, steps });
 }
 
-fn default_protocol(ports: &mut [Value]) {
-    for port in ports.iter_mut().filter_map(Value::as_object_mut) {
-        let protocol = port.entry("protocol").or_insert(Value::Null);
-        if protocol.is_null() {
-            *protocol = "TCP".into();
+/// Sets the API server's default of a key field. The API server also sets it for an empty text, but only after the
+/// merge: the item would have another key in the live list, and each apply would add it again.
+/// Source: `defaults.go` and `zz_generated.defaults.go` in `pkg/apis/core/v1` of Kubernetes.
+fn set_default(items: &mut [Value], field: &str, default: &str) {
+    for item in items.iter_mut().filter_map(Value::as_object_mut) {
+        let value = item.entry(field).or_insert(Value::Null);
+        if value.is_null() || value.as_str() == Some("") {
+            *value = default.into();
         }
     }
 }

@@ -47,6 +47,24 @@ fn ports_stay_if_an_earlier_one_has_other_fields() {
 }
 
 #[test]
+fn empty_key_fields_get_the_default_of_the_api_server() {
+    let mut service = pod(&json!({}));
+    service.insert("spec".into(), json!({"ports": [{"port": 53, "protocol": ""}, {"port": 54}]}));
+    assert!(remove_harmless_duplicates(&mut service, "", "Service").is_empty());
+    let expected = json!([{"port": 53, "protocol": "TCP"}, {"port": 54, "protocol": "TCP"}]);
+    assert_eq!(service["spec"]["ports"], expected);
+
+    let ports = json!([{"containerPort": 53, "protocol": ""}, {"containerPort": 53, "protocol": "TCP"}]);
+    let mut pod = pod(&json!({"name": "c", "ports": ports}));
+    let secrets = json!([{}, {"name": null}, {"name": ""}, {"name": "a"}]);
+    pod.insert("spec".into(), json!({"containers": pod["spec"]["containers"], "imagePullSecrets": secrets}));
+    assert_eq!(remove_harmless_duplicates(&mut pod, "", "Pod").len(), 2);
+    let spec = &pod["spec"];
+    assert_eq!(spec["containers"][0]["ports"], json!([{"containerPort": 53, "protocol": "TCP"}]));
+    assert_eq!(spec["imagePullSecrets"], json!([{"name": ""}, {"name": "a"}]));
+}
+
+#[test]
 fn lists_are_taken_as_written_and_the_last_item_of_each_key_stays() {
     let ports = json!([{"containerPort": 80, "name": "a"}, {"containerPort": 80, "name": "b"}]);
     let mut pod = pod(&json!({"name": "c", "ports": ports}));
