@@ -1,5 +1,7 @@
 //! CA bundles of webhooks, conversions and aggregated APIs, which controllers inject.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 /// Field of a client configuration with the CA bundle.
@@ -12,11 +14,11 @@ const SOURCES: [&str; 2] = ["cert-manager.io/inject-ca-from", "cert-manager.io/i
 const SWITCHES: [&str; 2] =
     ["cert-manager.io/inject-apiserver-ca", "service.beta.openshift.io/inject-cabundle"];
 
-/// Removes CA bundles that are empty, which means absence to the API server, or that a controller injects: an apply
-/// would own the field and overwrite the CA again and again.
+/// Removes CA bundles that have no certificate, or that a controller injects: an apply would own the field and overwrite
+/// the CA again and again.
 pub(crate) fn remove_injected(body: &mut Map<String, Value>, group: &str, kind: &str) {
     let is_injected = is_injected(body);
-    let leaves = |bundle: &Value| is_injected || bundle.as_str().is_some_and(str::is_empty);
+    let leaves = |bundle: &Value| is_injected || bundle.as_str().is_some_and(has_no_certificate);
     let strip = |client: Option<&mut Value>| {
         if let Some(Value::Object(client)) = client
             && client.get(CA_BUNDLE).is_some_and(leaves)
@@ -39,6 +41,15 @@ pub(crate) fn remove_injected(body: &mut Map<String, Value>, group: &str, kind: 
         ("apiregistration.k8s.io", "APIService") => strip(body.get_mut("spec")),
         _ => {}
     }
+}
+
+/// Reports whether a CA bundle is empty, which means absence to the API server, or a placeholder such as `Cg==`, a line
+/// break: no server can be verified with it, so another writer has to set the CA. Text that is not base64 counts as a
+/// CA, for the API server to refuse.
+fn has_no_certificate(bundle: &str) -> bool {
+    let begin = b"-----BEGIN";
+    let has_begin = |pem: &[u8]| pem.windows(begin.len()).any(|part| part == begin);
+    STANDARD.decode(bundle).is_ok_and(|pem| !has_begin(pem.as_slice()))
 }
 
 /// Reports whether annotations request the injection of a CA.
@@ -83,15 +94,19 @@ mod tests {
     #[test]
     fn ca_bundles_are_left_to_the_controller_that_injects_them() {
         let source = |key: &str, value: &str| json!({key: value});
+        let ca = || json!(STANDARD.encode("# CA\n-----BEGIN CERTIFICATE-----\nAA==\n"));
         let rows = [
-            (json!("Cg=="), source("cert-manager.io/inject-ca-from", "n/c"), false),
-            (json!("Cg=="), source("cert-manager.io/inject-ca-from-secret", "n/s"), false),
-            (json!("Cg=="), source("cert-manager.io/inject-apiserver-ca", "true"), false),
-            (json!("Cg=="), source("service.beta.openshift.io/inject-cabundle", "true"), false),
+            (ca(), source("cert-manager.io/inject-ca-from", "n/c"), false),
+            (ca(), source("cert-manager.io/inject-ca-from-secret", "n/s"), false),
+            (ca(), source("cert-manager.io/inject-apiserver-ca", "true"), false),
+            (ca(), source("service.beta.openshift.io/inject-cabundle", "true"), false),
             (json!(""), json!({}), false),
-            (json!("Cg=="), json!({}), true),
-            (json!("Cg=="), source("cert-manager.io/inject-ca-from", ""), true),
-            (json!("Cg=="), source("cert-manager.io/inject-apiserver-ca", "false"), true),
+            (json!("Cg=="), json!({}), false),
+            (json!(STANDARD.encode("CA_PLACEHOLDER")), json!({}), false),
+            (json!("no base64!"), json!({}), true),
+            (ca(), json!({}), true),
+            (ca(), source("cert-manager.io/inject-ca-from", ""), true),
+            (ca(), source("cert-manager.io/inject-apiserver-ca", "false"), true),
         ];
         for (bundle, annotations, stays) in rows {
             for (group, kind, object, pointer) in objects(&bundle, &annotations) {
