@@ -22,11 +22,12 @@ const SERVER_METADATA: &[&str] = &[
     "uid",
 ];
 
-/// Corrects an object: removes `status`, metadata that only the API server writes, empty labels and annotations, the
-/// empty data of Secrets and ConfigMaps, nulls in built-in kinds, the rules of an aggregated ClusterRole, CA bundles that
-/// a controller injects, and empty volume names of claims; turns a Secret's `stringData` into `data`; sets the default
-/// protocol of ports and the default types of network policies; keeps the last of several list items with the same key
-/// (with a warning each) if that does not change the meaning. Other duplicates stay and are restored after the apply.
+/// Corrects an object: removes `status`, metadata that only the API server or a controller writes, empty labels and
+/// annotations, the empty data of Secrets and ConfigMaps, nulls in built-in kinds, the rules of an aggregated
+/// ClusterRole, CA bundles that a controller injects, and empty volume names of claims; turns a Secret's `stringData`
+/// into `data`; sets the default protocol of ports and the default types of network policies; keeps the last of several
+/// list items with the same key (with a warning each) if that does not change the meaning. Other duplicates stay and are
+/// restored after the apply.
 pub fn normalise(object: &mut Object) -> Vec<Warning> {
     let identity = object.identity();
     let kind = (object.group().to_owned(), object.kind().to_owned());
@@ -65,9 +66,23 @@ fn strip_metadata(body: &mut Map<String, Value>) {
         for field in SERVER_METADATA {
             metadata.remove(*field);
         }
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations.retain(|key, _| !CONTROLLER_ANNOTATIONS.contains(&key.as_str()));
+        }
         strip_empty(metadata, MARKS);
     }
 }
+
+/// Annotations in which controllers and the API server keep state, and which objects have that were exported from a
+/// cluster. An apply would own them, and each write of a controller would be drift.
+/// Source: `deploymentutil.RevisionAnnotation`, `resourcelock.LeaderElectionRecordAnnotationKey`, and
+/// `pkg/apis/autoscaling/annotations.go` of Kubernetes.
+const CONTROLLER_ANNOTATIONS: &[&str] = &[
+    "autoscaling.alpha.kubernetes.io/conditions",
+    "autoscaling.alpha.kubernetes.io/current-metrics",
+    "control-plane.alpha.kubernetes.io/leader",
+    "deployment.kubernetes.io/revision",
+];
 
 /// Maps of `metadata` in which other managers add entries.
 const MARKS: &[&str] = &["annotations", "labels"];
@@ -173,6 +188,20 @@ mod tests {
         let expected =
             json!({"apiVersion": "x.io/v1", "kind": "A", "metadata": {"name": "a", "labels": {"l": "v"}}});
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn state_of_controllers_in_exported_objects_is_left_to_them() {
+        let annotations = |annotations: Value| {
+            let (value, _) = after(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": "a", "annotations": annotations}}));
+            value["metadata"].get("annotations").cloned()
+        };
+        let revision = "deployment.kubernetes.io/revision";
+        assert_eq!(annotations(json!({revision: "1"})), None);
+        assert_eq!(annotations(json!({revision: "1", "own": "x"})), Some(json!({"own": "x"})));
+        let spec = json!({"autoscaling.alpha.kubernetes.io/metrics": "[]"});
+        assert_eq!(annotations(spec.clone()), Some(spec), "it is part of the desired state");
     }
 
     #[test]
