@@ -23,9 +23,9 @@ const SERVER_METADATA: &[&str] = &[
 ];
 
 /// Corrects an object: removes `status`, metadata that only the API server or a controller writes, empty labels and
-/// annotations, the empty data of Secrets and ConfigMaps, nulls in built-in kinds, the rules of an aggregated
-/// ClusterRole, CA bundles that a controller injects, and empty volume names of claims; turns a Secret's `stringData`
-/// into `data`; sets the default protocol of ports and the default types of network policies; keeps the last of several
+/// annotations, the empty data of Secrets and ConfigMaps, empty lists of ServiceAccounts, nulls in built-in kinds, the
+/// rules of an aggregated ClusterRole, CA bundles that a controller injects, and empty volume names of claims; turns a
+/// Secret's `stringData` into `data`; sets the default protocol of ports and the default types of network policies; keeps the last of several
 /// list items with the same key (with a warning each) if that does not change the meaning. Other duplicates stay and are
 /// restored after the apply.
 pub fn normalise(object: &mut Object) -> Vec<Warning> {
@@ -43,6 +43,7 @@ pub fn normalise(object: &mut Object) -> Vec<Warning> {
             strip_empty(body, DATA);
         }
         ("", "ConfigMap") => strip_empty(body, DATA),
+        ("", "ServiceAccount") => strip_empty_lists(body, &["imagePullSecrets", "secrets"]),
         ("", "PersistentVolumeClaim") => strip_empty_volume_name(body),
         ("networking.k8s.io", "NetworkPolicy") => default_policy_types(body),
         // The control plane writes the rules of an aggregated role.
@@ -95,6 +96,15 @@ fn strip_empty(parent: &mut Map<String, Value>, fields: &[&str]) {
     for field in fields {
         let is_empty = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
         if parent.get(*field).is_some_and(is_empty) {
+            parent.remove(*field);
+        }
+    }
+}
+
+/// Removes empty lists of accounts, in which controllers of the cluster add Secrets: an apply would own the whole list.
+fn strip_empty_lists(parent: &mut Map<String, Value>, fields: &[&str]) {
+    for field in fields {
+        if parent.get(*field).and_then(Value::as_array).is_some_and(Vec::is_empty) {
             parent.remove(*field);
         }
     }
@@ -230,6 +240,19 @@ mod tests {
         let custom =
             json!({"apiVersion": "x.io/v1", "kind": "A", "metadata": {"name": "a"}, "spec": {"b": null}});
         assert_eq!(after(custom.clone()).0, custom);
+    }
+
+    #[test]
+    fn empty_lists_of_an_account_are_left_to_their_writers() {
+        let account = |lists: Value| {
+            let mut account =
+                json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}});
+            json_patch::merge(&mut account, &lists);
+            account
+        };
+        assert_eq!(after(account(json!({"imagePullSecrets": [], "secrets": []}))).0, account(json!({})));
+        let lists = json!({"imagePullSecrets": [{"name": "a"}], "secrets": [{"name": "b"}]});
+        assert_eq!(after(account(lists.clone())).0, account(lists));
     }
 
     #[test]

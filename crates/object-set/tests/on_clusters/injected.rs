@@ -162,6 +162,10 @@ fn api_service(name: &str, edit: &Value) -> Row {
 /// Returns objects to which API servers and controllers add allocated or generated fields.
 fn allocated() -> Vec<Row> {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}});
+    let empty_account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "b"},
+        "imagePullSecrets": [], "secrets": [],
+    });
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
         "spec": {"type": "NodePort", "selector": {"a": "b"}, "ports": [{"port": 80}]},
@@ -186,9 +190,11 @@ fn allocated() -> Vec<Row> {
     });
     let label = json!([{"op": "add", "path": "/metadata/labels/theirs", "value": "1"}]);
     let secrets = json!([{"op": "add", "path": "/secrets", "value": [{"name": "token"}]}]);
+    let pull_secrets = json!([{"op": "add", "path": "/imagePullSecrets", "value": [{"name": "pull"}]}]);
     let volume = json!([{"op": "add", "path": "/spec/volumeName", "value": "none"}]);
     vec![
         row(account, secrets, "/secrets"),
+        row(empty_account, pull_secrets, "/imagePullSecrets"),
         row(service, label.clone(), "/spec/ports/0/nodePort"),
         row(claim, volume, "/spec/volumeName"),
         row(autoscaler, label, "/spec/metrics"),
