@@ -12,8 +12,10 @@ use crate::drift::applied_entry;
 use crate::field_set::{MAX_COMPARISONS, empty, is_leaf, union};
 
 mod nulls;
+mod storage_request;
 
 pub(super) use nulls::without_nulls;
+pub(super) use storage_request::without_storage_request;
 
 /// Maximum number of refused paths whose defaults are removed: for each of them lists of the target are searched.
 const MAX_CLEARED_PATHS: usize = 50;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Run;
 use super::as_written::{has_fixed_template, leave_out};
-use super::leftovers::{emptied, has_empty, without_defaults, without_nulls};
+use super::leftovers::{emptied, has_empty, without_defaults, without_nulls, without_storage_request};
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::normalise::keyed_lists::take_lists_as_written;
@@ -91,7 +91,8 @@ impl Run<'_> {
         self.restore_lists(&lists, identity, mapping, sent.uid.as_deref()).await
     }
 
-    /// Sends a server-side apply, and removes fields of earlier applies and defaults that it cannot remove itself.
+    /// Sends a server-side apply, and removes fields of earlier applies and defaults that it cannot remove itself. Leaves
+    /// a claim at the size to which another manager enlarged it.
     async fn send_corrected(
         &self,
         identity: &Identity,
@@ -119,6 +120,9 @@ impl Run<'_> {
         }
         let Ok(Some((metadata, live))) = self.read_live(identity, mapping).await else { return Err(error) };
         let manager = &self.options.ownership.manager;
+        if let Some(corrected) = without_storage_request(&body, identity, &metadata, manager, &refused) {
+            return self.patch(identity, mapping, params, &corrected).await;
+        }
         let Some(corrected) = without_defaults(&body, &live, &metadata, manager, &refused) else {
             return Err(error);
         };

@@ -1,6 +1,9 @@
 //! Fields of earlier applies and defaults of the API server that a server-side apply cannot remove.
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use kyma_object_set::{Identity, NothingObserved, Outcome, Refusal};
 use serde_json::{Value, json};
 
@@ -163,6 +166,32 @@ async fn egress_rules_of_a_network_policy_count_from_the_next_version_on() -> Re
         story.apply(&policy(rules)).await?;
         let live = live(&story, "networking.k8s.io", "NetworkPolicy").await?;
         assert_eq!(live["spec"]["policyTypes"], types, "{rules}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_claim_that_a_user_enlarged_keeps_its_size() -> Result<()> {
+    let mut story = Story::begin("larger").await?;
+    let class = story.namespace.clone();
+    let text = |size: &str, label: &str| {
+        format!(
+            "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {class}}}\nprovisioner: none.example.org\nallowVolumeExpansion: true\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: o, labels: {{l: {label}}}}}\nspec: {{storageClassName: {class}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: {size}}}}}}}\n"
+        )
+    };
+    story.apply(&text("1Gi", "a")).await?;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    let params = PatchParams::default();
+    let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
+    claims.patch_status("o", &params, &Patch::Merge(bound)).await?;
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    claims.patch("o", &params, &Patch::Merge(larger)).await?;
+    for (size, label, expected) in [("1Gi", "a", "2Gi"), ("1Gi", "b", "2Gi"), ("3Gi", "b", "3Gi")] {
+        story.apply(&text(size, label)).await.with_context(|| format!("{size} {label}"))?;
+        let live = live(&story, "", "PersistentVolumeClaim").await?;
+        assert_eq!(live["spec"]["resources"]["requests"]["storage"], expected);
+        assert_eq!(live["metadata"]["labels"]["l"], label);
+        assert_eq!(story.apply(&text(size, label)).await?.changed().count(), 0, "{size} {label}");
     }
     Ok(())
 }
