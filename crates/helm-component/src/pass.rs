@@ -98,15 +98,15 @@ impl Pass<'_> {
         )
     }
 
-    /// Returns the release name for the status, if it was shortened with a hash.
+    /// Returns the release name for the status, if it was shortened with a hash or keeps its dots.
     pub(crate) fn recorded_release_name(&self) -> Option<String> {
         let release = self.release();
-        let name = release.shortened_name(&self.dependent.name, &self.context.resource.spec)?;
-        let without_hash = self.context.resource.status.as_ref().is_some_and(|status| {
+        let name = release.name_to_record(&self.dependent.name, &self.context.resource.spec)?;
+        let is_earlier_name = self.context.resource.status.as_ref().is_some_and(|status| {
             release::of(&self.dependent.name, &self.context.resource.spec, None, "").name != name
                 && status.release_name.is_none()
         });
-        (!without_hash).then(|| name.to_owned())
+        (!is_earlier_name).then(|| name.to_owned())
     }
 }
 

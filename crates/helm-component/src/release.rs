@@ -34,7 +34,10 @@ pub fn of(
     let namespace = wanted.and_then(|release| release.namespace.as_deref()).unwrap_or(default_namespace);
     let storage = wanted.and_then(|release| release.storage_namespace.as_deref());
     Release {
-        name: label(name, status),
+        name: match Release::dotted_name(spec) {
+            Some(name) if !has_earlier_name(status) => name.to_owned(),
+            _ => label(name, status),
+        },
         namespace: namespace.to_owned(),
         storage_namespace: storage.unwrap_or(namespace).to_owned(),
         create_namespace: wanted.and_then(|release| release.create_namespace).unwrap_or(true),
@@ -50,16 +53,16 @@ pub(crate) fn default_name(component: &HelmComponent) -> Option<String> {
     Some(label(name, component.status.as_ref()))
 }
 
-/// Returns a name that Helm accepts: module and component names may have dots and be longer. A name that is too long
-/// is shortened and ends with a hash of the full name, so that names with the same beginning stay different. A
-/// release that an earlier version installed under a shortened name without a hash keeps that name.
+/// Returns a name that Helm accepts: module and component names may be longer, and their dots are replaced. A name that
+/// is too long is shortened and ends with a hash of the full name, so that names with the same beginning stay different.
+/// A release that an earlier version installed under a shortened name without a hash keeps that name.
 fn label(name: &str, status: Option<&HelmComponentStatus>) -> String {
     let text = characters(name);
     let whole = text.trim_matches('-');
     if whole.len() <= NAME {
         return whole.to_owned();
     }
-    if status.is_some_and(|status| status.release_name.is_none() && is_installed(status)) {
+    if has_earlier_name(status) {
         return text.chars().take(NAME).collect::<String>().trim_matches('-').to_owned();
     }
     let hash: String = hex::encode(Sha256::digest(name.as_bytes())).chars().take(HASH).collect();
@@ -71,6 +74,20 @@ fn characters(name: &str) -> String {
     name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
+/// Reports whether Helm accepts a name. Source: `ValidName` in `pkg/chart/common/util/validate_name.go` of Helm 4.
+fn is_name(name: &str) -> bool {
+    let is_allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    let is_part = |part: &str| {
+        !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(is_allowed)
+    };
+    name.len() <= NAME && name.split('.').all(is_part)
+}
+
+/// Reports whether an earlier version of helm-component, which changed more names, installed the release.
+fn has_earlier_name(status: Option<&HelmComponentStatus>) -> bool {
+    status.is_some_and(|status| status.release_name.is_none() && is_installed(status))
+}
+
 /// Returns whether a release of the component was sent.
 pub(crate) fn is_installed(status: &HelmComponentStatus) -> bool {
     let has_source = status.digests.as_ref().is_some_and(|digests| digests.source.is_some());
@@ -80,10 +97,18 @@ pub(crate) fn is_installed(status: &HelmComponentStatus) -> bool {
 }
 
 impl Release {
-    /// Returns the name if it was shortened. The status must have it before objects are sent.
-    pub(crate) fn shortened_name(&self, component: &str, spec: &HelmComponentSpec) -> Option<&str> {
+    /// Returns the name if it was shortened or keeps its dots, which earlier versions replaced. The status must have it
+    /// before objects are sent.
+    pub(crate) fn name_to_record(&self, component: &str, spec: &HelmComponentSpec) -> Option<&str> {
         let release = Self::full_name(component, spec);
-        (characters(release).trim_matches('-').len() > NAME).then_some(self.name.as_str())
+        let is_shortened = characters(release).trim_matches('-').len() > NAME;
+        (is_shortened || Self::dotted_name(spec).is_some()).then_some(self.name.as_str())
+    }
+
+    /// Returns the name in the spec if it has dots and Helm accepts it: a release of this name may exist.
+    fn dotted_name(spec: &HelmComponentSpec) -> Option<&str> {
+        let name = spec.release.as_ref()?.name.as_deref()?;
+        (name.contains('.') && is_name(name)).then_some(name)
     }
 
     fn full_name<'a>(component: &'a str, spec: &'a HelmComponentSpec) -> &'a str {
@@ -131,6 +156,32 @@ mod tests {
         let cut = label(&format!("{}-tail", "x".repeat(52)), None);
         assert!(cut.starts_with(&"x".repeat(44)) && cut.len() == NAME, "{cut}");
         assert_eq!(label(&"x".repeat(53), None), "x".repeat(53));
+    }
+
+    #[test]
+    fn a_name_with_dots_in_the_spec_is_the_name_of_the_release() {
+        let spec = |name: &str| -> HelmComponentSpec {
+            serde_json::from_value(json!({"source": {}, "release": {"name": name}})).unwrap()
+        };
+        let name = |wanted: &str, status: Option<&HelmComponentStatus>| {
+            let release = of("comp", &spec(wanted), status, "n");
+            (release.name.clone(), release.name_to_record("comp", &spec(wanted)).map(str::to_owned))
+        };
+        let recorded = |name: &str| (name.to_owned(), Some(name.to_owned()));
+        assert_eq!(name("shop.v1", None), recorded("shop.v1"));
+        for refused in ["Shop.v1", "shop..v1", "shop.-v1", ".shop"] {
+            assert!(!name(refused, None).0.contains('.'), "{refused}");
+        }
+        assert_eq!(name("shop", None), ("shop".to_owned(), None));
+        assert_eq!(of("comp.v1", &spec("x"), None, "n").name, "x");
+        assert_eq!(label("comp.v1", None), "comp-v1", "the name of a component or module");
+
+        let status = |release: Option<&str>| -> HelmComponentStatus {
+            let status = json!({"digests": {"source": "sha256:1"}, "releaseName": release});
+            serde_json::from_value(status).unwrap()
+        };
+        assert_eq!(name("shop.v1", Some(&status(Some("shop.v1")))), recorded("shop.v1"));
+        assert_eq!(name("shop.v1", Some(&status(None))).0, "shop-v1", "of an earlier version");
     }
 
     #[test]

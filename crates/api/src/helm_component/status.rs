@@ -55,8 +55,8 @@ pub struct HelmComponentStatus {
     /// Version found for the range in source.chart.version. Absent: no range, or none found yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<ResolvedVersion>,
-    /// Name of the release, shortened and with a hash, if the desired name is longer than Helm's 53 characters.
-    /// Absent: the name is the desired one, or an earlier version shortened it without a hash.
+    /// Name of the release, shortened and with a hash, if the desired name is longer than Helm's 53 characters, or
+    /// with the dots of the name in the spec. Absent: the name is the desired one, or an earlier version changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_name: Option<String>,
     /// Revision of the release that was applied last, as in .Release.Revision. Absent: no chart has read it.
