@@ -1,6 +1,7 @@
 //! Corrects text that go-yaml accepts although it is not valid YAML: continued quoted text in block maps at any
 //! column, tabs before a line of quoted text or of a flow map or list, a comment directly after a closing quotation
-//! mark, bracket or comma, and `\'` in double quotes.
+//! mark, bracket, comma or the header of a block scalar, `\'` in double quotes, and a dash as an item of a flow map or
+//! list.
 
 /// Maximum growth of a text, as a multiple of its length. Deep indentation of many lines does not occur in real text.
 const MAX_GROWTH: usize = 2;
@@ -80,7 +81,10 @@ impl Scanner {
             }
             Some('{' | '[') => self.flow(value, 0, None),
             Some('|' | '>') => {
-                self.out.push_str(value);
+                let is_header = |c: char| "|>+-".contains(c) || c.is_ascii_digit();
+                let behind = value.trim_start_matches(is_header);
+                self.out.push_str(&value[..value.len() - behind.len()]);
+                self.behind(behind);
                 self.state = State::Literal { indent: block };
             }
             _ => self.out.push_str(value),
@@ -128,14 +132,20 @@ impl Scanner {
     /// Adds the rest of a line in a flow map or list.
     fn flow(&mut self, line: &str, mut depth: usize, mut quote: Option<char>) {
         let mut rest = line;
-        let mut previous = ' ';
+        let (mut previous, mut last_visible) = (' ', ' ');
         while let Some(character) = rest.chars().next() {
             if let Some(open) = quote {
                 let Some(end) = closing(rest, open) else { break };
                 let (inside, after) = rest.split_at(end);
                 self.inside(inside, open);
                 // A closing quotation mark ends a value, like a bracket.
-                (rest, quote, previous) = (after, None, ']');
+                (rest, quote, previous, last_visible) = (after, None, ']', ']');
+                continue;
+            }
+            if starts_dash(rest, previous, last_visible) {
+                self.out.push_str("\"-\"");
+                self.changed = true;
+                (rest, previous, last_visible) = (&rest[1..], ']', ']');
                 continue;
             }
             match character {
@@ -154,6 +164,9 @@ impl Scanner {
             }
             self.out.push(character);
             (rest, previous) = (&rest[character.len_utf8()..], character);
+            if !matches!(character, ' ' | '\t') {
+                last_visible = character;
+            }
             if depth == 0 {
                 self.state = State::Block;
                 self.behind(rest);
@@ -175,6 +188,17 @@ impl Scanner {
         }
         self.out.push_str(rest);
     }
+}
+
+/// Reports whether a text in a flow map or list begins with a dash that is a whole value. `previous` is the character
+/// before it, and `last_visible` the last one on the line that is no blank.
+/// Source: `yaml_parser_fetch_next_token` in `scannerc.go` of go-yaml v2.
+fn starts_dash(text: &str, previous: char, last_visible: char) -> bool {
+    let is_at_value = match previous {
+        ' ' | '\t' => "[{,:".contains(last_visible),
+        _ => "[{,".contains(previous),
+    };
+    is_at_value && text.strip_prefix('-').is_some_and(|after| after.starts_with([',', ']', '}']))
 }
 
 fn is_blank(line: &str) -> bool {

@@ -205,6 +205,20 @@ fn tabs_comments_and_apostrophes_are_read_as_in_go_yaml() {
 }
 
 #[test]
+fn dashes_in_flow_lists_and_comments_at_headers_are_read_as_in_go_yaml() {
+    let cases = [
+        ("a: [kubectl, apply, -f, -]\n", json!({"a": ["kubectl", "apply", "-f", "-"]})),
+        ("a: [-, b]\nc: {d: -, e: [-]}\n", json!({"a": ["-", "b"], "c": {"d": "-", "e": ["-"]}})),
+        ("a: [b -, -1, \"-]\", c-]\nd: [-]\n", json!({"a": ["b -", -1, "-]", "c-"], "d": ["-"]})),
+        ("a: |#b\n  c\nd: >-# e\n  f\n  g\n", json!({"a": "c\n", "d": "f g"})),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(one(text), expected, "{text}");
+    }
+    assert!(matches!(fails("a: [- ]\n"), YamlError::Syntax { .. }), "an entry of a block list");
+}
+
+#[test]
 fn other_mistakes_are_told_as_they_are() {
     assert!(matches!(fails("a:\n  b: \"c\nd\"\n  e: [\n"), YamlError::Syntax { .. }));
     assert!(matches!(fails("a:\n  b: \"c\nd\n"), YamlError::Syntax { .. }));
