@@ -2,6 +2,8 @@
 
 use std::borrow::Borrow;
 
+use serde_json::Value;
+
 use crate::object::{GroupKind, Identity, Object};
 
 /// A step of an installation. The objects of a stage are applied in parallel; the next stage starts when all of them
@@ -96,6 +98,18 @@ pub fn stage(kind: &GroupKind) -> Stage {
     }
 }
 
+/// Type of the Secrets with the token of a ServiceAccount.
+const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
+
+/// Returns the stage in which an object is applied. The token of a ServiceAccount follows after the stage of the account:
+/// Kubernetes deletes a token whose account does not exist.
+/// Source: `syncSecret` in `pkg/controller/serviceaccount/tokens_controller.go` of Kubernetes.
+fn stage_of(object: &Object, kind: &GroupKind) -> Stage {
+    let is_secret = kind.group.is_empty() && kind.kind == "Secret";
+    let secret_type = object.body().get("type").and_then(Value::as_str);
+    if is_secret && secret_type == Some(ACCOUNT_TOKEN) { Stage::Workload } else { stage(kind) }
+}
+
 /// Returns the objects of each non-empty stage, in Helm's kind order and otherwise in the order of the input.
 pub fn stages<T: Borrow<Object>>(objects: impl IntoIterator<Item = T>) -> Vec<(Stage, Vec<T>)> {
     let mut all: Vec<(Stage, usize, T)> = objects
@@ -103,7 +117,7 @@ pub fn stages<T: Borrow<Object>>(objects: impl IntoIterator<Item = T>) -> Vec<(S
         .map(|item| {
             let object: &Object = item.borrow();
             let kind = object.gvk().group_kind();
-            (stage(&kind), rank(&kind).unwrap_or(INSTALL.len()), item)
+            (stage_of(object, &kind), rank(&kind).unwrap_or(INSTALL.len()), item)
         })
         .collect();
     all.sort_by_key(|(stage, rank, _)| (*stage, *rank));
@@ -192,6 +206,18 @@ mod tests {
         let kinds = kinds.map(|(group, kind, _)| GroupKind::new(*group, *kind));
         let without: Vec<String> = kinds.filter(|kind| !makes_pods(kind)).map(|kind| kind.kind).collect();
         assert_eq!(without, ["Service", "Endpoints", "EndpointSlice", "HorizontalPodAutoscaler", "Ingress"]);
+    }
+
+    #[test]
+    fn the_token_of_an_account_is_applied_after_the_account() {
+        let secret = |secret_type: &str| {
+            let body =
+                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "type": secret_type});
+            Object::from_value(body).unwrap()
+        };
+        let objects = [secret(ACCOUNT_TOKEN), secret("Opaque"), object("v1", "ServiceAccount")];
+        let found = stages(objects).into_iter().map(|(stage, objects)| (stage, objects.len()));
+        assert_eq!(found.collect::<Vec<_>>(), [(Stage::Configuration, 2), (Stage::Workload, 1)]);
     }
 
     #[test]
