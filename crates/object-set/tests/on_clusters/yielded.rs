@@ -279,3 +279,42 @@ async fn an_autoscaler_of_the_set_has_the_replicas_and_gives_them_back_when_it_g
     assert_eq!(live(&story, "Deployment").await?.data["spec"]["replicas"], 2);
     Ok(())
 }
+
+#[tokio::test]
+async fn the_failure_policy_that_a_webhooks_controller_sets_stays() -> Result<()> {
+    let mut story = Story::begin("policy").await?;
+    let name = story.namespace.clone();
+    let text = |label: &str| {
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": name, "labels": {"l": label}},
+            "webhooks": [{
+                "name": "hook.example.org", "clientConfig": {"service": {"name": "none", "namespace": name}},
+                "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+                "rules": [{
+                    "apiGroups": ["none.example.org"], "apiVersions": ["v1"], "operations": ["CREATE"],
+                    "resources": ["nothings"],
+                }],
+            }],
+        });
+        configuration.to_string()
+    };
+    story.yielded =
+        Yielded::default().with_webhooks(ObjectSet::parse(&text("a"), &Limits::default())?.objects());
+    let id = story.apply(&text("a")).await?.outcomes.remove(0).0;
+    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
+    let api = kinds.preferred(&id.group_kind()).context("kind")?.api(&story.cluster.client, None);
+    let edit = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]);
+    let edit: json_patch::Patch = serde_json::from_value(edit)?;
+    api.patch(&id.name, &PatchParams::default(), &Patch::<Value>::Json(edit)).await?;
+    assert_eq!(drift_of(&story, &id).await?, kyma_object_set::drift::Drift::Unchanged);
+    for label in ["a", "b"] {
+        story.apply(&text(label)).await?;
+        let live = api.get(&id.name).await?;
+        assert_eq!(live.data["webhooks"][0]["failurePolicy"], "Fail", "{label}");
+        assert_eq!(live.metadata.labels.as_ref().and_then(|all| all.get("l")), Some(&label.to_owned()));
+        assert_eq!(story.apply(&text(label)).await?.changed().count(), 0, "{label}");
+    }
+    story.uninstall_all().await?;
+    Ok(())
+}
