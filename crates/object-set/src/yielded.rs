@@ -160,13 +160,17 @@ fn scaled_by(object: &Object) -> Option<Rule> {
     Some(Rule { target, fields: vec![Field { tokens: replicas, place: object.identity().to_string() }] })
 }
 
+/// Reports whether an object configures webhooks.
+pub(crate) fn is_webhook_configuration(object: &Identity) -> bool {
+    let kinds = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+    kinds.iter().any(|kind| object.is("admissionregistration.k8s.io", kind))
+}
+
 /// Returns a rule for the failure policies of webhooks that have no CA. A controller of the chart or one of its hooks sets
 /// the CA once the webhook answers, and then the policy `Fail`, as with Istio and kube-prometheus-stack. cert-manager
 /// sets only the CA.
 fn failure_policies(object: &Object) -> Option<Rule> {
-    let is_configuration = object.group() == "admissionregistration.k8s.io"
-        && matches!(object.kind(), "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration");
-    if !is_configuration || is_injected(object.body()) {
+    if !is_webhook_configuration(&object.identity()) || is_injected(object.body()) {
         return None;
     }
     let is_preliminary = |webhook: &Value| {

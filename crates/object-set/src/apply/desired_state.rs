@@ -12,7 +12,7 @@ use crate::drift::{Observed, applied_entry};
 use crate::error::{Action, CallError, Failure};
 use crate::field_set;
 use crate::object::{Object, hash_value};
-use crate::yielded::{Field, Yielded, leave_out, split};
+use crate::yielded::{Field, Yielded, is_webhook_configuration, leave_out, split};
 
 /// Maximum number of tries to move field ownership while controllers write to a new object.
 pub(super) const TRIES: usize = 5;
@@ -83,7 +83,9 @@ impl Run<'_> {
         seen: Option<&Observed>,
     ) -> Result<(), Refusal> {
         let scaled = seen.is_some_and(|seen| seen.unscaled.is_some());
-        if state.fields.is_empty() && !state.has_replicas() && !scaled {
+        // A yielded policy would keep its webhook in the list, without the fields that a webhook needs.
+        let may_keep_items = is_webhook_configuration(&desired.identity);
+        if state.fields.is_empty() && !state.has_replicas() && !scaled && !may_keep_items {
             return Ok(());
         }
         // Reads the live object, since the watch may not show a scaling yet. If the object is gone, the apply shows

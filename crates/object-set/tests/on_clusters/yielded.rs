@@ -284,13 +284,13 @@ async fn an_autoscaler_of_the_set_has_the_replicas_and_gives_them_back_when_it_g
 async fn the_failure_policy_that_a_webhooks_controller_sets_stays() -> Result<()> {
     let mut story = Story::begin("policy").await?;
     let name = story.namespace.clone();
-    let text = |label: &str| {
+    let configuration = |label: &str, webhook: &str, policy: &str| {
         let configuration = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": name, "labels": {"l": label}},
             "webhooks": [{
-                "name": "hook.example.org", "clientConfig": {"service": {"name": "none", "namespace": name}},
-                "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+                "name": webhook, "clientConfig": {"service": {"name": "none", "namespace": name}},
+                "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": policy,
                 "rules": [{
                     "apiGroups": ["none.example.org"], "apiVersions": ["v1"], "operations": ["CREATE"],
                     "resources": ["nothings"],
@@ -299,8 +299,11 @@ async fn the_failure_policy_that_a_webhooks_controller_sets_stays() -> Result<()
         });
         configuration.to_string()
     };
-    story.yielded =
-        Yielded::default().with_webhooks(ObjectSet::parse(&text("a"), &Limits::default())?.objects());
+    let text = |label: &str| configuration(label, "one.example.org", "Ignore");
+    let yielded = |text: &str| -> Result<Yielded> {
+        Ok(Yielded::default().with_webhooks(ObjectSet::parse(text, &Limits::default())?.objects()))
+    };
+    story.yielded = yielded(&text("a"))?;
     let id = story.apply(&text("a")).await?.outcomes.remove(0).0;
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     let api = kinds.preferred(&id.group_kind()).context("kind")?.api(&story.cluster.client, None);
@@ -314,6 +317,15 @@ async fn the_failure_policy_that_a_webhooks_controller_sets_stays() -> Result<()
         assert_eq!(live.data["webhooks"][0]["failurePolicy"], "Fail", "{label}");
         assert_eq!(live.metadata.labels.as_ref().and_then(|all| all.get("l")), Some(&label.to_owned()));
         assert_eq!(story.apply(&text(label)).await?.changed().count(), 0, "{label}");
+    }
+    // A webhook whose policy no controller has set leaves the list.
+    for (webhook, policy) in [("two.example.org", "Ignore"), ("three.example.org", "Fail")] {
+        let text = configuration("b", webhook, policy);
+        story.yielded = yielded(&text)?;
+        story.apply(&text).await.context(webhook)?;
+        let live = api.get(&id.name).await?;
+        assert_eq!(live.data["webhooks"].as_array().map(Vec::len), Some(1), "{webhook}");
+        assert_eq!(live.data["webhooks"][0]["failurePolicy"], policy);
     }
     story.uninstall_all().await?;
     Ok(())
