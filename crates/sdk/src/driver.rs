@@ -34,8 +34,8 @@ use crate::{
 use depends::Dependence;
 use joined_reads::JoinedReads;
 use manager_health::FailureTimes;
-use uid_set::UidSet;
 pub use rbac::component_table;
+use uid_set::UidSet;
 pub use wiring::{ComponentProgram, drive, run_component};
 
 /// Driver of one kind of component, with the state that its reconciles share.

@@ -24,18 +24,18 @@ pub fn environment_proxy(server: &Uri) -> Result<Option<Uri>, HubError> {
     choose(server, None, |name| std::env::var(name).ok())
 }
 
-/// Returns the proxy to a server: `named`, the one of the kubeconfig, else the one of the environment. The latter is
+/// Returns the proxy to a server: `proxy_url` of the kubeconfig, else the one of the environment. The latter is
 /// not for servers on this machine and for those that `NO_PROXY` covers.
 ///
 /// # Errors
 /// The proxy is not an address.
 pub(super) fn choose(
     server: &Uri,
-    named: Option<&str>,
+    proxy_url: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Uri>, HubError> {
-    if let Some(named) = named {
-        return parse("proxy-url", named).map(Some);
+    if let Some(address) = proxy_url {
+        return parse("proxy-url", address).map(Some);
     }
     let value_of = |names: [&str; 2]| {
         names.into_iter().find_map(|name| variable(name).filter(|value| !value.trim().is_empty()))

@@ -123,13 +123,11 @@ impl Source {
             let page = self.page(&api, &params).await.map_err(|error| self.record_failure(&error))?;
             tally.page(&page.items).map_err(|what| self.record_implausible(what))?;
             objects.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
-                None => {
-                    let version = page.metadata.resource_version.unwrap_or_default();
-                    is_plausible_version(&version).map_err(|what| self.record_implausible(what))?;
-                    return Ok((objects, version));
-                }
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                let version = page.metadata.resource_version.unwrap_or_default();
+                is_plausible_version(&version).map_err(|what| self.record_implausible(what))?;
+                return Ok((objects, version));
             }
         }
     }
