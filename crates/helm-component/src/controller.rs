@@ -13,7 +13,7 @@ use kyma_sdk::{
 use kyma_targets::ServiceAccount;
 
 use crate::account::Accounts;
-use crate::args::Flags;
+use crate::args::{ContentArgs, Flags};
 use crate::claims::Claims;
 use crate::content::{OnlyTests, ParsedTexts, Sources};
 use crate::hand_overs::HandOvers;
@@ -48,19 +48,6 @@ impl HelmComponents {
     /// Prepares sources and watches; touches neither registries nor targets.
     pub fn new(flags: &Flags, runtime: &Runtime) -> Result<Self, RunError> {
         let Flags { content, accounts, hub } = flags;
-        let renderer = content.renderer()?.map(|renderer| Arc::new(renderer) as Arc<dyn Renderer>);
-        if renderer.is_none() {
-            tracing::warn!("no `helm` program was found: components with charts fail until --helm names one");
-        }
-        let sources = Sources {
-            artifacts: content.artifacts()?,
-            opened: source::opened_charts(),
-            renderer,
-            only_tests: OnlyTests::default(),
-            parsed: ParsedTexts::default(),
-            default_base: content.oci_registry.clone(),
-            trust_root: content.trust_root()?,
-        };
         let wakers = Wakers::default();
         let waker = || {
             let wakers = Arc::clone(&wakers);
@@ -90,7 +77,7 @@ impl HelmComponents {
             }
         });
         let shared = Shared {
-            sources,
+            sources: sources(content)?,
             sights,
             namespaces,
             altered_names: AlteredNames::default(),
@@ -145,6 +132,22 @@ impl HelmComponents {
         let waker = context.waker();
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).insert(dependent(context), waker);
     }
+}
+
+fn sources(content: &ContentArgs) -> Result<Sources, RunError> {
+    let renderer = content.renderer()?.map(|renderer| Arc::new(renderer) as Arc<dyn Renderer>);
+    if renderer.is_none() {
+        tracing::warn!("no `helm` program was found: components with charts fail until --helm names one");
+    }
+    Ok(Sources {
+        artifacts: content.artifacts()?,
+        opened: source::opened_charts(),
+        renderer,
+        only_tests: OnlyTests::default(),
+        parsed: ParsedTexts::default(),
+        default_base: content.oci_registry.clone(),
+        trust_root: content.trust_root()?,
+    })
 }
 
 /// Requeues a component. Reports whether it exists.
