@@ -23,7 +23,7 @@ pub use policies::{
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
     CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, HookPhase, Hooks,
-    InventoryEntry, KeptRelease, ReleaseRevision, Replaced, ResolvedVersion, TakenOver,
+    InstalledValues, InventoryEntry, KeptRelease, ReleaseRevision, Replaced, ResolvedVersion, TakenOver,
 };
 
 /// Desired state of one module on one target.

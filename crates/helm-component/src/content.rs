@@ -98,6 +98,7 @@ impl Sources {
             inputs: inputs.digest.clone(),
             release: inputs.release_digest(&source),
             values: inputs.values_digest.clone(),
+            values_from: inputs.values_from.clone(),
             kinds: reads.api_versions.then(|| kinds_digest(kinds)),
             source,
             render: how.by_chance,

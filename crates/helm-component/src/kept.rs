@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kyma_api::release_store;
+use kyma_api::{InstalledValues, release_store};
 use kyma_object_set::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,6 +46,8 @@ struct Form {
     kinds: Option<String>,
     source: String,
     values: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    values_from: Vec<InstalledValues>,
     release: String,
     rendered: String,
     raw: bool,
@@ -64,6 +66,7 @@ pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, PackError
         kinds,
         source,
         values: digest,
+        values_from,
         release,
         prepared,
         raw,
@@ -77,6 +80,7 @@ pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, PackError
         kinds: kinds.clone(),
         source: source.clone(),
         values: digest.clone(),
+        values_from: values_from.clone(),
         release: release.clone(),
         rendered: rendered.to_owned(),
         raw: *raw,
@@ -107,6 +111,7 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
         kinds: form.kinds,
         source: form.source,
         values: form.values,
+        values_from: form.values_from,
         release: form.release,
         // The status records the digest of a kept release's render.
         render: None,
@@ -139,6 +144,7 @@ mod tests {
             kinds: Some("k".to_owned()),
             source: "sha256:s".to_owned(),
             values: "sha256:v".to_owned(),
+            values_from: vec![InstalledValues { name: "optional".to_owned(), ..InstalledValues::default() }],
             release: "sha256:r".to_owned(),
             render: Some("x".to_owned()),
             rendered: "sha256:o".to_owned(),
@@ -166,6 +172,7 @@ mod tests {
         assert_eq!((&*after.rendered, &after.kinds), ("sha256:there", &before.kinds));
         assert_eq!((after.inputs, after.source), (before.inputs, before.source));
         assert_eq!((after.values, after.release), (before.values, before.release));
+        assert_eq!(after.values_from, before.values_from);
         assert_eq!((after.raw, after.uses_lookup), (false, true));
     }
 

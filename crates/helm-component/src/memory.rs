@@ -7,7 +7,8 @@ use std::time::Instant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
     CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus, HelmHistory,
-    Hooks, KeptRelease, Reason, ReleaseRevision, Replaced, ResolvedVersion, TakenOver, condition,
+    Hooks, InstalledValues, KeptRelease, Reason, ReleaseRevision, Replaced, ResolvedVersion, TakenOver,
+    condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
@@ -53,6 +54,8 @@ pub(crate) struct Recorded {
     pub tested: Option<String>,
     /// Key paths at which overrides replaced the user's values.
     pub overridden: Vec<String>,
+    /// Optional entries of `valuesFrom` whose values the applied objects have.
+    pub values_from: Vec<InstalledValues>,
     /// Whether some content is not applied yet because its kind is missing.
     pub pending: bool,
     /// Objects that are no longer owned and stay on the target, with reasons.
@@ -215,6 +218,7 @@ impl Recorded {
             tests: status.tests.clone(),
             tested: status.last_handled_test_at.clone(),
             overridden: status.overridden.clone().unwrap_or_default(),
+            values_from: status.values_from.clone().unwrap_or_default(),
             pending: dependencies.any(|condition| condition.status != "True"),
             left: left(status.conditions.as_deref().unwrap_or_default()),
         }
@@ -267,6 +271,21 @@ fn unready(component: &HelmComponent) -> Option<&Condition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn installed_values_are_read_from_the_status() {
+        let status = |values: serde_json::Value| {
+            let mut component = HelmComponent::new("c", kyma_api::HelmComponentSpec::default());
+            component.status = Some(serde_json::from_value(values).unwrap());
+            Recorded::of(&component).values_from
+        };
+        assert!(status(serde_json::json!({})).is_empty(), "of an earlier version");
+        let entry = serde_json::json!({"kind": "Secret", "name": "s", "key": "k"});
+        let read = status(serde_json::json!({"valuesFrom": [entry]}));
+        let key = Some("k".to_owned());
+        let expected = InstalledValues { kind: kyma_api::ValuesFromKind::Secret, name: "s".to_owned(), key };
+        assert_eq!(read, [expected]);
+    }
 
     #[test]
     fn kinds_are_kept_only_for_content_that_depends_on_them() {

@@ -11,7 +11,6 @@ use kyma_api::{
 use kyma_health::HealthStatus;
 use kyma_object_set::{GroupKind, Gvk, Identity};
 use kyma_sdk::{Context, Failure};
-use serde_json::{Map, Value};
 
 use crate::content::{self, Inputs};
 use crate::hub_secrets::Additions;
@@ -21,6 +20,7 @@ use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
 use crate::release;
 use crate::sight::Snapshot;
+use crate::values::from::FromLayer;
 
 pub(crate) mod former;
 pub(crate) mod health;
@@ -40,7 +40,7 @@ pub(crate) fn inputs(
     owner: &str,
     kube_version: &str,
     resolved: Option<&ResolvedVersion>,
-    from: &Map<String, Value>,
+    from: &FromLayer,
     additions: Additions,
 ) -> Result<Inputs, Failure> {
     let component = &*context.resource;

@@ -80,6 +80,7 @@ mod tests {
             kinds: None,
             source: "s".to_owned(),
             values: "v".to_owned(),
+            values_from: vec![],
             release: "r".to_owned(),
             rendered: "o".to_owned(),
             prepared: Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }),

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
-use kyma_api::{HelmComponent, ValuesFrom, ValuesFromKind};
+use kyma_api::{HelmComponent, InstalledValues, ValuesFrom, ValuesFromKind};
 use kyma_sdk::{Failure, Revision, find_object};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 
 use crate::reader::Reader;
-use crate::values::from::{Source, layer};
+use crate::values::from::{FromLayer, Source, layer};
 use crate::values::{self, Origin};
 
 /// One layer of values, and the revisions of the objects that it was made from.
@@ -19,7 +18,7 @@ use crate::values::{self, Origin};
 pub(crate) struct Referenced {
     entries: Vec<ValuesFrom>,
     seen: Vec<Option<Revision>>,
-    layer: Result<Arc<Map<String, Value>>, Failure>,
+    layer: Result<Arc<FromLayer>, Failure>,
 }
 
 impl Debug for Referenced {
@@ -51,9 +50,11 @@ impl Referenced {
         self.entries == entries && self.seen == watched
     }
 
-    /// Returns the layer, or the problem with its objects.
-    pub(crate) fn layer(&self) -> Result<Arc<Map<String, Value>>, Failure> {
-        self.layer.clone()
+    /// Returns the layer, or the problem with its objects. Values of the installed revision must not be missing.
+    pub(crate) fn layer(&self, installed: &[InstalledValues]) -> Result<Arc<FromLayer>, Failure> {
+        let layer = self.layer.clone()?;
+        layer.check(installed)?;
+        Ok(layer)
     }
 }
 
@@ -89,7 +90,10 @@ pub async fn origins(hub: &Client, component: &HelmComponent) -> Result<Vec<Orig
     }
     let entries = component.spec.values_from.as_deref().unwrap_or_default();
     let found = sources(hub, namespace, entries).await?;
-    Ok(values::origins(&component.spec, &found, &Reader::of(component))?)
+    let reader = Reader::of(component);
+    let installed = component.status.as_ref().and_then(|status| status.values_from.as_deref());
+    layer(entries, &found, &reader)?.check(installed.unwrap_or_default())?;
+    Ok(values::origins(&component.spec, &found, &reader)?)
 }
 
 /// Returns an object of the hub; `None` also for names that no object can have.

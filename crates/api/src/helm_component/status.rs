@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::InventoryGroup;
+use super::{InventoryGroup, ValuesFromKind};
 use crate::{State, schemas};
 
 /// Observed state of the component.
@@ -92,6 +92,24 @@ pub struct HelmComponentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
     pub overridden: Option<Vec<String>>,
+    /// Optional entries of spec.valuesFrom whose values the applied objects have. If the object or key of one is
+    /// missing, the component keeps what is installed, until it exists again or the entry is removed. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
+    pub values_from: Option<Vec<InstalledValues>>,
+}
+
+/// An entry of spec.valuesFrom.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstalledValues {
+    /// ConfigMap or Secret.
+    pub kind: ValuesFromKind,
+    /// Name of the object.
+    pub name: String,
+    /// Key in its data. Absent: values.yaml.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// The revision of a release.

@@ -165,7 +165,7 @@ reasons! {
     RenderFailed: Invalid => "The chart doesn't render; the message has the template's own error.";
     ValuesInvalid: Invalid => "The values are too large, can't be merged, or break the chart's schema; correct the keys that the message names.";
     PatchInvalid: Invalid => "A patch is none, or doesn't fit an object that it selects; correct the one that the message names. The installed version stays.";
-    ValuesMissing: Blocked => "A ConfigMap or Secret that valuesFrom names, or its key, is missing; create it, or set optional. The installed version stays.";
+    ValuesMissing: Blocked => "A ConfigMap or Secret that valuesFrom names, or its key, is missing; create it, or remove the entry. The installed version stays.";
     RenderTimeout: Transient => "Rendering took longer than allowed; simplify the chart.";
     RenderTooLarge: Invalid => "Rendering produced more than allowed; split the module.";
     RendererUnavailable: Transient => "The helm program can't be started; check the operator's image and its resources.";

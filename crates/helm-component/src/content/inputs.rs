@@ -1,6 +1,6 @@
 //! Inputs that determine a component's objects.
 
-use kyma_api::{HelmComponentSpec, Reason, ReleaseRevision, ResolvedVersion, Source};
+use kyma_api::{HelmComponentSpec, InstalledValues, Reason, ReleaseRevision, ResolvedVersion, Source};
 use kyma_object_set::Yielded;
 use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
@@ -12,6 +12,7 @@ use crate::hub_secrets::Additions;
 use crate::objects::Marks;
 use crate::ranges;
 use crate::release::Release;
+use crate::values::from::FromLayer;
 use crate::values::{self, Merged, VALUES};
 
 /// All inputs that determine a component's objects, except the content itself and the target's kinds.
@@ -25,6 +26,8 @@ pub(crate) struct Inputs {
     pub marks: Marks,
     /// The merged values.
     pub(super) merged: Merged,
+    /// Optional entries of `valuesFrom` whose values are merged.
+    pub values_from: Vec<InstalledValues>,
     /// Changes of the objects by the spec.
     pub(super) changes: Changes,
     /// Fields that other managers may change.
@@ -58,14 +61,14 @@ impl Inputs {
     pub(crate) fn of(
         spec: &HelmComponentSpec,
         resolved: Option<&ResolvedVersion>,
-        from: &Map<String, Value>,
+        from: &FromLayer,
         release: Release,
         marks: Marks,
         kube_version: &str,
         additions: Additions,
     ) -> Result<Self, Failure> {
-        let merged =
-            values::merge(spec.values.as_ref(), from, spec.user_values.as_ref(), spec.overrides.as_ref());
+        let (user, overrides) = (spec.user_values.as_ref(), spec.overrides.as_ref());
+        let merged = values::merge(spec.values.as_ref(), &from.values, user, overrides);
         let values = serde_json::to_vec(&merged.values).unwrap_or_default();
         if values.len() > VALUES {
             return Err(Failure::new(
@@ -118,6 +121,7 @@ impl Inputs {
             release,
             marks,
             merged,
+            values_from: from.optional.clone(),
             changes,
             yielded,
             additions,
@@ -202,7 +206,7 @@ mod tests {
         let spec: HelmComponentSpec = serde_json::from_value(json!({"source": source})).unwrap();
         let release = crate::release::of("c", &spec, None, "here");
         let marks = Marks { owner: "abc".to_owned(), kyma: None, version: None };
-        Inputs::of(&spec, None, &Map::new(), release, marks, "1.36", additions).unwrap().digest
+        Inputs::of(&spec, None, &FromLayer::default(), release, marks, "1.36", additions).unwrap().digest
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kyma_api::{ReleaseRevision, annotations};
+use kyma_api::{InstalledValues, ReleaseRevision, annotations};
 use kyma_object_set::{Identity, Kinds, Object};
 
 use crate::objects::Prepared;
@@ -19,6 +19,8 @@ pub(crate) struct Loaded {
     pub source: String,
     /// Digest of the values.
     pub values: String,
+    /// Optional entries of `valuesFrom` whose values it has.
+    pub values_from: Vec<InstalledValues>,
     /// Digest of the artifact, values, name and namespace, which identify the release. For a rollback or a retry it
     /// also covers the attempt, so that hooks run again.
     pub release: String,

@@ -17,6 +17,7 @@ use crate::content::{Inputs, Loaded};
 use crate::observe::former;
 use crate::plan::{self, Content, Order};
 use crate::record::Form;
+use crate::values::from::merge_installed;
 
 impl Pass<'_> {
     /// Counts corrections of drift, so that a conflict with another writer is detected.
@@ -142,15 +143,20 @@ impl Pass<'_> {
         let is_named =
             self.context.resource.status.as_ref().is_some_and(|status| status.release_name == release_name);
         let revision = loaded.revision.clone().or_else(|| recorded.revision.clone());
+        let entries = self.context.resource.spec.values_from.as_deref().unwrap_or_default();
+        let values_from = merge_installed(&recorded.values_from, &loaded.values_from, entries);
         if left != recorded.digests || revision != recorded.revision || (release_name.is_some() && !is_named)
         {
             let mut fields = FreeForm::from_iter([("digests".to_owned(), json!(left))]);
             fields.insert("revision".to_owned(), json!(revision));
+            let optional = (!values_from.is_empty()).then_some(&values_from);
+            fields.insert("valuesFrom".to_owned(), json!(optional));
             fields.extend(release_name.map(|name| ("releaseName".to_owned(), json!(name))));
             self.context.checkpoint(fields).await?;
             self.session.recorded.digests = left;
             self.session.recorded.revision = revision;
         }
+        self.session.recorded.values_from = values_from;
         self.session.is_cut_off = true;
         self.remember();
         Ok(())
@@ -178,6 +184,7 @@ impl Pass<'_> {
             self.session.recorded.taken_over = None;
         }
         self.session.keep_kinds(loaded.kinds.as_deref(), &self.kinds);
+        self.session.recorded.values_from.clone_from(&loaded.values_from);
         self.session.recorded.digests = Digests {
             inputs: Some(loaded.inputs.clone()),
             kinds: loaded.kinds.clone(),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use kyma_api::{HelmComponent, HelmComponentSpec, ValuesFromKind};
 use kyma_sdk::{Context, Failure};
-use serde_json::{Map, Value};
 
 use crate::hub_secrets::Additions;
 use crate::memory::Session;
 use crate::pass::Shared;
 use crate::referenced::Referenced;
 use crate::sight::Dependent;
+use crate::values::from::FromLayer;
 
 /// Returns the layer of `valuesFrom`, or the problem with an object that it names.
 ///
@@ -23,7 +23,7 @@ pub(super) async fn read(
     dependent: &Dependent,
     additions: &Additions,
     session: &mut Session,
-) -> Result<Result<Arc<Map<String, Value>>, Failure>, Failure> {
+) -> Result<Result<Arc<FromLayer>, Failure>, Failure> {
     let entries = context.resource.spec.values_from.as_deref().unwrap_or_default();
     // Registered before the read, so that a change during the read requeues the component.
     awaits(shared, dependent, &context.resource.spec, Some(additions), &session.injected);
@@ -43,7 +43,7 @@ pub(super) async fn read(
         Some(held) => held,
         None => Referenced::read(&context.hub, &context.resource, entries).await?,
     };
-    let layer = referenced.layer();
+    let layer = referenced.layer(&session.recorded.values_from);
     session.referenced = Some(referenced);
     Ok(layer)
 }

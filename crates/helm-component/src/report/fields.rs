@@ -33,6 +33,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
     let release_name = pass.recorded_release_name();
     let recorded = &pass.session.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
+    let values_from = (!recorded.values_from.is_empty()).then_some(&recorded.values_from);
     let is_of_content = pass.session.loaded.as_ref().is_some_and(|loaded| recorded.is(loaded));
     let fields = json!({
         "digests": digests(&recorded.digests, is_of_content, seen),
@@ -49,6 +50,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
         "tests": recorded.tests,
         "lastHandledTestAt": recorded.tested,
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
+        "valuesFrom": values_from,
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
     fields.extend(record);

@@ -2,6 +2,9 @@
 //!
 //! Later entries of the list override earlier ones, with or without a `targetPath`. A label of the object must allow
 //! the component to read it, and a Secret with access to a cluster is refused.
+//!
+//! An optional entry whose object or key is missing counts as empty, unless the installed revision has its values:
+//! missing data never causes a deletion.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,6 +16,10 @@ use serde_json::{Map, Value};
 use super::path::{self, PathError};
 use super::{VALUES, lay_over};
 use crate::reader::Reader;
+
+mod installed;
+
+pub(crate) use installed::{FromLayer, merge_installed};
 
 /// Default key, as in Flux.
 const KEY: &str = "values.yaml";
@@ -45,6 +52,16 @@ pub(crate) enum FromError {
     Missing { object: String, allow: String },
     #[error("valuesFrom: {object} has no key {key}; add it, or set optional")]
     NoKey { object: String, key: String },
+    #[error(
+        "valuesFrom: there is no {object}{allow}, or remove the entry from spec.valuesFrom; the installed revision has \
+         its values"
+    )]
+    Vanished { object: String, allow: String },
+    #[error(
+        "valuesFrom: {object} has no key {key}; add it, or remove the entry from spec.valuesFrom; the installed \
+         revision has its values"
+    )]
+    KeyVanished { object: String, key: String },
     #[error("valuesFrom: key {key} of {object} is not UTF-8")]
     NotText { object: String, key: String },
     #[error("valuesFrom: key {key} of {object}: {source}")]
@@ -55,11 +72,25 @@ pub(crate) enum FromError {
     Copy(#[from] CopyError),
 }
 
+impl FromError {
+    /// Returns the error for an optional entry whose values the installed revision has; `None` if nothing is missing.
+    fn vanished(self) -> Option<Self> {
+        match self {
+            Self::Missing { object, allow } => Some(Self::Vanished { object, allow }),
+            Self::NoKey { object, key } => Some(Self::KeyVanished { object, key }),
+            _ => None,
+        }
+    }
+}
+
 impl From<FromError> for Failure {
     fn from(error: FromError) -> Self {
         let message = error.to_string();
         match error {
-            FromError::Missing { .. } | FromError::NoKey { .. } => Self::new(Reason::ValuesMissing, message),
+            FromError::Missing { .. }
+            | FromError::NoKey { .. }
+            | FromError::Vanished { .. }
+            | FromError::KeyVanished { .. } => Self::new(Reason::ValuesMissing, message),
             FromError::NotText { .. } | FromError::NotValues { .. } | FromError::Path { .. } => {
                 Self::new(Reason::ValuesInvalid, message)
             }
@@ -73,10 +104,13 @@ pub(crate) fn layer(
     entries: &[ValuesFrom],
     found: &[Option<Source>],
     reader: &Reader,
-) -> Result<Map<String, Value>, FromError> {
-    let mut layer = Map::new();
+) -> Result<FromLayer, FromError> {
+    let mut layer = FromLayer::default();
     for (entry, found) in entries.iter().zip(found) {
-        lay(&mut layer, entry, found.as_ref(), reader)?;
+        lay(&mut layer.values, entry, found.as_ref(), reader)?;
+        if is_optional(entry) {
+            layer.note_optional(entry, found.as_ref(), reader);
+        }
     }
     Ok(layer)
 }
@@ -100,7 +134,7 @@ pub(super) fn lay(
     let limits = Limits { text_bytes: VALUES, scalar_bytes: VALUES, ..Limits::default() };
     let values = parse_map(text, &limits).map_err(|source| FromError::NotValues {
         object: told(entry),
-        key: key(entry).to_owned(),
+        key: key(entry.key.as_ref()).to_owned(),
         source: Box::new(source),
     })?;
     lay_over(layer, &values);
@@ -113,10 +147,24 @@ fn text<'a>(
     found: Option<&'a Source>,
     reader: &Reader,
 ) -> Result<Option<&'a str>, FromError> {
-    let is_optional = entry.optional.unwrap_or_default();
-    let key = key(entry);
+    match find_text(entry, found, reader) {
+        Err(FromError::Missing { .. } | FromError::NoKey { .. }) if is_optional(entry) => Ok(None),
+        text => text.map(Some),
+    }
+}
+
+fn is_optional(entry: &ValuesFrom) -> bool {
+    entry.optional.unwrap_or_default()
+}
+
+/// Returns the text of an entry, optional or not.
+fn find_text<'a>(
+    entry: &ValuesFrom,
+    found: Option<&'a Source>,
+    reader: &Reader,
+) -> Result<&'a str, FromError> {
+    let key = key(entry.key.as_ref());
     let bytes = match found.filter(|found| reader.may_read(found.metadata())) {
-        None if is_optional => return Ok(None),
         None => {
             return Err(FromError::Missing { object: told(entry), allow: reader.how_to_allow() });
         }
@@ -129,15 +177,15 @@ fn text<'a>(
         }
     };
     match bytes.map(std::str::from_utf8) {
-        Some(Ok(text)) => Ok(Some(text)),
+        Some(Ok(text)) => Ok(text),
         Some(Err(_)) => Err(FromError::NotText { object: told(entry), key: key.to_owned() }),
-        None if is_optional => Ok(None),
         None => Err(FromError::NoKey { object: told(entry), key: key.to_owned() }),
     }
 }
 
-fn key(entry: &ValuesFrom) -> &str {
-    entry.key.as_deref().unwrap_or(KEY)
+/// Returns the key of an entry.
+fn key(named: Option<&String>) -> &str {
+    named.map_or(KEY, String::as_str)
 }
 
 pub(super) fn told(entry: &ValuesFrom) -> String {
@@ -194,7 +242,7 @@ mod tests {
         ];
         let layer = layer(&entries(of), &found, &Reader::Standalone).unwrap();
         let expected = json!({"a": 2, "auth": {"token": "0123", "user": "u"}, "b": {"c": true, "d": null}});
-        assert_eq!(Value::Object(layer), expected);
+        assert_eq!(Value::Object(layer.values), expected);
     }
 
     #[test]
@@ -248,13 +296,13 @@ mod tests {
         }
         let optional = entries(json!([{"kind": "Secret", "name": "s", "optional": true}]));
         let foreign = secret(&json!({}), "values.yaml", "a: 1");
-        assert!(layer(&optional, &[Some(foreign)], &reader).unwrap().is_empty());
+        assert!(layer(&optional, &[Some(foreign)], &reader).unwrap().values.is_empty());
         let own = json!({labels::readable_by("keda"): "true"});
         if let Source::ConfigMap(map) = &mut map {
             map.metadata.labels = serde_json::from_value(own.clone()).unwrap();
         }
         let read = layer(&entries(json!([config])), &[Some(map)], &reader).unwrap();
-        assert_eq!(Value::Object(read), json!({"a": 1}));
+        assert_eq!(Value::Object(read.values), json!({"a": 1}));
         assert!(
             layer(
                 &entries(json!([{"kind": "Secret", "name": "s"}])),

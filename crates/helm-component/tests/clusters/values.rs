@@ -1,6 +1,6 @@
 //! Values from ConfigMaps and Secrets of the hub.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -64,6 +64,34 @@ async fn until_told(world: &World, name: &str, words: &str) -> Result<()> {
     .await
 }
 
+/// Waits until the status records these optional entries as installed.
+async fn until_recorded(world: &World, name: &str, expected: Value) -> Result<()> {
+    let components = world.components()?;
+    until("the record of optional values", PATIENCE, || async {
+        let status = components.get(name).await?.status;
+        let recorded = json!(status.and_then(|status| status.values_from));
+        Ok((recorded == expected).then_some(()))
+    })
+    .await
+}
+
+/// Creates the ConfigMap of an optional entry, deletes it, and removes the entry: only the removal takes its values.
+async fn vanished_optional_values_stay(world: &World, mut spec: Value, first: Value) -> Result<()> {
+    create_config_map(world, "values-from-more", "color: green").await?;
+    let green = json!({"color": "green", "size": "user", "token": "0123hush"});
+    until_shown(world, "values-from", "what was missing and may be", green.clone()).await?;
+    let more = json!({"kind": "ConfigMap", "name": "values-from-more"});
+    until_recorded(world, "values-from", json!([more])).await?;
+    config_maps(world)?.delete("values-from-more", &DeleteParams::default()).await?;
+    until_told(world, "values-from", "there is no ConfigMap values-from-more; create it").await?;
+    let stays = shown(world, "values-from").await?.map(|(data, _)| data);
+    assert_eq!(stays, Some(green), "values of a vanished object stay");
+    spec["valuesFrom"].as_array_mut().context("a list")?.remove(1);
+    world.apply("values-from", spec).await?;
+    until_shown(world, "values-from", "the entry is removed", first).await?;
+    until_recorded(world, "values-from", json!(null)).await
+}
+
 #[tokio::test]
 async fn values_of_the_hubs_objects_arrive_at_once_and_in_their_order() -> Result<()> {
     let world = world().await?;
@@ -80,7 +108,7 @@ async fn values_of_the_hubs_objects_arrive_at_once_and_in_their_order() -> Resul
         ],
         "userValues": {"size": "user"},
     });
-    world.apply("values-from", spec).await?;
+    world.apply("values-from", spec.clone()).await?;
     until_told(world, "values-from", "there is no ConfigMap values-from;").await?;
 
     create_config_map(world, "values-from", "{color: blue, size: blue}").await?;
@@ -95,11 +123,7 @@ async fn values_of_the_hubs_objects_arrive_at_once_and_in_their_order() -> Resul
     let first = json!({"color": "blue", "size": "user", "token": "0123hush"});
     until_shown(world, "values-from", "all layers", first.clone()).await?;
 
-    create_config_map(world, "values-from-more", "color: green").await?;
-    let green = json!({"color": "green", "size": "user", "token": "0123hush"});
-    until_shown(world, "values-from", "what was missing and may be", green).await?;
-    config_maps(world)?.delete("values-from-more", &DeleteParams::default()).await?;
-    until_shown(world, "values-from", "it is gone again", first).await?;
+    vanished_optional_values_stay(world, spec, first).await?;
     let rotated = json!({"stringData": {"token": "4567hush"}});
     secrets.patch("values-from", &PatchParams::default(), &Patch::Merge(&rotated)).await?;
     let second = json!({"color": "blue", "size": "user", "token": "4567hush"});

@@ -91,7 +91,7 @@ pub(super) const RELEASE: &[Field] = &[
     carried("valuesFrom[].literal", "with `targetPath` it is always so"),
     carried(
         "valuesFrom[].optional",
-        "`valuesFrom[].optional`; where it has to be copied and is not yet, it is told, and suspends",
+        "`valuesFrom[].optional`; where it has to be copied and is not yet, it is told, and suspends; if the object vanishes, its installed values stay, `ValuesMissing`",
     ),
     carried("kubeConfig.secretRef", "`target.kubeconfigSecretRef`; without a key `value`, else `value.yaml`"),
     Field {
