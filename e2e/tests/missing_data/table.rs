@@ -40,8 +40,8 @@ pub(crate) const KINDS: [Kind; 19] = [
     kind("pauses", HUB),
     kind("secrets", HUB).says("AwaitingAccess"),
     kind("customresourcedefinitions", HUB),
-    // A watch of metadata only causes reads by name.
-    kind("configmaps", None),
+    // Only metadata is listed; values are read by name.
+    kind("configmaps", HUB),
     // Read by name only.
     kind("namespaces", None),
     // Read only with --manifest-mirror; Manifests cause no installation or removal.
