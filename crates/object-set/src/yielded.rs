@@ -12,7 +12,6 @@ use kyma_api::{DriftIgnore, ObjectSelector, patterns};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::normalise::certificate_authority::{has_no_certificate, is_injected};
 use crate::object::{Identity, Object};
 use crate::select::selects;
 
@@ -111,13 +110,6 @@ impl Yielded {
         self
     }
 
-    /// Adds the failure policies of webhooks among these objects that are not in force yet: they are `Ignore`, and another
-    /// writer sets the CA.
-    pub fn with_webhooks<'a>(mut self, objects: impl IntoIterator<Item = &'a Object>) -> Self {
-        self.rules.extend(objects.into_iter().filter_map(failure_policies));
-        self
-    }
-
     /// Ignores writes through the scale subresource in these namespaces, whose writer is about to be removed.
     pub fn with_retaken(mut self, namespaces: BTreeSet<String>) -> Self {
         self.retaken = namespaces;
@@ -158,40 +150,6 @@ fn scaled_by(object: &Object) -> Option<Rule> {
     };
     let replicas = ["spec", "replicas"].map(str::to_owned).to_vec();
     Some(Rule { target, fields: vec![Field { tokens: replicas, place: object.identity().to_string() }] })
-}
-
-/// Reports whether an object configures webhooks.
-pub(crate) fn is_webhook_configuration(object: &Identity) -> bool {
-    let kinds = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
-    kinds.iter().any(|kind| object.is("admissionregistration.k8s.io", kind))
-}
-
-/// Returns a rule for the failure policies of webhooks that have no CA. A controller of the chart or one of its hooks sets
-/// the CA once the webhook answers, and then the policy `Fail`, as with Istio and kube-prometheus-stack. cert-manager
-/// sets only the CA.
-fn failure_policies(object: &Object) -> Option<Rule> {
-    if !is_webhook_configuration(&object.identity()) || is_injected(object.body()) {
-        return None;
-    }
-    let is_preliminary = |webhook: &Value| {
-        let bundle = webhook.pointer("/clientConfig/caBundle").and_then(Value::as_str);
-        webhook["failurePolicy"] == "Ignore" && bundle.is_none_or(has_no_certificate)
-    };
-    let webhooks = object.body().get("webhooks")?.as_array()?.iter().enumerate();
-    let preliminary = webhooks.filter(|(_, webhook)| is_preliminary(webhook));
-    let field = |(index, _): (usize, &Value)| Field {
-        tokens: vec!["webhooks".to_owned(), index.to_string(), "failurePolicy".to_owned()],
-        place: object.identity().to_string(),
-    };
-    let fields: Vec<Field> = preliminary.map(field).collect();
-    let target = ObjectSelector {
-        group: Some(object.group().to_owned()),
-        version: None,
-        kind: Some(object.kind().to_owned()),
-        namespace: None,
-        name: Some(object.name().to_owned()),
-    };
-    (!fields.is_empty()).then_some(Rule { target, fields })
 }
 
 /// Returns the names and indices of a pointer, if the field may have another manager.

@@ -53,7 +53,8 @@ pub(crate) fn all() -> Vec<Fault> {
 fn more() -> Vec<Fault> {
     let lists = || Matching::any().query("limit=");
     let page: &[&str] = &["TargetTimeout", "TargetAnswerInvalid"];
-    let refused: &[&str] = &["ApplyRefused", "TargetAnswerInvalid"];
+    // The last one, if a new connection is verified first.
+    let refused: &[&str] = &["ApplyRefused", "TargetAnswerInvalid", "TargetUnreachable"];
     vec![
         Fault::new("deep answers", Matching::any(), deep(), &["TargetAnswerInvalid"]),
         Fault::new("HTML that says 404", Matching::any(), Answer::html(404, PLANTED), refused),

@@ -232,9 +232,8 @@ impl Pass<'_> {
         self.send(set, &applied.inventory, observed, &|_| true).await
     }
 
-    /// Returns the fields that other managers may change: those in the spec, replicas that the content's autoscalers
-    /// scale, and failure policies of webhooks that are not in force yet. An autoscaler that leaves the content returns
-    /// the replicas.
+    /// Returns the fields that other managers may change: those in the spec, and replicas that the content's
+    /// autoscalers scale. An autoscaler that leaves the content returns them.
     fn yielded(&self) -> Yielded {
         let rules = self.inputs.as_ref().map(|inputs| inputs.yielded.clone()).unwrap_or_default();
         let Some(loaded) = &self.session.loaded else { return rules };
@@ -243,7 +242,7 @@ impl Pass<'_> {
         let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity);
         let leaving = recorded.filter(|identity| is_autoscaler(identity) && !wanted.contains(identity));
         let retaken = leaving.filter_map(|identity| identity.namespace.clone()).collect();
-        rules.with_autoscalers(objects).with_webhooks(objects).with_retaken(retaken)
+        rules.with_autoscalers(objects).with_retaken(retaken)
     }
 
     /// Returns the time until which this pass applies objects. An interrupted pass forgets what it applied, so a pass

@@ -12,7 +12,7 @@ use crate::drift::{Observed, applied_entry};
 use crate::error::{Action, CallError, Failure};
 use crate::field_set;
 use crate::object::{Object, hash_value};
-use crate::yielded::{Field, Yielded, is_webhook_configuration, leave_out, split};
+use crate::yielded::{Field, Yielded, leave_out, split};
 
 /// Maximum number of tries to move field ownership while controllers write to a new object.
 pub(super) const TRIES: usize = 5;
@@ -84,7 +84,7 @@ impl Run<'_> {
     ) -> Result<(), Refusal> {
         let scaled = seen.is_some_and(|seen| seen.unscaled.is_some());
         // A yielded policy would keep its webhook in the list, without the fields that a webhook needs.
-        let may_keep_items = is_webhook_configuration(&desired.identity);
+        let may_keep_items = desired.identity.is_webhook_configuration();
         if state.fields.is_empty() && !state.has_replicas() && !scaled && !may_keep_items {
             return Ok(());
         }

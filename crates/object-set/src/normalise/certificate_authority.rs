@@ -46,14 +46,14 @@ pub(crate) fn remove_injected(body: &mut Map<String, Value>, group: &str, kind: 
 /// Reports whether a CA bundle is empty, which means absence to the API server, or a placeholder such as `Cg==`, a line
 /// break: no server can be verified with it, so another writer has to set the CA. Text that is not base64 counts as a
 /// CA, for the API server to refuse.
-pub(crate) fn has_no_certificate(bundle: &str) -> bool {
+fn has_no_certificate(bundle: &str) -> bool {
     let begin = b"-----BEGIN";
     let has_begin = |pem: &[u8]| pem.windows(begin.len()).any(|part| part == begin);
     STANDARD.decode(bundle).is_ok_and(|pem| !has_begin(pem.as_slice()))
 }
 
 /// Reports whether annotations request the injection of a CA.
-pub(crate) fn is_injected(body: &Map<String, Value>) -> bool {
+fn is_injected(body: &Map<String, Value>) -> bool {
     let annotation = |key: &str| body.get("metadata")?.get("annotations")?.get(key)?.as_str();
     SOURCES.iter().any(|key| annotation(key).is_some_and(|source| !source.is_empty()))
         || SWITCHES.iter().any(|key| annotation(key) == Some("true"))

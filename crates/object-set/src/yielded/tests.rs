@@ -212,27 +212,3 @@ fn items_are_found_by_keys_that_have_defaults_too_and_by_value() {
     let before = json!({"us": {"f:ports": {port("TCP"): {"f:port": {}}, port("UDP"): {"f:port": {}}}}});
     assert!(moved(&before, &service, &rules).is_err(), "either may be meant");
 }
-
-#[test]
-fn failure_policies_of_webhooks_without_ca_are_yielded() {
-    let yielded = |kind: &str, annotations: &Value| {
-        let webhook = |policy: &str, bundle: &Value| json!({"failurePolicy": policy, "clientConfig": {"caBundle": bundle}});
-        let authority = json!("LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==");
-        let webhooks = [
-            webhook("Fail", &Value::Null),
-            webhook("Ignore", &Value::Null),
-            webhook("Ignore", &json!("Cg==")),
-            webhook("Ignore", &authority),
-        ];
-        let object = object(&json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
-            "metadata": {"name": "w", "annotations": annotations}, "webhooks": webhooks}));
-        let yielded = Yielded::default().with_webhooks([&object]);
-        yielded.of(&object).into_iter().map(ToString::to_string).collect::<Vec<_>>()
-    };
-    let expected = ["/webhooks/1/failurePolicy", "/webhooks/2/failurePolicy"];
-    assert_eq!(yielded("ValidatingWebhookConfiguration", &json!({})), expected);
-    assert_eq!(yielded("MutatingWebhookConfiguration", &json!({})), expected);
-    let injected = json!({"cert-manager.io/inject-ca-from": "n/c"});
-    assert!(yielded("ValidatingWebhookConfiguration", &injected).is_empty());
-    assert!(yielded("ValidatingAdmissionPolicy", &json!({})).is_empty());
-}
