@@ -106,12 +106,6 @@ impl Identity {
         self.is("", "Namespace")
     }
 
-    /// Reports whether this is a `ValidatingWebhookConfiguration` or a `MutatingWebhookConfiguration`.
-    pub(crate) fn is_webhook_configuration(&self) -> bool {
-        let kinds = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"];
-        kinds.iter().any(|kind| self.is("admissionregistration.k8s.io", kind))
-    }
-
     /// Reports whether this is a `CustomResourceDefinition`.
     pub fn is_crd(&self) -> bool {
         self.is("apiextensions.k8s.io", "CustomResourceDefinition")

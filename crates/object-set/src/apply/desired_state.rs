@@ -83,9 +83,7 @@ impl Run<'_> {
         seen: Option<&Observed>,
     ) -> Result<(), Refusal> {
         let scaled = seen.is_some_and(|seen| seen.unscaled.is_some());
-        // A yielded policy would keep its webhook in the list, without the fields that a webhook needs.
-        let may_keep_items = desired.identity.is_webhook_configuration();
-        if state.fields.is_empty() && !state.has_replicas() && !scaled && !may_keep_items {
+        if state.fields.is_empty() && !state.has_replicas() && !scaled {
             return Ok(());
         }
         // Reads the live object, since the watch may not show a scaling yet. If the object is gone, the apply shows

@@ -69,7 +69,7 @@ impl Run<'_> {
         webhooks: &BTreeSet<String>,
     ) -> bool {
         let mut is_removed = false;
-        for identity in going.iter().filter(|identity| identity.is_webhook_configuration()) {
+        for identity in going.iter().filter(|identity| is_webhook_configuration(identity)) {
             if !removal.gone.contains(identity) && self.calls_any(identity, webhooks).await {
                 let fate = self.until_settled(identity, None).await;
                 removal.take(identity.clone(), fate);
@@ -97,6 +97,11 @@ fn dead_webhook(failure: &Failure) -> Option<String> {
     }
 }
 
+fn is_webhook_configuration(identity: &Identity) -> bool {
+    identity.is("admissionregistration.k8s.io", "ValidatingWebhookConfiguration")
+        || identity.is("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
+}
+
 fn names(configuration: &DynamicObject) -> impl Iterator<Item = &str> {
     let webhooks = configuration.data.get("webhooks").and_then(Value::as_array);
     webhooks.into_iter().flatten().filter_map(|webhook| webhook["name"].as_str())
@@ -114,7 +119,7 @@ mod tests {
             "metadata": {"name": "a"}, "webhooks": [{"name": "one.x.io"}, {"name": "two.x.io"}, {}]}))
         .unwrap();
         assert_eq!(names(&configuration).collect::<Vec<_>>(), ["one.x.io", "two.x.io"]);
-        let of = |group: &str, kind: &str| Identity::new(group, kind, None, "a").is_webhook_configuration();
+        let of = |group: &str, kind: &str| is_webhook_configuration(&Identity::new(group, kind, None, "a"));
         assert!(of("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"));
         assert!(!of("x.io", "ValidatingWebhookConfiguration"));
         assert_eq!(dead_webhook(&Failure::WebhookFailed("one.x.io".into())).as_deref(), Some("one.x.io"));
