@@ -90,9 +90,9 @@ mod tests {
         entries(names).iter().map(installed_values).collect()
     }
 
-    fn config_map(data: &Value) -> Option<Source> {
+    fn config_map(data: &Value) -> Source {
         let config_map: ConfigMap = serde_json::from_value(json!({ "data": data })).unwrap();
-        Some(Source::ConfigMap(Box::new(config_map)))
+        Source::ConfigMap(Box::new(config_map))
     }
 
     fn message(layer: &FromLayer, installed: &[InstalledValues]) -> String {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn missing_key_of_installed_values_is_named() {
-        let found = config_map(&json!({"other": "a: 1"}));
+        let found = Some(config_map(&json!({"other": "a: 1"})));
         let layer = layer(&entries(&["c"]), &[found], &Reader::Standalone).unwrap();
         assert!(layer.optional.is_empty());
         let named = InstalledValues { key: Some("values.yaml".to_owned()), ..installed(&["c"]).remove(0) };
@@ -133,7 +133,7 @@ mod tests {
     fn only_optional_entries_that_exist_are_noted_once() {
         let mut all = entries(&["found", "found", "gone", "required"]);
         all[3].optional = None;
-        let found = || config_map(&json!({"values.yaml": "a: 1"}));
+        let found = || Some(config_map(&json!({"values.yaml": "a: 1"})));
         let layer = layer(&all, &[found(), found(), None, found()], &Reader::Standalone).unwrap();
         assert_eq!(layer.optional, installed(&["found"]));
     }
@@ -146,7 +146,7 @@ mod tests {
             assert!(layer.optional.is_empty());
             message(&layer, &installed(&["c"]))
         };
-        assert_eq!(told(None), told(config_map(&json!({"values.yaml": "a: 1"}))));
+        assert_eq!(told(None), told(Some(config_map(&json!({"values.yaml": "a: 1"})))));
     }
 
     #[test]
