@@ -21,8 +21,9 @@ pub async fn until<K>(what: &str, api: Api<K>, name: &str, wanted: impl Conditio
 where
     K: Clone + Debug + Send + DeserializeOwned + Resource + 'static,
 {
-    let waiting = tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, wanted));
-    match waiting.await {
+    // Boxed, since the future holds whole objects.
+    let waiting = Box::pin(await_condition(api.clone(), name, wanted));
+    match tokio::time::timeout(DEADLINE, waiting).await {
         Ok(found) => Ok(found?),
         Err(_) => bail!("{what}: not within {DEADLINE:?}; it is {:?}", api.get_opt(name).await?),
     }

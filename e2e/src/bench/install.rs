@@ -214,7 +214,7 @@ impl Bench {
         let found = self.components().get("bench").await?;
         self.components().delete("bench", &DeleteParams::default()).await?;
         let uid = found.uid().context("a stored object has a uid")?;
-        Box::pin(wait::until("the component is gone", self.components(), "bench", is_deleted(&uid))).await?;
+        wait::until("the component is gone", self.components(), "bench", is_deleted(&uid)).await?;
         Ok(())
     }
 
