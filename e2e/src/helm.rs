@@ -100,22 +100,40 @@ impl Helm {
         Ok(repository)
     }
 
-    /// Runs `helm template` with CRDs and without hooks, for a cluster of this version with these APIs.
+    /// Runs `helm template` with CRDs and without hooks, for a cluster of this version with these APIs. `revision` is that
+    /// of the release: later ones than the first are upgrades.
     pub async fn template(
         &self,
         chart: &Chart,
-        release: &str,
+        (release, revision): (&str, u32),
         namespace: &str,
         kube_version: &str,
         api_versions: &[String],
     ) -> Result<String> {
         let values = self.values(chart)?;
-        let mut words = vec!["template".into(), release.into(), chart.path.clone().into_os_string()];
+        let is_upgrade = revision > 1;
+        let path = if is_upgrade { self.with_revision(chart, revision)? } else { chart.path.clone() };
+        let mut words = vec!["template".into(), release.into(), path.into_os_string()];
+        words.extend(is_upgrade.then(|| OsString::from("--is-upgrade")));
         words.extend(["--namespace", namespace, "--kube-version", kube_version].map(OsString::from));
         words.extend(["--include-crds", "--no-hooks", "--values"].map(OsString::from));
         words.push(values.into_os_string());
         words.extend(api_versions.iter().map(|version| format!("--api-versions={version}").into()));
         self.output(&words).await
+    }
+
+    /// Returns a copy of the chart with a template that sets the revision, for which `helm template` has no flag. Helm
+    /// executes the template with the deepest path first.
+    fn with_revision(&self, chart: &Chart, revision: u32) -> Result<PathBuf> {
+        let path = self.home.join(format!("{}-revision-{revision}", chart.name));
+        if !path.exists() {
+            copy(&chart.path, &path, &|_| false)?;
+            let folder = path.join("templates/revision").join("deep/".repeat(9));
+            std::fs::create_dir_all(&folder)?;
+            let text = format!("{{{{- $_ := set .Release \"Revision\" {revision} -}}}}\n");
+            std::fs::write(folder.join("revision.yaml"), text)?;
+        }
+        Ok(path)
     }
 
     fn values(&self, chart: &Chart) -> Result<PathBuf> {
@@ -153,6 +171,24 @@ impl Helm {
 /// Returns the last line with a reason.
 fn reason(said: &str) -> Option<&str> {
     said.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with(HINT))
+}
+
+/// Copies the folder of a chart, except for some files and folders.
+pub fn copy(from: &Path, to: &Path, is_left_out: &dyn Fn(&Path) -> bool) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if is_left_out(&from) {
+            continue;
+        }
+        if from.is_dir() {
+            copy(&from, &to, is_left_out)?;
+        } else {
+            std::fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

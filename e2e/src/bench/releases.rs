@@ -9,10 +9,8 @@ mod restart;
 mod upgrade;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -25,7 +23,7 @@ use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, until};
 
 use super::{Outcome, Row};
-use crate::helm::Helm;
+use crate::helm::{self, Helm};
 use crate::inputs::charts::{self, Chart};
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, asks};
 pub(super) use footprint::Footprint;
@@ -117,7 +115,8 @@ impl Bench {
         let mut all = charts::all(&inputs)?.into_iter();
         let chart = all.find(|chart| chart.name.starts_with(CHART)).context("the chart podinfo")?;
         let path = landscape.directory().join("chart");
-        copy_without_tests(&chart.path, &path).context("cannot copy the chart")?;
+        // podinfo's tests have random names, so renders with them could not be reused.
+        helm::copy(&chart.path, &path, &|file| file.ends_with("templates/tests"))?;
         let chart = Chart { path, values: json!({"replicaCount": 0}), ..chart };
         let repository = helm.push(&chart, landscape.registry().address()).await?;
         let secret = landscape.access_secret(ACCESS, &landscape.targets()[0]).await?;
@@ -257,21 +256,6 @@ impl Bench {
     fn components(&self) -> Api<HelmComponent> {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
-}
-
-/// Copies a chart without its tests: podinfo's have random names, so their renders could not be reused.
-fn copy_without_tests(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if from.is_file() {
-            fs::copy(&from, &to)?;
-        } else if !from.ends_with("templates/tests") {
-            copy_without_tests(&from, &to)?;
-        }
-    }
-    Ok(())
 }
 
 /// Returns one release.

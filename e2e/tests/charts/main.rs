@@ -170,9 +170,9 @@ async fn course(
         return Ok((Outcome::refused(reason), None));
     }
     let installed = Box::pin(story.install()).await?;
-    // Values that helm cannot render are tested by a run of their own.
+    // Values to which helm cannot upgrade are tested by a run of their own.
     let changed = match then {
-        Some((_, values)) if story.renders(values).await? => Some(Box::pin(story.change(values)).await?),
+        Some((_, values)) if story.can_change(values).await? => Some(Box::pin(story.change(values)).await?),
         _ => None,
     };
     Ok((installed, changed))

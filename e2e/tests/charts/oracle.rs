@@ -51,11 +51,11 @@ impl Capabilities {
     }
 }
 
-/// Returns the objects of a release from two runs of helm.
+/// Returns the objects of a revision of a release from two runs of helm.
 pub(crate) async fn objects(
     helm: &Helm,
     chart: &Chart,
-    release: &str,
+    release: (&str, u32),
     namespace: &str,
     capabilities: &Capabilities,
 ) -> Result<Vec<Printed>> {

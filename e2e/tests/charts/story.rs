@@ -40,6 +40,8 @@ pub(crate) struct Story {
     word: String,
     /// Name of the release.
     release: String,
+    /// Revision of the release: changed values make the second one.
+    revision: u32,
     /// Namespace of the release.
     namespace: String,
     hub: Client,
@@ -79,6 +81,7 @@ impl Story {
             chart: chart.clone(),
             word,
             release,
+            revision: 1,
             namespace,
             hub,
             target,
@@ -103,6 +106,7 @@ impl Story {
     /// Changes the values, and waits until everything that can exist does, as helm prints it.
     pub(crate) async fn change(&mut self, values: &Value) -> Result<Outcome> {
         self.chart.values = values.clone();
+        self.revision = 2;
         *self.printed.get_mut() = None;
         let component = self.component()?;
         // Replaces the whole spec: old values are removed.
@@ -115,7 +119,7 @@ impl Story {
     /// Returns helm's reason if it cannot render the chart with these values, once the component reports that it
     /// cannot either.
     pub(crate) async fn refused(&self) -> Result<Option<String>> {
-        let Err(reason) = self.rendered(&self.chart.values).await? else { return Ok(None) };
+        let Err(reason) = self.rendered(&self.chart.values, 1).await? else { return Ok(None) };
         self.components().create(&PostParams::default(), &self.component()?).await?;
         let not_rendered = |component: Option<&HelmComponent>| component.is_some_and(said::is_not_printed);
         let waiting = wait::until("the chart is not rendered", self.components(), &self.word, not_rendered);
@@ -123,16 +127,17 @@ impl Story {
         Ok(Some(oracle::reason(&reason)))
     }
 
-    /// Reports whether helm can render the chart with other values.
-    pub(crate) async fn renders(&self, values: &Value) -> Result<bool> {
-        Ok(self.rendered(values).await?.is_ok())
+    /// Reports whether helm can render an upgrade to other values.
+    pub(crate) async fn can_change(&self, values: &Value) -> Result<bool> {
+        Ok(self.rendered(values, 2).await?.is_ok())
     }
 
     /// Returns helm's output, or the error if it cannot render the chart.
-    async fn rendered(&self, values: &Value) -> Result<Result<String>> {
+    async fn rendered(&self, values: &Value, revision: u32) -> Result<Result<String>> {
         let Capabilities { kube_version, api_versions } = Capabilities::of(&self.target).await?;
         let chart = self.with(values);
-        Ok(self.helm.template(&chart, &self.release, &self.namespace, &kube_version, &api_versions).await)
+        let release = (self.release.as_str(), revision);
+        Ok(self.helm.template(&chart, release, &self.namespace, &kube_version, &api_versions).await)
     }
 
     fn with(&self, values: &Value) -> Chart {
@@ -251,8 +256,9 @@ impl Story {
         if let Some((_, printed)) = known.as_ref().filter(|(of, _)| *of == capabilities) {
             return Ok(printed.clone());
         }
+        let release = (self.release.as_str(), self.revision);
         let printed =
-            oracle::objects(&self.helm, &self.chart, &self.release, &self.namespace, &capabilities).await?;
+            oracle::objects(&self.helm, &self.chart, release, &self.namespace, &capabilities).await?;
         *known = Some((capabilities, printed.clone()));
         Ok(printed)
     }

@@ -54,7 +54,7 @@ pub(super) async fn remove(bench: &Bench, numbers: Range<usize>) -> Result<f64> 
 /// Returns the suspended components of these numbers, each with the objects of its chart.
 async fn releases(bench: &Bench, numbers: Range<usize>) -> Result<Vec<(HelmComponent, Vec<Value>)>> {
     let version = bench.target.apiserver_version().await?.git_version;
-    let text = bench.helm.template(&bench.chart, FIRST, "bare", &version, &[]).await?;
+    let text = bench.helm.template(&bench.chart, (FIRST, 1), "bare", &version, &[]).await?;
     let source = bench.source()?;
     numbers
         .map(|number| {
