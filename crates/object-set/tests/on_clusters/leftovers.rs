@@ -195,25 +195,3 @@ async fn a_claim_that_a_user_enlarged_keeps_its_size() -> Result<()> {
     }
     Ok(())
 }
-
-#[tokio::test]
-async fn a_container_that_another_manager_changed_leaves_with_the_set() -> Result<()> {
-    let mut story = Story::begin("dropped").await?;
-    let text = |more: &str| {
-        format!(
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: o}}\nspec:\n  selector: {{matchLabels: {{a: b}}}}\n  template: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, image: x}}{more}]}}}}\n"
-        )
-    };
-    story.apply(&text(", {name: side, image: y}")).await?;
-    let id = Identity::new("apps", "Deployment", Some(&story.namespace), "o");
-    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
-    let mapping = kinds.preferred(&id.group_kind()).context("the kind")?;
-    let api = mapping.api(&story.cluster.client, Some(&story.namespace));
-    let theirs = json!({"spec": {"template": {"spec": {"containers": [{"name": "side", "tty": true}]}}}});
-    api.patch("o", &PatchParams::default(), &Patch::Strategic(theirs)).await?;
-    story.apply(&text("")).await?;
-    let live = live(&story, "apps", "Deployment").await?;
-    assert_eq!(live["spec"]["template"]["spec"]["containers"].as_array().map(Vec::len), Some(1));
-    assert_eq!(story.apply(&text("")).await?.changed().count(), 0);
-    Ok(())
-}

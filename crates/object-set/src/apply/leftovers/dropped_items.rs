@@ -106,10 +106,8 @@ mod tests {
         let own =
             |name: &str| (format!("k:{{\"name\":\"{name}\"}}"), json!({".": {}, "f:name": {}, "f:x": {}}));
         let theirs = |name: &str| (format!("k:{{\"name\":\"{name}\"}}"), json!({"f:ca": {}}));
-        let fields = |items: Vec<(String, Value)>| {
-            let items: Map<String, Value> = items.into_iter().collect();
-            json!({ "f:list": items })
-        };
+        let fields =
+            |items: Vec<(String, Value)>| json!({"f:list": items.into_iter().collect::<Map<_, _>>()});
         let metadata: ObjectMeta = serde_json::from_value(json!({"resourceVersion": "7", "managedFields": [
             entry("us", fields(vec![own("a"), own("b"), own("c")])),
             entry("them", fields(vec![theirs("a"), theirs("b"), theirs("d")])),
