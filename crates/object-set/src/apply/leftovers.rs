@@ -11,11 +11,9 @@ use serde_json::{Map, Value};
 use crate::drift::applied_entry;
 use crate::field_set::{MAX_COMPARISONS, empty, is_leaf, union};
 
-mod dropped_items;
 mod nulls;
 mod storage_request;
 
-pub(super) use dropped_items::without_dropped_items;
 pub(super) use nulls::without_nulls;
 pub(super) use storage_request::without_storage_request;
 

@@ -10,10 +10,7 @@ use serde_json::Value;
 
 use super::Run;
 use super::as_written::{has_fixed_template, leave_out};
-use super::desired_state::take_over_error;
-use super::leftovers::{
-    emptied, has_empty, without_defaults, without_dropped_items, without_nulls, without_storage_request,
-};
+use super::leftovers::{emptied, has_empty, without_defaults, without_nulls, without_storage_request};
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::normalise::keyed_lists::take_lists_as_written;
@@ -126,11 +123,6 @@ impl Run<'_> {
         if let Some(corrected) = without_storage_request(&body, identity, &metadata, manager, &refused) {
             return self.patch(identity, mapping, params, &corrected).await;
         }
-        let released = without_dropped_items(&body, &metadata, manager, &refused);
-        if let Some(released) = released.filter(|_| self.cluster.rehearsal.is_none()) {
-            self.change_owners(identity, mapping, released).await?;
-            return self.patch(identity, mapping, params, &body).await;
-        }
         let Some(corrected) = without_defaults(&body, &live, &metadata, manager, &refused) else {
             return Err(error);
         };
@@ -142,21 +134,6 @@ impl Run<'_> {
         let sent = self.patch(identity, mapping, params, &body).await?;
         // The fields of the patch become those of the apply.
         self.restore_lists(&[], identity, mapping, sent.uid.as_deref()).await
-    }
-
-    /// Sends a patch of `managedFields`.
-    async fn change_owners(
-        &self,
-        identity: &Identity,
-        mapping: &Mapping,
-        patch: json_patch::Patch,
-    ) -> Result<(), CallError> {
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let manager = self.options.ownership.manager.clone();
-        let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
-        let sent = api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await;
-        let failed = |error| take_over_error(CallError::new(Action::Patch, Some(identity), error));
-        sent.map(drop).map_err(failed)
     }
 
     /// Sends an object in which defaults are null as a strategic merge patch: an apply with null keeps maps with entries.
