@@ -41,7 +41,7 @@ pub(crate) struct Searches {
 #[derive(Debug, Default)]
 struct Targets {
     entries: HashMap<SearchKey, Arc<TargetSearches>>,
-    /// Times at which nobody searched a target any more, oldest first.
+    /// Targets without a running search, with the end of their last one, oldest first.
     idle: VecDeque<(Instant, SearchKey)>,
 }
 
