@@ -50,7 +50,9 @@ fn check_repository(repository: &Repository) {
     assert_eq!(url.path(), format!("/{}", repository.path()));
     let host = url.host_str().expect("a host");
     let named = repository.host().to_ascii_lowercase();
-    assert_eq!(named.split(':').next(), Some(host), "{repository}");
+    // An IPv6 address has colons within its brackets.
+    let port = named.rfind(':').filter(|colon| !named[*colon..].contains(']'));
+    assert_eq!(&named[..port.unwrap_or(named.len())], host, "{repository}");
 }
 
 fn check_text(text: &str) {
