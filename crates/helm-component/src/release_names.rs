@@ -1,14 +1,13 @@
 //! Default release names that two components of a target would share: release names have no dots, so the components
 //! `a.b` and `a-b` both get the release `a-b`.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, Reason, condition};
-use kyma_sdk::{Context, Failure};
+use kyma_sdk::{Context, Failure, Index};
 
 use crate::plan::Order;
 use crate::release;
@@ -19,28 +18,31 @@ const PAGE: u32 = 500;
 /// Interval at which a refused component is checked again: the other one may be deleted.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Default release names that differ from the names of their components. Bounded by the number of components.
+/// Components whose default release name differs from their own name, by hub namespace and release name. Bounded by the
+/// number of components.
 #[derive(Debug, Default)]
 pub(crate) struct AlteredNames {
-    names: Mutex<HashMap<Dependent, String>>,
+    components: Mutex<Index<(Arc<str>, String), Dependent>>,
 }
 
 impl AlteredNames {
     /// Removes a component that is gone, or whose spec names its release.
     pub(crate) fn forget(&self, dependent: &Dependent) {
-        self.names().remove(dependent);
+        self.components().remove(dependent);
     }
 
     fn add(&self, dependent: &Dependent, name: &str) {
-        self.names().insert(dependent.clone(), name.to_owned());
+        let key = (Arc::clone(&dependent.namespace), name.to_owned());
+        self.components().set(dependent.clone(), [key]);
     }
 
-    fn contains(&self, name: &str) -> bool {
-        self.names().values().any(|altered| altered == name)
+    fn contains(&self, namespace: &Arc<str>, name: &str) -> bool {
+        let key = (Arc::clone(namespace), name.to_owned());
+        self.components().dependents(&key).next().is_some()
     }
 
-    fn names(&self) -> MutexGuard<'_, HashMap<Dependent, String>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn components(&self) -> MutexGuard<'_, Index<(Arc<str>, String), Dependent>> {
+        self.components.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -65,9 +67,11 @@ pub(crate) async fn check(
     } else {
         altered.forget(dependent);
     }
+    if order == Order::Remove || is_installed(component) {
+        return Ok(());
+    }
     // Without such a name nothing is listed: a first installation of a fleet would list it for each component.
-    let may_be_shared = altered.contains(&name) || is_refused(component);
-    if order == Order::Remove || is_installed(component) || !may_be_shared {
+    if !altered.contains(&dependent.namespace, &name) && !is_refused(component) {
         return Ok(());
     }
     let components: Api<HelmComponent> = Api::namespaced(context.hub.clone(), &dependent.namespace);
@@ -202,9 +206,10 @@ mod tests {
     fn altered_names_are_known_until_their_component_is_gone() {
         let (altered, dotted) = (AlteredNames::default(), Dependent::of("hub", "a.b"));
         altered.add(&dotted, "a-b");
-        assert!(altered.contains("a-b") && !altered.contains("a.b"));
+        assert!(altered.contains(&dotted.namespace, "a-b") && !altered.contains(&dotted.namespace, "a.b"));
+        assert!(!altered.contains(&"other".into(), "a-b"), "of another namespace");
         altered.forget(&dotted);
-        assert!(!altered.contains("a-b"));
+        assert!(!altered.contains(&dotted.namespace, "a-b"));
     }
 
     #[tokio::test]
