@@ -224,6 +224,14 @@ impl Recorded {
         }
     }
 
+    /// Records the optional values of these inputs if their content is applied. No apply records values that change
+    /// nothing, such as those of an object that is created later, and earlier versions recorded none.
+    pub(crate) fn note_values(&mut self, inputs: &str, values_from: &[InstalledValues]) {
+        if self.digests.inputs.as_deref() == Some(inputs) {
+            values_from.clone_into(&mut self.values_from);
+        }
+    }
+
     /// Returns the inventory as fields of the status; see [`Form::report`].
     pub(crate) fn report(&mut self, status: Option<&HelmComponentStatus>) -> FreeForm {
         self.form.report(&self.inventory, status)
@@ -285,6 +293,26 @@ mod tests {
         let key = Some("k".to_owned());
         let expected = InstalledValues { kind: kyma_api::ValuesFromKind::Secret, name: "s".to_owned(), key };
         assert_eq!(read, [expected]);
+    }
+
+    #[test]
+    fn optional_values_are_recorded_without_an_apply_of_equal_inputs() {
+        let digests =
+            |inputs: Option<&str>| Digests { inputs: inputs.map(str::to_owned), ..Digests::default() };
+        let entry = InstalledValues { name: "c".to_owned(), ..InstalledValues::default() };
+        let mut recorded = Recorded { digests: digests(Some("sha256:1")), ..Recorded::default() };
+        recorded.note_values("sha256:1", std::slice::from_ref(&entry));
+        assert_eq!(recorded.values_from, [entry.clone()]);
+
+        recorded.note_values("sha256:2", &[]);
+        assert_eq!(recorded.values_from, [entry.clone()], "other inputs are not applied yet");
+        recorded.digests = digests(None);
+        recorded.note_values("sha256:1", &[]);
+        assert_eq!(recorded.values_from, [entry], "an interrupted apply");
+
+        recorded.digests = digests(Some("sha256:1"));
+        recorded.note_values("sha256:1", &[]);
+        assert!(recorded.values_from.is_empty(), "the entry is removed");
     }
 
     #[test]

@@ -129,24 +129,9 @@ impl<'a> Pass<'a> {
     /// Runs the pass to its end and stores the session.
     pub(crate) async fn run(mut self) -> Result<Ended, Failure> {
         self.note_finished();
-        self.note_values();
         let (rest, seen) = Box::pin(self.steps()).await?;
         self.pack_record().await;
         Ok(self.end(rest, &seen))
-    }
-
-    /// Records the optional values of a changed spec whose merged values are the installed ones: no apply records them.
-    /// The status is written for the new generation anyway.
-    fn note_values(&mut self) {
-        let component = &self.context.resource;
-        let observed = component.status.as_ref().and_then(|status| status.observed_generation);
-        let recorded = &mut self.session.recorded;
-        if let Ok(inputs) = &self.inputs
-            && observed != component.metadata.generation
-            && recorded.digests.inputs.as_ref() == Some(&inputs.digest)
-        {
-            recorded.values_from.clone_from(&inputs.values_from);
-        }
     }
 
     /// Executes steps until nothing more is to do in this pass.

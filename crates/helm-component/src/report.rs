@@ -107,6 +107,7 @@ impl Finding {
             let is_chart = effects::is_chart(&pass.context.resource.spec);
             pass.session.recorded.overridden =
                 if is_chart { inputs.overridden().to_vec() } else { Vec::new() };
+            pass.session.recorded.note_values(&inputs.digest, &inputs.values_from);
         }
         let is_there = is_there(seen, rest);
         let mut aspects = vec![
