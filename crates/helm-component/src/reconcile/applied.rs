@@ -145,8 +145,11 @@ impl Pass<'_> {
         let revision = loaded.revision.clone().or_else(|| recorded.revision.clone());
         let entries = self.context.resource.spec.values_from.as_deref().unwrap_or_default();
         let values_from = merge_installed(&recorded.values_from, &loaded.values_from, entries);
-        if left != recorded.digests || revision != recorded.revision || (release_name.is_some() && !is_named)
-        {
+        let is_recorded = left == recorded.digests
+            && revision == recorded.revision
+            && values_from == recorded.values_from
+            && (release_name.is_none() || is_named);
+        if !is_recorded {
             let mut fields = FreeForm::from_iter([("digests".to_owned(), json!(left))]);
             fields.insert("revision".to_owned(), json!(revision));
             let optional = (!values_from.is_empty()).then_some(&values_from);
