@@ -17,6 +17,8 @@ use crate::sight::Dependent;
 const PAGE: u32 = 500;
 /// Interval at which a refused component is checked again: the other one may be deleted.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
+/// End of the message for a refused component.
+const REMEDY: &str = "and this component would get the same name; set spec.release.name";
 
 /// Components whose default release name differs from their own name, by hub namespace and release name. Bounded by the
 /// number of components.
@@ -130,17 +132,16 @@ fn is_installed(component: &HelmComponent) -> bool {
     component.status.as_ref().is_some_and(release::is_installed)
 }
 
-/// Reports whether the component may have been refused here before the operator was restarted.
+/// Reports whether the component was refused here, perhaps before the operator was restarted.
 fn is_refused(component: &HelmComponent) -> bool {
     let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
     let ready = condition::get(conditions.unwrap_or_default(), condition::types::READY);
-    ready.is_some_and(|ready| ready.reason == Reason::SpecInvalid.as_str())
+    ready.is_some_and(|ready| ready.reason == Reason::SpecInvalid.as_str() && ready.message.contains(REMEDY))
 }
 
 fn shared(release: &str, namespace: &str, other: &str) -> Failure {
     let message = format!(
-        "the release {release} on this target is that of HelmComponent {namespace}/{other}, and this component would \
-         get the same name; set spec.release.name"
+        "the release {release} on this target is that of HelmComponent {namespace}/{other}, {REMEDY}"
     );
     Failure::new(Reason::SpecInvalid, message).retry_after(CHECK_INTERVAL)
 }
@@ -200,6 +201,19 @@ mod tests {
         assert_eq!((failure.reason, failure.retry_after), (Reason::SpecInvalid, Some(CHECK_INTERVAL)));
         assert!(failure.message.contains("HelmComponent hub/a.b"), "{failure}");
         assert!(failure.message.ends_with("set spec.release.name"), "{failure}");
+    }
+
+    #[test]
+    fn only_components_with_a_shared_name_are_checked_after_a_restart() {
+        let refused_with = |message: &str| {
+            let ready = json!({
+                "type": "Ready", "status": "False", "reason": "SpecInvalid", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            is_refused(&component("a-b", 1, &json!({}), &json!({"conditions": [ready]})))
+        };
+        assert!(refused_with(&shared("a-b", "hub", "a.b").message));
+        assert!(!refused_with("spec.source has no content"));
     }
 
     #[test]
