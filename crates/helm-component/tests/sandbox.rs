@@ -18,8 +18,8 @@ fn printed(script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A program that makes a system call with numbers as arguments and prints the error number, or 0. The argument `self`
-/// stands for its own process id.
+/// A program that makes a system call with numbers as arguments and prints the error number, or 0. It replaces the
+/// argument `self` by its process id.
 const MAKE_CALL: &str = r#"
 my @call = map { $_ eq "self" ? $$ : $_ + 0 } @ARGV;
 my $result = syscall(shift @call, @call);
@@ -94,7 +94,8 @@ fn the_program_cannot_signal_or_limit_other_processes() {
     let id = other.0.id().to_string();
     let id = id.as_str();
     let core = libc::RLIMIT_CORE.to_string();
-    let calls: [(i64, &[&str]); 10] = [
+    let set_owner = libc::F_SETOWN.to_string();
+    let calls: [(i64, &[&str]); 14] = [
         (libc::SYS_kill, &[id, "0"]),
         (libc::SYS_tkill, &[id, "0"]),
         (libc::SYS_tgkill, &[id, id, "0"]),
@@ -105,6 +106,11 @@ fn the_program_cannot_signal_or_limit_other_processes() {
         (libc::SYS_prlimit64, &[id, core.as_str(), "0", "0"]),
         (libc::SYS_setpriority, &["0", id, "19"]),
         (libc::SYS_sched_setaffinity, &[id, "0", "0"]),
+        (libc::SYS_fcntl, &["1", set_owner.as_str(), id]),
+        // F_SETOWN_EX, FIOSETOWN and SIOCSPGRP, with an address that cannot be read.
+        (libc::SYS_fcntl, &["1", "15", "0"]),
+        (libc::SYS_ioctl, &["1", "35073", "0"]),
+        (libc::SYS_ioctl, &["1", "35074", "0"]),
     ];
     for (number, arguments) in calls {
         assert_eq!(call_error(number, arguments), libc::EPERM, "call {number}");
@@ -116,7 +122,9 @@ fn the_program_cannot_signal_or_limit_other_processes() {
 #[test]
 fn the_program_can_signal_and_limit_itself() {
     let core = libc::RLIMIT_CORE.to_string();
-    let calls: [(i64, &[&str]); 4] = [
+    let get_owner = libc::F_GETOWN.to_string();
+    let calls: [(i64, &[&str]); 5] = [
+        (libc::SYS_fcntl, &["1", get_owner.as_str()]),
         (libc::SYS_kill, &["self", "0"]),
         (libc::SYS_tgkill, &["self", "self", "0"]),
         (libc::SYS_prlimit64, &["self", core.as_str(), "0", "0"]),

@@ -53,6 +53,11 @@ const SIGNALS: [i64; 5] = [
     libc::SYS_rt_tgsigqueueinfo,
 ];
 
+/// Calls that set the process to which the kernel sends the signals of a file, each with the value of its second
+/// argument: `F_SETOWN`, `F_SETOWN_EX`, `FIOSETOWN` and `SIOCSPGRP`. The program chooses the signal with `F_SETSIG`.
+const SIGNAL_RECEIVERS: [(i64, [u64; 2]); 2] =
+    [(libc::SYS_fcntl, [8, 15]), (libc::SYS_ioctl, [0x8901, 0x8902])];
+
 /// Flags of `clone` that create a namespace.
 const NAMESPACE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNS,
@@ -77,23 +82,27 @@ fn denied_calls(own_id: u32) -> Result<Rules, BackendError> {
     let own_id = u64::from(own_id);
     let mut rules: Rules = DENIED.into_iter().map(|call| (call, Vec::new())).collect();
     for call in SIGNALS {
-        rules.insert(call, vec![SeccompRule::new(vec![first_argument(SeccompCmpOp::Ne, own_id)?])?]);
+        rules.insert(call, vec![SeccompRule::new(vec![argument(0, SeccompCmpOp::Ne, own_id)?])?]);
+    }
+    for (call, commands) in SIGNAL_RECEIVERS {
+        let rule = |command| SeccompRule::new(vec![argument(1, SeccompCmpOp::Eq, command)?]);
+        rules.insert(call, commands.into_iter().map(rule).collect::<Result<_, _>>()?);
     }
     // With 0 a program changes its own limits. The limits of the operator would stop the operator.
-    let other_process = vec![first_argument(SeccompCmpOp::Ne, 0)?, first_argument(SeccompCmpOp::Ne, own_id)?];
+    let other_process = vec![argument(0, SeccompCmpOp::Ne, 0)?, argument(0, SeccompCmpOp::Ne, own_id)?];
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(other_process)?]);
     let mut namespaces = Vec::new();
     for flag in NAMESPACE_FLAGS {
         let flag = u64::from(flag.unsigned_abs());
-        namespaces.push(SeccompRule::new(vec![first_argument(SeccompCmpOp::MaskedEq(flag), flag)?])?);
+        namespaces.push(SeccompRule::new(vec![argument(0, SeccompCmpOp::MaskedEq(flag), flag)?])?);
     }
     rules.insert(libc::SYS_clone, namespaces);
     Ok(rules)
 }
 
-/// Returns a condition on the first argument, of which the kernel reads 32 bits for all calls of this module.
-fn first_argument(operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
-    SeccompCondition::new(0, SeccompCmpArgLen::Dword, operator, value)
+/// Returns a condition on an argument of which the kernel reads 32 bits, as it does for all rules of this module.
+fn argument(index: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)
 }
 
 /// Lets the calls that match `rules` fail with `errno`. A call passes only if all filters of the process allow it.
