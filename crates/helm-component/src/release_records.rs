@@ -58,15 +58,15 @@ impl Listed {
         releases.map(|name| size_of::<(String, i64)>() + name.len()).sum()
     }
 
-    /// Reports whether a reconcile that was requested at `heard` may use the list now.
-    fn serves(&self, heard: Instant, now: Instant) -> bool {
+    /// Reports whether a reconcile whose last request was at `requested` may use the list now.
+    fn serves(&self, requested: Instant, now: Instant) -> bool {
         let age = now.saturating_duration_since(self.begun);
-        if self.releases.is_some() { self.begun >= heard && age < LASTS } else { age < MANY }
+        if self.releases.is_some() { self.begun >= requested && age < LASTS } else { age < MANY }
     }
 }
 
 impl ReleaseRecords {
-    /// Returns the releases of a place, for a pass that the last event requested at `heard`. Returns `None` if the
+    /// Returns the releases of a place, for a pass whose last request was at `requested`. Returns `None` if the
     /// component must read its own release: it did not wait, or no list is complete. `list` returns all releases, or
     /// `None` if it cannot.
     ///
@@ -75,13 +75,13 @@ impl ReleaseRecords {
     pub(crate) async fn of(
         &self,
         place: &StorageNamespace,
-        heard: Option<Instant>,
+        requested: Option<Instant>,
         now: Instant,
         list: impl Fn() -> BoxFuture<'static, Result<Option<Releases>, Failure>>,
     ) -> Result<Option<Arc<Releases>>, Failure> {
-        let has_waited = |heard: &Instant| now.saturating_duration_since(*heard) >= WAITED;
-        let Some(heard) = heard.filter(has_waited) else { return Ok(None) };
-        if let Some(listed) = self.kept.get(place).filter(|listed| listed.serves(heard, now)) {
+        let has_waited = |requested: &Instant| now.saturating_duration_since(*requested) >= WAITED;
+        let Some(requested) = requested.filter(has_waited) else { return Ok(None) };
+        if let Some(listed) = self.kept.get(place).filter(|listed| listed.serves(requested, now)) {
             return Ok(listed.releases);
         }
         loop {
@@ -91,7 +91,7 @@ impl ReleaseRecords {
             };
             let listed = self.flights.join(place.clone(), work).await?;
             // A list in progress may have begun too early; the next one does not.
-            if listed.begun >= heard {
+            if listed.begun >= requested {
                 self.keep(place, &listed);
                 return Ok(listed.releases);
             }
@@ -142,10 +142,11 @@ mod tests {
     #[tokio::test]
     async fn those_who_wait_share_a_list_that_began_after_all_of_them() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
-        let look = |heard: Instant| {
+        let look = |requested: Instant| {
             let (records, target) = (&records, &target);
             async move {
-                let found = records.of(&place("n"), Some(heard), heard + WAITED, || target.list()).await;
+                let found =
+                    records.of(&place("n"), Some(requested), requested + WAITED, || target.list()).await;
                 found.unwrap().map(|releases| releases.len())
             }
         };
@@ -188,8 +189,8 @@ mod tests {
     async fn whoever_is_alone_and_whom_only_time_woke_asks_for_their_own() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
         let now = Instant::now();
-        for heard in [None, Some(now)] {
-            assert!(records.of(&place("n"), heard, now, || target.list()).await.unwrap().is_none());
+        for requested in [None, Some(now)] {
+            assert!(records.of(&place("n"), requested, now, || target.list()).await.unwrap().is_none());
         }
         assert_eq!(target.lists(), 0);
     }
@@ -197,31 +198,34 @@ mod tests {
     #[tokio::test]
     async fn a_place_with_too_many_is_left_alone_for_a_while_and_others_are_not() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
-        let heard = Instant::now();
-        let now = heard + WAITED;
+        let requested = Instant::now();
+        let now = requested + WAITED;
         let many = || {
             drop(target.list());
             future::ready(Ok(None)).boxed()
         };
         for _ in 0..3 {
-            assert!(records.of(&place("n"), Some(heard), now, many).await.unwrap().is_none());
+            assert!(records.of(&place("n"), Some(requested), now, many).await.unwrap().is_none());
         }
         assert_eq!(target.lists(), 1);
-        assert!(records.of(&place("m"), Some(heard), now, || target.list()).await.unwrap().is_some());
-        let many = Listed { begun: heard, releases: None };
-        assert!(many.serves(heard + MANY / 2, heard + MANY / 2) && !many.serves(heard, heard + MANY));
-        let few = Listed { begun: heard, releases: Some(Arc::default()) };
-        assert!(few.serves(heard, heard + LASTS / 2) && !few.serves(heard, heard + LASTS));
+        assert!(records.of(&place("m"), Some(requested), now, || target.list()).await.unwrap().is_some());
+        let many = Listed { begun: requested, releases: None };
+        assert!(
+            many.serves(requested + MANY / 2, requested + MANY / 2)
+                && !many.serves(requested, requested + MANY)
+        );
+        let few = Listed { begun: requested, releases: Some(Arc::default()) };
+        assert!(few.serves(requested, requested + LASTS / 2) && !few.serves(requested, requested + LASTS));
     }
 
     #[tokio::test]
     async fn a_failure_is_not_kept() {
         let (records, target) = (ReleaseRecords::default(), Target::default());
-        let (heard, here) = (Instant::now(), place("n"));
-        let now = heard + WAITED;
+        let (requested, here) = (Instant::now(), place("n"));
+        let now = requested + WAITED;
         let fails = || future::ready(Err(Failure::new(Reason::TargetTimeout, ""))).boxed();
-        let failed = records.of(&here, Some(heard), now, fails).await;
+        let failed = records.of(&here, Some(requested), now, fails).await;
         assert_eq!(failed.unwrap_err().reason, Reason::TargetTimeout);
-        assert!(records.of(&here, Some(heard), now, || target.list()).await.unwrap().is_some());
+        assert!(records.of(&here, Some(requested), now, || target.list()).await.unwrap().is_some());
     }
 }
