@@ -149,7 +149,12 @@ impl ChartMetadata {
             }
             ChartSource::Archive { .. } => return Ok(()),
         };
-        let is_version = version.is_none_or(|version| index::same_version(&self.version, &version));
+        // In an index, `1.0.0` also selects `1.0.0+build`.
+        let may_be_build = matches!(source, ChartSource::Repository { .. });
+        let is_version = version.is_none_or(|version| {
+            index::same_version(&self.version, &version)
+                || may_be_build && index::is_build_of(&self.version, &version)
+        });
         if self.name == name && is_version {
             return Ok(());
         }
@@ -319,4 +324,27 @@ fn archive_of(what: &str, manifest: &[u8]) -> Result<Digest, ArtifactError> {
     let mut archives = layers.iter().filter(|(kind, _)| [CONTENT, OLD_CONTENT].contains(&&**kind));
     let found = archives.next().map(|(_, digest)| *digest);
     found.ok_or_else(|| ArtifactError::invalid(what, "the artifact holds no Helm chart"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signed_chart_may_have_build_metadata_that_the_source_lacks() {
+        let chart: ChartMetadata = read_chart_yaml("chart", b"name: demo\nversion: 1.0.0+build\n").unwrap();
+        let check = |version: &str| {
+            let url = "https://charts.example.org".parse().unwrap();
+            let (name, version) = ("demo".to_owned(), version.to_owned());
+            chart.check_place(&ChartSource::Repository { url, name, version, digest: None })
+        };
+        for version in ["1.0.0", "v1.0.0", "1.0.0+build"] {
+            assert!(check(version).is_ok(), "{version}");
+        }
+        for version in ["1.0.1", "1.0.0+other", "1.0"] {
+            assert!(matches!(check(version), Err(ArtifactError::Misplaced { .. })), "{version}");
+        }
+        let reference = "registry.example.org/demo:1.0.0".parse().unwrap();
+        assert!(chart.check_place(&ChartSource::Oci(reference)).is_err(), "tags have the whole version");
+    }
 }

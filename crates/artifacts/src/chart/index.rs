@@ -15,7 +15,7 @@ use crate::{
 
 #[cfg(fuzzing)]
 pub(crate) use content::find;
-pub(super) use content::{Entry, read_digest, same_version};
+pub(super) use content::{Entry, is_build_of, read_digest, same_version};
 use content::{Index, at_version, place};
 pub(crate) use memory::Indexes;
 use memory::Question;

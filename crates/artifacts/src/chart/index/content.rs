@@ -81,7 +81,7 @@ pub(super) fn at_version(entries: &[Entry], version: &str) -> Option<usize> {
 }
 
 /// Reports whether a version is `wanted` with build metadata.
-fn is_build_of(found: &str, wanted: &str) -> bool {
+pub(in crate::chart) fn is_build_of(found: &str, wanted: &str) -> bool {
     let release = found.split_once('+').map(|(release, _)| release);
     release.is_some_and(|release| same_version(release, wanted))
 }
