@@ -154,7 +154,7 @@ impl Registry {
     }
 
     /// Returns the pages of the index of artifacts of a type that refer to a manifest; `None` if the registry does not
-    /// offer such lists.
+    /// offer such lists. All pages together are at most as large as a manifest.
     pub(crate) async fn referrers(
         &self,
         session: Session<'_>,
@@ -166,6 +166,7 @@ impl Registry {
         let mut url = address(session, &what, &format!("referrers/{subject}"))?;
         url.query_pairs_mut().append_pair("artifactType", artifact_type);
         let mut pages = vec![];
+        let mut remaining = self.limits.manifest;
         for _ in 0..REFERRER_PAGES {
             let request = Request::new(&what, Method::GET, url).accept(INDEX);
             let response = self.send(session, &what, request).await?;
@@ -179,11 +180,13 @@ impl Registry {
                 return Ok(None);
             }
             let next = next_page(&what, &origin, &response)?;
-            pages.push(http::body(&what, response, self.limits.manifest).await?);
+            let page = http::body(&what, response, remaining).await?;
+            remaining -= page.len() as u64;
+            pages.push(page);
             let Some(next) = next else { return Ok(Some(pages)) };
             url = next;
         }
-        Err(ArtifactError::invalid(what, "the list of what refers to it does not end"))
+        Err(ArtifactError::invalid(what, "its list of referrers does not end"))
     }
 
     /// Reads a blob of at most `limit` bytes.

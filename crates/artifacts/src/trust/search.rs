@@ -142,7 +142,7 @@ fn found<T>(answer: Result<T, ArtifactError>, flaws: &mut Vec<Flaw>) -> Result<O
 
 /// Returns the artifacts in a list that contain bundles.
 pub(super) fn referrers(what: &str, index: &[u8]) -> Result<Vec<Digest>, ArtifactError> {
-    let unreadable = || ArtifactError::invalid(what, "the list of what refers to it is not an OCI index");
+    let unreadable = || ArtifactError::invalid(what, "its list of referrers is not an OCI index");
     let index: ImageIndex = serde_json::from_slice(index).map_err(|_| unreadable())?;
     let bundles = index.manifests().iter().filter(|descriptor| {
         let kind = descriptor.artifact_type().as_ref().map(ToString::to_string);

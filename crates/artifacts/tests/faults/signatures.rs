@@ -98,6 +98,29 @@ async fn bundles_are_found_by_the_api_for_what_refers_to_an_artifact() {
     assert_eq!(read(&other, &server).await.unwrap_err().reason(), Reason::SignatureInvalid);
 }
 
+#[tokio::test]
+async fn all_pages_of_referrers_share_one_limit_of_size() {
+    let component = Component::new();
+    let asked = format!("{REPOSITORY}/referrers/{}?", digest(&component));
+    let counted = asked.clone();
+    let page =
+        json!({"schemaVersion": 2, "manifests": [], "annotations": {"a": "x".repeat(3 << 20)}}).to_string();
+    let server = Server::start(move |request| {
+        if request.path.starts_with(&asked) {
+            let next = format!("<{asked}last=a>; rel=\"next\"");
+            Reply::ok(page.clone()).header("Content-Type", INDEX).header("Link", next)
+        } else {
+            component.serve(request)
+        }
+    })
+    .await;
+    let client = Client::new(&[&server]);
+    let trusting = client.artifacts.trusting(trust(&KeyPair::generate().unwrap()));
+    let error = read(&trusting, &server).await.unwrap_err();
+    assert_eq!(error.reason(), Reason::SignatureInvalid, "{error}");
+    assert_eq!(server.count(&format!("GET {counted}")), 2, "the second page exceeds the limit");
+}
+
 /// The answer may be a page of a proxy, or be corrected at its address.
 #[tokio::test]
 async fn an_untrusted_provenance_is_requested_again() {
