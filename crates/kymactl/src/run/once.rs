@@ -11,7 +11,7 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 use kyma_api::{ErrorClass, Kyma, annotations::CREATED_BY_RUN, condition};
-use kyma_sdk::{Diagnoses, Failure};
+use kyma_sdk::{Diagnoses, Failure, describe_watch_cause};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
@@ -99,7 +99,8 @@ async fn await_ready(
             }
             // The watch is retried until the deadline.
             Ok(Err(error)) => {
-                watch_failure = Some(format!("the cluster cannot be watched: {error}"));
+                watch_failure =
+                    Some(format!("the cluster cannot be watched: {}", describe_watch_cause(&error)));
                 continue;
             }
             // The watches have no end.
@@ -130,7 +131,7 @@ async fn await_ready(
     Err(Error::not_ready(timeout, &open))
 }
 
-/// Returns what the run waits for and has not reported, neither as such nor as a row.
+/// Returns the entries of `open` that are neither in `reported` nor shown as a row.
 fn unreported<'a>(
     open: &'a [String],
     reported: &'a [String],
@@ -184,7 +185,7 @@ fn missing(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Ve
     open
 }
 
-/// Returns why kyma-operator leaves the Kyma alone, such as a Pause; no module shows that.
+/// Returns why kyma-operator does not reconcile the Kyma, such as a Pause. No module reports that.
 fn halt(kyma: &Kyma) -> Option<String> {
     let conditions = kyma.status.as_ref()?.conditions.as_deref()?;
     let ready = condition::get(conditions, condition::types::READY)?;
@@ -213,7 +214,7 @@ mod tests {
         let client = server.access().client().unwrap();
         let waited = await_ready(&client, &input, &Diagnoses::default(), Duration::from_secs(2)).await;
         let Err(Error::NotReady { open, .. }) = waited else { panic!("{waited:?}") };
-        assert!(open.contains("kymas are forbidden here"), "{open}");
+        assert!(open.ends_with("the cluster cannot be watched: kymas are forbidden here"), "{open}");
     }
 
     fn paused_kyma(modules: &serde_json::Value) -> Kyma {
