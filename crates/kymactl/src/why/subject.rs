@@ -79,7 +79,7 @@ fn told(condition: &Condition) -> String {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
-            State::Unset if self.waits_for.is_empty() => "nobody has looked at it".to_owned(),
+            State::Unset if self.waits_for.is_empty() => "no operator has reconciled it".to_owned(),
             State::Unset => "no state".to_owned(),
             state => state.to_string(),
         };
@@ -209,12 +209,15 @@ Kyma sample: Warning since 2026-06-01T00:00:00Z
     }
 
     #[test]
-    fn an_object_without_a_status_was_not_looked_at() {
+    fn object_without_a_status_is_reported_as_not_reconciled() {
         let bare: Kyma = serde_json::from_value(json!({
             "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
             "metadata": {"name": "sample"}, "spec": {"channel": "regular"},
         }))
         .unwrap();
-        assert_eq!(Subject::of("Kyma", &bare).unwrap().to_string(), "Kyma sample: nobody has looked at it\n");
+        assert_eq!(
+            Subject::of("Kyma", &bare).unwrap().to_string(),
+            "Kyma sample: no operator has reconciled it\n"
+        );
     }
 }
