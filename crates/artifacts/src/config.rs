@@ -73,8 +73,8 @@ pub const WELL_KNOWN_HOSTS: &[&str] = &[
     "storage.googleapis.com",
 ];
 
-/// Public registries and repositories, and the hosts to which they redirect for content or tokens. No other source may redirect to
-/// these hosts: anyone can publish there.
+/// Public registries and repositories, and the hosts to which they redirect for content or tokens. No other source may
+/// redirect to these hosts: anyone can publish there.
 pub(crate) const KNOWN_REGISTRIES: &[(&str, &[&str])] = &[
     ("registry-1.docker.io", &["*.r2.cloudflarestorage.com"]),
     ("public.ecr.aws", &["*.cloudfront.net"]),

@@ -103,7 +103,7 @@ impl Credentials {
         self.entries.is_empty()
     }
 
-    /// Reports whether there are any for a host.
+    /// Reports whether there are credentials for a host.
     pub fn has_host(&self, host: &str) -> bool {
         let host = canonical_host(host);
         self.entries.iter().any(|entry| host_matches(&entry.host, &host))
@@ -231,8 +231,8 @@ fn canonical_host(host: &str) -> String {
     }
 }
 
-/// Reports whether a host matches a pattern. Each `*` matches any part of one label, as in kubelets; ports must be equal.
-/// An IPv6 address matches only itself.
+/// Reports whether a host matches a pattern. Each `*` matches any part of one label, as in kubelets; ports must be
+/// equal. An IPv6 address matches only itself.
 fn host_matches(pattern: &str, host: &str) -> bool {
     if host.starts_with('[') {
         return pattern == host;

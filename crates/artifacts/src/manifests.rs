@@ -96,7 +96,7 @@ fn is_yaml(path: &str) -> bool {
     matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
 }
 
-/// Reports whether a file holds attributes of the file beside it, as tar on macOS adds them.
+/// Reports whether a file contains only attributes of the file beside it: tar on macOS adds such files.
 fn is_apple_double(path: &str) -> bool {
     path.rsplit('/').next().unwrap_or(path).starts_with("._")
 }

@@ -40,8 +40,8 @@ impl PullPermits {
         }
     }
 
-    /// Runs a pull from a host once it has all permits. Those over all sources are the last, so that a pull that waits
-    /// for its host holds none of them.
+    /// Runs a pull from a host once it has all permits. The permit over all sources is acquired last, so that a pull that
+    /// waits for its host does not hold it.
     ///
     /// # Errors
     /// Errors of the pull.

@@ -25,9 +25,9 @@ const SERVER_METADATA: &[&str] = &[
 /// Corrects an object: removes `status`, metadata that only the API server or a controller writes, empty labels and
 /// annotations, the empty data of Secrets and ConfigMaps, empty lists of ServiceAccounts, nulls in built-in kinds, the
 /// rules of an aggregated ClusterRole, CA bundles that a controller injects, and empty volume names of claims; turns a
-/// Secret's `stringData` into `data`; sets the default protocol of ports and the default types of network policies;
-/// keeps the last of several list items with the same key (with a warning each) if that does not change the meaning.
-/// Other duplicates stay and are restored after the apply.
+/// Secret's `stringData` into `data`; sets the defaults of key fields in lists, such as the protocol of ports, and the
+/// default types of network policies; keeps the last of several list items with the same key (with a warning each) if
+/// that does not change the meaning. Other duplicates stay and are restored after the apply.
 pub fn normalise(object: &mut Object) -> Vec<Warning> {
     let identity = object.identity();
     let kind = (object.group().to_owned(), object.kind().to_owned());
@@ -74,8 +74,8 @@ fn strip_metadata(body: &mut Map<String, Value>) {
     }
 }
 
-/// Annotations in which controllers and the API server keep state, and which objects have that were exported from a
-/// cluster. An apply would own them, and each write of a controller would be drift.
+/// Annotations in which controllers and the API server keep state. Objects that were exported from a cluster have them.
+/// An apply would own them, and each write of a controller would be drift.
 /// Source: `deploymentutil.RevisionAnnotation`, `resourcelock.LeaderElectionRecordAnnotationKey`, and
 /// `pkg/apis/autoscaling/annotations.go` of Kubernetes.
 const CONTROLLER_ANNOTATIONS: &[&str] = &[

@@ -101,8 +101,8 @@ pub fn stage(kind: &GroupKind) -> Stage {
 /// Type of the Secrets with the token of a ServiceAccount.
 const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
-/// Returns the stage in which an object is applied. The token of a ServiceAccount follows after the stage of the account:
-/// Kubernetes deletes a token whose account does not exist.
+/// Returns the stage in which an object is applied. The token Secret of a ServiceAccount has a later stage than the
+/// account: Kubernetes deletes the Secret if the account does not exist.
 /// Source: `syncSecret` in `pkg/controller/serviceaccount/tokens_controller.go` of Kubernetes.
 fn stage_of(object: &Object, kind: &GroupKind) -> Stage {
     let is_secret = kind.group.is_empty() && kind.kind == "Secret";

@@ -108,9 +108,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Reports whether a certificate is refused only because of its issuer: an untrusted one, an untrusted one with the
-/// name of a trusted one, or one that signed with an algorithm such as SHA-1. The validity period is checked before the
-/// issuer.
+/// Reports whether a certificate is refused only because of its issuer: the issuer is untrusted, has only the name of a
+/// trusted one, or signed with an unsupported algorithm such as SHA-1. The validity period is checked before the issuer.
 fn is_about_issuer(error: &Error) -> bool {
     let Error::InvalidCertificate(problem) = error else { return false };
     let is_about_signature = matches!(

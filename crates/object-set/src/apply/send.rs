@@ -91,8 +91,8 @@ impl Run<'_> {
         self.restore_lists(&lists, identity, mapping, sent.uid.as_deref()).await
     }
 
-    /// Sends a server-side apply, and removes fields of earlier applies and defaults that it cannot remove itself. Leaves
-    /// a claim at the size to which another manager enlarged it.
+    /// Sends a server-side apply, and removes fields of earlier applies and defaults that it cannot remove itself. A claim
+    /// that another manager enlarged keeps its size.
     async fn send_corrected(
         &self,
         identity: &Identity,

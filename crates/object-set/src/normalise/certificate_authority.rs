@@ -14,8 +14,8 @@ const SOURCES: [&str; 2] = ["cert-manager.io/inject-ca-from", "cert-manager.io/i
 const SWITCHES: [&str; 2] =
     ["cert-manager.io/inject-apiserver-ca", "service.beta.openshift.io/inject-cabundle"];
 
-/// Removes CA bundles that have no certificate, or that a controller injects: an apply would own the field and overwrite
-/// the CA again and again.
+/// Removes CA bundles that have no certificate or that a controller injects: an apply would own the field and overwrite
+/// the CA each time.
 pub(crate) fn remove_injected(body: &mut Map<String, Value>, group: &str, kind: &str) {
     let is_injected = is_injected(body);
     let leaves = |bundle: &Value| is_injected || bundle.as_str().is_some_and(has_no_certificate);
@@ -43,9 +43,9 @@ pub(crate) fn remove_injected(body: &mut Map<String, Value>, group: &str, kind: 
     }
 }
 
-/// Reports whether a CA bundle is empty, which means absence to the API server, or a placeholder such as `Cg==`, a line
-/// break: no server can be verified with it, so another writer has to set the CA. Text that is not base64 counts as a
-/// CA, for the API server to refuse.
+/// Reports whether a CA bundle is empty, which means absence to the API server, or a placeholder such as `Cg==` (a line
+/// break). No server can be verified with a placeholder, so another writer has to set the CA. Text that is not base64
+/// counts as a CA, so that the API server refuses it.
 fn has_no_certificate(bundle: &str) -> bool {
     let begin = b"-----BEGIN";
     let has_begin = |pem: &[u8]| pem.windows(begin.len()).any(|part| part == begin);

@@ -178,8 +178,8 @@ impl<'de> Deserialize<'de> for Versions {
 }
 
 /// Returns the limits of the parser. Public indexes have millions of nodes, and their size is limited already. Helm
-/// writes no aliases, but scripts write one for each version that shares maintainers or keywords with another. What an
-/// alias stands for counts towards all limits.
+/// writes no aliases, but scripts write one for each version that shares maintainers or keywords with another. Content
+/// that an alias repeats counts towards all limits.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

@@ -1,4 +1,4 @@
-//! Storage requests of claims, which others enlarge and which cannot become smaller again. Pure.
+//! Storage requests of PersistentVolumeClaims, which other managers enlarge and the API server does not reduce. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -12,8 +12,8 @@ const STORAGE_REQUEST: &str = "spec.resources.requests.storage";
 /// Path of the storage request in a set of fields.
 const STORAGE_REQUEST_FIELD: &str = "/f:spec/f:resources/f:requests/f:storage";
 
-/// Returns a desired claim without its storage request; `None` unless that is the only refused field and another manager
-/// set the live one. The live request is larger then, and stays: the API server accepts no smaller one.
+/// Returns a desired claim without its storage request; `None` unless the request is the only refused field and another
+/// manager set the live one. The live request is larger then and stays, since the API server accepts no smaller one.
 pub(in super::super) fn without_storage_request(
     desired: &Value,
     identity: &Identity,
