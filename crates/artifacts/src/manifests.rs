@@ -67,8 +67,8 @@ pub(crate) fn yaml_of(what: &str, content: &Bytes, limits: &Limits) -> Result<By
         };
     }
     let files = archive::files(what, &content, limits)?;
-    let is_manifest = |path: &str| is_yaml(path) && !is_apple_double(path);
-    join(what, files.iter().filter(|(path, _)| is_manifest(path)).map(|(_, content)| content))
+    let is_manifest = |path: &str, content: &[u8]| is_yaml(path) && !is_apple_double(path, content);
+    join(what, files.iter().filter(|(path, content)| is_manifest(path, content)).map(|(_, content)| content))
 }
 
 /// Joins YAML streams into one; a single stream stays unchanged.
@@ -96,9 +96,12 @@ fn is_yaml(path: &str) -> bool {
     matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
 }
 
-/// Reports whether a file contains only attributes of the file beside it: tar on macOS adds such files.
-fn is_apple_double(path: &str) -> bool {
-    path.rsplit('/').next().unwrap_or(path).starts_with("._")
+/// Reports whether a file contains only attributes of the file beside it: tar on macOS adds such files. YAML may have
+/// such a name too.
+/// Source: RFC 1740, appendix A.
+fn is_apple_double(path: &str, content: &[u8]) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("._") && content.starts_with(b"\0\x05\x16\x07")
 }
 
 /// Reads manifests.
@@ -256,12 +259,12 @@ mod tests {
         let files = [
             ("a/._b.yaml", &b"\0\x05\x16\x07"[..]),
             ("a/b.yaml", &b"kind: A\n"[..]),
-            ("._c.yaml", &b"\xff"[..]),
+            ("._c.yaml", &b"kind: C\n"[..]),
         ];
         let files = files.map(|(path, content)| (path.to_owned(), Bytes::from_static(content)));
         let packed = archive::pack(&files.into(), flate2::Compression::fast()).unwrap();
         let yaml = yaml_of("test", &packed, &Limits::default()).unwrap();
-        assert_eq!(yaml, "kind: A\n");
+        assert_eq!(yaml, "---\nkind: C\n---\nkind: A\n", "a file is recognized by its content");
     }
 
     #[test]
