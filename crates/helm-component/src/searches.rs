@@ -70,7 +70,7 @@ impl Searches {
         unlistable: UnlistablePolicy,
     ) -> Result<SearchResult, CallError> {
         if unlistable == UnlistablePolicy::Fail {
-            cluster.discovery.renewed(&cluster.client).await?;
+            cluster.discovery.rediscover(&cluster.client).await?;
             return sweep::owned(cluster, ownership, unlistable).await;
         }
         let key = (reach, unlistable == UnlistablePolicy::LeaveOut);
@@ -93,14 +93,12 @@ impl Searches {
 impl Targets {
     /// Removes targets of which the last search ended too long ago for the next one to wait for further components.
     fn remove_idle(&mut self) {
-        while let Some((_, key)) =
-            self.idle.pop_front_if(|(since, _)| since.elapsed() > MAX_PAUSE_BETWEEN_SEARCHES)
-        {
-            if self
-                .entries
-                .get(&key)
-                .is_some_and(|target| Arc::strong_count(target) == 1 && !target.is_recent())
-            {
+        let is_over = |(since, _): &mut (Instant, SearchKey)| since.elapsed() > MAX_PAUSE_BETWEEN_SEARCHES;
+        while let Some((_, key)) = self.idle.pop_front_if(is_over) {
+            // Otherwise a later entry of the queue covers the target.
+            let is_idle =
+                |target: &Arc<TargetSearches>| Arc::strong_count(target) == 1 && !target.is_recent();
+            if self.entries.get(&key).is_some_and(is_idle) {
                 self.entries.remove(&key);
             }
         }
@@ -216,7 +214,7 @@ async fn search(
     owners: &BTreeSet<String>,
     unlistable: UnlistablePolicy,
 ) -> Result<BTreeMap<String, SearchResult>, CallError> {
-    cluster.discovery.renewed(&cluster.client).await?;
+    cluster.discovery.rediscover(&cluster.client).await?;
     sweep::owned_by(cluster, manager, owners, unlistable).await
 }
 

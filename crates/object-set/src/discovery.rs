@@ -324,11 +324,11 @@ impl Discovery {
         renew(&mut cached, client).await
     }
 
-    /// Repeats discovery.
+    /// Repeats discovery and returns the served kinds.
     ///
     /// # Errors
     /// As for [`Discovery::kinds`]; the cache then stays.
-    pub async fn renewed(&self, client: &Client) -> Result<Arc<Kinds>, CallError> {
+    pub async fn rediscover(&self, client: &Client) -> Result<Arc<Kinds>, CallError> {
         renew(&mut *self.cached.lock().await, client).await
     }
 
