@@ -49,7 +49,7 @@ struct Driver<C: Component> {
     /// Released components, from the removal of the finalizer until the DELETE event. Their other state is dropped, so a
     /// reconcile of the last watched state would start the removal again.
     ended: UidSet<C::Resource>,
-    /// Components whose deletion is proven not to be that of their namespace or CRD.
+    /// Components with the deletion that is proven not to be that of their namespace or CRD.
     deleted_alone: UidSet<C::Resource>,
     hub_scope_reads: JoinedReads,
     manager_failures: FailureTimes<C::Resource>,

@@ -152,7 +152,7 @@ impl<C: Component> Driver<C> {
     /// Reports whether the component is deleted only because its namespace or CRD is terminating: these are marked before
     /// their content, so one read proves the contrary. Components that are deleted together share the reads.
     async fn is_hub_scope_terminating(&self, resource: &C::Resource) -> Result<bool, Failure> {
-        if self.deleted_alone.contains(resource) {
+        if self.deleted_alone.contains_deletion(resource) {
             return Ok(false);
         }
         let namespace = resource.namespace().unwrap_or_default();
