@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, KymaStatus, labels, names};
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, find_object};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, find_object, is_plausible};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
@@ -108,8 +108,7 @@ async fn apply_and_prune(
         state.record_rule_refusals(kyma, reasons);
     }
     let ApplyResult { found, versions, refusals } = applied?;
-    let undesired = found.keys().filter(|id| !desired.contains_key(*id)).map(|id| id.name.clone());
-    state.policies().record_undesired(kyma, undesired);
+    state.policies().record_undesired(kyma, undesired_names(&found, desired));
     let modules = modules(&observed.views, observed.kyma.status.as_ref(), decided);
     let pending = pending(decided);
     let obsolete: Vec<(Id, DynamicObject)> = {
@@ -133,6 +132,18 @@ async fn apply_and_prune(
     }
     // The refusal is reported first: the status of the ModuleConfig refers to it.
     refused.map_or(pruned.map_err(Failure::from), Err)
+}
+
+/// Returns the names of policies that are not desired. They are recorded, so names that no API server would store are left
+/// out.
+fn undesired_names(
+    found: &BTreeMap<Id, DynamicObject>,
+    desired: &BTreeMap<Id, Body>,
+) -> impl Iterator<Item = String> {
+    found
+        .iter()
+        .filter(|(id, live)| !desired.contains_key(*id) && is_plausible(&live.metadata).is_ok())
+        .map(|(id, _)| id.name.clone())
 }
 
 /// The result of applying all desired policies.
@@ -378,6 +389,17 @@ mod tests {
         state.end_session(&key);
         clean(&state, &kyma, &on_target, &gate).await.unwrap();
         assert_eq!(target.count(&named("DELETE")), 1);
+    }
+
+    #[test]
+    fn names_that_no_api_server_would_store_are_not_recorded() {
+        let names = ["gold-lanterns-1".to_owned(), "n".repeat(254)];
+        let object = |name: &String| {
+            let id = Id { kind: POLICY, name: name.clone() };
+            (id, DynamicObject::new(name, &resource(POLICY)))
+        };
+        let found = names.iter().map(object).collect();
+        assert_eq!(undesired_names(&found, &BTreeMap::new()).collect::<Vec<_>>(), names[..1]);
     }
 
     #[tokio::test]
