@@ -51,7 +51,7 @@ impl Gap {
 pub(super) struct GapCount {
     /// Lists that failed since the last complete one.
     lists: u32,
-    /// Watches that ended early since the last stable one.
+    /// Watches, or their requests, that ended early since the last stable one.
     watches: u32,
     was_initializing: bool,
 }
@@ -67,9 +67,7 @@ impl GapCount {
         let count = match followed {
             Some(age) => {
                 self.lists = 0;
-                if age >= STABLE_WATCH_AGE {
-                    self.watches = 0;
-                }
+                self.reset_if_stable(age);
                 &mut self.watches
             }
             None => &mut self.lists,
@@ -78,6 +76,19 @@ impl GapCount {
             *count = count.saturating_add(1);
         }
         self.lists.max(self.watches)
+    }
+
+    /// Counts a watch request of this age that the target ended early, and returns such requests in a row.
+    pub(super) fn after_early_end(&mut self, age: Duration) -> u32 {
+        self.reset_if_stable(age);
+        self.watches = self.watches.saturating_add(1);
+        self.watches
+    }
+
+    fn reset_if_stable(&mut self, age: Duration) {
+        if age >= STABLE_WATCH_AGE {
+            self.watches = 0;
+        }
     }
 }
 
@@ -154,6 +165,16 @@ mod tests {
         assert_eq!(count.after(Gap::Failed, None), 4, "a list that fails once does not shorten the delay");
         assert_eq!(count.after(Gap::Due, stable), 0, "a verification is no gap");
         assert_eq!(count.after(Gap::Expired, stable), 1);
+    }
+
+    #[test]
+    fn requests_that_end_early_are_repeated_after_growing_delays() {
+        let mut ends = GapCount::default();
+        let mut delay_after = |age: u64| {
+            pause_after(ends.after_early_end(Duration::from_secs(age)), NEW_STREAM_AGE, 1.0).as_millis()
+        };
+        assert_eq!([0, 0, 9].map(&mut delay_after), [500, 1_000, 2_000]);
+        assert_eq!([30, 30].map(&mut delay_after), [500, 500], "a proxy that ends idle connections");
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Source {
         panics: &mut Panics,
         saw: &impl Fn(Sighting) -> Saw,
     ) -> Gap {
-        let api = self.api();
+        let (api, mut early_ends) = (self.api(), GapCount::default());
         loop {
             let asked = shortened(MAX_WATCH_DURATION, 0.5);
             let opens = tokio::time::Instant::now();
@@ -175,7 +175,9 @@ impl Source {
                     // The request ended early: the watch continues from its last version if the target still has
                     // that.
                     Ok(Ok(None)) if opens.elapsed() < asked.mul_f64(0.9) => {
-                        tokio::time::sleep_until(opens + MIN_WATCH_INTERVAL).await;
+                        let ends = early_ends.after_early_end(opens.elapsed());
+                        let delay = pause_after(ends, self.pulse.age(), jitter()).max(MIN_WATCH_INTERVAL);
+                        tokio::time::sleep_until(opens + delay).await;
                         match self.has_reached(&version).await {
                             Ok(true) => break,
                             Ok(false) => return Gap::Expired,
