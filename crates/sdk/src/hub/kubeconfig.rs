@@ -26,7 +26,7 @@ const FILE_FIELDS: [&str; 4] = ["certificate-authority", "client-certificate", "
 /// `file` wins over the files that `KUBECONFIG` lists, these over `~/.kube/config`; without any, the ServiceAccount of
 /// the Pod counts. As in kubectl, missing files of the list are skipped and the first file that sets a value wins.
 /// `context` selects a context other than the current one. The proxy is that of the kubeconfig, else that of the
-/// environment.
+/// environment; with the ServiceAccount of the Pod, none.
 ///
 /// # Errors
 /// A file cannot be read or parsed, the context does not exist, the proxy is not an address, or no file exists and this

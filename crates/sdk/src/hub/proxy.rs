@@ -37,13 +37,14 @@ pub(super) fn choose(
     if let Some(address) = proxy_url {
         return parse("proxy-url", address).map(Some);
     }
-    let value_of = |names: [&str; 2]| {
-        names.into_iter().find_map(|name| variable(name).filter(|value| !value.trim().is_empty()))
+    let value_of = |names: [&'static str; 2]| {
+        let mut values = names.into_iter().filter_map(|name| Some((name, variable(name)?)));
+        values.find(|(_, value)| !value.trim().is_empty())
     };
     let names = if is_http(server) { ["HTTP_PROXY", "http_proxy"] } else { ["HTTPS_PROXY", "https_proxy"] };
-    let Some(proxy) = value_of(names) else { return Ok(None) };
-    let exceptions = value_of(["NO_PROXY", "no_proxy"]).unwrap_or_default();
-    if is_direct(server, &exceptions) { Ok(None) } else { parse(names[0], &proxy).map(Some) }
+    let Some((name, proxy)) = value_of(names) else { return Ok(None) };
+    let exceptions = value_of(["NO_PROXY", "no_proxy"]).map(|(_, value)| value).unwrap_or_default();
+    if is_direct(server, &exceptions) { Ok(None) } else { parse(name, &proxy).map(Some) }
 }
 
 fn is_http(server: &Uri) -> bool {
@@ -191,10 +192,13 @@ mod tests {
         }
         assert_eq!(found("https://hub.example", "HTTP_PROXY"), None);
         for invalid in ["http://me:hush@a b", "socks5://me:hush@proxy.corp:1080"] {
-            let error = chosen("https://hub.example", None, &[("HTTPS_PROXY", invalid)]).unwrap_err();
-            let expected =
-                "the proxy in HTTPS_PROXY is not an http or https address: write it as http://HOST:PORT";
-            assert_eq!(error.to_string(), expected);
+            for name in ["HTTPS_PROXY", "https_proxy"] {
+                let error = chosen("https://hub.example", None, &[(name, invalid)]).unwrap_err();
+                let expected = format!(
+                    "the proxy in {name} is not an http or https address: write it as http://HOST:PORT"
+                );
+                assert_eq!(error.to_string(), expected);
+            }
         }
     }
 
