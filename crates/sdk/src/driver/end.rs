@@ -149,8 +149,9 @@ impl<C: Component> Driver<C> {
         Ok(wait.at_most(left + Duration::from_millis(100)))
     }
 
-    /// Reports whether the component is deleted only because its namespace or CRD is terminating: these are marked before
-    /// their content, so one read proves the contrary. Components that are deleted together share the reads.
+    /// Reports whether the component is deleted only because its namespace or CRD is terminating. A namespace or CRD has a
+    /// deletionTimestamp before its content has one, so one read without it proves the contrary for this deletion.
+    /// Components that are deleted together share the reads.
     async fn is_hub_scope_terminating(&self, resource: &C::Resource) -> Result<bool, Failure> {
         if self.deleted_alone.contains_deletion(resource) {
             return Ok(false);
