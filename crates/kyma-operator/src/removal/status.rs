@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kyma_api::{DeletionPolicy, Kyma, KymaStatus, MandatoryModule, Reason, State as ModuleState};
+use kyma_api::{DeletionPolicy, Kyma, KymaStatus, MandatoryModule, Reason, State as ModuleState, labels};
 use kyma_sdk::{Failure, KymaKey};
 
 use super::orders::{StepResult, lost_modules};
@@ -39,6 +39,20 @@ fn trouble(
     }
 }
 
+/// Returns the problem of a deletion that waits for components that exist although the index lacks them.
+fn unindexed_problem(step: &Step, unindexed: &BTreeSet<String>) -> Option<KymaProblem> {
+    if *step != Step::AwaitUnwatched || unindexed.is_empty() {
+        return None;
+    }
+    let modules = unindexed.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "the hub's list of components lacks existing components of these modules: {modules}; set their label {} if it \
+         is missing",
+        labels::KYMA_NAME
+    );
+    Some(KymaProblem { reason: Reason::Deleting, message, state: ModuleState::Deleting, about_target: false })
+}
+
 pub(super) async fn report(
     state: &State,
     kyma: &Arc<Kyma>,
@@ -54,7 +68,12 @@ pub(super) async fn report(
     let views = observe::views(state, &KymaKey::of(kyma), Some(&before));
     let (gone, installed) = (deletion::is_gone(facts), facts.installed());
     let blocked = done.plan.blocked.values().next();
-    let trouble = trouble(step, gone, reach.failure.as_ref(), blocked);
+    let trouble = trouble(step, gone, reach.failure.as_ref(), blocked).map(|(reason, message)| KymaProblem {
+        reason,
+        message,
+        state: ModuleState::Deleting,
+        about_target: true,
+    });
     let status = report::status(&report::StatusInputs {
         before: &before,
         generation: kyma.metadata.generation,
@@ -62,12 +81,7 @@ pub(super) async fn report(
         channel: None,
         lines: lines(state, kyma, &before, (&views, &installed), gone, done),
         initial: report::initial(state, kyma),
-        trouble: trouble.map(|(reason, message)| KymaProblem {
-            reason,
-            message,
-            state: ModuleState::Deleting,
-            about_target: true,
-        }),
+        trouble: unindexed_problem(step, facts.unindexed).or(trouble),
         target: None,
         is_remote: reach.session.is_some(),
         access_missing: matches!(reach.facts, TargetFacts::NoSecret { .. }),
@@ -193,6 +207,17 @@ mod tests {
         }
         let recorded = mandatory(&state, &before, &views, &installed);
         assert_eq!(recorded.iter().map(|known| known.name.as_str()).collect::<Vec<_>>(), ["warden"]);
+    }
+
+    #[test]
+    fn deletion_that_waits_for_unindexed_components_names_their_modules() {
+        let unindexed = BTreeSet::from(["lantern".to_owned()]);
+        let problem = unindexed_problem(&Step::AwaitUnwatched, &unindexed).unwrap();
+        let text = &problem.message;
+        assert!(text.contains("lantern") && text.contains(labels::KYMA_NAME), "{text}");
+        assert!(!problem.about_target, "the target may answer");
+        assert!(unindexed_problem(&Step::AwaitUnwatched, &BTreeSet::new()).is_none());
+        assert!(unindexed_problem(&Step::CleanTarget, &unindexed).is_none());
     }
 
     #[test]
