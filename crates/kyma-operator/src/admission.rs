@@ -398,7 +398,7 @@ mod tests {
             let id = Id { kind: POLICY, name: name.clone() };
             (id, DynamicObject::new(name, &resource(POLICY)))
         };
-        let found = names.iter().map(object).collect();
+        let found: BTreeMap<Id, DynamicObject> = names.iter().map(object).collect();
         assert_eq!(undesired_names(&found, &BTreeMap::new()).collect::<Vec<_>>(), names[..1]);
     }
 
