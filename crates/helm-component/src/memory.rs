@@ -302,10 +302,10 @@ mod tests {
         let entry = InstalledValues { name: "c".to_owned(), ..InstalledValues::default() };
         let mut recorded = Recorded { digests: digests(Some("sha256:1")), ..Recorded::default() };
         recorded.note_values("sha256:1", std::slice::from_ref(&entry));
-        assert_eq!(recorded.values_from, [entry.clone()]);
+        assert_eq!(recorded.values_from, std::slice::from_ref(&entry));
 
         recorded.note_values("sha256:2", &[]);
-        assert_eq!(recorded.values_from, [entry.clone()], "other inputs are not applied yet");
+        assert_eq!(recorded.values_from, std::slice::from_ref(&entry), "other inputs are not applied yet");
         recorded.digests = digests(None);
         recorded.note_values("sha256:1", &[]);
         assert_eq!(recorded.values_from, [entry], "an interrupted apply");

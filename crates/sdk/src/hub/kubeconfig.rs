@@ -275,19 +275,6 @@ mod tests {
         assert_eq!((user.client_key, user.client_certificate_data), (None, None));
     }
 
-    const AUTHORITY: &str = "\
------BEGIN CERTIFICATE-----
-MIIBTjCB9QIUZj2gO9/zQKf6Q7hcbbglGY3tHqowCgYIKoZIzj0EAwIwKTEXMBUG
-A1UECgwOc3lzdGVtOm1hc3RlcnMxDjAMBgNVBAMMBWFkbWluMCAXDTI2MTEyNzIz
-MzIwNVoYDzIxMjYxMTAzMjMzMjA1WjApMRcwFQYDVQQKDA5zeXN0ZW06bWFzdGVy
-czEOMAwGA1UEAwwFYWRtaW4wWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAQN77jm
-upBHer+ZQ36fnje6Dp1QVQyra73Leo9Q5IaK6VvnDDQoQ5SbQ7dbc3a5EO1H5iXu
-Y9I0dlC0J14+HTA/MAoGCCqGSM49BAMCA0gAMEUCIFBArNYyDTWF/gzLRzb/Qfbg
-S6W0rTB6anjhj3tHFPSiAiEAqvqSWnCQCPjSITl7fina0+F2qlfKgu342ZcMMnSF
-Hgo=
------END CERTIFICATE-----
-";
-
     #[tokio::test]
     async fn an_unreadable_authority_leaves_the_others_in_use() {
         let directory = tempfile::tempdir().unwrap();
@@ -297,7 +284,8 @@ Hgo=
             clusters: [{name: a, cluster: {server: 'https://a.example', certificate-authority: ca.pem}}]\n";
         std::fs::write(&path, text).unwrap();
         let unreadable = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
-        for (bundle, expected) in [(format!("{unreadable}{AUTHORITY}"), 1), (unreadable.to_owned(), 1)] {
+        let authority = rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap().cert.pem();
+        for (bundle, expected) in [(format!("{unreadable}{authority}"), 1), (unreadable.to_owned(), 1)] {
             std::fs::write(directory.path().join("ca.pem"), &bundle).unwrap();
             let authorities = client_config(Some(&path), None).await.unwrap().root_cert.unwrap();
             assert_eq!(authorities.len(), expected);
