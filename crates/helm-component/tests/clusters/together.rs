@@ -74,3 +74,32 @@ async fn components_removed_together_share_searches_of_the_target() -> Result<()
     assert!((1..=COMPONENTS / 2).contains(&searches), "{searches} searches for {COMPONENTS} components");
     Ok(())
 }
+
+#[tokio::test]
+async fn one_read_proves_that_a_component_is_deleted_alone() -> Result<()> {
+    const NAME: &str = "alone";
+    // Its end is awaited, so the removal takes several reconciles.
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME},
+        "spec": {
+            "replicas": 0, "selector": {"matchLabels": {"app": NAME}},
+            "template": {
+                "metadata": {"labels": {"app": NAME}},
+                "spec": {"containers": [{"name": "a", "image": "example.org/none"}]},
+            },
+        },
+    });
+    let world = World::start().await?;
+    let files = [("templates/deployment.yaml", &*deployment.to_string())];
+    let source = push(&world, NAME, "1.0.0", &files).await?;
+    world.apply(NAME, spec(&source, NAME, &json!({"deletionPolicy": "Delete"}))).await?;
+    world.ready(NAME, "True", "Ready").await?;
+    let mark = world.hub.audit()?.mark()?;
+    world.components()?.delete(NAME, &DeleteParams::default()).await?;
+    world.gone(NAME).await?;
+    let reads = world.hub.audit()?.since(mark)?.into_iter().filter(|event| {
+        event.verb == "get" && event.resource == "customresourcedefinitions" && !event.name.is_empty()
+    });
+    assert_eq!(reads.count(), 1, "reads of the CRD during the removal");
+    Ok(())
+}
