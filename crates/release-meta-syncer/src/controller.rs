@@ -273,9 +273,13 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
 }
 
 async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Actor) -> Result<Wait, Failure> {
-    let skipped = actor == Actor::Nobody;
-    // The hub's own Kyma reads the catalogue directly.
-    if skipped || is_local(&state.runtime, kyma)? || !state.catalogue().is_complete() {
+    if actor == Actor::Nobody {
+        return Ok(Wait::Event);
+    }
+    if is_local(&state.runtime, kyma)? {
+        return local(state, kyma).await;
+    }
+    if !state.catalogue().is_complete() {
         return Ok(Wait::Event);
     }
     let session = contact::session(state, kyma).await?;
@@ -298,6 +302,16 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Act
         Some(_) => Ok(Wait::Event),
         None => kinds_are_late(&session),
     }
+}
+
+/// Reports that an earlier failure is over. The hub's own Kyma reads the catalogue directly, so that nothing else is
+/// written.
+async fn local(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
+    let reported = state.conditions().latest(kyma);
+    if reported.is_some() {
+        write::report(state, kyma, &Outcome::InStep { wanted: 0, taken: &[], frozen: 0 }).await?;
+    }
+    Ok(Wait::Event)
 }
 
 /// Waits for the first list, which shows that a kind is served. Without one before the deadline, the session is

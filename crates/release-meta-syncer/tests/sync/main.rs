@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -289,9 +289,19 @@ async fn in_single_cluster_mode_nothing_is_copied_onto_itself() -> Result<()> {
     publish(&stage).await?;
     let marks = stage.marks()?;
     stage.on_hub::<Kyma>()?.create(&PostParams::default(), &kyma("a")?).await?;
-    stage.give_access("a").await?;
     stage.reconciled(1.0).await?;
     assert_eq!(stage.writes(marks)?, Vec::<String>::new());
+
+    // An access Secret contradicts the mode: the Kyma says so, and the cluster that it names is left alone.
+    stage.give_access("a").await?;
+    stage.condition("a", "AccessInvalid").await?;
+    stage.on_hub::<Secret>()?.delete("a-access", &DeleteParams::default()).await?;
+    stage.condition("a", "CatalogSynced").await?;
+    let writes = stage.writes(marks)?;
+    let is_report = |write: &String| {
+        ["kymas/status", "events"].iter().any(|resource| write.contains(&format!("resource: \"{resource}\"")))
+    };
+    assert!(writes.iter().all(is_report), "{writes:?}");
     drop(stage.bed);
     Ok(())
 }
