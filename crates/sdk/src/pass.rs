@@ -1,7 +1,9 @@
 //! One reconcile of an object: its Pauses, and whether it is a periodic verification.
 
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use crate::reconciler::Slot;
 use crate::{Halt, Metrics};
 
 /// One reconcile of one object.
@@ -13,16 +15,33 @@ pub struct Pass {
     heard: Option<Instant>,
     halt: Halt,
     metrics: Metrics,
+    /// Weak, so that no copy of the pass keeps the slot after the reconcile.
+    slot: Weak<Slot>,
 }
 
 impl Pass {
     pub(crate) fn new(operator: &'static str, verifies: bool, halt: Halt, metrics: Metrics) -> Self {
-        Self { operator, verifies, heard: None, halt, metrics }
+        Self { operator, verifies, heard: None, halt, metrics, slot: Weak::new() }
     }
 
     /// Sets the time of the last event that requested it.
     pub(crate) fn heard(self, heard: Option<Instant>) -> Self {
         Self { heard, ..self }
+    }
+
+    /// Sets the slot of the reconcile.
+    pub(crate) fn in_slot(self, slot: &Arc<Slot>) -> Self {
+        Self { slot: Arc::downgrade(slot), ..self }
+    }
+
+    /// Awaits `wait` while another reconcile has this one's slot of `--concurrency`, then waits for a slot. For waits
+    /// in which the reconcile itself does nothing, such as for a read that several reconciles share. Of one operator,
+    /// at most 128 reconciles wait without a slot; further ones keep theirs.
+    pub async fn without_slot<T>(&self, wait: impl Future<Output = T>) -> T {
+        match self.slot.upgrade() {
+            Some(slot) => slot.lend(wait).await,
+            None => wait.await,
+        }
     }
 
     /// Returns the time of the last event that requested it, or `None` if only a timer did. A read that began after

@@ -5,6 +5,7 @@ mod changes;
 mod event_filter;
 mod halted;
 mod records;
+mod slots;
 
 use std::{
     future::Future,
@@ -28,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 pub use changes::Change;
 use changes::{Hook, own_changes};
 use records::Records;
+pub(crate) use slots::Slot;
+use slots::{MAX_WAITING, Slots};
 
 use crate::{
     Failure, HubResource, Runtime, Trigger, Wait,
@@ -160,6 +163,7 @@ where
             runtime: runtime.clone(),
             store: store.clone(),
             records: Arc::clone(&records),
+            slots: Slots::new(runtime.settings.concurrency),
             unhealthy,
             reconcile,
         };
@@ -169,8 +173,9 @@ where
             .inspect_ok(move |object| own.ask(ObjectRef::from_obj(object)));
         let halted = halted::follow(runtime.pauses.changes(), store.clone(), trigger.clone());
         let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
+        let most = runtime.settings.concurrency.saturating_add(MAX_WAITING);
         let controller = Controller::for_stream(stream, store)
-            .with_config(ControllerConfig::default().concurrency(runtime.settings.concurrency))
+            .with_config(ControllerConfig::default().concurrency(most))
             .reconcile_on(trigger.stream().inspect(move |key| records.ask(key.clone())))
             .graceful_shutdown_on(shutdown.clone().cancelled_owned())
             .run(run_one::<K, F, Fut>, after_failure::<K, F>, context)
@@ -203,6 +208,7 @@ struct Work<K: Resource<DynamicType = ()> + 'static, F> {
     runtime: Runtime,
     store: Store<K>,
     records: Arc<Records<ObjectRef<K>>>,
+    slots: Slots,
     /// Slots for objects whose target did not answer the last time.
     unhealthy: Semaphore,
     reconcile: F,
@@ -278,11 +284,20 @@ where
 {
     let Runtime { operator, settings, process, pauses, .. } = &work.runtime;
     let key = ObjectRef::from_obj(&*object);
+    let Some(slot) = process.shutdown.run_until_cancelled(work.slots.take()).await else {
+        return Ok(Action::await_change());
+    };
+    if let Some(left) = work.records.is_early(&key, Instant::now()) {
+        return Ok(work.put_off(key, left));
+    }
+    // It may have changed or vanished while its reconcile waited for the slot.
+    let Some(object) = work.store.get(&key) else { return Ok(Action::await_change()) };
+    let slot = Arc::new(slot);
     // Objects of unreachable targets must not take all slots. Without a free slot the object is requeued, so no
     // worker waits.
-    let _slot = match work.records.was_unreachable(&key).then(|| work.unhealthy.try_acquire()) {
+    let _unhealthy = match work.records.was_unreachable(&key).then(|| work.unhealthy.try_acquire()) {
         Some(Err(_)) => return Ok(work.put_off(key, shortened(TURN, 0.5))),
-        Some(Ok(slot)) => Some(slot),
+        Some(Ok(permit)) => Some(permit),
         None => None,
     };
     let started = Instant::now();
@@ -292,7 +307,7 @@ where
     }
     let halt = pauses.of(&*object);
     let pass = Pass::new(operator.name, beginning.verifies, halt.clone(), process.metrics.clone());
-    let pass = pass.heard(beginning.heard);
+    let pass = pass.heard(beginning.heard).in_slot(&slot);
     let reconcile = contained(|| (work.reconcile)(Arc::clone(&object), pass));
     let result = tokio::select! {
         result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,

@@ -56,7 +56,8 @@ impl Pass<'_> {
         };
         let reach = Reach::of(&self.context.target);
         let found = self.shared.searches.owned(reach, &self.cluster, &self.ownership, unlistable);
-        let found = found.boxed().await.map_err(|error| failure(&error))?;
+        // Most components wait for the lists of another one.
+        let found = self.context.pass().without_slot(found.boxed()).await.map_err(|error| failure(&error))?;
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await;
         self.kinds = kinds.map_err(|error| failure(&error))?;
         self.rescope();

@@ -60,6 +60,14 @@ impl<Key: Eq + Hash> Records<Key> {
         record.heard = Some(now);
     }
 
+    /// Returns the time until the next reconcile if no event requested one: an earlier reconcile, which waited for its
+    /// slot, has handled the event.
+    pub(super) fn is_early(&self, key: &Key, now: Instant) -> Option<Duration> {
+        let records = self.lock();
+        let record = records.get(key).filter(|record| record.asked.is_none())?;
+        record.next?.checked_duration_since(now).filter(|left| !left.is_zero())
+    }
+
     pub(super) fn begins(&self, key: Key, now: Instant) -> ReconcileStart {
         let mut records = self.lock();
         let record = records.entry(key).or_default();
@@ -226,6 +234,22 @@ mod tests {
         let (second, third) = (begins(), begins());
         assert_eq!((second.asked, second.heard), (first, last));
         assert!(last >= first && (third.asked, third.heard) == (None, None));
+    }
+
+    #[test]
+    fn a_reconcile_is_early_until_its_time_unless_an_event_requests_it() {
+        let (records, start) = (Records::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(records.is_early(&"a", at(0)), None, "the first one");
+        records.begins("a", at(0));
+        records.again_after("a", at(1), Duration::from_secs(9));
+        assert_eq!(records.is_early(&"a", at(4)), Some(Duration::from_secs(6)));
+        assert_eq!(records.is_early(&"a", at(10)), None);
+        records.ask("a");
+        assert_eq!(records.is_early(&"a", at(4)), None);
+        records.begins("a", at(4));
+        records.again_after("a", at(5), Duration::from_secs(9));
+        assert_eq!(records.is_early(&"a", at(5)), Some(Duration::from_secs(9)), "the event is handled");
     }
 
     #[test]
