@@ -20,6 +20,12 @@ use crate::error::{TargetError, from_chain};
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::tokens::TokenCache;
 
+/// Maximum number of idle connections in a pool: as many as calls in flight by default, since each further call of a
+/// burst would otherwise open a connection, and verify it before a write.
+const MAX_IDLE_CONNECTIONS: usize = 8;
+/// Time after which an idle connection is closed. A burst on many targets leaves many of them.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// Destination of calls.
 pub(super) enum Wire {
     Remote(Box<Remote>),
@@ -147,8 +153,8 @@ where
 {
     HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(Duration::from_mins(1))
-        .pool_max_idle_per_host(2)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         // The caller decides whether to repeat a request that the server may have received.
         .retry_canceled_requests(false)
         .build(dialer)
