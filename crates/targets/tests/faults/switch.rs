@@ -77,14 +77,19 @@ impl SwitchableAddress {
 }
 
 async fn server(uid: &str) -> Result<Scripted> {
+    server_with(uid, config_map()).await
+}
+
+/// Starts a server that gives this answer for every ConfigMap.
+async fn server_with(uid: &str, map: Answer) -> Result<Scripted> {
     let server = Scripted::start().await?;
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": uid}});
     server.always(Matching::path("/api/v1/namespaces/kube-system"), Answer::json(&namespace));
     for method in ["POST", "PATCH"] {
-        server.always(Matching::path("/api/v1/namespaces/").method(method), config_map());
+        server.always(Matching::path("/api/v1/namespaces/").method(method), map.clone());
     }
-    server.always(Matching::path("/api/v1/namespaces/default/configmaps").method("GET"), config_map());
+    server.always(Matching::path("/api/v1/namespaces/default/configmaps").method("GET"), map);
     Ok(server)
 }
 
@@ -161,7 +166,8 @@ async fn a_write_on_a_new_connection_goes_to_no_other_server() -> Result<()> {
 
 #[tokio::test]
 async fn servers_with_certificates_of_their_own_are_identified_a_bounded_number_of_times() -> Result<()> {
-    let (first, second) = (server("first").await?, server("first").await?);
+    let closing = || config_map().header("connection", "close");
+    let (first, second) = (server_with("first", closing()).await?, server_with("first", closing()).await?);
     let servers = [&first, &second];
     let door = SwitchableAddress::open(servers, |_, connection| connection).await?;
     let target = target(&door.access(servers))?;
