@@ -83,7 +83,7 @@ impl Transport {
         notices: Notices,
     ) -> Result<Arc<Self>, KubeconfigError> {
         let servers = Arc::<Servers>::default();
-        let wire = Wire::remote(kubeconfig, policy, limits.connect, Arc::clone(&servers))?;
+        let wire = Wire::remote(kubeconfig, policy, &limits, Arc::clone(&servers))?;
         Ok(Self::new(wire, servers, limits, notices))
     }
 

@@ -25,6 +25,7 @@ use super::wire::{absolute, pool};
 use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, classify, from_chain};
 use crate::identity::Verdict;
+use crate::limits::Limits;
 
 /// The uid of the cluster that a request is meant for: an extension of requests that write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub(super) struct VerifiedPool {
     dialer: Dialer,
     base: Uri,
     deadline: Duration,
+    /// Maximum number of idle connections.
+    calls: usize,
     servers: Arc<Servers>,
     /// Authorization header of the last request, used for the identity request.
     authorization: Arc<Mutex<Option<HeaderValue>>>,
@@ -53,8 +56,17 @@ pub(super) struct VerifiedPool {
 }
 
 impl VerifiedPool {
-    pub(super) fn new(dialer: Dialer, base: Uri, deadline: Duration, servers: Arc<Servers>) -> Self {
-        Self { dialer, base, deadline, servers, authorization: Arc::default(), current: Mutex::default() }
+    pub(super) fn new(dialer: Dialer, base: Uri, limits: &Limits, servers: Arc<Servers>) -> Self {
+        let (deadline, calls) = (limits.connect, limits.calls);
+        Self {
+            dialer,
+            base,
+            deadline,
+            calls,
+            servers,
+            authorization: Arc::default(),
+            current: Mutex::default(),
+        }
     }
 
     /// Returns the client whose connections lead to the cluster with this uid.
@@ -78,7 +90,7 @@ impl VerifiedPool {
             },
             deadline: self.deadline,
         };
-        let client = pool(dialer);
+        let client = pool(dialer, self.calls);
         *current = Some((uid.to_owned(), client.clone()));
         client
     }

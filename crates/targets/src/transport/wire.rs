@@ -18,11 +18,9 @@ use crate::access::AccessPolicy;
 use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, from_chain};
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
+use crate::limits::Limits;
 use crate::tokens::TokenCache;
 
-/// Maximum number of idle connections in a pool: as many as calls in flight by default, since each further call of a
-/// burst would otherwise open a connection, and verify it before a write.
-const MAX_IDLE_CONNECTIONS: usize = 8;
 /// Time after which an idle connection is closed. A burst on many targets leaves many of them.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -45,17 +43,17 @@ impl Wire {
     pub(super) fn remote(
         kubeconfig: &Kubeconfig,
         policy: Arc<AccessPolicy>,
-        connect: Duration,
+        limits: &Limits,
         servers: Arc<Servers>,
     ) -> Result<Self, KubeconfigError> {
         let malformed = |field, why| KubeconfigError::Malformed { field, why };
         let providers = policy.token_providers.clone();
-        let dialer = Dialer::new(kubeconfig, policy, connect, Arc::clone(&servers))?;
-        let http = pool(dialer.clone());
+        let dialer = Dialer::new(kubeconfig, policy, limits.connect, Arc::clone(&servers))?;
+        let http = pool(dialer.clone(), limits.calls);
         let base = kubeconfig.server.as_str().parse::<Uri>();
         let base = base.map_err(|_| malformed("clusters[].cluster.server", "an https URL is expected"))?;
         let authorization = Authorization::of(kubeconfig, &providers)?;
-        let verified = VerifiedPool::new(dialer, base.clone(), connect, servers);
+        let verified = VerifiedPool::new(dialer, base.clone(), limits, servers);
         Ok(Self::Remote(Box::new(Remote { http, verified, base, authorization })))
     }
 
@@ -146,15 +144,16 @@ impl Wire {
     }
 }
 
-/// Returns a pool of the dialer's connections, kept while they are in use.
-pub(super) fn pool<D>(dialer: D) -> HyperClient<D, Body>
+/// Returns a pool of the dialer's connections. It keeps as many idle ones as there are calls in flight: each further call
+/// of a burst would open a connection, and verify it before a write.
+pub(super) fn pool<D>(dialer: D, calls: usize) -> HyperClient<D, Body>
 where
     D: Connect + Clone,
 {
     HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+        .pool_max_idle_per_host(calls)
         // The caller decides whether to repeat a request that the server may have received.
         .retry_canceled_requests(false)
         .build(dialer)

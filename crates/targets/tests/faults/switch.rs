@@ -165,6 +165,20 @@ async fn a_write_on_a_new_connection_goes_to_no_other_server() -> Result<()> {
 }
 
 #[tokio::test]
+async fn bursts_of_calls_keep_their_connections() -> Result<()> {
+    let server = server("first").await?;
+    let target = target(server.access())?;
+    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
+    for _ in 0..20 {
+        let reads = join_all((0..8).map(|_| maps.get("any"))).await;
+        ensure!(reads.iter().all(Result::is_ok));
+    }
+    let connections = server.connections();
+    assert!(connections <= 16, "{connections} connections for 20 bursts of 8 calls");
+    Ok(())
+}
+
+#[tokio::test]
 async fn servers_with_certificates_of_their_own_are_identified_a_bounded_number_of_times() -> Result<()> {
     let closing = || config_map().header("connection", "close");
     let (first, second) = (server_with("first", closing()).await?, server_with("first", closing()).await?);
