@@ -287,7 +287,7 @@ where
     let Some(slot) = process.shutdown.run_until_cancelled(work.slots.take()).await else {
         return Ok(Action::await_change());
     };
-    if let Some(left) = work.records.is_early(&key, Instant::now()) {
+    if let Some(left) = work.records.remaining_delay(&key, Instant::now()) {
         return Ok(work.put_off(key, left));
     }
     // It may have changed or vanished while its reconcile waited for the slot.

@@ -62,7 +62,7 @@ impl<Key: Eq + Hash> Records<Key> {
 
     /// Returns the time until the next reconcile if no event requested one: an earlier reconcile, which waited for its
     /// slot, has handled the event.
-    pub(super) fn is_early(&self, key: &Key, now: Instant) -> Option<Duration> {
+    pub(super) fn remaining_delay(&self, key: &Key, now: Instant) -> Option<Duration> {
         let records = self.lock();
         let record = records.get(key).filter(|record| record.asked.is_none())?;
         record.next?.checked_duration_since(now).filter(|left| !left.is_zero())
@@ -237,19 +237,23 @@ mod tests {
     }
 
     #[test]
-    fn a_reconcile_is_early_until_its_time_unless_an_event_requests_it() {
+    fn only_an_event_requests_a_reconcile_before_its_time() {
         let (records, start) = (Records::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(records.is_early(&"a", at(0)), None, "the first one");
+        assert_eq!(records.remaining_delay(&"a", at(0)), None, "the first one");
         records.begins("a", at(0));
         records.again_after("a", at(1), Duration::from_secs(9));
-        assert_eq!(records.is_early(&"a", at(4)), Some(Duration::from_secs(6)));
-        assert_eq!(records.is_early(&"a", at(10)), None);
+        assert_eq!(records.remaining_delay(&"a", at(4)), Some(Duration::from_secs(6)));
+        assert_eq!(records.remaining_delay(&"a", at(10)), None);
         records.ask("a");
-        assert_eq!(records.is_early(&"a", at(4)), None);
+        assert_eq!(records.remaining_delay(&"a", at(4)), None);
         records.begins("a", at(4));
         records.again_after("a", at(5), Duration::from_secs(9));
-        assert_eq!(records.is_early(&"a", at(5)), Some(Duration::from_secs(9)), "the event is handled");
+        assert_eq!(
+            records.remaining_delay(&"a", at(5)),
+            Some(Duration::from_secs(9)),
+            "the event is handled"
+        );
     }
 
     #[test]
