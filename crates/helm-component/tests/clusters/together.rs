@@ -46,7 +46,8 @@ async fn one_list_of_records_serves_all_who_wait_and_the_release_among_them_is_t
 
 #[tokio::test]
 async fn components_removed_together_share_searches_of_the_target() -> Result<()> {
-    let world = World::start().await?;
+    // A component that waits for a search does not keep the only slot from those that could share it.
+    let world = World::start_with(&["--concurrency=1"]).await?;
     let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAME}}}\n");
     apply_yaml(&world.target.client()?, &namespace).await?;
     let source = push(&world, NAME, "1.0.0", &FILES).await?;
