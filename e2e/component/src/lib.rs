@@ -31,7 +31,7 @@ fn hello() -> String {
     "Hello".to_owned()
 }
 
-/// What only this reconciler knows to be wrong.
+/// Reason that only this reconciler gives.
 const TOO_LOUD: Reason = Reason::own(
     "TooLoud",
     Some(ErrorClass::Invalid),

@@ -33,7 +33,7 @@ enum Bench {
         #[arg(long, default_value_t = 100)]
         count: usize,
     },
-    /// What bad targets cost the good ones: all well and three in ten bad, in turn
+    /// Releases on healthy targets while no other target is bad and while three in ten are, in turn
     Neighbours {
         /// How many targets
         #[arg(long, default_value_t = 50)]
@@ -69,7 +69,7 @@ enum Bench {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Made-up objects of all our kinds: each ends with a condition or a refusal, and nobody breaks
+    /// Made-up objects of all our kinds: each ends with a condition or a refusal, and no operator fails
     Objects {
         /// How many
         #[arg(long, default_value_t = 100_000)]

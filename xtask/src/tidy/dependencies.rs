@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::workspace::{self, Dependency, Package};
 
-/// What each crate may depend on among our own, development excepted. `*` is any operator.
+/// Crates of the workspace on which each crate may depend, except for development. `*` is any operator.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("kyma-api", &[]),
     ("kyma-tls", &[]),
@@ -46,7 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates that only tests may use.
 const DEVELOPMENT_ONLY: &[&str] = &["testbed", "e2e", "xtask"];
 
-/// What `api` must not draw in: it is types, without IO.
+/// Packages that `api` must not depend on: it has types and no IO.
 const NOT_IN_API: &[&str] = &["tokio", "hyper", "rustls", "tower", "reqwest", "anyhow"];
 
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {

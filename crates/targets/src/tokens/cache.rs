@@ -211,7 +211,7 @@ mod tests {
         let first = held.authorization().await.unwrap();
         assert!(held.refused(&first).await);
         let second = held.authorization().await.unwrap();
-        // Somebody else's call with the first one ends late.
+        // A late answer to another call that carried the first token.
         assert!(held.refused(&first).await);
         assert_eq!(held.authorization().await.unwrap(), second);
         for _ in 0..3 {

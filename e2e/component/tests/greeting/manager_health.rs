@@ -16,7 +16,7 @@ fn managed_by(kind: &str, name: &str) -> Value {
     json!({"text": "Hello", "manager": manager})
 }
 
-/// What becomes of the Pods of a Deployment.
+/// State that the Pods of a Deployment reach.
 #[derive(Clone, Copy)]
 enum Pods {
     Running,

@@ -1,4 +1,4 @@
-//! What every test here needs: hub, target, roles, and the component running under them.
+//! Hub, target and roles for a test, with the component running under them.
 
 use std::{fmt::Debug, time::Duration};
 
