@@ -31,7 +31,6 @@ async fn apply_manager(stage: &Stage, name: &str, pods: Pods) -> Result<()> {
     let nodes = match pods {
         Pods::Running => json!({}),
         Pods::Pending => json!({"example.org/node": "none"}),
-        // Another template: a rollout back to an existing ReplicaSet has no progress deadline.
         Pods::GivenUp => json!({"example.org/node": "absent"}),
     };
     let deadline = if matches!(pods, Pods::GivenUp) { 1 } else { 600 };
@@ -90,6 +89,9 @@ async fn the_state_follows_the_health_of_the_manager() -> Result<()> {
     stage.until_settled("led").await?;
     assert_eq!((stage.writes_on_hub(hub)?, stage.writes_on_target(target)?), (vec![], vec![]));
 
+    // A new Deployment: with Recreate, the rollout of an existing one has no progress deadline if the deployment
+    // controller's status update after the creation of the ReplicaSet meets a conflict.
+    delete_manager(&stage, "led-manager").await?;
     apply_manager(&stage, "led-manager", Pods::GivenUp).await?;
     let failed = "Deployment.apps kyma-system/led-manager (the progress deadline is exceeded)";
     let waiting = format!("waiting for {failed}");
