@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use testbed::{AuditMark, until, until_quiet};
 
 use crate::chart::push;
+use crate::hooks::USER;
 use crate::world::{PATIENCE, World, apply_yaml, condition_of, ready_of, world};
 
 /// A workload, its autoscaler if it is enabled, and ConfigMaps.
@@ -438,8 +439,9 @@ async fn an_object_is_made_anew_where_the_spec_allows_it_even_if_drift_is_left()
     assert!(after.metadata.labels.is_some_and(|all| all.contains_key(labels::OWNER)));
     let events = world.target.audit()?.since(mark)?.into_iter();
     // A repeated DELETE that finds another uid or nothing deletes nothing.
-    let is_deletion = |event: &testbed::AuditEvent| event.verb == "delete" && event.code == 200;
-    let deletions = events.filter(|event| event.user.ends_with(":modules") && is_deletion(event));
+    let deletions = events.filter(|event| {
+        event.user == USER && event.namespace == "stump" && event.verb == "delete" && event.code == 200
+    });
     assert_eq!(deletions.count(), 1, "once");
     Ok(())
 }
