@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kyma_object_set::sweep::{self, SearchResult, UnlistablePolicy};
 use kyma_object_set::{CallError, Cluster, Ownership};
+use kyma_sdk::Pass;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -58,12 +59,14 @@ struct TargetSearches {
 
 impl Searches {
     /// Searches the target for the objects of an owner, after a new discovery: an earlier one may predate a CRD of the
-    /// owner. Both begin after the call, so the result is not stale.
+    /// owner. Both begin after the call, so the result is not stale. A wait for the search of another component lends
+    /// the slot of the pass.
     ///
     /// # Errors
     /// As for [`sweep::owned`].
     pub(crate) async fn owned(
         &self,
+        pass: &Pass,
         reach: Reach,
         cluster: &Cluster,
         ownership: &Ownership,
@@ -75,7 +78,7 @@ impl Searches {
         }
         let key = (reach, unlistable == UnlistablePolicy::LeaveOut);
         let entry = self.enter(key);
-        entry.target.search(cluster, ownership, unlistable).await
+        entry.target.search(pass, cluster, ownership, unlistable).await
     }
 
     fn enter(&self, key: SearchKey) -> SearchEntry<'_> {
@@ -111,6 +114,16 @@ struct SearchEntry<'a> {
     _cleanup: Cleanup<'a>,
 }
 
+/// End of a component's wait for a search.
+enum WaitEnd<'a> {
+    /// Another component searched for both.
+    Served(Result<SearchResult, CallError>),
+    /// The other component's reconcile was cancelled.
+    Cancelled,
+    /// The component searches itself: the end of the last search, locked.
+    Next(tokio::sync::MutexGuard<'a, Option<Instant>>),
+}
+
 /// Records the end of a target's last search, which may have been cancelled.
 struct Cleanup<'a> {
     searches: &'a Searches,
@@ -127,8 +140,11 @@ impl Drop for Cleanup<'_> {
 }
 
 impl TargetSearches {
+    /// Waits without a slot, so that components that could share the search do not wait for one. The search itself
+    /// has a slot, so `--concurrency` limits the lists at a time.
     async fn search(
         &self,
+        pass: &Pass,
         cluster: &Cluster,
         ownership: &Ownership,
         unlistable: UnlistablePolicy,
@@ -136,38 +152,44 @@ impl TargetSearches {
         loop {
             let (sender, mut receiver) = oneshot::channel();
             self.join(&ownership.owner, sender);
-            tokio::select! {
-                found = &mut receiver => {
-                    // The reconcile that searched was cancelled: try again.
-                    if let Ok(found) = found {
-                        return found;
-                    }
-                }
-                mut last_end = self.last_end.lock() => {
-                    // Another search may have ended at the same moment.
-                    if let Ok(found) = receiver.try_recv() {
-                        return found;
-                    }
-                    self.gather(*last_end).await;
-                    let batch = self.take_batch(&ownership.owner);
-                    let owners: BTreeSet<String> = batch.keys().cloned().collect();
-                    let found = search(cluster, &ownership.manager, &owners, unlistable).await;
-                    *last_end = Some(Instant::now());
-                    tell(batch, &found);
-                    if let Ok(found) = receiver.try_recv() {
-                        return found;
-                    }
-                }
+            let end = match self.last_end.try_lock() {
+                Ok(last_end) => WaitEnd::Next(last_end),
+                Err(_) => pass.without_slot(self.wait(&mut receiver)).await,
+            };
+            let mut last_end = match end {
+                WaitEnd::Served(found) => return found,
+                WaitEnd::Cancelled => continue,
+                WaitEnd::Next(last_end) => last_end,
+            };
+            // Another search may have ended at the same moment.
+            if let Ok(found) = receiver.try_recv() {
+                return found;
+            }
+            if is_recent(*last_end) {
+                pass.without_slot(self.gather()).await;
+            }
+            let batch = self.take_batch(&ownership.owner);
+            let owners: BTreeSet<String> = batch.keys().cloned().collect();
+            let found = search(cluster, &ownership.manager, &owners, unlistable).await;
+            *last_end = Some(Instant::now());
+            tell(batch, &found);
+            if let Ok(found) = receiver.try_recv() {
+                return found;
             }
         }
     }
 
-    /// Waits until no further component joins, if the last search ended a moment ago: a search costs a request for each
-    /// kind, which slows down the removals that the next search could serve too.
-    async fn gather(&self, last_end: Option<Instant>) {
-        if !is_recent(last_end) {
-            return;
+    /// Waits for the result of another component's search, or until the next search may begin.
+    async fn wait(&self, result: &mut oneshot::Receiver<Result<SearchResult, CallError>>) -> WaitEnd<'_> {
+        tokio::select! {
+            found = result => found.map_or(WaitEnd::Cancelled, WaitEnd::Served),
+            last_end = self.last_end.lock() => WaitEnd::Next(last_end),
         }
+    }
+
+    /// Waits until no further component joins. After a search that ended a moment ago: a search costs a request for
+    /// each kind, which slows down the removals that the next search could serve too.
+    async fn gather(&self) {
         let gathering = async {
             while self.waiting().len() < MAX_OWNERS {
                 if timeout(GATHERING_INTERVAL, self.joined.notified()).await.is_err() {
@@ -281,11 +303,11 @@ mod tests {
     async fn a_search_after_another_waits_until_no_component_joins() {
         let target = TargetSearches::default();
         let start = Instant::now();
-        target.gather(None).await;
-        target.gather(Some(start.checked_sub(MAX_PAUSE_BETWEEN_SEARCHES * 2).unwrap())).await;
-        assert_eq!(start.elapsed(), Duration::ZERO, "a single removal does not wait");
+        assert!(!is_recent(None), "a single removal does not wait");
+        assert!(!is_recent(start.checked_sub(MAX_PAUSE_BETWEEN_SEARCHES * 2)));
+        assert!(is_recent(Some(start)));
 
-        let mut gathering = pin!(target.gather(Some(start)));
+        let mut gathering = pin!(target.gather());
         for owner in 0..3 {
             assert_eq!(poll!(gathering.as_mut()), Poll::Pending);
             advance(GATHERING_INTERVAL / 2).await;
@@ -299,7 +321,7 @@ mod tests {
     async fn a_search_begins_although_components_keep_joining() {
         let target = TargetSearches::default();
         let start = Instant::now();
-        let mut gathering = pin!(target.gather(Some(start)));
+        let mut gathering = pin!(target.gather());
         let mut owners = 0..;
         while poll!(gathering.as_mut()).is_pending() {
             advance(GATHERING_INTERVAL / 2).await;

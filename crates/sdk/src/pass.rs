@@ -1,4 +1,4 @@
-//! One reconcile of an object: its Pauses, and whether it is a periodic verification.
+//! One reconcile of an object: its Pauses, its slot, and whether it is a periodic verification.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -34,9 +34,9 @@ impl Pass {
         Self { slot: Arc::downgrade(slot), ..self }
     }
 
-    /// Awaits `wait` while another reconcile has this one's slot of `--concurrency`, then waits for a slot. For waits
-    /// in which the reconcile itself does nothing, such as for a read that several reconciles share. Of one operator,
-    /// at most 128 reconciles wait without a slot; further ones keep theirs.
+    /// Awaits `wait` without a slot of `--concurrency`, then waits for a slot again. For waits during which the reconcile
+    /// itself does nothing, such as for a read of another reconcile that serves this one too. The number of reconciles
+    /// without a slot is limited to 128 for each operator.
     pub async fn without_slot<T>(&self, wait: impl Future<Output = T>) -> T {
         match self.slot.upgrade() {
             Some(slot) => slot.lend(wait).await,

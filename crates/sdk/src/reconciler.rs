@@ -42,10 +42,10 @@ use crate::{
     pass::Pass,
 };
 
-/// Divisor: one of this many slots is for objects whose target did not answer last time.
+/// Divisor: of this many reconciles at a time, one may be of an object whose target did not answer last time.
 const UNHEALTHY_SHARE: u16 = 8;
-/// Longest time until such an object is requeued if no slot is free, shortened at random by up to half.
-const TURN: Duration = Duration::from_secs(2);
+/// Longest time until such an object is requeued if too many of them are reconciled, shortened at random by up to half.
+const UNHEALTHY_DELAY: Duration = Duration::from_secs(2);
 /// Share by which the resync is shortened at random.
 const RESYNC_SHARE: f64 = 0.1;
 
@@ -173,9 +173,9 @@ where
             .inspect_ok(move |object| own.ask(ObjectRef::from_obj(object)));
         let halted = halted::follow(runtime.pauses.changes(), store.clone(), trigger.clone());
         let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
-        let most = runtime.settings.concurrency.saturating_add(MAX_WAITING);
+        let max_tasks = runtime.settings.concurrency.saturating_add(MAX_WAITING);
         let controller = Controller::for_stream(stream, store)
-            .with_config(ControllerConfig::default().concurrency(most))
+            .with_config(ControllerConfig::default().concurrency(max_tasks))
             .reconcile_on(trigger.stream().inspect(move |key| records.ask(key.clone())))
             .graceful_shutdown_on(shutdown.clone().cancelled_owned())
             .run(run_one::<K, F, Fut>, after_failure::<K, F>, context)
@@ -209,7 +209,7 @@ struct Work<K: Resource<DynamicType = ()> + 'static, F> {
     store: Store<K>,
     records: Arc<Records<ObjectRef<K>>>,
     slots: Slots,
-    /// Slots for objects whose target did not answer the last time.
+    /// Permits for objects whose target did not answer the last time.
     unhealthy: Semaphore,
     reconcile: F,
 }
@@ -284,24 +284,22 @@ where
 {
     let Runtime { operator, settings, process, pauses, .. } = &work.runtime;
     let key = ObjectRef::from_obj(&*object);
-    let Some(slot) = process.shutdown.run_until_cancelled(work.slots.take()).await else {
+    let Some(slot) = process.shutdown.run_until_cancelled(work.slots.take()).await.map(Arc::new) else {
         return Ok(Action::await_change());
     };
     if let Some(left) = work.records.remaining_delay(&key, Instant::now()) {
         return Ok(work.put_off(key, left));
     }
-    // It may have changed or vanished while its reconcile waited for the slot.
-    let Some(object) = work.store.get(&key) else { return Ok(Action::await_change()) };
-    let slot = Arc::new(slot);
-    // Objects of unreachable targets must not take all slots. Without a free slot the object is requeued, so no
-    // worker waits.
+    // Objects of unreachable targets must not take all slots.
     let _unhealthy = match work.records.was_unreachable(&key).then(|| work.unhealthy.try_acquire()) {
-        Some(Err(_)) => return Ok(work.put_off(key, shortened(TURN, 0.5))),
+        Some(Err(_)) => return Ok(work.put_off(key, shortened(UNHEALTHY_DELAY, 0.5))),
         Some(Ok(permit)) => Some(permit),
         None => None,
     };
     let started = Instant::now();
     let beginning = work.records.begins(key.clone(), started);
+    // Read after the events that this reconcile handles were taken from the record: a later event requests another one.
+    let Some(object) = work.store.get(&key) else { return Ok(Action::await_change()) };
     if let Some(since) = beginning.asked {
         process.metrics.waited(operator.name, started.duration_since(since));
     }

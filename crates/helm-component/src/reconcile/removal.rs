@@ -55,9 +55,9 @@ impl Pass<'_> {
             (false, false) => UnlistablePolicy::LeaveOutBroken,
         };
         let reach = Reach::of(&self.context.target);
-        let found = self.shared.searches.owned(reach, &self.cluster, &self.ownership, unlistable);
-        // Most components wait for the lists of another one.
-        let found = self.context.pass().without_slot(found.boxed()).await.map_err(|error| failure(&error))?;
+        let pass = self.context.pass();
+        let found = self.shared.searches.owned(pass, reach, &self.cluster, &self.ownership, unlistable);
+        let found = found.boxed().await.map_err(|error| failure(&error))?;
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await;
         self.kinds = kinds.map_err(|error| failure(&error))?;
         self.rescope();

@@ -60,8 +60,8 @@ impl<Key: Eq + Hash> Records<Key> {
         record.heard = Some(now);
     }
 
-    /// Returns the time until the next reconcile if no event requested one: an earlier reconcile, which waited for its
-    /// slot, has handled the event.
+    /// Returns the time until the next reconcile is due; `None` if an event requested one or it is due. An earlier
+    /// reconcile, which waited for its slot, may have handled the event of this one.
     pub(super) fn remaining_delay(&self, key: &Key, now: Instant) -> Option<Duration> {
         let records = self.lock();
         let record = records.get(key).filter(|record| record.asked.is_none())?;
@@ -77,7 +77,7 @@ impl<Key: Eq + Hash> Records<Key> {
         ReconcileStart { asked: record.asked.take(), heard: record.heard.take(), verifies }
     }
 
-    /// Records the end of a reconcile, or that it got no slot; without an event the next one begins after `delay`.
+    /// Records the end of a reconcile, or that it did not begin; without an event the next one begins after `delay`.
     pub(super) fn again_after(&self, key: Key, now: Instant, delay: Duration) {
         let mut records = self.lock();
         let record = records.entry(key).or_default();

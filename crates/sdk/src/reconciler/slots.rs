@@ -4,31 +4,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum number of reconciles that wait without a slot.
+/// Maximum number of reconciles without a slot: they wait for one, or lent theirs while they wait for something else.
 pub(crate) const MAX_WAITING: u16 = 128;
 
 /// The slots of one reconciler.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
-    running: Arc<Semaphore>,
-    waiting: Arc<Semaphore>,
+    free: Arc<Semaphore>,
+    /// Locked by the one reconcile that waits for its first slot. Those that lent a slot are ahead of all others.
+    first: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Slots {
     /// Creates `concurrency` slots.
     pub(crate) fn new(concurrency: u16) -> Self {
-        let semaphore = |permits: u16| Arc::new(Semaphore::new(usize::from(permits)));
-        Self { running: semaphore(concurrency), waiting: semaphore(MAX_WAITING) }
+        Self { free: Arc::new(Semaphore::new(usize::from(concurrency))), first: Arc::default() }
     }
 
     /// Waits for a slot.
     pub(crate) async fn take(&self) -> Slot {
-        Slot { slots: self.clone(), permit: Mutex::new(self.permit().await) }
+        let _first = self.first.lock().await;
+        Slot { slots: self.clone(), permit: Mutex::new(self.acquire().await) }
     }
 
     /// The semaphore is never closed, so there is always a permit.
-    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.running).acquire_owned().await.ok()
+    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.free).acquire_owned().await.ok()
     }
 }
 
@@ -36,24 +37,22 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Slots,
-    /// `None` while the reconcile waits without a slot.
+    /// `None` while the slot is lent.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Slot {
-    /// Awaits `wait` while another reconcile has the slot, then waits for a slot. Keeps the slot if too many reconciles
-    /// wait without one.
+    /// Awaits `wait` while another reconcile has the slot, then waits for a slot.
     pub(crate) async fn lend<T>(&self, wait: impl Future<Output = T>) -> T {
-        let Ok(_place) = self.slots.waiting.try_acquire() else { return wait.await };
-        let Some(lent) = self.permit().take() else { return wait.await };
+        let Some(lent) = self.lock().take() else { return wait.await };
         drop(lent);
         let result = wait.await;
-        let permit = self.slots.permit().await;
-        *self.permit() = permit;
+        let permit = self.slots.acquire().await;
+        *self.lock() = permit;
         result
     }
 
-    fn permit(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -86,23 +85,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_reconcile_that_lent_its_slot_precedes_all_but_one_new_one() {
+        let slots = Slots::new(1);
+        let lender = slots.take().await;
+        let (end, waiting) = oneshot::channel();
+        let mut lending = Box::pin(lender.lend(waiting));
+        assert!(lending.as_mut().now_or_never().is_none());
+        let running = slots.take().await;
+        let mut new: Vec<_> = (0..3).map(|_| Box::pin(slots.take())).collect();
+        assert!(new.iter_mut().all(|take| take.as_mut().now_or_never().is_none()));
+        end.send(()).unwrap();
+        assert!(lending.as_mut().now_or_never().is_none());
+
+        drop(running);
+        drop(new[0].as_mut().now_or_never().expect("it waited before the lender did"));
+        assert!(new[1].as_mut().now_or_never().is_none());
+        assert!(lending.now_or_never().is_some());
+    }
+
+    #[tokio::test]
     async fn a_cancelled_wait_leaves_the_slot_free() {
         let slots = Slots::new(1);
         let first = slots.take().await;
         assert!(first.lend(futures::future::pending::<()>()).now_or_never().is_none());
         drop(first);
         assert!(slots.take().now_or_never().is_some());
-        assert_eq!(slots.waiting.available_permits(), usize::from(MAX_WAITING));
-    }
-
-    #[tokio::test]
-    async fn a_slot_is_kept_while_too_many_reconciles_wait() {
-        let slots = Slots::new(1);
-        let all = Arc::clone(&slots.waiting).acquire_many_owned(MAX_WAITING.into()).await.unwrap();
-        let first = slots.take().await;
-        let mut waiting = Box::pin(first.lend(futures::future::pending::<()>()));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        assert!(slots.take().now_or_never().is_none());
-        drop(all);
     }
 }
