@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, PostParams};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, State};
 use serde_json::{Value, json};
-use testbed::{AuditEvent, AuditMark, until};
+use testbed::{AuditEvent, AuditMark};
 
 use super::{Outcome, Row};
 use crate::helm::{self, Helm};
@@ -171,21 +172,46 @@ impl Bench {
 
     /// Removes the components of a side, a few at a time, and waits until they are deleted.
     async fn remove_all(&self, side: &str, patience: Duration) -> Result<()> {
-        let components = self.components();
-        let named = || async {
-            let listed = components.list_metadata(&ListParams::default()).await?.items;
-            let names = listed.into_iter().map(|component| component.name_any());
-            anyhow::Ok(names.filter(|name| name.starts_with(side)).collect::<Vec<_>>())
-        };
-        let removed = stream::iter(named().await?).map(|name| {
-            let components = &components;
-            async move { components.delete(&name, &DeleteParams::default()).await.map(drop) }
-        });
+        let components = &self.components();
+        let listed = components.list_metadata(&ListParams::default()).await?.items.into_iter();
+        let names = listed.map(|component| component.name_any()).filter(|name| name.starts_with(side));
+        let removed = stream::iter(names)
+            .map(|name| async move { components.delete(&name, &DeleteParams::default()).await.map(drop) });
         removed.buffer_unordered(IN_FLIGHT).try_collect::<Vec<()>>().await?;
-        until("what was installed is gone", patience, || async {
-            Ok(named().await?.is_empty().then_some(()))
-        })
-        .await
+        self.until_gone(side, patience).await
+    }
+
+    /// Waits until no component of a side exists. This is a watch: repeated lists would take processor time from what is
+    /// measured.
+    async fn until_gone(&self, side: &str, patience: Duration) -> Result<()> {
+        let mut left = BTreeSet::new();
+        let components: Api<PartialObjectMeta<HelmComponent>> =
+            Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let mut changes = pin!(watcher(components, watcher::Config::default()).default_backoff());
+        let waiting = async {
+            while let Some(change) = changes.next().await {
+                // The watcher lists again after an error.
+                let Ok(change) = change else { continue };
+                let is_listed = !matches!(change, Event::Init | Event::InitApply(_));
+                match change {
+                    Event::Init => left.clear(),
+                    Event::InitApply(component) | Event::Apply(component) => {
+                        let name = component.name_any();
+                        if name.starts_with(side) {
+                            left.insert(name);
+                        }
+                    }
+                    Event::Delete(component) => drop(left.remove(&component.name_any())),
+                    Event::InitDone => {}
+                }
+                if is_listed && left.is_empty() {
+                    return Ok(());
+                }
+            }
+            bail!("the watch of the components ended")
+        };
+        let ended = tokio::time::timeout(patience, waiting).await;
+        ended.with_context(|| format!("components are left after {patience:?}: {left:?}"))?
     }
 
     /// Returns the operators' requests to each cluster since the marks, divided by the number of releases or removals.
@@ -229,7 +255,9 @@ impl Bench {
         let changes = watcher(self.components(), watcher::Config::default()).default_backoff();
         let mut changes = pin!(changes.applied_objects());
         let waiting = async {
-            while let Some(component) = changes.try_next().await? {
+            while let Some(component) = changes.next().await {
+                // The watcher lists again after an error.
+                let Ok(component) = component else { continue };
                 let is_ready =
                     component.status.as_ref().is_some_and(|status| status.state == Some(State::Ready));
                 let name = component.name_any();
