@@ -3,8 +3,9 @@
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
-use kube::ResourceExt;
 use kube::api::DeleteParams;
+use kube::{CustomResourceExt as _, ResourceExt};
+use kyma_api::HelmComponent;
 use serde_json::json;
 
 use crate::chart::{packed, push};
@@ -99,7 +100,8 @@ async fn one_read_proves_that_a_component_is_deleted_alone() -> Result<()> {
     world.components()?.delete(NAME, &DeleteParams::default()).await?;
     world.gone(NAME).await?;
     let reads = world.hub.audit()?.since(mark)?.into_iter().filter(|event| {
-        event.verb == "get" && event.resource == "customresourcedefinitions" && !event.name.is_empty()
+        let is_crd = event.verb == "get" && event.resource == "customresourcedefinitions";
+        is_crd && event.name == HelmComponent::crd_name() && event.user.ends_with(":helm-component")
     });
     assert_eq!(reads.count(), 1, "reads of the CRD during the removal");
     Ok(())
