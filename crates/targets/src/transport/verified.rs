@@ -47,7 +47,7 @@ pub(super) struct VerifiedPool {
     base: Uri,
     deadline: Duration,
     /// Maximum number of idle connections.
-    calls: usize,
+    max_idle: usize,
     servers: Arc<Servers>,
     /// Authorization header of the last request, used for the identity request.
     authorization: Arc<Mutex<Option<HeaderValue>>>,
@@ -57,12 +57,12 @@ pub(super) struct VerifiedPool {
 
 impl VerifiedPool {
     pub(super) fn new(dialer: Dialer, base: Uri, limits: &Limits, servers: Arc<Servers>) -> Self {
-        let (deadline, calls) = (limits.connect, limits.calls);
+        let (deadline, max_idle) = (limits.connect, limits.calls);
         Self {
             dialer,
             base,
             deadline,
-            calls,
+            max_idle,
             servers,
             authorization: Arc::default(),
             current: Mutex::default(),
@@ -90,7 +90,7 @@ impl VerifiedPool {
             },
             deadline: self.deadline,
         };
-        let client = pool(dialer, self.calls);
+        let client = pool(dialer, self.max_idle);
         *current = Some((uid.to_owned(), client.clone()));
         client
     }

@@ -144,16 +144,16 @@ impl Wire {
     }
 }
 
-/// Returns a pool of the dialer's connections. It keeps as many idle ones as there are calls in flight: each further call
-/// of a burst would open a connection, and verify it before a write.
-pub(super) fn pool<D>(dialer: D, calls: usize) -> HyperClient<D, Body>
+/// Returns a pool of the dialer's connections. `max_idle` is the maximum number of calls in flight: with fewer idle
+/// connections, each further call of a burst would open one, and verify it before a write.
+pub(super) fn pool<D>(dialer: D, max_idle: usize) -> HyperClient<D, Body>
 where
     D: Connect + Clone,
 {
     HyperClient::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(calls)
+        .pool_max_idle_per_host(max_idle)
         // The caller decides whether to repeat a request that the server may have received.
         .retry_canceled_requests(false)
         .build(dialer)
