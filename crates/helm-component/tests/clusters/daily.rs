@@ -27,9 +27,9 @@ async fn i120_content_that_is_not_there_is_named_and_picked_up_when_the_spec_is_
 #[tokio::test]
 async fn broken_yaml_is_named_by_document_and_line() -> Result<()> {
     let world = world().await?;
-    let source = world.push("broken", "1.0.0", "a: b: c\n").await?;
-    world.apply("broken", json!({"source": source})).await?;
-    let component = world.ready("broken", "False", "ManifestInvalid").await?;
+    let source = world.push("malformed", "1.0.0", "a: b: c\n").await?;
+    world.apply("malformed", json!({"source": source})).await?;
+    let component = world.ready("malformed", "False", "ManifestInvalid").await?;
     let (_, _, message) = ready_of(&component).expect("Ready");
     assert!(message.contains("document 1"), "{message}");
     Ok(())
