@@ -41,9 +41,14 @@ fn three_hooks() -> [(String, String); 4] {
     ]
 }
 
-/// Lets the second hook succeed.
+/// Lets the second hook succeed once its Pod runs: the simulated kubelet would overwrite an earlier phase.
 async fn succeed(world: &World, namespace: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(world.target.client()?, namespace);
+    until("the Pod runs", PATIENCE, || async {
+        let status = pods.get("second").await?.status.unwrap_or_default();
+        Ok((status.phase.as_deref() == Some("Running")).then_some(()))
+    })
+    .await?;
     let done = json!({"status": {"phase": "Succeeded"}});
     pods.patch_status("second", &PatchParams::default(), &Patch::Merge(done)).await?;
     Ok(())
