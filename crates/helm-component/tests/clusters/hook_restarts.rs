@@ -138,11 +138,14 @@ async fn while_one_runs(world: &mut World) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "going");
     let edit = json!({"data": {"level": "edited"}});
     maps.patch("main", &PatchParams::default(), &Patch::Merge(edit)).await?;
-    until("the edit is put right", PATIENCE, || async {
-        Ok((level(world, "going").await? == Some(json!("low"))).then_some(()))
+    let written = || story(world, mark, "going", |event| event.user == USER);
+    // The target shows a change shortly before its audit log does.
+    until("the edit is put right and recorded", PATIENCE, || async {
+        let is_right = level(world, "going").await? == Some(json!("low"));
+        Ok((is_right && !written()?.is_empty()).then_some(()))
     })
     .await?;
-    assert_eq!(story(world, mark, "going", |event| event.user == USER)?, ["+ ConfigMap main"]);
+    assert_eq!(written()?, ["+ ConfigMap main"]);
     Ok(())
 }
 
