@@ -89,7 +89,8 @@ impl ComponentWatch {
             while let Some(event) = events.next().await {
                 let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
                 match event {
-                    Ok(Event::Apply(component)) if is_ready(&component) => {
+                    // The first list may contain changes that came before the watch.
+                    Ok(Event::Apply(component) | Event::InitApply(component)) if is_ready(&component) => {
                         seen.ready.entry(component.name_any()).or_insert_with(Instant::now);
                     }
                     Ok(Event::Delete(component)) => seen.gone.push(component.name_any()),
