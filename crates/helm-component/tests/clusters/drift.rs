@@ -1,5 +1,7 @@
 //! Corrects changes of others, and leaves unchanged objects alone.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -14,6 +16,10 @@ use crate::failures::told_once;
 use crate::fields::{at_rest, writes};
 use crate::module::manifest;
 use crate::world::{PATIENCE, condition_of, world};
+
+/// Deadline for the deletion of a Namespace with Pods. Its controller begins after 5 s, and reads again 16 s later
+/// whether the Pods are gone, possibly twice.
+const NAMESPACE_DELETION: Duration = Duration::from_mins(3);
 
 /// Two ConfigMaps with the same level.
 const PAIR: &str = r#"
@@ -163,7 +169,7 @@ async fn a_namespace_of_ours_that_somebody_deletes_comes_back_with_all_that_was_
     let before = namespaces.get("tent-system").await?.metadata.uid;
     namespaces.delete("tent-system", &DeleteParams::default()).await?;
     let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, "tent-system");
-    until("the namespace is another one, and full", PATIENCE, || async {
+    until("the namespace is another one, and full", NAMESPACE_DELETION, || async {
         let namespace = namespaces.get_opt("tent-system").await?.and_then(|found| found.metadata.uid);
         let full = configs.get_opt("tent").await?.is_some();
         Ok((namespace.is_some() && namespace != before && full).then_some(()))
