@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, annotations};
@@ -158,9 +158,7 @@ async fn a_new_process_goes_on_with_the_way_back_and_then_leaves_what_failed_alo
     world.registry.process().kill();
     std::fs::remove_dir_all(world.scratch("artifacts"))?;
     world.restart_operator().await?;
-    let pods: Api<Pod> = Api::namespaced(world.target.client()?, "resumed");
-    let done = json!({"status": {"phase": "Succeeded"}});
-    pods.patch_status("gate", &PatchParams::default(), &Patch::Merge(done)).await?;
+    world.end_pod("resumed", "gate", "Succeeded").await?;
     let back = world.ready("resumed", "False", "RolledBack").await?;
     let (_, _, message) = ready_of(&back).context("Ready")?;
     assert!(

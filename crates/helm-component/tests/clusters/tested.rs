@@ -151,8 +151,7 @@ async fn a_new_process_goes_on_with_a_test_and_runs_none_twice() -> Result<()> {
     let found = pods.list_metadata(&ListParams::default()).await?;
     let names: Vec<String> = found.items.iter().map(ResourceExt::name_any).collect();
     let second = names.iter().find(|name| name.starts_with("second-")).context("the second test")?;
-    let done = json!({"status": {"phase": "Succeeded"}});
-    pods.patch_status(second, &PatchParams::default(), &Patch::Merge(done)).await?;
+    world.end_pod("midtest", second, "Succeeded").await?;
     let after = over(&world, "midtest", "now").await?;
     assert_eq!(says(&after, "Tested"), Some(("True".to_owned(), "Succeeded".to_owned())));
     let told: Story = story(&world, mark, "midtest", |event| event.user == USER)?;

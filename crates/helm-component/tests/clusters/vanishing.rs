@@ -2,10 +2,9 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use kyma_api::{HookPhase, Hooks};
-use serde_json::json;
 use testbed::until;
 
 use crate::chart::push;
@@ -88,14 +87,11 @@ async fn a_hook_whose_job_goes_at_once_is_seen_to_have_failed() -> Result<()> {
 async fn end(world: &World, namespace: &str, job: &str, phase: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(world.target.client()?, namespace);
     let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
-    let runs = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-    let pod = until("the Pod of the Job runs", PATIENCE, || async {
-        Ok(pods.list(&of_job).await?.items.into_iter().find(runs))
+    let pod = until("the Job has a Pod", PATIENCE, || async {
+        Ok(pods.list(&of_job).await?.items.into_iter().next())
     })
     .await?;
-    let status = json!({"status": {"phase": phase}});
-    pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await?;
-    Ok(())
+    world.end_pod(namespace, &pod.name_any(), phase).await
 }
 
 #[tokio::test]

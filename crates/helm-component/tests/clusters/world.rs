@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
@@ -188,6 +188,20 @@ impl World {
     /// Returns a path for a file of a test.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         self.bed.directory().join(name)
+    }
+
+    /// Waits until a Pod of the target runs, and sets its final phase. Before, the simulated kubelet could overwrite
+    /// that phase: it sets a Pod that it read as pending to Running without a precondition.
+    pub(crate) async fn end_pod(&self, namespace: &str, name: &str, phase: &str) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(self.target.client()?, namespace);
+        until(&format!("Pod {namespace}/{name} runs"), PATIENCE, || async {
+            let status = pods.get(name).await?.status.unwrap_or_default();
+            Ok((status.phase.as_deref() == Some("Running")).then_some(()))
+        })
+        .await?;
+        let ended = json!({"status": {"phase": phase}});
+        pods.patch_status(name, &PatchParams::default(), &Patch::Merge(ended)).await?;
+        Ok(())
     }
 
     /// Returns an object of the target, if it exists.
