@@ -34,7 +34,10 @@ async fn one_list_of_records_serves_all_who_wait_and_the_release_among_them_is_t
         world.apply(name, spec)
     }))
     .await?;
-    let components = try_join_all(all().map(|name| world.ready(name, "True", "Ready"))).await?;
+    let mut components = vec![];
+    for name in all() {
+        components.push(world.ready(name, "True", "Ready").await?);
+    }
     let taken = components.iter().filter(|component| taken(component).is_some());
     assert_eq!(taken.map(ResourceExt::name_any).collect::<Vec<_>>(), [NAME]);
     let looks = world.target.audit()?.since(mark)?.into_iter().filter(|event| {
@@ -59,7 +62,10 @@ async fn components_removed_together_share_searches_of_the_target() -> Result<()
         world.apply(name, spec)
     }))
     .await?;
-    try_join_all(names.iter().map(|name| world.ready(name, "True", "Ready"))).await?;
+    // The only slot installs them one after the other, so each wait has a deadline of its own.
+    for name in &names {
+        world.ready(name, "True", "Ready").await?;
+    }
 
     let mark = world.target.audit()?.mark()?;
     let (components, parameters) = (world.components()?, DeleteParams::default());
@@ -67,7 +73,9 @@ async fn components_removed_together_share_searches_of_the_target() -> Result<()
     world.operator.freeze()?;
     try_join_all(names.iter().map(|name| components.delete(name, &parameters))).await?;
     world.operator.thaw()?;
-    try_join_all(names.iter().map(|name| world.gone(name))).await?;
+    for name in &names {
+        world.gone(name).await?;
+    }
     // No component has a LimitRange, so only a search lists them over all namespaces.
     let searches = world.target.audit()?.since(mark)?.into_iter().filter(|event| {
         event.verb == "list" && event.resource == "limitranges" && event.namespace.is_empty()
