@@ -45,23 +45,19 @@ async fn a_local_kyma_that_has_another_target_is_refused_with_a_reason() -> Resu
     let mut landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
     landscape.secret("labelled", &landscape.hub.kubeconfig()).await?;
-    landscape.kyma("labelled", "[{name: keda}]").await?;
+    // The operator may see the Kyma before the Secret, so modules are selected after the refusal.
+    landscape.kyma("labelled", "[]").await?;
+    landscape
+        .until_kyma("its Secret is refused", "labelled", |kyma| is_refused(kyma, "AccessInvalid"))
+        .await?;
     landscape.kyma("recorded", "[]").await?;
     landscape.until_kyma("a first contact", "recorded", is_ready).await?;
     let record = json!({"status": {"target": {"clusterUid": "another-cluster", "epoch": 1, "turn": null}}});
     let kymas = landscape.kymas()?;
     kymas.patch_status("recorded", &PatchParams::default(), &Patch::Merge(&record)).await?;
-    landscape.choose("recorded", json!([{ "name": "keda" }])).await?;
-    for (kyma, expected) in [("labelled", "AccessInvalid"), ("recorded", "TargetChanged")] {
-        let refused = |kyma: &Kyma| {
-            let conditions = kyma.status.as_ref().and_then(|status| status.conditions.clone());
-            conditions.iter().flatten().any(|condition| {
-                condition.type_ == "TargetReachable"
-                    && condition.status == "False"
-                    && condition.reason == expected
-            })
-        };
-        landscape.until_kyma("it is refused", kyma, refused).await?;
+    for (kyma, reason) in [("labelled", "AccessInvalid"), ("recorded", "TargetChanged")] {
+        landscape.choose(kyma, json!([{ "name": "keda" }])).await?;
+        landscape.until_kyma("it is refused", kyma, |kyma| is_refused(kyma, reason)).await?;
     }
     let components: Api<HelmComponent> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
     assert!(components.list(&ListParams::default()).await?.items.is_empty());
@@ -79,6 +75,17 @@ async fn a_local_kyma_that_has_another_target_is_refused_with_a_reason() -> Resu
     }
     landscape.until_kyma_is_gone("labelled").await?;
     landscape.stop().await
+}
+
+/// Reports whether the operator refused the target of this generation of the Kyma for this reason.
+fn is_refused(kyma: &Kyma, reason: &str) -> bool {
+    let mut conditions = kyma.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| {
+        condition.type_ == "TargetReachable"
+            && condition.status == "False"
+            && condition.reason == reason
+            && condition.observed_generation == kyma.metadata.generation
+    })
 }
 
 async fn one_beside_another() -> Result<()> {
