@@ -146,22 +146,28 @@ async fn a_crd_of_others_that_is_not_established_is_left_alone() -> Result<()> {
 async fn a_pause_says_whether_it_holds() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let pauses: Api<kyma_api::Pause> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
+    let mut object = json!({
+        "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Pause", "metadata": { "name": "all" },
+        "spec": {},
+    });
+    landscape.apply(&object.to_string()).await?;
+    until_pause_reports(&pauses, ("True", "Paused")).await?;
+    // No event reports that this time has passed.
     let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3);
-    landscape
-        .apply(&format!(
-            "{{apiVersion: operator.kyma-project.io/v1alpha1, kind: Pause, metadata: {{name: all}}, spec: {{until: \"{soon}\"}}}}"
-        ))
-        .await?;
-    for expected in [("True", "Paused"), ("False", "Succeeded")] {
-        until(&format!("the Pause says {expected:?}"), SOON, || async {
-            let conditions =
-                pauses.get("all").await?.status.and_then(|status| status.conditions).unwrap_or_default();
-            let is_expected = |held: &&Condition| (held.status.as_str(), held.reason.as_str()) == expected;
-            Ok(conditions.iter().find(is_expected).map(drop))
-        })
-        .await?;
-    }
-    Ok(())
+    object["spec"] = json!({ "until": soon.to_string() });
+    landscape.apply(&object.to_string()).await?;
+    until_pause_reports(&pauses, ("False", "Succeeded")).await
+}
+
+/// Waits until the Pause `all` has a condition with this status and reason.
+async fn until_pause_reports(pauses: &Api<kyma_api::Pause>, expected: (&str, &str)) -> Result<()> {
+    until(&format!("the Pause says {expected:?}"), SOON, || async {
+        let conditions =
+            pauses.get("all").await?.status.and_then(|status| status.conditions).unwrap_or_default();
+        let is_expected = |held: &&Condition| (held.status.as_str(), held.reason.as_str()) == expected;
+        Ok(conditions.iter().find(is_expected).map(drop))
+    })
+    .await
 }
 
 /// API servers accept an empty list, but then refuse every apply to that object.
