@@ -47,6 +47,12 @@ async fn components_are_shown_as_manifests_that_nobody_can_change() -> Result<()
     a_restart_writes_only_what_differs(&mut landscape).await?;
 
     landscape.choose("sample", json!([{ "name": "nats" }])).await?;
+    // Until then, the operator would add a finalizer that was removed.
+    landscape
+        .until_component("its removal is ordered", "keda", |component| {
+            component.metadata.deletion_timestamp.is_some()
+        })
+        .await?;
     landscape.let_component_go(&component.name_any()).await?;
     let manifests = manifests(&landscape)?;
     until("the Manifest is deleted with its component", SOON, || async {
