@@ -62,10 +62,7 @@ pub(crate) async fn left_alone(landscape: &Landscape, name: &str) -> Result<()> 
 /// The release meta is deleted: the module is removed first, then the release meta.
 async fn is_withdrawn(landscape: &Landscape) -> Result<()> {
     let releases = releases(landscape)?;
-    until("the release meta has a finalizer", SOON, || async {
-        Ok(releases.get("warden").await.map(|release| is_held(&release).then_some(()))?)
-    })
-    .await?;
+    until_held(&releases).await?;
     releases.delete("warden", &DeleteParams::default()).await?;
     let ordered = landscape
         .until_component("its removal is ordered", "warden", |component| {
@@ -162,10 +159,7 @@ async fn a_crd_that_goes_withdraws_no_mandatory_module() -> Result<()> {
     landscape.kyma("sample", "[]").await?;
     let component = landscape.until_component("it comes unasked", "warden", |_| true).await?;
     let releases = releases(&landscape)?;
-    until("the release meta has a finalizer", SOON, || async {
-        Ok(releases.get("warden").await.map(|release| is_held(&release).then_some(()))?)
-    })
-    .await?;
+    until_held(&releases).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(landscape.hub.client()?);
     let crd = kyma_api::crds::module_release_meta().name_any();
     crds.delete(&crd, &DeleteParams::default()).await?;
@@ -181,6 +175,14 @@ async fn a_crd_that_goes_withdraws_no_mandatory_module() -> Result<()> {
 
 fn releases(landscape: &Landscape) -> Result<Api<ModuleReleaseMeta>> {
     Ok(Api::namespaced(landscape.hub.client()?, &landscape.namespace))
+}
+
+/// Waits until the release meta has its finalizer, which is added independently of the Kyma's reconcile.
+async fn until_held(releases: &Api<ModuleReleaseMeta>) -> Result<()> {
+    until("the release meta has a finalizer", SOON, || async {
+        Ok(releases.get("warden").await.map(|release| is_held(&release).then_some(()))?)
+    })
+    .await
 }
 
 fn is_held(release: &ModuleReleaseMeta) -> bool {
@@ -233,6 +235,7 @@ async fn loses_its_component(landscape: &mut Landscape) -> Result<HelmComponent>
         known.is_some_and(|known| known.iter().any(|known| known.name == "warden" && !known.deleting))
     };
     landscape.until_kyma("it is on record", "sample", is_on_record).await?;
+    until_held(&releases(landscape)?).await?;
     let first = landscape.until_component("its component", "warden", |_| true).await?;
     landscape.stop().await?;
     landscape.components()?.delete(&first.name_any(), &DeleteParams::default()).await?;
