@@ -77,8 +77,8 @@ async fn gone_while_it_is_deleted() -> Result<()> {
     }
 
     let secrets: Api<Secret> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
-    secrets.delete("sample-access", &DeleteParams::default()).await?;
     let started = std::time::Instant::now();
+    secrets.delete("sample-access", &DeleteParams::default()).await?;
     for module in ["keda", "nats"] {
         landscape
             .until_component("after the time the order is taken back", module, |component| {
