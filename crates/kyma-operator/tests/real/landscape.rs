@@ -24,7 +24,8 @@ use tokio::task::JoinHandle;
 use crate::leftovers;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
-pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// Deadline of a wait. A target that was down for some time is probed only every minute.
+pub(crate) const SOON: Duration = Duration::from_mins(2);
 
 #[derive(Parser)]
 struct Line {
