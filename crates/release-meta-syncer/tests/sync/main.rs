@@ -185,8 +185,10 @@ async fn what_is_missing_is_no_order_to_delete() -> Result<()> {
 
     // Deletes all templates with their CRD.
     let crds = Api::<CustomResourceDefinition>::all(stage.hub.client()?);
-    crds.delete("moduletemplates.operator.kyma-project.io", &DeleteParams::default()).await?;
+    let crd = "moduletemplates.operator.kyma-project.io";
+    crds.delete(crd, &DeleteParams::default()).await?;
     stage.condition("a", "PruneGuard").await?;
+    until("the CRD to go", SOON, || async { Ok(crds.get_opt(crd).await?.is_none().then_some(())) }).await?;
 
     // The access Secret is deleted while the Kyma is being deleted, and a person reports that the cluster is gone.
     let secrets = stage.on_hub::<k8s_openapi::api::core::v1::Secret>()?;
