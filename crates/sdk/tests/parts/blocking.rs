@@ -1,28 +1,26 @@
 //! Objects that block a removal.
 
 use anyhow::Result;
-use k8s_openapi::{
-    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, Patch, PatchParams, PostParams},
+    api::{ApiResource, ObjectMeta, PostParams},
     core::{DynamicObject, GroupVersionKind},
+    discovery,
 };
-use kube_runtime::wait::{await_condition, conditions};
 use kyma_sdk::{
     Blocking,
     api::{GroupKind, Reason},
     find_blockers,
 };
 use serde_json::json;
-use testbed::{Answer, Cluster, Matching, Scripted};
+use testbed::{Answer, Cluster, Matching, Scripted, until};
 
-use crate::{SOON, cluster, target};
+use crate::{SOON, cluster, serve, target};
 
 const GROUP: &str = "blocking.example.com";
 
-async fn install_samples(cluster: &Cluster) -> Result<Api<DynamicObject>> {
+async fn install_samples(cluster: &Cluster) -> Result<()> {
     let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -35,13 +33,17 @@ async fn install_samples(cluster: &Cluster) -> Result<Api<DynamicObject>> {
             ],
         },
     });
-    let crds: Api<CustomResourceDefinition> = Api::all(cluster.client()?);
-    let name = format!("samples.{GROUP}");
-    crds.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await?;
-    let established = await_condition(crds, &name, conditions::is_crd_established());
-    tokio::time::timeout(SOON, established).await??;
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", "Sample"));
-    Ok(Api::all_with(cluster.client()?, &resource))
+    let client = cluster.client()?;
+    serve(&client, &serde_json::from_value(crd)?).await?;
+    // API servers serve a kind before discovery shows it.
+    until("both versions are discovered", SOON, || async {
+        let Ok(group) = discovery::group(&client, GROUP).await else { return Ok(None) };
+        let has_kind = |version: &str| {
+            group.versioned_resources(version).iter().any(|(resource, _)| resource.kind == "Sample")
+        };
+        Ok((has_kind("v1") && has_kind("v1beta1")).then_some(()))
+    })
+    .await
 }
 
 async fn create(cluster: &Cluster, namespace: &str, name: &str) -> Result<DynamicObject> {
@@ -76,13 +78,17 @@ async fn objects_of_users_are_found_in_all_namespaces_and_our_own_do_not_count()
 #[tokio::test]
 async fn core_kinds_are_found_too() -> Result<()> {
     let cluster = cluster().await?;
+    // No other test on this cluster has objects of this kind.
+    let namespace = cluster.namespace("core").await?;
+    let metadata = ObjectMeta { name: Some("mine".to_owned()), ..ObjectMeta::default() };
+    let quota = ResourceQuota { metadata, ..ResourceQuota::default() };
+    let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client()?, &namespace);
+    quotas.create(&PostParams::default(), &quota).await?;
     let client = target("core", cluster.admin())?.client();
-    let kind = GroupKind { group: String::new(), version: None, kind: "ConfigMap".into() };
+    let kind = GroupKind { group: String::new(), version: None, kind: "ResourceQuota".into() };
     let found = find_blockers(&client, &Blocking { kinds: vec![kind], own: vec![] }).await.unwrap();
-    let maps: Api<ConfigMap> = Api::all(cluster.client()?);
-    assert!(
-        found.count > 0 && found.count <= maps.list(&kube::api::ListParams::default()).await?.items.len()
-    );
+    let places: Vec<String> = found.first.iter().map(|it| format!("{}/{}", it.namespace, it.name)).collect();
+    assert_eq!((found.count, places), (1, vec![format!("{namespace}/mine")]));
     Ok(())
 }
 
