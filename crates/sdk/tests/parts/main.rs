@@ -75,7 +75,7 @@ pub(crate) fn settings(namespace: &str, mode: Mode) -> Result<Settings> {
         kubeconfig: None,
         concurrency: 2,
         resync: "24h".to_owned(),
-        reconcile_deadline: "2s".to_owned(),
+        reconcile_deadline: "2m".to_owned(),
         log_format: LogFormat::Text,
         log_level: "info".to_owned(),
         admin_address: String::new(),
