@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use futures::future::join_all;
@@ -186,6 +186,7 @@ async fn servers_with_certificates_of_their_own_are_identified_a_bounded_number_
     let door = SwitchableAddress::open(servers, |_, connection| connection).await?;
     let target = target(&door.access(servers))?;
     let fenced = target.fenced(fence());
+    let started = Instant::now();
     for _ in 0..20 {
         let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
         let reads = join_all((0..8).map(|_| maps.get("any"))).await;
@@ -199,6 +200,7 @@ async fn servers_with_certificates_of_their_own_are_identified_a_bounded_number_
     assert!(connections > 40, "{connections} connections do not show much");
     assert!(servers.iter().all(|server| server.connections() > 10), "both servers are used");
     // Reads happen at the first contact, at the second certificate, and for writes whose last read is 2 s old.
-    assert!(looks <= 6, "{looks} looks over {connections} connections, {STAMP_NAME}");
+    let allowed = 6 + usize::try_from(started.elapsed().as_secs())? / 2;
+    assert!(looks <= allowed, "{looks} looks over {connections} connections, {STAMP_NAME}");
     Ok(())
 }
