@@ -1,21 +1,16 @@
 //! Servers to which kubeconfigs lead, and certificates that they trust.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::DeleteParams;
 use kyma_api::{ErrorClass, Reason};
-use kyma_targets::{
-    AccessPolicy, AddressRefusal, Limits, ServiceAccount, Streams, TargetError, Targets, TlsFault, classify,
-};
+use kyma_targets::{AccessPolicy, AddressRefusal, ServiceAccount, Streams, TargetError, TlsFault, classify};
 use testbed::{Matching, Scripted};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::pace::LONG_TIMEOUT;
-use crate::{config_map, fails, get, limits, loopback, secret, target, targets};
+use crate::{LONG_TIMEOUT, config_map, fails, get, loopback, secret, target, targets};
 
 #[tokio::test]
 async fn refused_addresses_get_no_connection_at_all() -> Result<()> {
@@ -61,10 +56,7 @@ async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
         let address = access.url.trim_start_matches("https://").to_owned();
         let message = format!("{cause} (server {address})");
         let expected = TargetError::Connection { address, cause: Box::new(cause) };
-        // The system's resolver may need long to report that the name does not exist.
-        let limits = Limits { connect: LONG_TIMEOUT, call: LONG_TIMEOUT, ..limits() };
-        let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
-        let target = target(&targets, &access)?;
+        let target = target(&targets(loopback()), &access)?;
         for _ in 0..3 {
             let error = fails(&target).await?;
             assert_eq!((&error, error.reason()), (&expected, Reason::TargetUnreachable));
@@ -181,7 +173,7 @@ async fn an_allowed_proxy_is_tunneled_through_and_judged_like_a_target() -> Resu
     get(&target).await?;
     allowed.forget(target.key().context("a key")?);
     drop((target, allowed));
-    let line = tokio::time::timeout(Duration::from_secs(5), proxy).await???;
+    let line = tokio::time::timeout(LONG_TIMEOUT, proxy).await???;
     let place = server.access().url.replace("https://", "");
     assert_eq!(line, format!("CONNECT {place} HTTP/1.1"));
     Ok(())

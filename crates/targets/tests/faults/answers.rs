@@ -8,11 +8,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use kyma_api::{ErrorClass, Reason};
-use kyma_targets::{AccessPolicy, STAMP_NAME, STAMP_NAMESPACE, TargetError, classify};
+use kyma_targets::{AccessPolicy, Limits, STAMP_NAME, STAMP_NAMESPACE, TargetError, classify};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
-use crate::{CALL, PLANTED, fails, loopback, target, targets};
+use crate::{CALL, PLANTED, fails, limits, loopback, short_deadlines, target, targets, targets_within};
+
+/// Time after which a call counts as unbounded. It is less than the deadlines in `limits`, so another bound ends it.
+const UNBOUNDED: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Result<()> {
@@ -42,11 +45,12 @@ async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Res
         server.clear();
         server.always(Matching::path("/api/v1"), answer.clone());
         // Uses a new cache each time, so that no breaker is open already.
-        let target = target(&targets(loopback()), server.access())?;
+        let limits = if reason == Reason::TargetTimeout { short_deadlines() } else { limits() };
+        let target = target(&targets_within(limits, loopback()), server.access())?;
         let started = Instant::now();
         let error = fails(&target).await?;
         assert_eq!(error.reason(), reason, "{answer:?} gave {error:?}");
-        assert!(started.elapsed() < CALL * 3, "{answer:?} took {:?}", started.elapsed());
+        assert!(started.elapsed() < UNBOUNDED, "{answer:?} took {:?}", started.elapsed());
         assert!(!format!("{error} {error:?}").contains("planted"), "{error:?}");
     }
     Ok(())
@@ -85,12 +89,12 @@ async fn reasons_stay_the_same_however_often_one_asks() -> Result<()> {
     let broken = Scripted::start().await?;
     broken.always(Matching::any(), Answer::html(502, PLANTED));
     let rows = [
-        (AccessPolicy::default(), silent.access(), Reason::AccessRefused),
-        (loopback(), silent.access(), Reason::TargetTimeout),
-        (loopback(), broken.access(), Reason::TargetServerError),
+        (limits(), AccessPolicy::default(), silent.access(), Reason::AccessRefused),
+        (short_deadlines(), loopback(), silent.access(), Reason::TargetTimeout),
+        (limits(), loopback(), broken.access(), Reason::TargetServerError),
     ];
-    for (policy, access, reason) in rows {
-        let target = target(&targets(policy), access)?;
+    for (limits, policy, access, reason) in rows {
+        let target = target(&targets_within(limits, policy), access)?;
         for attempt in 0..5 {
             let error = fails(&target).await?;
             assert_eq!(error.reason(), reason, "attempt {attempt}: {error:?}");
@@ -137,10 +141,11 @@ async fn denials_with_any_code_neither_suspend_nor_slow_a_target() -> Result<()>
 async fn a_server_that_only_accepts_connections_is_given_up_in_time() -> Result<()> {
     let server = Scripted::start().await?;
     server.set_deaf(true);
+    let limits = Limits { connect: CALL, ..limits() };
     let started = Instant::now();
-    let error = fails(&target(&targets(loopback()), server.access())?).await?;
+    let error = fails(&target(&targets_within(limits, loopback()), server.access())?).await?;
     assert_eq!(error.class(), ErrorClass::Unreachable);
-    assert!(started.elapsed() < CALL * 3);
+    assert!(started.elapsed() < UNBOUNDED);
     Ok(())
 }
 
@@ -151,16 +156,18 @@ async fn a_silent_watch_ends_and_one_endless_event_too() -> Result<()> {
         "metadata": {"resourceVersion": "7"}}});
     server.next(1, Matching::any(), Answer::watch(&[bookmark]));
     server.next(1, Matching::any(), Answer::endless());
-    let target = target(&targets(loopback()), server.access())?;
-    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
-    let mut reasons = Vec::new();
-    for _ in 0..2 {
+    let rows = [
+        (Limits { watch_idle: CALL, ..limits() }, Reason::TargetTimeout),
+        (limits(), Reason::TargetAnswerInvalid),
+    ];
+    for (limits, reason) in rows {
+        let target = target(&targets_within(limits, loopback()), server.access())?;
+        let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
         let stream = maps.watch(&WatchParams::default(), "0").await?;
-        let events: Vec<_> = tokio::time::timeout(CALL * 5, stream.collect()).await?;
+        let events: Vec<_> = tokio::time::timeout(UNBOUNDED, stream.collect()).await?;
         let error = events.into_iter().find_map(Result::err).context("the stream should fail")?;
-        reasons.push(classify(&error).reason());
+        assert_eq!(classify(&error).reason(), reason);
     }
-    assert_eq!(reasons, [Reason::TargetTimeout, Reason::TargetAnswerInvalid]);
     Ok(())
 }
 

@@ -16,14 +16,18 @@ use kyma_targets::{AccessPolicy, BreakerLimits, Limits, Target, TargetError, Tar
 use serde_json::json;
 use testbed::{Access, Answer};
 
+/// Deadline of a call to a target that does not answer.
 pub(crate) const CALL: Duration = Duration::from_millis(400);
+/// Deadline that no step reaches.
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) const PLANTED: &str = "planted-by-the-target";
 
+/// Returns limits of which no call reaches a deadline, however slow the machine is.
 pub(crate) fn limits() -> Limits {
     Limits {
-        connect: Duration::from_millis(400),
-        call: CALL,
-        watch_idle: Duration::from_millis(400),
+        connect: LONG_TIMEOUT,
+        call: LONG_TIMEOUT,
+        watch_idle: LONG_TIMEOUT,
         body: 64 * 1024,
         body_weight: 1024 * 1024,
         line: 64 * 1024,
@@ -37,12 +41,21 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
+/// Returns limits for targets that do not answer.
+pub(crate) fn short_deadlines() -> Limits {
+    Limits { connect: CALL, call: CALL, watch_idle: CALL, ..limits() }
+}
+
 pub(crate) fn loopback() -> AccessPolicy {
     AccessPolicy { allow_loopback: true, ..AccessPolicy::default() }
 }
 
 pub(crate) fn targets(policy: AccessPolicy) -> Targets {
-    Targets::new(policy, limits(), "tester/1.2.3", "replica-0", 8)
+    targets_within(limits(), policy)
+}
+
+pub(crate) fn targets_within(limits: Limits, policy: AccessPolicy) -> Targets {
+    Targets::new(policy, limits, "tester/1.2.3", "replica-0", 8)
 }
 
 pub(crate) fn secret(kubeconfig: String, version: &str) -> Secret {

@@ -9,14 +9,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, WatchParams};
 use kyma_api::Reason;
-use kyma_targets::{Limits, TargetError, TargetEvent, Targets, WatchPace};
+use kyma_targets::{Limits, TargetError, TargetEvent, WatchPace};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
-use crate::{config_map, fails, get, limits, loopback, secret, target, targets};
-
-/// Deadline that no step reaches.
-pub(crate) const LONG_TIMEOUT: Duration = Duration::from_mins(1);
+use crate::{
+    LONG_TIMEOUT, config_map, fails, get, limits, loopback, secret, target, targets, targets_within,
+};
 
 #[tokio::test]
 async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> Result<()> {
@@ -37,10 +36,10 @@ async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> 
     assert!(matches!(fails(&target).await?, TargetError::Suspended { .. }));
     assert_eq!(server.count(&Matching::path("/api")), before, "the call was tried");
 
-    server.wait_for(2, &Matching::path("/readyz"), Duration::from_secs(5)).await?;
+    server.wait_for(2, &Matching::path("/readyz"), LONG_TIMEOUT).await?;
     server.clear();
     server.always(Matching::any(), config_map());
-    tokio::time::timeout(Duration::from_secs(5), target.healthy_again()).await?;
+    tokio::time::timeout(LONG_TIMEOUT, target.healthy_again()).await?;
     assert_eq!(events.recv().await?, TargetEvent::Recovered(place));
     get(&target).await?;
     Ok(())
@@ -55,7 +54,7 @@ async fn server_errors_of_one_api_do_not_suspend_a_target_whose_readyz_is_good()
     for _ in 0..3 {
         assert!(matches!(fails(&target).await?, TargetError::Server { code: 503, .. }));
     }
-    server.wait_for(1, &Matching::path("/readyz"), Duration::from_secs(5)).await?;
+    server.wait_for(1, &Matching::path("/readyz"), LONG_TIMEOUT).await?;
     for _ in 0..2 {
         assert!(matches!(fails(&target).await?, TargetError::Server { code: 503, .. }));
     }
@@ -77,11 +76,11 @@ async fn credentials_that_are_refused_are_held_back_until_they_are_taken() -> Re
     assert_eq!(held.reason(), Reason::TargetUnauthorized);
     assert_eq!(server.count(&Matching::path("/api")), 3, "the call was tried");
     // Each probe sends the credentials too, and is refused as well.
-    server.wait_for(2, &Matching::path("/readyz"), Duration::from_secs(5)).await?;
+    server.wait_for(2, &Matching::path("/readyz"), LONG_TIMEOUT).await?;
     assert_eq!(fails(&target).await?.reason(), Reason::TargetUnauthorized);
     server.clear();
     server.always(Matching::any(), config_map());
-    tokio::time::timeout(Duration::from_secs(5), target.healthy_again()).await?;
+    tokio::time::timeout(LONG_TIMEOUT, target.healthy_again()).await?;
     get(&target).await?;
     Ok(())
 }
@@ -106,11 +105,13 @@ async fn a_rotated_secret_is_used_at_once_though_the_old_credentials_were_refuse
 #[tokio::test]
 async fn a_429_holds_later_calls_back_instead_of_sending_them() -> Result<()> {
     let server = Scripted::start().await?;
-    server.always(Matching::any(), Answer::too_many_requests(9));
-    let target = target(&targets(loopback()), server.access())?;
-    assert_eq!(fails(&target).await?, TargetError::Throttled(Duration::from_secs(9)));
+    server.always(Matching::any(), Answer::too_many_requests(60));
+    // A call waits for the end of a pause that is shorter than its deadline.
+    let call = Duration::from_secs(20);
+    let target = target(&targets_within(Limits { call, ..limits() }, loopback()), server.access())?;
+    assert_eq!(fails(&target).await?, TargetError::Throttled(Duration::from_mins(1)));
     let later = fails(&target).await?;
-    assert!(matches!(later, TargetError::Throttled(pause) if pause > Duration::from_secs(7)), "{later:?}");
+    assert!(matches!(later, TargetError::Throttled(pause) if pause > call), "{later:?}");
     assert_eq!(server.seen().len(), 1);
     Ok(())
 }
@@ -125,8 +126,7 @@ async fn a_kind_whose_cache_is_being_filled_holds_no_other_call_back() -> Result
         Answer::failure(429, "TooManyRequests", filling).header("retry-after", "30"),
     );
     server.always(Matching::any(), config_map());
-    let targets = Targets::new(loopback(), Limits::default(), "tester/1.2.3", "replica-0", 8);
-    let target = target(&targets, server.access())?;
+    let target = target(&targets_within(Limits::default(), loopback()), server.access())?;
     // The error is returned to the caller, who decides when to retry.
     for _ in 0..2 {
         assert_eq!(fails(&target).await?, TargetError::Initializing);
@@ -142,16 +142,13 @@ async fn calls_at_once_are_bounded() -> Result<()> {
     let ours = Matching::path("/api/v1/namespaces/default");
     server.always(ours.clone(), Answer::silence());
     server.always(Matching::any(), config_map());
-    // No call reaches its timeout during the test, however slow the machine is.
-    let patient = Limits { call: LONG_TIMEOUT, connect: LONG_TIMEOUT, ..limits() };
-    let patient = || Targets::new(loopback(), patient.clone(), "tester/1.2.3", "replica-0", 8);
-    let target = target(&patient(), server.access())?;
+    let target = target(&targets(loopback()), server.access())?;
     let mut calls: FuturesUnordered<_> = (0..20).map(|_| fails(&target)).collect();
     let others = async {
         server.wait_for(Limits::default().calls, &ours, LONG_TIMEOUT / 2).await?;
         // During as many calls of others, each with a new connection, the waiting calls would be sent too.
         for _ in 0..20 {
-            let other = crate::target(&patient(), server.access())?;
+            let other = crate::target(&targets(loopback()), server.access())?;
             Api::<ConfigMap>::namespaced(other.client(), "other").get("any").await?;
         }
         anyhow::Ok(server.count(&ours))
@@ -167,12 +164,11 @@ async fn calls_at_once_are_bounded() -> Result<()> {
 #[tokio::test]
 async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() -> Result<()> {
     let server = Scripted::start().await?;
-    // Each response takes half a second, a quarter of the call timeout.
-    let slow = Answer::slow_drip(&json!({"metadata": {}}), Duration::from_millis(33));
+    // Each response takes two seconds, a quarter of the call timeout.
+    let slow = Answer::slow_drip(&json!({"metadata": {}}), Duration::from_millis(133));
     server.always(Matching::any(), slow);
-    let limits = Limits { call: Duration::from_secs(2), connect: LONG_TIMEOUT, ..limits() };
-    let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
-    let target = target(&targets, server.access())?;
+    let limits = Limits { call: Duration::from_secs(8), ..limits() };
+    let target = target(&targets_within(limits, loopback()), server.access())?;
     let calls: Vec<_> = futures::future::join_all((0..40).map(|_| get(&target))).await;
     let failed: Vec<_> = calls.iter().filter_map(|call| call.as_ref().err()).collect();
     // Calls that would have waited too long were not sent.
@@ -187,9 +183,8 @@ async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() ->
 async fn calls_that_waited_while_a_target_was_found_dead_are_not_sent() -> Result<()> {
     let server = Scripted::start().await?;
     server.always(Matching::any(), Answer::reset());
-    let one_by_one = Limits { calls: 1, call: LONG_TIMEOUT, connect: LONG_TIMEOUT, ..limits() };
-    let targets = Targets::new(loopback(), one_by_one, "tester/1.2.3", "replica-0", 8);
-    let target = target(&targets, server.access())?;
+    let one_by_one = Limits { calls: 1, ..limits() };
+    let target = target(&targets_within(one_by_one, loopback()), server.access())?;
     let failed = futures::future::try_join_all((0..6).map(|_| fails(&target))).await?;
     let suspended = failed.iter().filter(|error| matches!(error, TargetError::Suspended { .. }));
     assert_eq!(suspended.count(), 3, "{failed:?}");
@@ -202,15 +197,9 @@ async fn large_answers_that_wait_for_one_that_stalls_are_no_sign_of_a_dead_targe
     const SIZE: usize = 2 * 1024 * 1024;
     let server = Scripted::start().await?;
     server.always(Matching::any(), Answer::stalled(&format!("{{\"data\":{{\"k\":\"{}", "x".repeat(SIZE))));
-    let limits = Limits {
-        call: Duration::from_secs(4),
-        connect: LONG_TIMEOUT,
-        body: 2 * SIZE,
-        body_weight: 16 * SIZE,
-        ..limits()
-    };
-    let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
-    let target = target(&targets, server.access())?;
+    let call = Duration::from_secs(10);
+    let limits = Limits { call, body: 2 * SIZE, body_weight: 16 * SIZE, ..limits() };
+    let target = target(&targets_within(limits, loopback()), server.access())?;
     let calls = (0..Limits::default().calls).map(|_| fails(&target));
     let failed: Vec<TargetError> = futures::future::try_join_all(calls).await?;
     let (stalled, held_up): (Vec<_>, Vec<_>) =
@@ -235,8 +224,7 @@ async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of
     server.always(Matching::any(), flood(SIZE));
     let pace = WatchPace { burst: 2 * SIZE, per_second: 2 * SIZE, per_write: 0 };
     let limits = Limits { line: 2 * SIZE, line_weight: 2 * SIZE, watch_pace: pace, ..limits() };
-    let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
-    let target = target(&targets, server.access())?;
+    let target = target(&targets_within(limits, loopback()), server.access())?;
     let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
     let params = WatchParams::default();
     let (one, other) = tokio::try_join!(maps.watch(&params, "0"), maps.watch(&params, "0"))?;
@@ -257,8 +245,7 @@ async fn events_of_what_was_written_do_not_wait_but_those_of_dry_runs_do() -> Re
     // Without writes, nothing is read after the burst.
     let pace = WatchPace { burst: 8 * SIZE, per_second: 1, per_write: 8 * SIZE };
     let limits = Limits { watch_pace: pace, ..limits() };
-    let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
-    let target = target(&targets, server.access())?;
+    let target = target(&targets_within(limits, loopback()), server.access())?;
     let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
     let apply = PatchParams::apply("tester");
     let change = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap"}));
