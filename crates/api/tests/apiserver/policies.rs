@@ -41,6 +41,26 @@ fn release(name: &str, version: &str) -> Value {
     })
 }
 
+fn mandatory(name: &str, version: &str) -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"moduleName": name, "mandatory": {"version": version}},
+    })
+}
+
+fn watcher() -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
+        "metadata": {"name": "told", "namespace": "default"},
+        "spec": {
+            "serviceInfo": {"name": "events", "namespace": "default", "port": 8080},
+            "resourceToWatch": {"group": "x.io", "version": "v1", "resource": "xs"},
+            "field": "spec", "gateway": {"selector": {"matchLabels": {"a": "b"}}},
+        },
+    })
+}
+
 async fn patch(client: &Client, name: &str, change: &Value) -> Result<Reply> {
     let path = collection(&template(name, &Value::Null)).unwrap_or_default();
     call(client, Method::PATCH, &format!("{path}/{name}"), Some(change)).await
@@ -68,20 +88,27 @@ async fn apply_file(client: &Client, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Applies the shipped policies and waits until the apiserver enforces them.
+/// Applies the shipped policies and waits until the apiserver enforces each of them that the tests need: it reads them
+/// in turn.
 async fn install_policies(client: &Client) -> Result<()> {
     for file in inputs::yaml_files(&deployed("policies"))? {
         apply_file(client, &file).await?;
     }
     create(client, &of_version("probe")).await?.ok()?;
+    let is_warned = async |object: Value| -> Result<bool> {
+        let path = format!("{}?dryRun=All", collection(&object).unwrap_or_default());
+        Ok(!call(client, Method::POST, &path, Some(&object)).await?.warnings.is_empty())
+    };
     // Each attempt requests another version, so that it is a change even after an earlier attempt was accepted.
     let tries = Cell::new(0);
     until("the policies are in force", Duration::from_mins(1), || async {
         tries.set(tries.get() + 1);
-        let warned = !create(client, &of_version("probe")).await?.warnings.is_empty();
+        let warns_of_name = is_warned(of_version("another-probe")).await?;
+        let warns_of_watcher = is_warned(watcher()).await?;
+        let warns_of_version = is_warned(mandatory("probe", "1.2.0+build")).await?;
         let version = format!("9.9.{}", tries.get());
         let denied = patch(client, "probe", &json!({"spec": {"version": version}})).await?;
-        Ok((warned && !denied.is_ok()).then_some(()))
+        Ok((warns_of_name && warns_of_watcher && warns_of_version && !denied.is_ok()).then_some(()))
     })
     .await?;
     let path = collection(&of_version("probe")).unwrap_or_default();
@@ -146,17 +173,7 @@ async fn new_objects_are_named_or_warned(client: &Client) -> Result<()> {
 
 /// The API server accepts a Watcher, for Kyma Lifecycle Manager, and warns that no operator reads it.
 async fn a_watcher_is_told_to_have_no_effect(client: &Client) -> Result<()> {
-    let watcher = json!({
-        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
-        "metadata": {"name": "told", "namespace": "default"},
-        "spec": {
-            "serviceInfo": {"name": "events", "namespace": "default", "port": 8080},
-            "resourceToWatch": {"group": "x.io", "version": "v1", "resource": "xs"},
-            "field": "spec", "gateway": {"selector": {"matchLabels": {"a": "b"}}},
-        },
-    });
-    let path = "/apis/operator.kyma-project.io/v1beta2/namespaces/default/watchers";
-    let reply = call(client, Method::POST, path, Some(&watcher)).await?.ok()?;
+    let reply = create(client, &watcher()).await?.ok()?;
     assert!(reply.warnings.iter().any(|text| text.contains("has no effect")), "{:?}", reply.warnings);
     Ok(())
 }
@@ -171,12 +188,7 @@ async fn mandatory_versions_that_no_template_can_have_are_warned(client: &Client
         ("six", "1.2.0-long-long-long-long-long-long", true),
     ];
     for (name, version, is_warned) in rows {
-        let release = json!({
-            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"moduleName": name, "mandatory": {"version": version}},
-        });
-        let warnings = create(client, &release).await?.ok()?.warnings;
+        let warnings = create(client, &mandatory(name, version)).await?.ok()?.warnings;
         let names_it = warnings.iter().any(|text| text.contains(version));
         assert_eq!((!warnings.is_empty(), names_it), (is_warned, is_warned), "{version}: {warnings:?}");
     }
