@@ -66,6 +66,7 @@ pub(crate) async fn install(client: &Client, crds: Vec<Value>) -> Result<()> {
             Ok((is("Established") && is("NamesAccepted")).then_some(()))
         })
         .await?;
+        testbed::crd_is_served(client, &name).await?;
     }
     Ok(())
 }
@@ -101,6 +102,12 @@ pub(crate) async fn call(client: &Client, method: Method, path: &str, body: Opti
 /// Applies an object; unknown fields give warnings.
 pub(crate) async fn apply(client: &Client, path: &str, body: &Value) -> Result<Reply> {
     let path = format!("{path}?fieldManager=test&force=true&fieldValidation=Warn");
+    send(client, Method::PATCH, &path, "application/apply-patch+yaml", Some(body)).await
+}
+
+/// Does the same as [`apply`] as a dry run.
+pub(crate) async fn dry_run_apply(client: &Client, path: &str, body: &Value) -> Result<Reply> {
+    let path = format!("{path}?fieldManager=test&force=true&fieldValidation=Warn&dryRun=All");
     send(client, Method::PATCH, &path, "application/apply-patch+yaml", Some(body)).await
 }
 

@@ -1,8 +1,11 @@
 //! Properties of the CRDs.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use http::Method;
 use serde_json::{Value, json};
+use testbed::until;
 
 use crate::clusters::{self, BED, call, our_crds};
 
@@ -137,11 +140,16 @@ async fn a_hub_that_stored_klms_former_version_takes_our_crds_and_keeps_its_obje
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kymas.operator.kyma-project.io";
     let crd = call(&client, Method::GET, path, None).await?.ok()?.body;
     assert_eq!(crd["status"]["storedVersions"], json!(["v1beta1", "v1beta2"]));
+    // An API server serves a changed CRD some time after it stores the change.
+    until("the former version is served no more", Duration::from_mins(1), || async {
+        let code = call(&client, Method::GET, &format!("{old}/old"), None).await?.code;
+        Ok((code == 404).then_some(()))
+    })
+    .await?;
     let new = format!("{}/old", old.replace("v1beta1", "v1beta2"));
     let labels = json!({"metadata": {"labels": {"a": "b"}}});
     let kept = call(&client, Method::PATCH, &new, Some(&labels)).await?.ok()?.body;
     assert_eq!(kept["spec"]["modules"][0]["name"], "keda");
-    assert_eq!(call(&client, Method::GET, &format!("{old}/old"), None).await?.code, 404);
     Ok(())
 }
 
@@ -166,10 +174,19 @@ async fn a_template_applied_under_klms_crds_is_applied_again_under_ours() -> Res
 
     clusters::install(&client, our_crds()).await?;
 
+    let are_atomic = |stored: &Value| {
+        let fields = &stored["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+        fields["f:data"] == json!({}) && fields["f:descriptor"] == json!({})
+    };
+    // An API server serves a changed CRD some time after it stores the change.
+    until("the fields are atomic", Duration::from_mins(1), || async {
+        let applied = clusters::dry_run_apply(&client, &path, &template("second")).await?.ok()?;
+        Ok(are_atomic(&applied.body).then_some(()))
+    })
+    .await?;
     // The fields were tracked one by one and are atomic now: no part of the former object may remain.
     let stored = clusters::apply(&client, &path, &template("second")).await?.ok()?.body;
     assert_eq!(stored["spec"], template("second")["spec"]);
-    let fields = &stored["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
-    assert_eq!((&fields["f:data"], &fields["f:descriptor"]), (&json!({}), &json!({})));
+    assert!(are_atomic(&stored), "{stored}");
     Ok(())
 }
