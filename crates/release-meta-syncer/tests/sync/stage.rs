@@ -14,7 +14,7 @@ use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Program, Settings, serve};
 use release_meta_syncer::{Flags, ReleaseMetaSyncer};
 use serde_json::{Value, json};
-use testbed::{Access, AuditMark, Bed, Cluster, Scripted, until};
+use testbed::{Access, AuditMark, Bed, Cluster, Scripted, crd_is_served, until};
 use tokio::task::JoinHandle;
 
 pub(crate) const HUB: &str = "kcp-system";
@@ -48,8 +48,13 @@ impl Stage {
             tokio::try_join!(bed.cluster("hub").with_audit(), bed.cluster("target").with_audit())?;
         let client = hub.client()?;
         create(&client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB}})).await?;
-        for crd in [crds::kyma(), crds::module_template(), crds::module_release_meta(), crds::pause()] {
-            Api::<CustomResourceDefinition>::all(client.clone()).create(&PostParams::default(), &crd).await?;
+        let needed = [crds::kyma(), crds::module_template(), crds::module_release_meta(), crds::pause()];
+        let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+        for crd in &needed {
+            definitions.create(&PostParams::default(), crd).await?;
+        }
+        for crd in &needed {
+            crd_is_served(&client, &crd.name_any()).await?;
         }
         roles(&client, Side::Hub).await?;
         let operator = hub.service_account(HUB, "release-meta-syncer").await?;
