@@ -90,9 +90,7 @@ pub(crate) fn settings(namespace: &str, mode: Mode) -> Result<Settings> {
 /// Connects an operator as this user of the hub.
 pub(crate) async fn connect(user: &Access, namespace: &str, mode: Mode) -> Result<Runtime> {
     let settings = settings(namespace, mode)?;
-    let pause = kyma_sdk::api::crds::pause();
-    let crds: Api<CustomResourceDefinition> = Api::all(user.client()?);
-    crds.patch(&pause.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&pause)).await?;
+    serve(&user.client()?, &kyma_sdk::api::crds::pause()).await?;
     let operator = Operator { name: "test-operator", version: "0.1.0" };
     Ok(Runtime::connect(operator, settings, user.config()?, Process::new()?).await?)
 }
