@@ -12,7 +12,7 @@ use kyma_targets::{AccessPolicy, Limits, STAMP_NAME, STAMP_NAMESPACE, TargetErro
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
-use crate::{CALL, PLANTED, fails, limits, loopback, short_deadlines, target, targets, targets_within};
+use crate::{CALL, PLANTED, fails, limits, loopback, short_calls, target, targets, targets_within};
 
 /// Time after which a call counts as unbounded. It is less than the deadlines in `limits`, so another bound ends it.
 const UNBOUNDED: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Res
         server.clear();
         server.always(Matching::path("/api/v1"), answer.clone());
         // Uses a new cache each time, so that no breaker is open already.
-        let limits = if reason == Reason::TargetTimeout { short_deadlines() } else { limits() };
+        let limits = if reason == Reason::TargetTimeout { short_calls() } else { limits() };
         let target = target(&targets_within(limits, loopback()), server.access())?;
         let started = Instant::now();
         let error = fails(&target).await?;
@@ -90,7 +90,7 @@ async fn reasons_stay_the_same_however_often_one_asks() -> Result<()> {
     broken.always(Matching::any(), Answer::html(502, PLANTED));
     let rows = [
         (limits(), AccessPolicy::default(), silent.access(), Reason::AccessRefused),
-        (short_deadlines(), loopback(), silent.access(), Reason::TargetTimeout),
+        (short_calls(), loopback(), silent.access(), Reason::TargetTimeout),
         (limits(), loopback(), broken.access(), Reason::TargetServerError),
     ];
     for (limits, policy, access, reason) in rows {

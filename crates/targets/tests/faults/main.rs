@@ -16,7 +16,7 @@ use kyma_targets::{AccessPolicy, BreakerLimits, Limits, Target, TargetError, Tar
 use serde_json::json;
 use testbed::{Access, Answer};
 
-/// Deadline of a call to a target that does not answer.
+/// Deadline of a step that a target does not answer.
 pub(crate) const CALL: Duration = Duration::from_millis(400);
 /// Deadline that no step reaches.
 pub(crate) const LONG_TIMEOUT: Duration = Duration::from_mins(1);
@@ -41,9 +41,9 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// Returns limits for targets that do not answer.
-pub(crate) fn short_deadlines() -> Limits {
-    Limits { connect: CALL, call: CALL, watch_idle: CALL, ..limits() }
+/// Returns limits with a short deadline of a call, for targets that do not answer.
+pub(crate) fn short_calls() -> Limits {
+    Limits { call: CALL, ..limits() }
 }
 
 pub(crate) fn loopback() -> AccessPolicy {
