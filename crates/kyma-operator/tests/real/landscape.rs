@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use crate::leftovers;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
-/// Deadline of a wait. A target that was down for some time is probed only every minute.
+/// Deadline of a wait. The longer a target is down, the later it is probed again.
 pub(crate) const SOON: Duration = Duration::from_mins(2);
 
 #[derive(Parser)]

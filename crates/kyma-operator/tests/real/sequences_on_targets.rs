@@ -33,8 +33,8 @@ const STEPS: usize = 18;
 const SAVES: usize = 4;
 const RESTARTS: usize = 8;
 const GOES_BACK: usize = 12;
-/// Deadline for agreement: a target that did not answer is probed rarely.
-const LONG: Duration = Duration::from_secs(100);
+/// Deadline for agreement: a target that did not answer for two minutes is probed again two minutes later.
+const LONG: Duration = Duration::from_secs(150);
 /// Deadline for a shortened sequence, and maximum number of attempts.
 const SHORT: Duration = Duration::from_secs(45);
 const TRIES: usize = 20;
