@@ -36,8 +36,9 @@ const ACCESS_ACCOUNT: &str = "hub";
 /// User name of the operators on targets.
 pub const ACCESS_USER: &str = "system:serviceaccount:hub-access:hub";
 
-/// Grace period for an operator to stop.
-const CLEAN_STOP: Duration = Duration::from_secs(10);
+/// Grace period for an operator to stop, which is the default one of a Pod. Running reconciles and the last events use
+/// up to seven seconds of it.
+const CLEAN_STOP: Duration = Duration::from_secs(30);
 
 /// Duration without requests that counts as idle.
 const REST: Duration = Duration::from_secs(2);
