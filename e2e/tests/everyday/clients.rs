@@ -7,6 +7,7 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use crate::catalogue::{chosen, runs};
+use crate::row::DEADLINE;
 use crate::world::{World, row};
 
 const MODULE_NAME: &str = "operator.kyma-project.io/module-name";
@@ -24,9 +25,13 @@ fn queries_of_the_kyma_cli_and_busola_find_modules_of_channels_and_of_versions()
         chosen(row.world, &json!([{"name": "skiff"}, {"name": "punt", "version": "1.0.0"}])).await?;
         runs(row.world, "skiff", "1.0.0").await?;
         runs(row.world, "punt", "1.0.0").await?;
-        let target = Target::read(row.world).await?;
-        target.cli()?;
-        target.busola()?;
+        // release-meta-syncer copies the catalogue by itself, and kyma-operator writes the status to the target last.
+        testbed::until_or_why("both clients find the modules", DEADLINE, || async {
+            let target = Target::read(row.world).await?;
+            let found = target.cli().and_then(|()| target.busola());
+            Ok(found.map_err(|error| format!("{error:#}")))
+        })
+        .await?;
         chosen(row.world, &json!([])).await
     })
 }
