@@ -97,7 +97,8 @@ impl Row {
         self.holds("1").await
     }
 
-    /// Waits until this condition and `Ready` are False for this reason, with a message that contains `words`.
+    /// Waits until this condition and `Ready` are False for this reason in the current generation, with a message that
+    /// contains `words`.
     pub(crate) async fn is_stuck(&self, type_: &str, reason: Reason, words: &str) -> Result<()> {
         let what = format!("{} has {type_}=False for {reason}", self.name);
         let api = self.world.components();
@@ -105,6 +106,7 @@ impl Row {
             has_condition(component, type_, "False", reason)
                 && has_condition(component, "Ready", "False", reason)
                 && says(component, type_, words)
+                && component["status"]["observedGeneration"] == component["metadata"]["generation"]
         })
         .await?;
         Ok(())
