@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use e2e::landscape::HUB_NAMESPACE;
 use e2e::wait::has_condition;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -20,6 +20,8 @@ use crate::world::{PERSON, PULLER, World, config_map};
 
 /// Deadline of every wait, including backoff.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
+/// Maximum number of rounds in which work may start late.
+const ROUNDS: usize = 3;
 
 /// A component without a Kyma.
 pub(crate) struct Row {
@@ -198,7 +200,25 @@ where
     });
     let Ok(found) = tokio::time::timeout(DEADLINE, reached).await else {
         let found = api.get_opt(name).await?.map(serde_json::to_value).transpose()?;
-        anyhow::bail!("{what}: not within {DEADLINE:?}; it has {}", found.unwrap_or_default()["status"])
+        bail!("{what}: not within {DEADLINE:?}; it has {}", found.unwrap_or_default()["status"])
     };
     serde_json::to_value(found?.context("it exists")?).context("objects are JSON")
+}
+
+/// Measures the time until work starts, each time for another object, until it is below a second: if the machine was
+/// busy in one round, the next one passes.
+pub(crate) async fn until_within_a_second(
+    row: &Row,
+    measure: impl AsyncFn(&Row) -> Result<Duration>,
+) -> Result<()> {
+    let mut late = Vec::new();
+    for round in 0..ROUNDS {
+        let row = Row::new(row.world, &format!("{}-{round}", row.name)).await?;
+        let took = measure(&row).await?;
+        if took < Duration::from_secs(1) {
+            return Ok(());
+        }
+        late.push(took);
+    }
+    bail!("the first write came after {late:?}")
 }
