@@ -42,14 +42,15 @@ async fn moves_nobody(world: &World, fault: &Fault) -> Result<()> {
             before.push(react(world).await?);
         }
         let during = meet(world, fault).await?;
-        let slowest = [&before, &during].map(|tries| Reactions::slowest(tries));
-        ensure!(slowest[1] <= slowest[0] * 2 + SLOWER, "the calm target had to wait: {slowest:?}");
+        let [longest_before, longest] = [&before, &during].map(|tries| Reactions::slowest(tries));
         let [was, is] = [&before, &during].map(|tries| Reactions::median(tries));
         println!("{:<32} {is} at the median; before: {was}", "");
-        if is.within(was, bearable) {
+        if is.within(was, bearable) && longest <= longest_before * 2 + SLOWER {
             return Ok(());
         }
-        moved.push(format!("{is} at the median after {was}"));
+        moved.push(format!(
+            "{is} at the median, {longest:?} at most, after {was}, {longest_before:?} at most"
+        ));
     }
     bail!("the calm target was moved each time: {moved:?}")
 }
