@@ -27,7 +27,7 @@ use kyma_sdk::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testbed::{Access, AuditEvent, AuditMark, Cluster, SharedBed, until, until_quiet};
+use testbed::{Access, AuditEvent, AuditMark, Cluster, SharedBed, crd_is_served, until, until_quiet};
 use tokio::task::JoinHandle;
 
 /// Longest wait for anything here.
@@ -404,7 +404,7 @@ async fn install_crds(hub: &Cluster) -> Result<()> {
     for crd in std::iter::once(Greeting::crd()).chain(crds_of_others) {
         crds.patch(&crd.name_any(), &params, &Patch::Apply(&crd)).await?;
     }
-    Ok(())
+    crd_is_served(&hub.client()?, Greeting::crd_name()).await
 }
 
 /// Returns a CRD of `kind` in an API group of its own. The tests share the target, so each one uses another kind.
