@@ -32,8 +32,8 @@ use tokio::task::JoinHandle;
 
 /// Longest wait for anything here.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
-/// Silence that counts as rest.
-const REST: Duration = Duration::from_secs(1);
+/// Silence that counts as rest: longer than the second by which the driver delays reports of work in progress.
+const REST: Duration = Duration::from_secs(2);
 /// uid of the Kyma that managed components belong to.
 pub(crate) const KYMA_UID: &str = "22222222-this-kyma";
 
@@ -275,7 +275,7 @@ impl Stage {
         .await
     }
 
-    /// Nothing has come from the component for a second, in which it would have answered every event.
+    /// Waits until nothing has come from the component for `REST`, in which it would have answered every event.
     pub(crate) async fn until_settled(&self, name: &str) -> Result<Greeting> {
         let of_component = |event: &AuditEvent| event.user.contains(&self.namespace);
         until_quiet(&[&self.hub, &self.target], REST, SOON, of_component).await?;
