@@ -206,8 +206,7 @@ impl Town {
             let Some(edition) = edition else { continue };
             let leaf: DynamicObject = serde_json::from_value(edition.leaf())?;
             if users.leaves.iter().all(|made| made.name_any() != leaf.name_any()) {
-                let strict = PostParams::default();
-                users.leaves.push(self.leaves(edition.api_version()).create(&strict, &leaf).await?);
+                users.leaves.push(self.create_leaf(edition, &leaf).await?);
             }
             let copied = users.maps.iter().any(|map| map.name_any().ends_with(edition.module));
             if !expected.is_refused(module) && !copied {
@@ -215,6 +214,23 @@ impl Town {
             }
         }
         Ok(())
+    }
+
+    /// Creates a leaf once the API server serves version and fields of its edition: it learns of a changed CRD through
+    /// a watch, so its Ready component does not prove that.
+    async fn create_leaf(&self, edition: &Edition, leaf: &DynamicObject) -> Result<DynamicObject> {
+        let leaves = self.leaves(edition.api_version());
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        until_or_why(&format!("{} serves {}", edition.version, leaf.name_any()), DEADLINE, || async {
+            match leaves.create(&dry_run, leaf).await {
+                Ok(made) if made.data["spec"] == leaf.data["spec"] => Ok(Ok(())),
+                Ok(made) => Ok(Err(format!("it would be {}", made.data))),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(Err(status.message.clone())),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await?;
+        Ok(leaves.create(&PostParams::default(), leaf).await?)
     }
 
     /// Copies a ConfigMap as kustomize-controller's children get its labels and annotations (its issue 192), and as
