@@ -8,6 +8,7 @@ use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
 use e2e::remains::until_as_before;
 use e2e::snapshot::{self, Snapshot};
 use e2e::wait;
+use futures::FutureExt;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -221,15 +222,17 @@ impl Town {
     async fn create_leaf(&self, edition: &Edition, leaf: &DynamicObject) -> Result<DynamicObject> {
         let leaves = self.leaves(edition.api_version());
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        until_or_why(&format!("{} serves {}", edition.version, leaf.name_any()), DEADLINE, || async {
+        let what = format!("{} is served", edition.api_version());
+        let waiting = until_or_why(&what, DEADLINE, || async {
             match leaves.create(&dry_run, leaf).await {
                 Ok(made) if made.data["spec"] == leaf.data["spec"] => Ok(Ok(())),
                 Ok(made) => Ok(Err(format!("it would be {}", made.data))),
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(Err(status.message.clone())),
                 Err(error) => Err(error.into()),
             }
-        })
-        .await?;
+        });
+        // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
+        waiting.boxed().await?;
         Ok(leaves.create(&PostParams::default(), leaf).await?)
     }
 
