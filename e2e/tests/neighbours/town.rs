@@ -217,8 +217,8 @@ impl Town {
         Ok(())
     }
 
-    /// Creates a leaf once the API server serves version and fields of its edition: it learns of a changed CRD through
-    /// a watch, so its Ready component does not prove that.
+    /// Creates a leaf once the API server serves version and fields of its edition. The server learns of a changed CRD
+    /// through a watch, so a Ready component does not prove that.
     async fn create_leaf(&self, edition: &Edition, leaf: &DynamicObject) -> Result<DynamicObject> {
         let leaves = self.leaves(edition.api_version());
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
