@@ -197,7 +197,6 @@ impl Landscape {
             label: "-of-copy",
             doors: doors::Standing::default(),
         };
-        operator::until_roles_count(&hub).await?;
         let operators = operator::start_all(&self.bed, &hub, &given).await?;
         Ok(Copy { hub, operators })
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use futures::FutureExt;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -98,8 +99,10 @@ impl Running {
     }
 }
 
-/// Starts all operators and waits until they are ready.
+/// Starts all operators once the hub applies their roles, and waits until they are ready.
 pub(super) async fn start_all(bed: &Bed, hub: &Cluster, given: &OperatorOptions) -> Result<Vec<Running>> {
+    // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
+    until_roles_count(hub).boxed().await?;
     let helm = Program::Helm.path()?;
     let setting = Setting::new(bed, given, &helm);
     let start = |operator: &'static Operator| {
@@ -111,8 +114,9 @@ pub(super) async fn start_all(bed: &Bed, hub: &Cluster, given: &OperatorOptions)
     Ok(started)
 }
 
-/// Waits until a restarted apiserver applies the stored roles.
-pub(super) async fn until_roles_count(hub: &Cluster) -> Result<()> {
+/// Waits until the apiserver applies the stored roles, which it learns of through watches. An operator that may not read
+/// the hub's identity ends.
+async fn until_roles_count(hub: &Cluster) -> Result<()> {
     for operator in &OPERATORS {
         let account = hub.service_account(HUB_NAMESPACE, operator.name).await?;
         let namespaces: Api<Namespace> = Api::all(account.client()?);
