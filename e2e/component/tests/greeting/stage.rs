@@ -69,7 +69,7 @@ impl Stage {
     /// Returns the place in which a test runs the component itself.
     pub(crate) async fn place(name: &str) -> Result<Room> {
         let stage = Self::prepared(name).await?;
-        let user = stage.hub.service_account("default", &stage.namespace).await?;
+        let user = stage.hub_user().await?;
         let trial = ConformanceSetup {
             hub: user.config()?,
             hub_admin: stage.hub.client()?,
@@ -115,7 +115,7 @@ impl Stage {
 
     pub(crate) async fn start_operator(&mut self) -> Result<()> {
         let process = Process::new()?;
-        let config = self.hub.service_account("default", &self.namespace).await?.config()?;
+        let config = self.hub_user().await?.config()?;
         let program = ComponentProgram(Hello);
         let served = kyma_sdk::serve(program, NoFlags {}, self.settings()?, config, process.clone());
         self.running = Some((process, tokio::spawn(async { Ok(served.await?) })));
@@ -134,6 +134,11 @@ impl Stage {
 
     pub(crate) async fn grant_access(&self) -> Result<()> {
         self.put_access(&self.user().await?.kubeconfig()).await
+    }
+
+    /// Returns the component's user on the hub.
+    async fn hub_user(&self) -> Result<Access> {
+        self.hub.service_account("default", &self.namespace).await
     }
 
     /// The component's user on the target.
@@ -393,7 +398,13 @@ impl Stage {
              subjects:\n  - kind: ServiceAccount\n    name: {0}\n    namespace: default\n",
             self.namespace
         );
-        apply_documents(&self.target, &binding, &self.namespace).await
+        apply_documents(&self.target, &binding, &self.namespace).await?;
+        // The API server learns of roles through watches, and a component that may not read the hub's identity ends.
+        let namespaces: Api<Namespace> = Api::all(self.hub_user().await?.client()?);
+        until("the component may read the hub's identity", SOON, || async {
+            Ok(namespaces.get("kube-system").await.ok().map(drop))
+        })
+        .await
     }
 }
 
