@@ -13,7 +13,7 @@ use crate::world::{row, row_alone};
 #[test]
 fn a_secret_that_comes_late_starts_work_within_a_second() -> Result<()> {
     row_alone("late-secret", async |row| {
-        until_within_a_second(row, async |row| {
+        Box::pin(until_within_a_second(row, async |row| {
             row.wish(row.content("1")).await?;
             let missing = format!("no access secret kcp-system/kubeconfig-{}", row.name);
             row.is_stuck("Ready", Reason::AwaitingAccess, &missing).await?;
@@ -24,7 +24,7 @@ fn a_secret_that_comes_late_starts_work_within_a_second() -> Result<()> {
             let took = start.elapsed();
             row.is_ready().await?;
             Ok(took)
-        })
+        }))
         .await
     })
 }

@@ -26,7 +26,7 @@ const STAMP: &str = "kyma-target-stamp";
 fn a_kyma_waits_for_its_secret_and_starts_within_a_second() -> Result<()> {
     row_alone("kyma-late-secret", async |row| {
         let moor = row.world.moor.lock().await;
-        until_within_a_second(row, async |row| {
+        Box::pin(until_within_a_second(row, async |row| {
             create(row).await?;
             is_stuck(row, Reason::AwaitingAccess, "Secret").await?;
             let secret = row.world.landscape.access_secret(&row.name, &moor).await?;
@@ -39,7 +39,7 @@ fn a_kyma_waits_for_its_secret_and_starts_within_a_second() -> Result<()> {
             is_ready(row).await?;
             end(row, &moor).await?;
             Ok(took)
-        })
+        }))
         .await
     })
 }
