@@ -103,20 +103,20 @@ pub(crate) struct Directory {
     path: PathBuf,
     sweeper: Option<(Child, Option<ChildStdin>)>,
     /// Lock of a directory that is kept: two beds in it would delete each other's data.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl Directory {
     fn temporary(swept: bool) -> Result<Self> {
         let path = tempfile::Builder::new().prefix("testbed-").tempdir()?.keep();
         if !swept {
-            return Self { path, sweeper: None, _lock: None }.prepare();
+            return Self { path, sweeper: None, lock: None }.prepare();
         }
         let mut command = Command::new(binaries::wrapper()?);
         command.arg("sweep").arg(&path).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut sweeper = command.process_group(0).spawn().context("cannot start testbed-exec")?;
         let line = sweeper.stdin.take();
-        Self { path, sweeper: Some((sweeper, line)), _lock: None }.prepare()
+        Self { path, sweeper: Some((sweeper, line)), lock: None }.prepare()
     }
 
     fn kept(path: &Path) -> Result<Self> {
@@ -129,7 +129,7 @@ impl Directory {
         for stale in ["etcd", "logs"].map(|name| path.join(name)).iter().filter(|place| place.exists()) {
             std::fs::remove_dir_all(stale)?;
         }
-        Self { path, sweeper: None, _lock: Some(lock) }.prepare()
+        Self { path, sweeper: None, lock: Some(lock) }.prepare()
     }
 
     fn prepare(self) -> Result<Self> {
@@ -148,10 +148,31 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
+        if let Some(lock) = &self.lock {
+            // Closing the file does not release the lock while a process that was just forked has it open.
+            lock.unlock().ok();
+        }
         if let Some((sweeper, line)) = &mut self.sweeper {
             drop(line.take());
             // A directory that cannot be removed is left.
             sweeper.wait().ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_free_at_once_although_a_fork_has_its_lock_open() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = Directory::kept(scratch.path()).unwrap();
+        assert!(Directory::kept(scratch.path()).is_err());
+        // A process that another thread starts has a copy of each open file until it runs its program.
+        let copy = directory.lock.as_ref().unwrap().try_clone().unwrap();
+        drop(directory);
+        assert!(Directory::kept(scratch.path()).is_ok());
+        drop(copy);
     }
 }
