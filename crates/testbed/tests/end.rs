@@ -108,18 +108,21 @@ const PANICKING: &str = "TESTBED_PANICKING";
 #[tokio::test]
 async fn a_panic_shows_the_end_of_each_log() -> Result<()> {
     if std::env::var_os(PANICKING).is_some() {
-        let _cluster = Bed::start().await?.cluster("unlucky").await?;
+        let bed = Bed::start().await?;
+        let _cluster = bed.cluster("unlucky").await?;
+        let lines: String = (1..=16).map(|number| format!("line {number} of 16\n")).collect();
+        fs::write(bed.logs().join("known.log"), lines)?;
         panic!("as told");
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", "a_panic_shows_the_end_of_each_log"]).env(PANICKING, "1");
     let shown = tokio::task::spawn_blocking(move || command.output()).await??;
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    for words in
-        ["as told", "/logs/etcd.log", "/logs/unlucky-kube-apiserver.log", "all system priority classes"]
-    {
+    let logs = ["/logs/etcd.log", "/logs/known.log", "/logs/unlucky-kube-apiserver.log"];
+    for words in ["as told", "line 2 of 16", "line 16 of 16"].iter().chain(&logs) {
         assert!(shown.contains(words), "{words} is not in {shown}");
     }
+    assert!(!shown.contains("line 1 of 16"), "the end of a log has 15 lines: {shown}");
     Ok(())
 }
 
