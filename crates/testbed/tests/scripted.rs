@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,9 +17,12 @@ use kube::{Api, Client};
 use serde_json::json;
 use testbed::{
     Answer, Body as AnswerBody, Cluster, InterceptedRequest, Interceptor, Matching, Scripted, SharedBed,
+    until,
 };
 
 static BED: SharedBed = SharedBed::new();
+
+const SOON: Duration = Duration::from_secs(30);
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -112,14 +116,26 @@ async fn resets_break_the_connection() -> Result<()> {
 async fn silence_and_deafness_last_until_the_client_gives_up() -> Result<()> {
     let server = Scripted::start().await?;
     server.always(Matching::any(), Answer::silence());
-    let patience = Duration::from_millis(200);
     let client = server.access().client()?;
-    assert!(tokio::time::timeout(patience, get(&client, MAPS)).await.is_err());
+    stays_unanswered(&client, server.wait_for(1, &Matching::any(), SOON)).await?;
     assert_eq!((server.connections(), server.seen().len()), (1, 1));
     server.set_deaf(true);
     let client = server.access().client()?;
-    assert!(tokio::time::timeout(patience, get(&client, MAPS)).await.is_err());
+    let connected =
+        until("another connection", SOON, || async { Ok((server.connections() > 1).then_some(())) });
+    stays_unanswered(&client, connected).await?;
     assert_eq!((server.connections(), server.seen().len()), (2, 1));
+    Ok(())
+}
+
+/// Sends a request, and checks that it has no response for a while after `arrived` ends.
+async fn stays_unanswered(client: &Client, arrived: impl Future<Output = Result<()>>) -> Result<()> {
+    let mut response = pin!(get(client, MAPS));
+    tokio::select! {
+        _ = &mut response => anyhow::bail!("it answered"),
+        arrived = arrived => arrived?,
+    }
+    assert!(tokio::time::timeout(Duration::from_millis(200), response).await.is_err());
     Ok(())
 }
 
