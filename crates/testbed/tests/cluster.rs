@@ -117,9 +117,14 @@ async fn claims_get_volumes_and_volumes_go_with_their_claims() -> Result<()> {
         Ok((phase.as_deref() == Some("Running")).then_some(()))
     })
     .await?;
-    let claim = claims.get("data").await?;
+    // The scheduler needs only the claim's spec, which is written before its status.
+    let claim = until("the claim is bound", SOON, || async {
+        let claim = claims.get("data").await?;
+        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+        Ok((phase == Some("Bound")).then_some(claim))
+    })
+    .await?;
     let status = claim.status.clone().unwrap_or_default();
-    assert_eq!(status.phase.as_deref(), Some("Bound"));
     assert_eq!(status.capacity.unwrap_or_default()["storage"].0, "1Gi");
 
     pods.delete("user", &DeleteParams::default()).await?;
