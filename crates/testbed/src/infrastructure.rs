@@ -1,12 +1,13 @@
 //! Simulates a cloud provider in a thread: volumes for claims, addresses for load balancers.
 
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -14,12 +15,15 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::access::Access;
+use crate::wait::until;
 
 /// Name of the default `StorageClass`.
 const CLASS: &str = "standard";
 
 /// Annotation value of volumes that this thread created.
 const PROVISIONER: &str = "testbed.invalid/volumes";
+
+const READY_WITHIN: Duration = Duration::from_mins(1);
 
 /// The running thread; it ends when this is dropped.
 pub(crate) struct Infrastructure {
@@ -68,7 +72,24 @@ async fn prepare(access: &Access) -> Result<Client> {
         "provisioner": PROVISIONER,
     });
     apply(&Api::<StorageClass>::all(client.clone()), CLASS, &class).await?;
+    until_default_class(&client).await?;
     Ok(client)
+}
+
+/// Waits until claims without a class get the default class. The API server learns of the class by a watch, and claims
+/// that are created before that stay without one.
+async fn until_default_class(client: &Client) -> Result<()> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), "default");
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": {"name": "probe"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    }))?;
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    until("claims get the default class", READY_WITHIN, || async {
+        let class = claims.create(&params, &claim).await?.spec.and_then(|spec| spec.storage_class_name);
+        Ok((class.as_deref() == Some(CLASS)).then_some(()))
+    })
+    .await
 }
 
 async fn serve(client: Client) {
