@@ -74,12 +74,21 @@ async fn a_chart_that_hands_on_all_capabilities_has_the_targets_kinds_in_them() 
     assert!(rendered.manifest.contains("example.org/v1/Thing"), "{}", rendered.manifest);
 }
 
+/// Writes a shell script that can be executed. Another process writes the file: this one could not execute it while a
+/// child that another test just forked has it open for writing.
+fn write_program(program: &Path, script: &str) {
+    let source = program.with_extension("txt");
+    std::fs::write(&source, format!("#!/bin/sh\n{script}\n")).unwrap();
+    let mut install = std::process::Command::new("install");
+    let installed = install.args(["-m", "755"]).args([source.as_path(), program]).status();
+    assert!(installed.unwrap().success());
+}
+
 /// Returns the output of a shell script that replaces the engine, after it has read its input.
 async fn printed(script: &str, values: Value) -> String {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("engine");
-    std::fs::write(&program, format!("#!/bin/sh\ninput=$(/bin/cat)\n{script}\n")).unwrap();
-    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, &format!("input=$(/bin/cat)\n{script}"));
     let engine = HelmProgram::find(Some(&program), RenderLimits::default()).unwrap();
     let chart = chart(&[("templates/a.yaml", TEMPLATE)]);
     engine.render(&request(&chart, values)).await.unwrap().manifest.to_string()
@@ -331,15 +340,11 @@ async fn a_schema_that_leads_outside_counts_only_where_its_chart_takes_part() {
 fn a_program_that_is_no_helm_4_or_another_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("helm");
-    let write = |text: &str| {
-        std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-    };
-    write("echo v3.18.0");
+    write_program(&program, "echo v3.18.0");
     let engine = HelmProgram::find(Some(&program), RenderLimits::default()).unwrap();
     assert!(matches!(engine.check(None), Err(HelmProgramError::Version { found, .. }) if found == "v3.18.0"));
     assert!(engine.check_unchanged().is_ok());
-    write("echo v4.3.1 ");
+    write_program(&program, "echo v4.3.1 ");
     assert!(engine.check_unchanged().is_err(), "it was replaced");
     let engine = HelmProgram::find(Some(&program), RenderLimits::default()).unwrap();
     engine.check(None).unwrap();
