@@ -143,8 +143,8 @@ fn long_lists_take_no_longer_for_being_long() {
         let Value::Object(mut pod) = pod else { unreachable!() };
         let found = remove_harmless_duplicates(&mut pod, "", "Pod");
         let env = &pod["spec"]["containers"][0]["env"];
-        // Pairs of them would be tens of billions.
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        // Pairs of them would be tens of billions, which take minutes.
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
         assert_eq!((env.as_array().unwrap().len(), found.len()), (left, told));
     }
 }
