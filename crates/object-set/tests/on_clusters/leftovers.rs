@@ -6,8 +6,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_object_set::{Identity, NothingObserved, Outcome, Refusal};
 use serde_json::{Value, json};
+use testbed::until;
 
-use super::story::{Story, outcome};
+use super::story::{SOON, Story, outcome};
 
 async fn live(story: &Story, group: &str, kind: &str) -> Result<Value> {
     let id = Identity::new(group, kind, Some(&story.namespace), "o");
@@ -184,8 +185,16 @@ async fn a_claim_that_a_user_enlarged_keeps_its_size() -> Result<()> {
     let params = PatchParams::default();
     let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
     claims.patch_status("o", &params, &Patch::Merge(bound)).await?;
-    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
-    claims.patch("o", &params, &Patch::Merge(larger)).await?;
+    let larger = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
+    // Admission refuses this until the API server has noticed the new class.
+    until("the claim is enlarged", SOON, || async {
+        match claims.patch("o", &params, &larger).await {
+            Ok(_) => Ok(Some(())),
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await?;
     for (size, label, expected) in [("1Gi", "a", "2Gi"), ("1Gi", "b", "2Gi"), ("3Gi", "b", "3Gi")] {
         story.apply(&text(size, label)).await.with_context(|| format!("{size} {label}"))?;
         let live = live(&story, "", "PersistentVolumeClaim").await?;
