@@ -19,11 +19,9 @@ use testbed::SharedBed;
 use super::deleter::OpenGate;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
-/// Deadline until a new kind can be used.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const MANAGER: &str = "helm-component";
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
 
 /// An owner on a cluster, with its inventory and settings.
 pub(crate) struct Story {
@@ -121,7 +119,7 @@ impl Story {
         let mut applied = self.try_apply(text, &NothingObserved).await?;
         // On a busy machine an apply may not wait long enough for its CRDs, and discovery shows them even later.
         let is_missing = |(_, outcome): &(_, Outcome)| matches!(outcome, Outcome::Missing(_));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + SOON;
         while (applied.waiting().next().is_some() || applied.outcomes.iter().any(is_missing))
             && Instant::now() < deadline
         {
