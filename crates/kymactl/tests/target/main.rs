@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::process::Output;
+use std::{process::Output, time::Duration};
 
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -17,6 +18,8 @@ use testbed::{Cluster, SharedBed};
 use tokio::process::Command;
 
 static BED: SharedBed = SharedBed::new();
+
+const SOON: Duration = Duration::from_mins(1);
 
 /// A hub, one target, and a Kyma whose access Secret leads there.
 struct Stage {
@@ -66,6 +69,9 @@ impl Stage {
     /// Creates a user of the target with these rights and the right to read the target's identity.
     async fn user(&self, rules: Value) -> String {
         let access = self.target.service_account("default", "hub").await.unwrap();
+        let [group, resource, verb] =
+            ["apiGroups", "resources", "verbs"].map(|part| rules[0][part][0].clone());
+        let attributes = json!({"group": group, "resource": resource, "verb": verb});
         let role = json!({"metadata": {"name": "hub"}, "rules": rules});
         let binding = json!({
             "metadata": {"name": "hub"},
@@ -78,6 +84,16 @@ impl Stage {
         cluster_roles.create(&create, &serde_json::from_value(role).unwrap()).await.unwrap();
         let bindings: Api<ClusterRoleBinding> = Api::all(self.client());
         bindings.create(&create, &serde_json::from_value(binding).unwrap()).await.ok();
+        // The API server notices the new role by a watch.
+        let review = json!({"spec": {"resourceAttributes": attributes}});
+        let review: SelfSubjectAccessReview = serde_json::from_value(review).unwrap();
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(access.client().unwrap());
+        testbed::until("the rights are in force", SOON, || async {
+            let reviewed = reviews.create(&create, &review).await?;
+            Ok(reviewed.status.is_some_and(|status| status.allowed).then_some(()))
+        })
+        .await
+        .unwrap();
         access.kubeconfig()
     }
 
