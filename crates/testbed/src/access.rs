@@ -59,7 +59,8 @@ impl Access {
     pub fn config(&self) -> Result<Config> {
         let mut config = Config::new(self.url.parse().context("the URL of the apiserver")?);
         config.root_cert = Some(certificates(&self.ca)?);
-        config.connect_timeout = Some(Duration::from_secs(5));
+        // Includes the TLS handshake, for which a loaded machine needs seconds.
+        config.connect_timeout = Some(Duration::from_secs(30));
         // A test needs the server's response, not the one after five minutes of retries.
         config.default_retry = false;
         config.auth_info = self.auth_info();
