@@ -19,8 +19,10 @@ use crate::discovery::{Mapping, crd_mappings};
 
 /// The required property that no object has.
 const MARKER: &str = "thisKindIsBeingRemoved";
-/// Maximum number of dry runs that show whether creation is refused.
-const MAX_PROBES: usize = 20;
+/// Number of dry runs after which a refusal for another reason than the missing property counts.
+const MAX_REFUSED_PROBES: usize = 20;
+/// Maximum number of dry runs. An API server under load applies a changed schema after seconds.
+const MAX_PROBES: usize = 100;
 /// Pause between two dry runs. An API server applies a changed schema with a delay, and reports no event.
 const PROBE_PAUSE: Duration = Duration::from_millis(100);
 /// Time for other API servers of the target to refuse creation as well. Behind one address the client cannot see
@@ -175,23 +177,25 @@ fn patch_of(crd: &DynamicObject, hold: bool) -> Option<JsonPatch> {
 }
 
 /// Reports whether the API server refuses new objects, by dry runs. A refusal for another reason (a missing right, a
-/// webhook) hides the answer of the schema: then the change had the time of all dry runs to take effect. A failed
-/// call, or the answer of an overloaded server, does not count as a refusal.
+/// webhook) hides the answer of the schema: then the change has the time of [`MAX_REFUSED_PROBES`] to take effect. A
+/// failed call, or the answer of an overloaded server, does not count as a refusal.
 async fn is_creation_refused(client: &Client, mapping: &Mapping) -> bool {
     let api = mapping.api(client, mapping.namespaced.then_some("default"));
     let probe = DynamicObject::new("creation-probe", &mapping.resource);
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    let mut is_refused = false;
-    for _ in 0..MAX_PROBES {
-        match api.create(&params, &probe).await {
+    for number in 1..=MAX_PROBES {
+        let is_refused = match api.create(&params, &probe).await {
             Err(kube::Error::Api(status)) if status.message.contains(MARKER) => return true,
-            Err(kube::Error::Api(status)) => is_refused = !matches!(status.code, 429 | 502..=504),
-            Err(_) | Ok(_) => is_refused = false,
+            Err(kube::Error::Api(status)) => !matches!(status.code, 429 | 502..=504),
+            Err(_) | Ok(_) => false,
+        };
+        if is_refused && number > MAX_REFUSED_PROBES {
+            return true;
         }
         // No event announces that the API server applies the changed schema.
         tokio::time::sleep(PROBE_PAUSE).await;
     }
-    is_refused
+    false
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ struct Stored {
     crd: Value,
     /// Numbers of objects in the next lists; later lists are empty.
     lists: VecDeque<usize>,
-    /// Whether the schema refuses new objects once it requires the property.
-    is_schema_in_force: bool,
+    /// Number of dry runs that are permitted before the schema requires the property.
+    permitted: usize,
     /// The methods of the calls.
     calls: Vec<String>,
 }
@@ -36,7 +36,7 @@ impl Server {
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]},
         });
         let calls = Vec::new();
-        let stored = Stored { crd, lists: lists.iter().copied().collect(), is_schema_in_force: true, calls };
+        let stored = Stored { crd, lists: lists.iter().copied().collect(), permitted: 0, calls };
         Self(Arc::new(Mutex::new(stored)))
     }
 
@@ -82,13 +82,16 @@ async fn answer(State(server): State<Server>, request: Request) -> Response {
             stored.crd["metadata"]["resourceVersion"] = (version + 1).to_string().into();
             Json(stored.crd.clone()).into_response()
         }
-        "POST" if stored.is_schema_in_force => {
+        "POST" if stored.permitted == 0 => {
             let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
                 "reason": "Invalid", "message": format!("{MARKER}: Required value"), "code": 422});
             (StatusCode::UNPROCESSABLE_ENTITY, Json(status)).into_response()
         }
-        _ => Json(json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "creation-probe"}}))
-            .into_response(),
+        _ => {
+            stored.permitted = stored.permitted.saturating_sub(1);
+            Json(json!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": {"name": "creation-probe"}}))
+                .into_response()
+        }
     }
 }
 
@@ -119,9 +122,17 @@ async fn a_crd_with_objects_is_not_changed() {
 #[tokio::test(start_paused = true)]
 async fn a_crd_that_still_accepts_objects_is_kept_as_it_was() {
     let server = Server::new(&[0]);
-    server.0.lock().unwrap().is_schema_in_force = false;
+    server.0.lock().unwrap().permitted = usize::MAX;
     assert_eq!(server.hold_creation().await, CrdContents::Unknown);
     assert!(!server.has_marker());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schema_that_is_in_force_only_after_seconds_is_awaited() {
+    let server = Server::new(&[0, 0]);
+    server.0.lock().unwrap().permitted = 50;
+    assert!(matches!(server.hold_creation().await, CrdContents::Empty { .. }));
+    assert!(server.has_marker());
 }
 
 #[tokio::test(start_paused = true)]
