@@ -190,6 +190,8 @@ impl World {
         all.extend(marks::<ReplicaSet>(&client).await);
         all.extend(marks::<Pod>(&client).await);
         all.extend(marks::<Secret>(&client).await);
+        // A controller adds it to the namespace at any time.
+        all.remove("ConfigMap kube-root-ca.crt");
         all
     }
 }
