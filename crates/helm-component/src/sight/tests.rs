@@ -10,7 +10,7 @@ use testbed::{Answer, Matching, Scripted};
 
 use super::*;
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_mins(1);
 /// Maximum time of an undisturbed change of subscriptions.
 const UNDISTURBED: Duration = Duration::from_millis(100);
 
