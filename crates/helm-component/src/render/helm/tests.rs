@@ -9,7 +9,7 @@ use kyma_api::Reason;
 
 fn helm() -> HelmProgram {
     let program = Program::Helm.path().expect("the helm program, from `cargo xtask setup`");
-    HelmProgram::find(Some(&program), RenderLimits::default()).unwrap()
+    HelmProgram::find(Some(&program), patient()).unwrap()
 }
 
 /// Returns a chart of these files, with a plain Chart.yaml if they have none.
