@@ -1,6 +1,9 @@
 //! An HTTP server that responds as a test defines and records the requests.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex},
+};
 
 use axum::{
     Router,
@@ -68,7 +71,15 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(script: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), script).await
+    }
+
+    /// Starts a server at this address. One of [`testbed::free_address`] stays unused after the server stops.
+    pub(crate) async fn start_at(
+        address: SocketAddr,
+        script: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let shared = Shared { script: Arc::new(script), requests: requests.clone() };
