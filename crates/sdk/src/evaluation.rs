@@ -129,13 +129,13 @@ mod tests {
         // While evaluations of other tests have all threads, the work is dropped at the deadline before it begins.
         let release = loop {
             let (release, released) = mpsc::channel::<()>();
-            let (begin, begun) = mpsc::channel();
+            let (sender, started) = mpsc::channel();
             let late = evaluate_apart("a", Duration::from_millis(20), move || {
-                begin.send(()).unwrap();
+                sender.send(()).unwrap();
                 released.recv().is_ok()
             });
             assert_eq!(late.await.unwrap_err().reason, Reason::DeadlineExceeded);
-            if begun.recv().is_ok() {
+            if started.recv().is_ok() {
                 break release;
             }
         };

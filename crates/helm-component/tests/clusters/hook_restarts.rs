@@ -41,19 +41,6 @@ fn three_hooks() -> [(String, String); 4] {
     ]
 }
 
-/// Lets the second hook succeed once its Pod runs: the simulated kubelet would overwrite an earlier phase.
-async fn succeed(world: &World, namespace: &str) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(world.target.client()?, namespace);
-    until("the Pod runs", PATIENCE, || async {
-        let status = pods.get("second").await?.status.unwrap_or_default();
-        Ok((status.phase.as_deref() == Some("Running")).then_some(()))
-    })
-    .await?;
-    let done = json!({"status": {"phase": "Succeeded"}});
-    pods.patch_status("second", &PatchParams::default(), &Patch::Merge(done)).await?;
-    Ok(())
-}
-
 /// Returns the names of hooks that were created since the mark, one for each creation.
 fn created(world: &World, mark: AuditMark, namespace: &str) -> Result<Vec<String>> {
     let mut events = world.target.audit()?.since(mark)?;
@@ -128,7 +115,7 @@ async fn while_one_runs(world: &mut World) -> Result<()> {
     world.restart_operator().await?;
     let world: &World = world;
     assert_eq!(level(world, "going").await?, None, "what comes after the hooks waits for them");
-    succeed(world, "going").await?;
+    world.end_pod("going", "second", "Succeeded").await?;
     world.ready("going", "True", "Ready").await?;
     assert_eq!(story(world, mark, "going", |event| event.user == USER)?, ONCE);
     assert_eq!(created(world, mark, "going")?, ["first", "second", "third"]);
@@ -184,7 +171,7 @@ async fn before_the_hub_knows_that_it_runs(world: &mut World) -> Result<()> {
     until("the hub takes it", PATIENCE, || async { Ok((!is_refused().await).then_some(())) }).await?;
     world.restart_operator().await?;
     until_waiting(world, name, "waiting for the pre-install hook Pod unheard/second").await?;
-    succeed(world, name).await?;
+    world.end_pod(name, "second", "Succeeded").await?;
     world.ready(name, "True", "Ready").await?;
     let told = story(world, on_target, name, |event| event.user == USER)?;
     assert_eq!(told, ["+ Pod second", "- Pod second", "+ ConfigMap main"]);
@@ -209,7 +196,7 @@ async fn while_they_are_cleaned(world: &mut World) -> Result<()> {
     let is_refused = async || is_denied(&pods.delete("second", &dry_run).await);
     until("the target refuses it", PATIENCE, || async { Ok(is_refused().await.then_some(())) }).await?;
 
-    succeed(world, name).await?;
+    world.end_pod(name, "second", "Succeeded").await?;
     until_refused(&world.target, mark, |event| {
         event.user == USER && event.verb == "delete" && event.resource == "pods" && event.namespace == name
     })
