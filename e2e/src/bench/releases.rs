@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, PostParams};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use kyma_api::{HelmComponent, State};
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark};
@@ -39,15 +39,13 @@ const OPERATOR: &str = "helm-component";
 const OTHERS: [&str; 3] = ["kyma-operator", "release-meta-syncer", "greeting-component"];
 /// Concurrent requests of the bare loop: helm-component's limit for one target.
 const IN_FLIGHT: usize = 8;
-/// Maximum time relative to the bare loop, without rendering.
+/// Maximum time relative to the bare loop: of an installation without rendering, and of a removal.
 const GOAL: f64 = 1.0 / 0.7;
 /// Maximum memory of the operator and its child processes, in MiB.
 const MEMORY: f64 = 200.0;
 /// Minimum number of releases for the second row and the bare loop: API servers have bursts of own work, such as
 /// garbage collection, which dominate smaller samples.
 const MEASURED: usize = 500;
-/// Seconds that the removal of a hundred releases may take.
-const MAX_REMOVAL_SECONDS: f64 = 3.0;
 /// Maximum average time of one release.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -84,7 +82,10 @@ pub async fn releases(count: usize) -> Result<Outcome> {
     }
     let each = f64::from(u32::try_from(rounds)?);
     let (apart, removed, bare) = (apart / each, removed / each, bare / each);
-    let bare_removed = bare::remove(&bench, 0..rounds * count).await? / each;
+    let mut bare_removed = 0.0;
+    for first in (0..rounds).map(|round| round * count) {
+        bare_removed += bare::remove(&bench, first..first + count).await? / each;
+    }
     let peer = bench.by_helm(count).await?;
     bench.landscape.stop().await?;
     let ours = rows.first().context("the time of our side")?.value;
@@ -92,7 +93,7 @@ pub async fn releases(count: usize) -> Result<Outcome> {
         Row::beside(format!("{count} releases Ready, beside helm install"), ours, "s", peer),
         Row::at_most("as many without rendering", apart, "s", bare * GOAL),
         Row::plain("a bare loop that writes the same", bare, "s"),
-        Row::at_most(format!("{count} releases removed"), removed, "s", max_removal_seconds(count)?),
+        Row::at_most(format!("{count} releases removed"), removed, "s", bare_removed * GOAL),
         Row::plain("a bare loop that deletes the same", bare_removed, "s"),
     ];
     all.append(&mut rows.split_off(1));
@@ -101,7 +102,7 @@ pub async fn releases(count: usize) -> Result<Outcome> {
         "count": count, "chart": format!("{CHART}, without its tests"), "replicas": 0, "build": if cfg!(debug_assertions) { "debug" } else { "release" },
         "helm": "install, without --wait, as many at a time as there are cores", "bare loop": format!("{IN_FLIGHT} at a time, half of it before the second row, half after"),
         "second row": "removed and installed again, with renders that are kept", "rounds": format!("{rounds}, of which second row, bare loops and removal are the mean"),
-        "goal of the second row": "1/0.7 of the bare loop",
+        "goals of the second row and of the removal": "1/0.7 of the bare loop",
     });
     Ok(Outcome::new("releases", &setup, all))
 }
@@ -178,40 +179,8 @@ impl Bench {
         let removed = stream::iter(names)
             .map(|name| async move { components.delete(&name, &DeleteParams::default()).await.map(drop) });
         removed.buffer_unordered(IN_FLIGHT).try_collect::<Vec<()>>().await?;
-        self.until_gone(side, patience).await
-    }
-
-    /// Waits until no component of a side exists. This is a watch: repeated lists would take processor time from what is
-    /// measured.
-    async fn until_gone(&self, side: &str, patience: Duration) -> Result<()> {
-        let mut left = BTreeSet::new();
-        let components: Api<PartialObjectMeta<HelmComponent>> =
-            Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
-        let mut changes = pin!(watcher(components, watcher::Config::default()).default_backoff());
-        let waiting = async {
-            while let Some(change) = changes.next().await {
-                // The watcher lists again after an error.
-                let Ok(change) = change else { continue };
-                let is_listed = !matches!(change, Event::Init | Event::InitApply(_));
-                match change {
-                    Event::Init => left.clear(),
-                    Event::InitApply(component) | Event::Apply(component) => {
-                        let name = component.name_any();
-                        if name.starts_with(side) {
-                            left.insert(name);
-                        }
-                    }
-                    Event::Delete(component) => drop(left.remove(&component.name_any())),
-                    Event::InitDone => {}
-                }
-                if is_listed && left.is_empty() {
-                    return Ok(());
-                }
-            }
-            bail!("the watch of the components ended")
-        };
-        let ended = tokio::time::timeout(patience, waiting).await;
-        ended.with_context(|| format!("components are left after {patience:?}: {left:?}"))?
+        let components = Api::<PartialObjectMeta<HelmComponent>>::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        until_gone(components, |name| name.starts_with(side), patience).await
     }
 
     /// Returns the operators' requests to each cluster since the marks, divided by the number of releases or removals.
@@ -302,14 +271,47 @@ fn component(source: &Value, name: &str, values: &Value, namespace: &str) -> Res
     }))?)
 }
 
+/// Waits until no object with an awaited name exists. This is a watch: repeated lists would take processor time from
+/// what is measured.
+async fn until_gone<K>(
+    objects: Api<PartialObjectMeta<K>>,
+    is_awaited: impl Fn(&str) -> bool,
+    patience: Duration,
+) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + 'static,
+{
+    let mut left = BTreeSet::new();
+    let mut changes = pin!(watcher(objects, watcher::Config::default()).default_backoff());
+    let waiting = async {
+        while let Some(change) = changes.next().await {
+            // The watcher lists again after an error.
+            let Ok(change) = change else { continue };
+            let is_listed = !matches!(change, Event::Init | Event::InitApply(_));
+            match change {
+                Event::Init => left.clear(),
+                Event::InitApply(object) | Event::Apply(object) => {
+                    let name = object.name_any();
+                    if is_awaited(&name) {
+                        left.insert(name);
+                    }
+                }
+                Event::Delete(object) => drop(left.remove(&object.name_any())),
+                Event::InitDone => {}
+            }
+            if is_listed && left.is_empty() {
+                return Ok(());
+            }
+        }
+        bail!("the watch of the removed objects ended")
+    };
+    let ended = tokio::time::timeout(patience, waiting).await;
+    ended.with_context(|| format!("objects are left after {patience:?}: {left:?}"))?
+}
+
 /// Returns the timeout for this many releases.
 fn patience(count: usize) -> Result<Duration> {
     Ok(PATIENCE.saturating_mul(u32::try_from(count)?).max(Duration::from_mins(1)))
-}
-
-/// Returns the seconds that the removal of this many releases may take.
-fn max_removal_seconds(count: usize) -> Result<f64> {
-    Ok(MAX_REMOVAL_SECONDS * f64::from(u32::try_from(count)?) / 100.0)
 }
 
 fn cores() -> Result<f64> {
