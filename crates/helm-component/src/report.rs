@@ -181,7 +181,7 @@ impl Ended {
         // After a restart, the previous report stays until the watches show another state.
         if self.rest == Rest::Looking && self.finding.was_ready {
             let look = self.finding.looking.unwrap_or(LOOK);
-            return Progress { version: None, ..Progress::ready("") }.again_after(look);
+            return Progress { version: None, wait: Wait::Answer(look), ..Progress::ready("") };
         }
         let is_back = self.rest == Rest::RolledBack;
         let mut progress = self.finding.rest(self.rest);

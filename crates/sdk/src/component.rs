@@ -135,7 +135,7 @@ pub enum Wait {
     /// After this time, at which an action is due.
     Timer(Duration),
     /// At the first answer of a dependency, at the latest after this time. The step did nothing yet, so the number of
-    /// failures in a row is kept.
+    /// failures in a row is kept, and a reconcile request counts as unhandled.
     Answer(Duration),
 }
 

@@ -91,14 +91,11 @@ impl<C: Component> Driver<C> {
         if dependence.is_awaited() {
             return Ok(Wait::Event);
         }
-        let mut outcome = match dependence.blocked_outcome() {
+        let outcome = match dependence.blocked_outcome() {
             Some(outcome) => outcome,
             None => self.install_on_target(&resource, contract, &dependence, pass).await,
         };
-        if let Some(request) = request {
-            outcome.report.fields.insert(HANDLED.to_owned(), request.into());
-        }
-        self.report(&resource, outcome).await
+        self.report(&resource, outcome.handling(request)).await
     }
 
     /// Opens the target, runs the step there and returns its outcome.
@@ -298,6 +295,14 @@ impl Outcome {
         Self { report: Report { state: Some(state), conditions, ..Report::default() }, result: Err(failure) }
     }
 
+    /// Records the reconcile request as handled, unless the step did nothing yet: then the next one handles it.
+    fn handling(mut self, request: Option<String>) -> Self {
+        if !matches!(self.result, Ok(Wait::Answer(_))) {
+            self.report.fields.extend(request.map(|request| (HANDLED.to_owned(), request.into())));
+        }
+        self
+    }
+
     fn of(progress: Progress, ready: condition::Status) -> Self {
         let Progress { state, version, reason, message, mut conditions, status, wait, failure } = progress;
         conditions.insert(0, Step { type_: condition::types::READY, status: ready, reason, message });
@@ -360,6 +365,19 @@ fn nothing_blocks(blocking: &Blocking) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_is_handled_by_the_first_step_that_acts_or_fails() {
+        let handled = |outcome: Outcome| {
+            let report = outcome.handling(Some("now".to_owned())).report;
+            report.fields.get(HANDLED).is_some_and(|request| request == "now")
+        };
+        let idle = Progress { wait: Wait::Answer(Duration::from_secs(1)), ..Progress::ready("1") };
+        assert!(!handled(Outcome::of_install(idle)));
+        assert!(handled(Outcome::of_install(Progress::ready("1"))));
+        assert!(handled(Outcome::of_install(Progress::working("").again_after(Duration::from_secs(1)))));
+        assert!(handled(Outcome::unreached(Failure::new(Reason::TargetUnreachable, ""))));
+    }
 
     #[test]
     fn a_status_that_was_not_written_is_not_left_to_the_resync() {

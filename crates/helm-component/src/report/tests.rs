@@ -76,7 +76,7 @@ fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
         Ended { rest, finding }.progress()
     };
     let first = told(Rest::Looking);
-    assert_eq!((first.state, first.wait), (State::Ready, Wait::Timer(pause)));
+    assert_eq!((first.state, first.wait), (State::Ready, Wait::Answer(pause)), "nothing was done");
     let why = Failure::new(Reason::TargetForbidden, "Secret (watch Secret: no)");
     let after = told(Rest::Unseen(why.clone()));
     assert_eq!((after.state, after.reason, &after.message), (State::Warning, why.reason, &why.message));
