@@ -10,5 +10,5 @@ pub const CATALOG: &str = "component.kyma-project.io/module-catalog";
 pub const MANDATORY_MODULE: &str = "operator.kyma-project.io/mandatory-module";
 /// On Watchers, as KLM sets it.
 pub const WATCHER: &str = "operator.kyma-project.io/watcher";
-/// Left on Kymas by KLM before 1.21, which no longer removes it; kyma-operator does.
+/// Left on Kymas by KLM before 1.21. Neither a later KLM nor an operator removes it.
 pub const LEGACY_PURGE: &str = "operator.kyma-project.io/purge-finalizer";
