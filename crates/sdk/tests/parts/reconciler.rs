@@ -213,7 +213,12 @@ async fn what_no_event_touched_is_verified_and_its_repairs_are_counted() -> Resu
         Ok((counted > 0).then_some(counted))
     });
     let counted = counted.await?;
-    assert!(counted < stage.times("a"), "the first pass verifies nothing");
+    {
+        // The record of the brake is a ConfigMap of this namespace, which is reconciled, too.
+        let seen = stage.seen.lock().unwrap();
+        let repeated = seen.values().sum::<usize>() - seen.len();
+        assert!(counted <= repeated, "the first pass verifies nothing: {counted} repairs, {seen:?}");
+    }
     stage.stop().await
 }
 
