@@ -127,18 +127,21 @@ mod tests {
     #[tokio::test]
     async fn late_work_keeps_its_thread_and_its_caller_goes_on() {
         // While evaluations of other tests have all threads, the work is dropped at the deadline before it begins.
-        let release = loop {
-            let (release, released) = mpsc::channel::<()>();
-            let (sender, started) = mpsc::channel();
-            let late = evaluate_apart("a", Duration::from_millis(20), move || {
-                sender.send(()).unwrap();
-                released.recv().is_ok()
-            });
-            assert_eq!(late.await.unwrap_err().reason, Reason::DeadlineExceeded);
-            if started.recv().is_ok() {
-                break release;
+        let begun = async {
+            loop {
+                let (release, released) = mpsc::channel::<()>();
+                let (sender, started) = mpsc::channel();
+                let late = evaluate_apart("a", Duration::from_millis(20), move || {
+                    sender.send(()).unwrap();
+                    released.recv().is_ok()
+                });
+                assert_eq!(late.await.unwrap_err().reason, Reason::DeadlineExceeded);
+                if started.recv().is_ok() {
+                    return release;
+                }
             }
         };
+        let release = tokio::time::timeout(Duration::from_mins(1), begun).await.unwrap();
         assert_eq!(run_apart("a", || 1).await.unwrap(), 1, "others have threads");
         release.send(()).unwrap();
     }

@@ -23,6 +23,7 @@ const CLASS: &str = "standard";
 /// Annotation value of volumes that this thread created.
 const PROVISIONER: &str = "testbed.invalid/volumes";
 
+/// Deadline for the API server to learn of the default class.
 const READY_WITHIN: Duration = Duration::from_mins(1);
 
 /// The running thread; it ends when this is dropped.

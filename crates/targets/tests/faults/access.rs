@@ -50,7 +50,7 @@ async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
     let rows = [
         (at(&format!("https://{closed}")), TargetError::Connect("connection refused")),
         // RFC 6761 reserves this name, so it never exists.
-        (at("https://nobody.invalid:6443"), TargetError::NameNotFound),
+        (at("https://absent.invalid:6443"), TargetError::NameNotFound),
     ];
     for (access, cause) in rows {
         let address = access.url.trim_start_matches("https://").to_owned();
