@@ -76,6 +76,8 @@ struct Panics {
     lines: Vec<String>,
     /// Remaining number of lines of the current message to keep.
     wanted: usize,
+    /// Remaining number of lines of the current backtrace to keep.
+    frames: usize,
 }
 
 /// Runs all steps, stops at the first failure, and prints a table and the number of tests.
@@ -250,13 +252,20 @@ impl Count {
 impl Panics {
     /// Maximum number of lines kept of one panic or error.
     const DEPTH: usize = 24;
+    /// Maximum number of lines kept of one backtrace: those in files of tests.
+    const FRAMES: usize = 3;
 
     fn read(&mut self, line: &str) {
         if line.starts_with("---- ") {
             self.lines.push(line.to_owned());
         } else if line.starts_with("thread '") && line.contains("panicked at") || line.starts_with("Error: ")
         {
-            self.wanted = Self::DEPTH;
+            (self.wanted, self.frames) = (Self::DEPTH, 0);
+        } else if line.eq_ignore_ascii_case("stack backtrace:") {
+            (self.wanted, self.frames) = (0, Self::FRAMES);
+        } else if self.frames > 0 && line.trim_start().starts_with("at ./tests/") {
+            self.frames -= 1;
+            self.lines.push(line.to_owned());
         }
         if self.wanted > 0 {
             self.wanted -= 1;
@@ -290,6 +299,22 @@ mod tests {
             assert_eq!(panics.lines.len(), 1 + Panics::DEPTH);
             assert_eq!(panics.lines[2], "message 0");
         }
+    }
+
+    #[test]
+    fn of_a_backtrace_only_the_lines_of_tests_are_told_again() {
+        let mut panics = Panics::default();
+        let test = "             at ./tests/real/faults.rs:281:44";
+        let head = [
+            "---- charts stdout ----",
+            "Error: not within 120s",
+            "",
+            "Stack backtrace:",
+            "   0: anyhow::error",
+        ];
+        let frames = ["             at /rustc/library/core/src/future.rs:1:1", test].repeat(5);
+        head.into_iter().chain(frames).for_each(|line| panics.read(line));
+        assert_eq!(panics.lines, [&head[..3], &[test; Panics::FRAMES]].concat());
     }
 
     #[test]
