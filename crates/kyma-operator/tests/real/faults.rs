@@ -267,8 +267,12 @@ async fn a_deleted_kyma_waits_for_a_component_whose_crd_is_going() -> Result<()>
     let mut landscape = Landscape::start_on("hub-loses-a-kind", &["--local-kyma=sample"]).await?;
     let component = is_installed(&landscape).await?;
     landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
-    let is_ordered = |it: &HelmComponent| it.spec.deletion_policy == DeletionPolicy::Delete;
-    landscape.until_component("its removal is ordered", "keda", is_ordered).await?;
+    // Without this record the module would count as lost, and its removal would wait for the kind to return.
+    let is_recorded = |kyma: &Kyma| {
+        let modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+        modules.map(|module| module.state).eq([State::Deleting])
+    };
+    landscape.until_kyma("its removal is recorded", "sample", is_recorded).await?;
     let crds: Api<CustomResourceDefinition> = Api::all(landscape.hub.client()?);
     crds.delete("helmcomponents.component.kyma-project.io", &DeleteParams::default()).await?;
     landscape.stop().await?;
