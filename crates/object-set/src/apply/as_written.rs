@@ -54,7 +54,8 @@ impl Run<'_> {
     /// Restores the original lists of an object that was just applied, and moves their fields to the operator's manager.
     ///
     /// # Errors
-    /// If the API server refuses a list, which the error then names; or if the object changes during each of five tries.
+    /// If the API server refuses a list, which the error then names; or [`Failure::Conflict`] if the object is replaced,
+    /// or changes during each of ten tries.
     pub(super) async fn restore_lists(
         &self,
         lists: &[ListAsWritten],
@@ -65,15 +66,18 @@ impl Run<'_> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let manager = self.options.ownership.lists_manager();
         let failed = |error| CallError::new(Action::Patch, Some(identity), error);
-        let (mut tries, mut is_restored) = (0, false);
-        loop {
-            tries += 1;
-            if tries > 2 * TRIES {
-                return Err(failed(conflict(identity)));
-            }
+        let mut is_restored = false;
+        let mut refused: Option<(Option<String>, CallError)> = None;
+        // Controllers write to a new or changed object several times, and each write can come before either patch.
+        for _ in 0..2 * TRIES {
             let found = api.get(&identity.name).await.map_err(failed)?;
             if found.metadata.uid.as_deref() != uid {
-                return Err(failed(conflict(identity)));
+                break;
+            }
+            if let Some((version, error)) = refused.take()
+                && version == found.metadata.resource_version
+            {
+                return Err(with_duplicate_keys(error, lists));
             }
             let patch = match restoration(&found, lists).filter(|_| !is_restored) {
                 Some(patch) => Some((patch, manager.clone())),
@@ -87,10 +91,13 @@ impl Run<'_> {
                 api.patch_metadata(&identity.name, &params, &kube::api::Patch::<Value>::Json(patch)).await;
             match patched.map_err(failed) {
                 Ok(_) => is_restored = true,
-                Err(error) if is_changed_meanwhile(&error) && tries < TRIES => {}
+                Err(error) if may_have_changed(&error) => {
+                    refused = Some((found.metadata.resource_version, error));
+                }
                 Err(error) => return Err(with_duplicate_keys(error, lists)),
             }
         }
+        Err(failed(conflict(identity)))
     }
 }
 
@@ -108,8 +115,9 @@ fn conflict(identity: &Identity) -> kube::Error {
     kube::Error::Api(status.boxed())
 }
 
-/// Reports whether the object changed since it was read. A patch whose test fails is refused without any path.
-fn is_changed_meanwhile(error: &CallError) -> bool {
+/// Reports whether the object may have changed since it was read. A patch whose test fails is refused without any path,
+/// as admission refuses one.
+fn may_have_changed(error: &CallError) -> bool {
     match &error.failure {
         Failure::Conflict => true,
         Failure::Refused(paths) => paths.is_empty(),
@@ -118,11 +126,16 @@ fn is_changed_meanwhile(error: &CallError) -> bool {
 }
 
 /// Returns the patch that restores lists of a live object, with items of other managers at their end; `None` if they are
-/// equal already. The patch fails if the object changed since `live` was read.
+/// equal already. The patch fails if the lists may have changed since `live` was read: a status write changes the
+/// resourceVersion and not the generation, which some kinds lack.
 fn restoration(live: &DynamicObject, lists: &[ListAsWritten]) -> Option<Patch> {
-    let version = live.metadata.resource_version.clone().map_or(Value::Null, Value::String);
-    let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
-    let mut operations = vec![PatchOperation::Test(TestOperation { path, value: version })];
+    let ObjectMeta { generation, resource_version, .. } = &live.metadata;
+    let (field, value) = match generation {
+        Some(generation) => ("generation", (*generation).into()),
+        None => ("resourceVersion", resource_version.clone().map_or(Value::Null, Value::String)),
+    };
+    let path = PointerBuf::from_tokens(["metadata", field]);
+    let mut operations = vec![PatchOperation::Test(TestOperation { path, value })];
     for list in lists {
         let Some((pointer, found)) = locate(&live.data, &list.steps) else { continue };
         let desired = with_additions(list, found);
@@ -291,6 +304,12 @@ mod tests {
             json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
                 {"op": "replace", "path": "/spec/containers/1/env", "value": written}])
         );
-        assert!(restoration(&live(&written), &[list]).is_none());
+        assert!(restoration(&live(&written), std::slice::from_ref(&list)).is_none());
+
+        let mut counted = found;
+        counted.metadata.generation = Some(3);
+        let patch = serde_json::to_value(restoration(&counted, &[list]).unwrap()).unwrap();
+        let test = json!({"op": "test", "path": "/metadata/generation", "value": 3});
+        assert_eq!(patch[0], test, "writes of the status do not count");
     }
 }
