@@ -71,5 +71,6 @@ async fn settle(story: &mut Story, name: &str, manifest: &str) -> Result<kyma_ob
     let second = story.try_apply(manifest, &NothingObserved).await?;
     let again: Vec<_> = second.changed().collect();
     ensure!(again.is_empty(), "{name} is not settled: {again:?}");
+    story.discover(&second).await?;
     Ok(second)
 }

@@ -196,7 +196,8 @@ async fn who_loses_a_race_looks_again_and_tries_once_more() -> Result<()> {
     let patches = Matching::any().method("PATCH");
     let conflict = || Answer::failure(409, "Conflict", "the object has been modified");
     door.next(1, patches.clone(), conflict());
-    story.apply(&config_map("a", "1")).await?;
+    let applied = story.try_apply(&config_map("a", "1"), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(door.count(&patches), 2);
 
     door.always(patches.clone(), conflict());

@@ -1,6 +1,6 @@
 //! Shared by the tests: a cluster, a namespace per test, and an owner that applies sets to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,12 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kyma_api::ObjectSelector;
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
-    Adopt, Applied, ApplyOptions, Cluster, Foreign, Identity, Inventory, Limits, NothingObserved, ObjectSet,
-    Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, Yielded, remove,
+    Adopt, Applied, ApplyOptions, Cluster, Failure, Foreign, Identity, Inventory, Limits, NothingObserved,
+    ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Refusal, Removal, Yielded, remove,
 };
 use serde_json::Value;
-use testbed::SharedBed;
+use testbed::{SharedBed, until, until_or_why};
+use tokio::sync::Mutex;
 
 use super::deleter::OpenGate;
 
@@ -22,6 +23,8 @@ pub(crate) static BED: SharedBed = SharedBed::new();
 
 pub(crate) const MANAGER: &str = "helm-component";
 pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// Deadline of a removal, whose steps wait for controllers one after another.
+const GONE_WITHIN: Duration = Duration::from_mins(3);
 
 /// An owner on a cluster, with its inventory and settings.
 pub(crate) struct Story {
@@ -114,19 +117,35 @@ impl Story {
         Ok(applied)
     }
 
-    /// Applies a set, and requires that all of it is accepted.
+    /// Applies a set until all of it is accepted, as callers do, and waits until discovery shows all of its kinds.
     pub(crate) async fn apply(&mut self, text: &str) -> Result<Applied> {
-        let mut applied = self.try_apply(text, &NothingObserved).await?;
-        // On a busy machine an apply may not wait long enough for its CRDs, and discovery shows them even later.
-        let is_missing = |(_, outcome): &(_, Outcome)| matches!(outcome, Outcome::Missing(_));
-        let deadline = Instant::now() + SOON;
-        while (applied.waiting().next().is_some() || applied.outcomes.iter().any(is_missing))
-            && Instant::now() < deadline
-        {
-            applied = self.try_apply(text, &NothingObserved).await?;
-        }
+        let story = Mutex::new(self);
+        let applied = until_or_why("the set is accepted", SOON, || async {
+            let applied = story.lock().await.try_apply(text, &NothingObserved).await?;
+            let is_late = applied.outcomes.iter().any(|(_, outcome)| is_late(outcome));
+            Ok(if is_late { Err(format!("{:?}", applied.outcomes)) } else { Ok(applied) })
+        })
+        .await?;
         anyhow::ensure!(applied.is_complete(), "{:?}", applied.outcomes);
+        story.into_inner().discover(&applied).await?;
         Ok(applied)
+    }
+
+    /// Waits until discovery shows the kinds of all objects that are applied. API servers serve a kind before that.
+    pub(crate) async fn discover(&self, applied: &Applied) -> Result<()> {
+        let Cluster { client, discovery, .. } = &self.cluster;
+        until("discovery shows the kinds of the set", SOON, || async {
+            let kinds = discovery.kinds(client).await?;
+            let is_shown = |(id, outcome): &(Identity, Outcome)| {
+                matches!(outcome, Outcome::Missing(_)) || kinds.preferred(&id.group_kind()).is_some()
+            };
+            if applied.outcomes.iter().all(is_shown) {
+                return Ok(Some(()));
+            }
+            discovery.invalidate().await;
+            Ok(None)
+        })
+        .await
     }
 
     /// Prunes the objects that this applied set no longer has. Tries again after failures, as callers do: other tests
@@ -176,17 +195,18 @@ impl Story {
 
     /// Removes everything, and waits until it is gone.
     pub(crate) async fn uninstall_all(&mut self) -> Result<Removal> {
-        let deadline = tokio::time::Instant::now() + SOON;
-        let mut kept = std::collections::BTreeMap::new();
-        loop {
-            let mut removal = self.uninstall().await?;
+        let state = Mutex::new((self, BTreeMap::new()));
+        until_or_why("everything is gone", GONE_WITHIN, || async {
+            let mut state = state.lock().await;
+            let (story, kept) = &mut *state;
+            let mut removal = story.uninstall().await?;
             kept.append(&mut removal.kept);
-            if removal.is_done() {
-                return Ok(Removal { kept, ..removal });
+            if !removal.is_done() {
+                return Ok(Err(format!("{removal:?}")));
             }
-            anyhow::ensure!(tokio::time::Instant::now() < deadline, "still there: {removal:?}");
-            tokio::task::yield_now().await;
-        }
+            Ok(Ok(Removal { kept: std::mem::take(kept), ..removal }))
+        })
+        .await
     }
 
     /// Returns the cluster with a delete gate.
@@ -214,6 +234,16 @@ impl Story {
 
     pub(crate) fn config_map(&self, name: &str) -> Identity {
         Identity::new("", "ConfigMap", Some(&self.namespace), name)
+    }
+}
+
+/// Reports whether an object is left to the next apply. On a busy machine an apply may not wait long enough for its
+/// CRDs, discovery shows them even later, and a controller may write to an object during each try of a patch.
+fn is_late(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Missing(_) | Outcome::Waiting(_) => true,
+        Outcome::Refused(Refusal::Call(error)) => error.failure == Failure::Conflict,
+        _ => false,
     }
 }
 
