@@ -45,9 +45,12 @@ impl Bare {
         let kind = object["kind"].as_str().context("kind")?;
         let kind = GroupKind::new(group.map_or("", |(group, _)| group), kind);
         until(&format!("{kind} is served"), SOON, || async {
-            self.cluster.discovery.invalidate().await;
             let kinds = self.cluster.discovery.kinds(self.client()).await?;
-            Ok(kinds.preferred(&kind).map(|mapping| mapping.api(self.client(), Some(&self.namespace))))
+            let Some(mapping) = kinds.preferred(&kind) else {
+                self.cluster.discovery.invalidate().await;
+                return Ok(None);
+            };
+            Ok(Some(mapping.api(self.client(), Some(&self.namespace))))
         })
         .await
     }
