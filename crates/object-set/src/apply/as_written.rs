@@ -117,7 +117,7 @@ fn conflict(identity: &Identity) -> kube::Error {
 
 /// Reports whether the object may have changed since it was read. A patch whose test fails is refused without any path,
 /// as admission refuses one.
-fn may_have_changed(error: &CallError) -> bool {
+pub(super) fn may_have_changed(error: &CallError) -> bool {
     match &error.failure {
         Failure::Conflict => true,
         Failure::Refused(paths) => paths.is_empty(),

@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, Validation
 use serde_json::Value;
 
 use super::Run;
-use super::as_written::{has_fixed_template, leave_out};
+use super::as_written::{has_fixed_template, leave_out, may_have_changed};
 use super::leftovers::{emptied, has_empty, without_defaults, without_nulls, without_storage_request};
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
@@ -171,12 +171,20 @@ impl Run<'_> {
         }
         let version = metadata.resource_version.unwrap_or_default();
         let field = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
-        let test = PatchOperation::Test(TestOperation { path: field, value: version.into() });
+        let test = PatchOperation::Test(TestOperation { path: field, value: version.clone().into() });
         let patch = json_patch::Patch([vec![test], changes].concat());
         let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let sent = api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await;
-        sent.map(drop).map_err(|error| CallError::new(Action::Apply, Some(identity), error))
+        let Err(error) = sent else { return Ok(()) };
+        let mut error = CallError::new(Action::Apply, Some(identity), error);
+        if may_have_changed(&error) {
+            let now = self.read_live(identity, mapping).await?;
+            if now.is_none_or(|(now, _)| now.resource_version.as_ref() != Some(&version)) {
+                error.failure = Failure::Conflict;
+            }
+        }
+        Err(error)
     }
 
     /// Reads the live object.

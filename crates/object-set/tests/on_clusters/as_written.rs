@@ -1,22 +1,19 @@
 //! Lists with duplicate keys.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
-use futures::FutureExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplate};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::Reason;
-use kyma_object_set::{NothingObserved, Outcome, Refusal, Rehearsal};
+use kyma_object_set::{Identity, NothingObserved, Outcome, Refusal, Rehearsal};
 use serde_json::{Value, json};
-use testbed::{InterceptedRequest, Scripted};
 
-use super::story::{BED, MANAGER, Story, outcome};
+use super::story::{MANAGER, Story, outcome};
 
 fn deployment(image: &str, env: &str, ports: &str) -> String {
     format!(
@@ -121,43 +118,19 @@ fn template() -> String {
     )
 }
 
-fn templates(story: &Story) -> Api<PodTemplate> {
-    Api::namespaced(story.cluster.client.clone(), &story.namespace)
-}
-
-/// Puts a proxy in front of the target. Before each of the first `meanwhile` JSON patches passes, another client
-/// annotates the PodTemplate. Returns the remaining number.
-async fn annotate_meanwhile(story: &mut Story, meanwhile: usize) -> Result<(Scripted, Arc<AtomicUsize>)> {
-    let left = Arc::new(AtomicUsize::new(meanwhile));
-    let (theirs, counted) = (templates(story), Arc::clone(&left));
-    let between = move |passing: InterceptedRequest| {
-        let (theirs, left) = (theirs.clone(), Arc::clone(&counted));
-        let answer = async move {
-            let is_patch = passing.seen().method == "PATCH" && passing.body().starts_with(b"[");
-            let number = left.load(Ordering::Relaxed);
-            if is_patch && number > 0 {
-                left.store(number - 1, Ordering::Relaxed);
-                let note = Patch::Merge(json!({"metadata": {"annotations": {"left": number.to_string()}}}));
-                theirs.patch("p", &PatchParams::default(), &note).await.map_err(io::Error::other)?;
-            }
-            passing.onward().await
-        };
-        answer.boxed()
-    };
-    let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
-    let door = Scripted::with(Arc::new(between), &target).await?;
-    story.cluster.client = door.access().client()?;
-    Ok((door, left))
+fn template_of(story: &Story) -> Identity {
+    Identity::new("", "PodTemplate", Some(&story.namespace), "p")
 }
 
 #[tokio::test]
 async fn a_list_is_restored_although_others_write_the_object_meanwhile() -> Result<()> {
     let mut story = Story::begin("written-meanwhile").await?;
-    let (_door, left) = annotate_meanwhile(&mut story, 6).await?;
+    let (_door, left) = story.annotate_meanwhile(&template_of(&story), 6).await?;
     let applied = story.try_apply(&template(), &NothingObserved).await?;
     assert!(matches!(outcome(&applied, "p"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
-    let live = templates(&story).get("p").await?;
+    let templates: Api<PodTemplate> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    let live = templates.get("p").await?;
     assert_eq!(live.annotations()["left"], "1", "what was written meanwhile stays");
     let pod = live.template.and_then(|template| template.spec).context("the Pod's")?;
     assert_eq!(variables_of(pod), ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
@@ -167,7 +140,7 @@ async fn a_list_is_restored_although_others_write_the_object_meanwhile() -> Resu
 #[tokio::test]
 async fn an_object_that_others_write_all_the_time_is_no_refused_list() -> Result<()> {
     let mut story = Story::begin("written-always").await?;
-    let (_door, _) = annotate_meanwhile(&mut story, usize::MAX).await?;
+    let (_door, _) = story.annotate_meanwhile(&template_of(&story), usize::MAX).await?;
     let applied = story.try_apply(&template(), &NothingObserved).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "p") else { panic!("{applied:?}") };
     assert_eq!(error.reason(), Reason::ApplyConflict, "{error}");

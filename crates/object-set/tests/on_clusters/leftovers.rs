@@ -1,5 +1,7 @@
 //! Fields of earlier applies and defaults of the API server that a server-side apply cannot remove.
 
+use std::sync::atomic::Ordering;
+
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
@@ -9,6 +11,9 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use super::story::{SOON, Story, outcome};
+
+/// The schema of a CRD of these tests that accepts any fields.
+const ANYTHING: &str = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
 
 async fn live(story: &Story, group: &str, kind: &str) -> Result<Value> {
     let id = Identity::new(group, kind, Some(&story.namespace), "o");
@@ -99,13 +104,12 @@ async fn a_refusal_names_its_cause_and_not_the_defaults_beside_it() -> Result<()
 async fn maps_and_lists_of_custom_resources_become_empty_and_not_null() -> Result<()> {
     let mut story = Story::begin("empty").await?;
     let group = format!("{}.io", story.namespace);
-    let anything = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
     let spec = "{type: object, properties: {auto: {type: object, properties: {heal: {type: boolean}}}, \
                 free: {type: object, nullable: true, x-kubernetes-preserve-unknown-fields: true}, \
                 list: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: \
                 {type: object, required: [name], properties: {name: {type: string}, opts: {type: object, additionalProperties: {type: string}}}}}}}";
     let crd = super::crds::crd(&group, &["v1"])
-        .replace(anything, &format!("{{type: object, properties: {{spec: {spec}}}}}"));
+        .replace(ANYTHING, &format!("{{type: object, properties: {{spec: {spec}}}}}"));
     let set = |spec: &str| {
         format!("{crd}---\napiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: o}}\nspec: {spec}\n")
     };
@@ -119,6 +123,27 @@ async fn maps_and_lists_of_custom_resources_become_empty_and_not_null() -> Resul
     // Null for a field that cannot be null means that the field is absent, as in a merge patch of Helm.
     story.apply(&set("{auto: null}")).await?;
     assert_eq!(live(&story, &group, "Thing").await?["spec"].get("auto"), None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_map_becomes_empty_although_its_object_changed_meanwhile() -> Result<()> {
+    let mut story = Story::begin("empty-race").await?;
+    let group = format!("{}.io", story.namespace);
+    let auto = "{type: object, properties: {heal: {type: boolean}}}";
+    let spec = format!("{{type: object, properties: {{auto: {auto}}}}}");
+    let crd = super::crds::crd(&group, &["v1"])
+        .replace(ANYTHING, &format!("{{type: object, properties: {{spec: {spec}}}}}"));
+    let set = |spec: &str| {
+        format!("{crd}---\napiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: o}}\nspec: {spec}\n")
+    };
+    story.apply(&set("{auto: {heal: true}}")).await?;
+    let thing = Identity::new(&group, "Thing", Some(&story.namespace), "o");
+    let (_door, left) = story.annotate_meanwhile(&thing, 1).await?;
+    let applied = story.try_apply(&set("{auto: {}}"), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "o"), Outcome::Applied { created: false, .. }), "{applied:?}");
+    assert_eq!(left.load(Ordering::Relaxed), 0);
+    assert_eq!(live(&story, &group, "Thing").await?["spec"], json!({"auto": {}}));
     Ok(())
 }
 

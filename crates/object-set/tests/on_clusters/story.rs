@@ -1,10 +1,13 @@
 //! Shared by the tests: a cluster, a namespace per test, and an owner that applies sets to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kyma_api::ObjectSelector;
@@ -13,8 +16,8 @@ use kyma_object_set::{
     Adopt, Applied, ApplyOptions, Cluster, Failure, Foreign, Identity, Inventory, Limits, NothingObserved,
     ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Refusal, Removal, Yielded, remove,
 };
-use serde_json::Value;
-use testbed::{SharedBed, until, until_or_why};
+use serde_json::{Value, json};
+use testbed::{InterceptedRequest, Scripted, SharedBed, until, until_or_why};
 use tokio::sync::Mutex;
 
 use super::deleter::OpenGate;
@@ -220,10 +223,43 @@ impl Story {
 
     /// Returns an object as it is on the cluster.
     pub(crate) async fn live(&self, identity: &Identity) -> Result<Option<DynamicObject>> {
+        Ok(self.api(identity).await?.get_opt(&identity.name).await?)
+    }
+
+    async fn api(&self, identity: &Identity) -> Result<Api<DynamicObject>> {
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await?;
         let mapping = kinds.preferred(&identity.group_kind()).context("kind")?;
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        Ok(api.get_opt(&identity.name).await?)
+        Ok(mapping.api(&self.cluster.client, identity.namespace.as_deref()))
+    }
+
+    /// Puts a proxy in front of the cluster. Before each of the first `times` JSON patches passes, another client sets
+    /// the annotation `left` of an object to the remaining number.
+    pub(crate) async fn annotate_meanwhile(
+        &mut self,
+        identity: &Identity,
+        times: usize,
+    ) -> Result<(Scripted, Arc<AtomicUsize>)> {
+        let left = Arc::new(AtomicUsize::new(times));
+        let (api, name, counted) = (self.api(identity).await?, identity.name.clone(), Arc::clone(&left));
+        let between = move |passing: InterceptedRequest| {
+            let (api, name, left) = (api.clone(), name.clone(), Arc::clone(&counted));
+            let answer = async move {
+                let is_patch = passing.seen().method == "PATCH" && passing.body().starts_with(b"[");
+                let number = left.load(Ordering::Relaxed);
+                if is_patch && number > 0 {
+                    left.store(number - 1, Ordering::Relaxed);
+                    let note =
+                        Patch::Merge(json!({"metadata": {"annotations": {"left": number.to_string()}}}));
+                    api.patch(&name, &PatchParams::default(), &note).await.map_err(io::Error::other)?;
+                }
+                passing.onward().await
+            };
+            answer.boxed()
+        };
+        let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+        let door = Scripted::with(Arc::new(between), &target).await?;
+        self.cluster.client = door.access().client()?;
+        Ok((door, left))
     }
 
     /// Edits a ConfigMap with a merge patch as another manager.

@@ -1,11 +1,8 @@
 //! Takes over objects of Helm, Flux, Argo CD, kubectl and others.
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
-use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -13,9 +10,8 @@ use kyma_object_set::{
     Entry, Foreign, Identity, KeepReason, NothingObserved, OWNER_LABEL, Outcome, System, claim, helm_release,
 };
 use serde_json::{Value, json};
-use testbed::{InterceptedRequest, Scripted};
 
-use super::story::{BED, Story, config_map, outcome};
+use super::story::{Story, config_map, outcome};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";
@@ -133,26 +129,8 @@ async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_adde
 async fn an_object_that_somebody_keeps_writing_to_is_taken_over_in_one_run() -> Result<()> {
     let mut story = Story::begin("busy").await?;
     installed(&story, &formers()[0], "a").await?;
-    // Another client writes between each read and the transfer of the fields, this many times.
-    let left = Arc::new(AtomicUsize::new(3));
-    let (config_maps, counted) = (story.config_maps(), Arc::clone(&left));
-    let between = move |passing: InterceptedRequest| {
-        let (config_maps, left) = (config_maps.clone(), Arc::clone(&counted));
-        let answer = async move {
-            let is_move = passing.seen().method == "PATCH" && passing.body().starts_with(b"[");
-            let number = left.load(Ordering::Relaxed);
-            if is_move && number > 0 {
-                left.store(number - 1, Ordering::Relaxed);
-                let theirs = Patch::Merge(json!({"metadata": {"annotations": {"left": number.to_string()}}}));
-                config_maps.patch("a", &PatchParams::default(), &theirs).await.map_err(io::Error::other)?;
-            }
-            passing.onward().await
-        };
-        answer.boxed()
-    };
-    let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
-    let door = Scripted::with(Arc::new(between), &target).await?;
-    story.cluster.client = door.access().client()?;
+    let written = Identity::new("", "ConfigMap", Some(&story.namespace), "a");
+    let (_door, left) = story.annotate_meanwhile(&written, 3).await?;
     let applied = story.try_apply(&config_map("a", "2"), &NothingObserved).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
