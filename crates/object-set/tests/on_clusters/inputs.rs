@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
+use kyma_api::Reason;
 use kyma_object_set::{Identity, KeepReason, NothingObserved};
 use serde_json::json;
 
@@ -61,10 +62,13 @@ async fn settle(story: &mut Story, name: &str, manifest: &str) -> Result<kyma_ob
     let deadline = Instant::now() + SOON;
     loop {
         let first = story.try_apply(manifest, &NothingObserved).await?;
-        let errors: Vec<_> = first.errors().collect();
+        let errors = first.errors().filter(|(_, refusal)| refusal.reason() != Reason::ApplyConflict);
+        let errors: Vec<_> = errors.collect();
         ensure!(errors.is_empty(), "{name}: {errors:?}");
-        // On a busy machine an apply may not wait long enough for its CRDs.
-        if first.waiting().next().is_none() || Instant::now() >= deadline {
+        // On a busy machine an apply may not wait long enough for its CRDs, and a controller may write to an object
+        // during each try of a patch.
+        let is_accepted = first.waiting().next().is_none() && first.errors().next().is_none();
+        if is_accepted || Instant::now() >= deadline {
             break;
         }
     }
