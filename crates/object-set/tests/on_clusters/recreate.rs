@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use kube::api::PostParams;
 use kyma_api::Reason;
 use kyma_object_set::{Identity, NothingObserved, Outcome};
 use serde_json::json;
@@ -62,6 +63,23 @@ async fn a_storage_class_is_made_anew_where_that_is_allowed() -> Result<()> {
     Ok(())
 }
 
+/// Waits until the garbage collector knows every existing Pod. It observes Pods in the order of their changes, and
+/// deletes one whose owner does not exist. When an owner is deleted without its dependents, the collector spares only
+/// the Pods that it knows, and deletes others as soon as it observes them.
+async fn until_collector_knows_pods(pods: &Api<Pod>) -> Result<()> {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "none", "uid": "of-none"});
+    let dependent = json!({
+        "metadata": {"name": "dependent", "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "c", "image": "x"}]},
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(dependent)?).await?;
+    until("a Pod without its owner is deleted", SOON, || async {
+        let pod = pods.get_opt("dependent").await?;
+        Ok(pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()).then_some(()))
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_stateful_set_is_made_anew_over_its_pods() -> Result<()> {
     let mut story = Story::begin("pods").await?;
@@ -73,6 +91,7 @@ async fn a_stateful_set_is_made_anew_over_its_pods() -> Result<()> {
     story.apply(&stateful("one")).await?;
     let pods: Api<Pod> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
     let pod = until("the Pod is made", SOON, || async { Ok(pods.get_opt("s-0").await?) }).await?;
+    until_collector_knows_pods(&pods).await?;
     story.recreate = serde_json::from_value(json!([{"kind": "StatefulSet"}]))?;
     let before = uid(&story, "apps", "StatefulSet", "s").await?;
     story.apply(&stateful("two")).await?;
