@@ -17,7 +17,8 @@ use testbed::{AuditEvent, AuditMark, until, until_quiet};
 
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, ready_of, world};
 
-/// Deadline for a quota, which is retried after a minute at the earliest.
+/// Deadline for a retry without an event, which may come after a minute: that of the operator after a refusal, or that
+/// of Kubernetes after a failed deletion of a namespace.
 const LONG: Duration = Duration::from_mins(4);
 /// Number of failing passes without another event.
 const PASSES: usize = 5;
@@ -132,7 +133,7 @@ async fn a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_
 
     maps.patch("held", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}})))
         .await?;
-    world.ready(name, "True", "Ready").await?;
+    world.ready_within(LONG, name, "True", "Ready").await?;
     assert_eq!(maps.get("four").await?.data.unwrap_or_default()["a"], "b");
     told_once(world, name, reason).await
 }

@@ -106,8 +106,19 @@ impl World {
     /// Waits until the condition Ready of the current generation has this status and reason, and returns the
     /// component.
     pub(crate) async fn ready(&self, name: &str, status: &str, reason: &str) -> Result<HelmComponent> {
+        self.ready_within(PATIENCE, name, status, reason).await
+    }
+
+    /// Does the same as [`World::ready`] with another deadline.
+    pub(crate) async fn ready_within(
+        &self,
+        deadline: Duration,
+        name: &str,
+        status: &str,
+        reason: &str,
+    ) -> Result<HelmComponent> {
         let components = self.components()?;
-        let waited = until(&format!("{name} is Ready={status} {reason}"), PATIENCE, || async {
+        let waited = until(&format!("{name} is Ready={status} {reason}"), deadline, || async {
             let component = components.get(name).await?;
             let ready = ready_of(&component);
             Ok(ready.is_some_and(|(is, why, _)| is == status && why == reason).then_some(component))
