@@ -75,7 +75,8 @@ async fn is_rolled_back(
     let unready = [files, &[deployment("web", "unready")]].concat();
     let source = push(world, "accounts", "1.2.0", &borrowed(&unready)).await?;
     world.apply("accounts", spec(&source)).await?;
-    world.ready("accounts", "False", "RolledBack").await?;
+    // The release fails only after 10 s, and a hook runs before the rollback.
+    world.ready_within(PATIENCE * 2, "accounts", "False", "RolledBack").await?;
     Ok(())
 }
 
