@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, Service};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, until, until_quiet};
 
@@ -83,6 +85,24 @@ fn manifest(kind: &str, name: &str, rest: &Value) -> String {
         object[field] = value.clone();
     }
     format!("---\n{object}\n")
+}
+
+/// Waits until the target refuses a new object with these words. API servers learn of quotas and webhooks by watches,
+/// so they admit objects for some time after these exist.
+async fn until_refused<K>(api: &Api<K>, object: Value, words: &str) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    let object: K = serde_json::from_value(object)?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    until(&format!("the target refuses it: {words}"), PATIENCE, || async {
+        match api.create(&dry_run, &object).await {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if status.message.contains(words) => Ok(Some(())),
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await
 }
 
 async fn wish(world: &World, name: &str, version: &str, content: &str) -> Result<()> {
@@ -160,9 +180,10 @@ async fn a_quota_that_is_used_up_is_tried_again_until_it_has_room() -> Result<()
         }
     };
     counts("0").await?;
+    let berth = json!({"metadata": {"name": "berth"}, "spec": {"ports": [{"port": 80}]}});
+    until_refused(&Api::<Service>::namespaced(client.clone(), name), berth.clone(), "exceeded quota").await?;
     let mark = world.target.audit()?.mark()?;
-    wish(world, name, "1.0.0", &manifest("Service", "berth", &json!({"spec": {"ports": [{"port": 80}]}})))
-        .await?;
+    wish(world, name, "1.0.0", &manifest("Service", "berth", &json!({"spec": berth["spec"]}))).await?;
     let component = world.ready(name, "False", "QuotaExceeded").await?;
     let (status, reason, message) = condition_of(&component, "Applied").context("Applied")?;
     assert_eq!((status.as_str(), reason.as_str()), ("False", "QuotaExceeded"));
@@ -262,6 +283,7 @@ async fn a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing() ->
     let workloads: Api<Deployment> = Api::namespaced(client.clone(), name);
     let before = workloads.get("guard").await?.uid();
     // The webhook has no server here; now it is called.
+    until_refused(&maps, json!({"metadata": {"name": "probe"}}), "failed calling webhook").await?;
     maps.delete("settings", &DeleteParams::default()).await?;
     let component = world.ready(name, "False", "WebhookFailed").await?;
     let (_, _, message) = ready_of(&component).context("Ready")?;
