@@ -192,30 +192,29 @@ const NARROW: &str = "system:serviceaccount:kyma-system:narrow";
 
 /// Creates a role with these rules and binds an account to it, all under one name. Waits until the apiserver allows
 /// the given verb.
-async fn grant(
-    world: &World,
-    name: &str,
-    rules: &Value,
-    (verb, group, resource): (&str, &str, &str),
-) -> Result<()> {
+async fn grant(world: &World, name: &str, rules: &Value, right: (&str, &str, &str)) -> Result<()> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": name}, "rules": rules,
     });
-    let client = world.target.client()?;
-    apply_yaml(&client, &role.to_string()).await?;
+    apply_yaml(&world.target.client()?, &role.to_string()).await?;
     bind(world, name, "kyma-system", name).await?;
-    let reviews: Api<SubjectAccessReview> = Api::all(client);
+    until_allowed(world, name, right).await
+}
+
+/// Waits until the apiserver allows an account of kyma-system a verb on a resource of a group: it learns of roles and
+/// bindings by watches.
+async fn until_allowed(world: &World, name: &str, (verb, group, resource): (&str, &str, &str)) -> Result<()> {
+    let reviews: Api<SubjectAccessReview> = Api::all(world.target.client()?);
     let attributes = json!({"group": group, "resource": resource, "verb": verb, "namespace": name});
     let user = format!("system:serviceaccount:kyma-system:{name}");
     let question = json!({"metadata": {}, "spec": {"user": user, "resourceAttributes": attributes}});
     let question: SubjectAccessReview = serde_json::from_value(question)?;
     until(&format!("{verb} {resource} is allowed"), PATIENCE, || async {
         let answer = reviews.create(&PostParams::default(), &question).await?;
-        Ok(answer.status.filter(|status| status.allowed))
+        Ok(answer.status.filter(|status| status.allowed).map(drop))
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 /// Waits until the component reports that the account may not do this.
@@ -319,6 +318,7 @@ async fn a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks()
     for name in ["granted", "urged"] {
         bind(world, name, "kyma-system", "cluster-admin").await?;
     }
+    until_allowed(world, "urged", ("create", "", "namespaces")).await?;
     // Requests a reconcile as kymactl does, before the operator retries by itself.
     let asked_for = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: "now"}}});
     world.components()?.patch("urged", &PatchParams::default(), &Patch::Merge(asked_for)).await?;
