@@ -195,8 +195,11 @@ async fn upgraded_while_blocked() -> Result<()> {
     })
     .await?;
     assert!(world.on_target("v1", "ConfigMap", "lodge", "more").await?.is_some());
-    let served = world.on_target("lodge.example.org/v2", "Room", "default", "mine").await?;
-    assert!(served.is_some(), "users reach their objects in the new version of the kind");
+    // The target serves a new version of a kind some time after its CRD has it.
+    until("users reach their objects in the new version of the kind", PATIENCE, || {
+        world.on_target("lodge.example.org/v2", "Room", "default", "mine")
+    })
+    .await?;
     until_blocked_by(world, "lodge", &["Room default/mine"]).await?;
     delete(world, "lodge", "Room", Some("default"), "mine").await?;
     world.gone("lodge").await?;
