@@ -404,6 +404,11 @@ async fn a_kind_that_is_missing_comes_goes_and_comes_again() -> Result<()> {
         crds.delete(ROUTES, &DeleteParams::default()).await?;
         let lost = says(world, "shop", "DependenciesReady", "DependencyMissing").await?;
         assert!(lost.contains("VirtualService.shop.example.org"), "{lost}");
+        // A CRD that is applied again while it is being deleted would still go.
+        until("the CRD is gone", PATIENCE, || async {
+            Ok(crds.get_opt(ROUTES).await?.is_none().then_some(()))
+        })
+        .await?;
     }
     end(world, &["shop"]).await
 }
