@@ -203,8 +203,7 @@ async fn a_job_that_succeeded_and_went_by_itself_is_not_run_again() -> Result<()
     let client = world.target.client()?;
     let (jobs, maps) =
         (Api::<Job>::namespaced(client.clone(), "flare"), Api::<ConfigMap>::namespaced(client, "flare"));
-    until("the Job went", PATIENCE, || async { Ok(jobs.get_opt("flare").await?.is_none().then_some(())) })
-        .await?;
+    // A Job that went before the operator saw its end would be run again.
     let components = world.components()?;
     until("that it did its work is on record", PATIENCE, || async {
         let status = components.get("flare").await?.status.unwrap_or_default();
@@ -212,6 +211,8 @@ async fn a_job_that_succeeded_and_went_by_itself_is_not_run_again() -> Result<()
         Ok(jobs.next().is_some_and(|entry| entry.finished).then_some(()))
     })
     .await?;
+    until("the Job went", PATIENCE, || async { Ok(jobs.get_opt("flare").await?.is_none().then_some(())) })
+        .await?;
     // Once this drift is corrected, a whole pass has found the Job missing.
     maps.delete("flare", &DeleteParams::default()).await?;
     until("the map is back", PATIENCE, || async { Ok(maps.get_opt("flare").await?) }).await?;
