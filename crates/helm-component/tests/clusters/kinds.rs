@@ -58,8 +58,7 @@ async fn an_object_whose_api_version_went_is_remembered_and_goes_with_the_conten
     let gone: Patch<()> = Patch::Json(serde_json::from_value(gone)?);
     crds.patch(lanterns, &PatchParams::default(), &gone).await?;
     until("the version is no longer served", PATIENCE, || async {
-        let served = world.on_target("kinds.example.org/v1beta1", "Lantern", "dated", "one").await;
-        Ok(served.is_err().then_some(()))
+        Ok((!world.is_discovered("kinds.example.org/v1beta1", "Lantern").await?).then_some(()))
     })
     .await?;
     world.apply("dated", spec("dated", &old, "high")).await?;
@@ -99,8 +98,8 @@ async fn a_kind_that_went_while_nobody_looked_is_missed_and_noticed_when_it_come
     let crds: Api<CustomResourceDefinition> = Api::all(target.clone());
     crds.delete(beacons, &DeleteParams::default()).await?;
     until("the kind is gone", PATIENCE, || async {
-        let served = world.on_target("kinds.example.org/v1", "Beacon", "unseen", "one").await;
-        Ok((crds.get_opt(beacons).await?.is_none() && served.is_err()).then_some(()))
+        let served = world.is_discovered("kinds.example.org/v1", "Beacon").await?;
+        Ok((!served && crds.get_opt(beacons).await?.is_none()).then_some(()))
     })
     .await?;
     world.restart_operator().await?;
@@ -249,7 +248,7 @@ async fn an_object_that_went_with_its_kind_is_forgotten_and_people_are_told() ->
     let crds: Api<CustomResourceDefinition> = Api::all(world.target.client()?);
     crds.delete("candles.kinds.example.org", &DeleteParams::default()).await?;
     until("the kind is gone", PATIENCE, || async {
-        let served = is_there(world, "Candle", "burnt").await.is_ok();
+        let served = world.is_discovered("kinds.example.org/v1", "Candle").await?;
         Ok((!served && crds.get_opt("candles.kinds.example.org").await?.is_none()).then_some(()))
     })
     .await?;

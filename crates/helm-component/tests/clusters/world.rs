@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use kube::discovery::{Scope, pinned_kind};
+use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, condition};
 use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials, Image};
@@ -226,6 +226,11 @@ impl World {
         let (api, _) = api(&self.target.client()?, api_version, kind, Some(namespace)).await?;
         Ok(api.get_opt(name).await?)
     }
+
+    /// Reports whether discovery of the target shows a kind now.
+    pub(crate) async fn is_discovered(&self, api_version: &str, kind: &str) -> Result<bool> {
+        Ok(discovered(&self.target.client()?, api_version, kind).await?.is_some())
+    }
 }
 
 /// Returns status, reason and message of the condition Ready, if it is of the current generation.
@@ -240,20 +245,36 @@ pub(crate) fn condition_of(component: &HelmComponent, type_: &str) -> Option<(St
     current.then(|| (found.status.clone(), found.reason.clone(), found.message.clone()))
 }
 
-/// Returns the API and scope of a kind as the cluster serves it now.
+/// Returns the API and scope of a kind once discovery shows it, which may be some time after the kind is served.
 pub(crate) async fn api(
     client: &Client,
     api_version: &str,
     kind: &str,
     namespace: Option<&str>,
 ) -> Result<(Api<DynamicObject>, Scope)> {
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    let (resource, capabilities) = pinned_kind(client, &GroupVersionKind::gvk(group, version, kind)).await?;
+    let what = format!("{kind} of {api_version} is discovered");
+    let waiting = until(&what, PATIENCE, || discovered(client, api_version, kind));
+    let (resource, capabilities) = Box::pin(waiting).await?;
     let api = match (&capabilities.scope, namespace) {
         (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), namespace, &resource),
         _ => Api::all_with(client.clone(), &resource),
     };
     Ok((api, capabilities.scope))
+}
+
+/// Returns the resource of a kind if discovery shows it now.
+async fn discovered(
+    client: &Client,
+    api_version: &str,
+    kind: &str,
+) -> Result<Option<(ApiResource, ApiCapabilities)>> {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    match pinned_kind(client, &GroupVersionKind::gvk(group, version, kind)).await {
+        Ok(found) => Ok(Some(found)),
+        Err(kube::Error::Discovery(_)) => Ok(None),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns a CRD of this group, for objects of kind Note.
