@@ -1,7 +1,7 @@
 //! Hooks whose Jobs Kubernetes deletes as soon as they have finished.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use kyma_api::{HookPhase, Hooks};
@@ -83,6 +83,18 @@ async fn a_hook_whose_job_goes_at_once_is_seen_to_have_failed() -> Result<()> {
     until_gone(world, "vanished", "check").await
 }
 
+/// Waits until an event of this reason reports how a Job ended. Its controller sends events apart from the status, so
+/// the Job may be gone before.
+async fn until_reported(world: &World, namespace: &str, job: &str, reason: &str) -> Result<()> {
+    let events: Api<Event> = Api::namespaced(world.target.client()?, namespace);
+    let fields = format!("involvedObject.kind=Job,involvedObject.name={job},reason={reason}");
+    let of_job = ListParams::default().fields(&fields);
+    until(&format!("{reason} of {job} is reported"), PATIENCE, || async {
+        Ok((!events.list(&of_job).await?.items.is_empty()).then_some(()))
+    })
+    .await
+}
+
 /// Waits until the Pod of a Job runs, and sets its final phase.
 async fn end(world: &World, namespace: &str, job: &str, phase: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(world.target.client()?, namespace);
@@ -101,17 +113,18 @@ async fn a_hook_whose_job_ended_and_went_while_no_process_was_there_is_told_by_e
     let pods = "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n";
     let files = [config("main", ""), (path, text.replace("  template:\n", pods))];
     let mark = world.target.audit()?.mark()?;
-    let rows = [("missed", "Succeeded"), ("missed-failed", "Failed")];
-    for (name, _) in rows {
+    let rows = [("missed", "Succeeded", "Completed"), ("missed-failed", "Failed", "BackoffLimitExceeded")];
+    for (name, ..) in rows {
         let source = push(&world, name, "1.0.0", &borrowed(&files)).await?;
         world.apply(name, wished(&source, name, "low")).await?;
         until_waiting(&world, name, &format!("waiting for the pre-install hook Job.batch {name}/prepare"))
             .await?;
     }
     world.operator.kill();
-    for (name, phase) in rows {
+    for (name, phase, reason) in rows {
         end(&world, name, "prepare", phase).await?;
         until_gone(&world, name, "prepare").await?;
+        until_reported(&world, name, "prepare", reason).await?;
     }
     world.restart_operator().await?;
     let hooks = succeeded(&world, "missed", "pre-install").await?;
