@@ -93,7 +93,8 @@ pub(crate) fn taken(component: &HelmComponent) -> Option<TakenOver> {
     component.status.as_ref()?.taken_over.clone()
 }
 
-/// Returns uid, generation and content of all objects in a namespace; the uid of a Job tells whether it ran again.
+/// Returns uid, generation and content of all objects in a namespace, without the ConfigMap that Kubernetes publishes
+/// in each namespace at some time; the uid of a Job tells whether it ran again.
 pub(crate) async fn content(
     world: &World,
     namespace: &str,
@@ -108,6 +109,7 @@ pub(crate) async fn content(
     for one in config_maps(world, namespace)?.list(&ListParams::default()).await?.items {
         all.insert(format!("ConfigMap {}", one.name_any()), (one.uid(), None, json!(one.data)));
     }
+    all.remove("ConfigMap kube-root-ca.crt");
     for one in secrets(world, namespace)?.list(&ListParams::default()).await?.items {
         all.insert(format!("Secret {}", one.name_any()), (one.uid(), None, json!(one.data)));
     }
