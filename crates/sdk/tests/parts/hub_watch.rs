@@ -1,6 +1,6 @@
 //! The watch of a kind on a hub that is restored to an earlier state.
 
-use std::pin::pin;
+use std::{pin::pin, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::{Stream, StreamExt};
@@ -14,7 +14,8 @@ use kyma_sdk::hub_watch;
 use testbed::Bed;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::SOON;
+/// Deadline of an event, longer than the longest pause of kube's back-off: half a minute, at random up to twice that.
+const NEXT_EVENT: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hub_that_went_back_to_an_earlier_state_is_listed_anew() -> Result<()> {
@@ -89,7 +90,7 @@ async fn until_applied(events: &mut UnboundedReceiver<MapEvent>) -> Result<Strin
 /// Returns the next event. Errors are skipped, since the stream recovers from them.
 async fn told(events: &mut UnboundedReceiver<MapEvent>) -> Result<Event<ConfigMap>> {
     loop {
-        let next = tokio::time::timeout(SOON, events.recv()).await.context("the watch is mute")?;
+        let next = tokio::time::timeout(NEXT_EVENT, events.recv()).await.context("the watch is mute")?;
         if let Ok(event) = next.context("a watch never ends")? {
             return Ok(event);
         }

@@ -25,6 +25,10 @@ use testbed::{Answer, Cluster, Matching, Scripted, until};
 
 use crate::{SOON, cluster, target};
 
+/// Deadline for a stream after an outage. After one of two minutes, the longest start of an API server, two probes of
+/// the target are up to two minutes apart.
+const RECOVERED: Duration = Duration::from_mins(3);
+
 type Dependent = &'static str;
 
 /// Recorded events, one entry each: `listed a,b`, `applied a`, `deleted a`.
@@ -441,7 +445,7 @@ async fn an_outage_is_survived_and_what_happened_meanwhile_is_seen() -> Result<(
     .await?;
     cluster.start_again().await?;
     put(&cluster, "default", "meanwhile").await?;
-    until("the change is seen", Duration::from_secs(90), || async {
+    until("the change is seen", RECOVERED, || async {
         Ok((log.count("listed meanwhile") + log.count("applied meanwhile") > 0).then_some(()))
     })
     .await
