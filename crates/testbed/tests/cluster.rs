@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use testbed::{AuditMark, Cluster, SharedBed, Validity, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(2);
 
 static BED: SharedBed = SharedBed::new();
 

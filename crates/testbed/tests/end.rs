@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use testbed::{Bed, until};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(2);
 
 /// Environment variable of the process that this test kills: the file in which it reports that its bed is running.
 const VICTIM: &str = "TESTBED_VICTIM_REPORT";
