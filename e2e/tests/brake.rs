@@ -125,7 +125,8 @@ async fn mean_it(hub: &Client) -> Result<BTreeMap<String, Option<String>>> {
         let made = kube::runtime::watcher(pauses.clone(), watcher::Config::default()).default_backoff();
         let mut made = pin!(made.applied_objects());
         while let Some(pause) = made.next().await {
-            let pause = pause?;
+            // The watch begins again after an error.
+            let Ok(pause) = pause else { continue };
             let (name, uid) = (pause.name_any(), pause.uid());
             match asked.insert(name.clone(), uid.clone()) {
                 None => drop(pauses.delete(&name, &DeleteParams::default()).await?),
