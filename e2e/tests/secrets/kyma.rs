@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kyma_api::{Kyma, ModuleTemplate, Reason, labels, names};
 use serde_json::{Value, json};
-use testbed::until_or_why;
+use testbed::{until, until_or_why};
 
 use crate::planted::{WORD, secret};
 use crate::world::World;
@@ -46,7 +46,8 @@ pub(crate) async fn modules_fail(world: &World) -> Result<()> {
     kyma_says(world, "ModuleCatalog", "True", Reason::CatalogSynced).await
 }
 
-/// Replaces the Kyma's kubeconfig by one that is refused, and waits until the Kyma and a component report it.
+/// Replaces the Kyma's kubeconfig by one that is refused, and waits until the Kyma and a component report it and
+/// their operators count it.
 pub(crate) async fn access_fails(world: &World) -> Result<()> {
     let mut broken: Value = serde_saphyr::from_str(&world.landscape.access(&world.lake).await?.kubeconfig())?;
     broken["users"][0]["user"] = json!({"exec": {"command": "cat", "args": [secret("kyma-access")]}});
@@ -54,7 +55,16 @@ pub(crate) async fn access_fails(world: &World) -> Result<()> {
     for type_ in ["Ready", "ModuleCatalog"] {
         kyma_says(world, type_, "False", Reason::AccessInvalid).await?;
     }
-    component_says(world, "greeting", Reason::AccessInvalid).await
+    component_says(world, "greeting", Reason::AccessInvalid).await?;
+    // Operators count a failure after they have written the status.
+    for operator in ["release-meta-syncer", "greeting-component"] {
+        until(&format!("{operator} counts the failure"), DEADLINE, || async {
+            let metrics = world.landscape.metrics(operator).await?;
+            Ok(metrics.contains(Reason::AccessInvalid.as_str()).then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 async fn publish(world: &World) -> Result<()> {
