@@ -10,7 +10,7 @@ use e2e::snapshot::{self, Snapshot};
 use e2e::wait;
 use futures::FutureExt;
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -66,6 +66,7 @@ impl Town {
         })
         .await?;
         let target = target.client()?;
+        until_default_objects(&target).await?;
         let before = snapshot::take(&target).await?;
         Ok(Self { kyma, hub, target, before })
     }
@@ -339,6 +340,20 @@ impl Town {
         let found = components.get_opt(&names::component_name(&self.kyma, module)).await?;
         Ok(found.map(serde_json::to_value).transpose()?)
     }
+}
+
+/// Waits until the namespace of the user's Kyma has the objects that Kubernetes creates in each namespace, some time
+/// after the namespace.
+async fn until_default_objects(target: &Client) -> Result<()> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
+    let waiting = until("the namespace has its default objects", DEADLINE, || async {
+        let account = accounts.get_opt("default").await?;
+        let authority = maps.get_opt("kube-root-ca.crt").await?;
+        Ok(account.and(authority).map(drop))
+    });
+    // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
+    waiting.boxed().await
 }
 
 /// Reports whether the component requests this edition, and its status is of the current generation.
