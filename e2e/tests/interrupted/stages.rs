@@ -95,7 +95,7 @@ impl Town {
         Ok(())
     }
 
-    /// Waits until the Kyma reports the expected result of the stage.
+    /// Waits until the Kyma reports the expected result of the stage, on hub and target.
     pub(crate) async fn until_done(&self, stage: Stage, deadline: Duration) -> Result<()> {
         let wanted = stage.end();
         until_or_why(&format!("{stage:?} of {}", self.kyma), deadline, || async {
@@ -109,14 +109,19 @@ impl Town {
                 });
             };
             let status = found.status.clone().unwrap_or_default();
-            let modules = status.modules.iter().flatten();
-            let modules: BTreeSet<_> = modules
-                .map(|module| (module.name.clone(), module.version.clone().unwrap_or_default(), module.state))
-                .collect();
-            let is_done = status.state == Some(State::Ready) && modules == *wanted;
+            // kyma-operator writes the status on the hub first, and release-meta-syncer works by itself.
+            let is_done = is_end(&status, wanted)
+                && has_catalogue(&status)
+                && is_end(&self.shown_status().await?, wanted);
             Ok(if is_done { Ok(()) } else { Err(self.progress(&status).await?) })
         })
         .await
+    }
+
+    /// Returns the status of the target's Kyma.
+    async fn shown_status(&self) -> Result<KymaStatus> {
+        let kymas: Api<Kyma> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
+        Ok(kymas.get_opt("default").await?.and_then(|kyma| kyma.status).unwrap_or_default())
     }
 
     /// Returns the state of Kyma, components and Deployments, one line each.
@@ -164,4 +169,20 @@ impl Town {
         kymas.patch("default", &params, &Patch::Merge(json!({"spec": {"modules": chosen}}))).await?;
         Ok(())
     }
+}
+
+/// Reports whether the Kyma is Ready with exactly these modules, versions and states.
+fn is_end(status: &KymaStatus, wanted: &BTreeSet<(String, String, State)>) -> bool {
+    let modules = status.modules.iter().flatten();
+    let modules: BTreeSet<_> = modules
+        .map(|module| (module.name.clone(), module.version.clone().unwrap_or_default(), module.state))
+        .collect();
+    status.state == Some(State::Ready) && modules == *wanted
+}
+
+/// Reports whether the target has the catalogue.
+fn has_catalogue(status: &KymaStatus) -> bool {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let catalogue = condition::get(conditions, condition::types::MODULE_CATALOG);
+    catalogue.is_some_and(|catalogue| catalogue.status == "True")
 }
