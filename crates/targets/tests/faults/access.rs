@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 use kyma_api::{ErrorClass, Reason};
 use kyma_targets::{AccessPolicy, AddressRefusal, ServiceAccount, Streams, TargetError, TlsFault, classify};
-use testbed::{Matching, Scripted};
+use testbed::{Matching, Scripted, free_address};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -45,7 +45,7 @@ async fn a_certificate_of_another_authority_is_refused() -> Result<()> {
 #[tokio::test]
 async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
     let server = Scripted::start().await?;
-    let closed = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+    let closed = free_address()?;
     let at = |url: &str| server.access().at(url, &server.access().ca);
     let rows = [
         (at(&format!("https://{closed}")), TargetError::Connect("connection refused")),
