@@ -6,14 +6,13 @@ use kube::{
     Api, Client, CustomResourceExt as _, ResourceExt,
     api::{DynamicObject, ListParams},
     core::GroupVersionKind,
-    discovery::pinned_kind,
 };
 use kyma_api::HelmComponent;
 use serde_json::{Value, json};
 use testbed::Cluster;
 use tokio::process::Command;
 
-use super::{BED, CRD, apply, crd, settled};
+use super::{BED, CRD, apply, crd, discovered, settled};
 
 /// A hub with Flux's kinds, and none of this project.
 struct FluxHub {
@@ -45,7 +44,7 @@ impl FluxHub {
             "spec": {"type": "oci", "url": "oci://registry.example.org"}});
         apply(&client, repository).await;
         let kind = GroupVersionKind::gvk("helm.toolkit.fluxcd.io", "v2", "HelmRelease");
-        let (resource, _) = pinned_kind(&client, &kind).await.unwrap();
+        let resource = discovered(&client, &kind).await;
         let releases = Api::namespaced_with(client.clone(), "default", &resource);
         Self { _hub: hub, client, kubeconfig, releases }
     }

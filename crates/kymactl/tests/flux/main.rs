@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
     discovery::pinned_kind,
 };
@@ -62,10 +62,23 @@ fn crd(group: &str, version: &str, kind: &str, plural: &str) -> Value {
     })
 }
 
+/// Returns the resource of a kind once discovery shows it, which may be some time after the kind is served.
+async fn discovered(client: &Client, kind: &GroupVersionKind) -> ApiResource {
+    let waiting = until(&format!("{} is discovered", kind.kind), PATIENCE, || async {
+        match pinned_kind(client, kind).await {
+            Ok((resource, _)) => Ok(Some(resource)),
+            Err(kube::Error::Discovery(_)) => Ok(None),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    });
+    waiting.await.unwrap()
+}
+
 async fn apply(client: &Client, object: Value) -> DynamicObject {
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     let kind = GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
-    let (resource, _) = pinned_kind(client, &kind).await.unwrap();
+    let resource = discovered(client, &kind).await;
     let api: Api<DynamicObject> = match object.namespace() {
         Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
@@ -127,7 +140,7 @@ async fn release(world: &World) -> Api<DynamicObject> {
         },
     })).await;
     let kind = GroupVersionKind::gvk("helm.toolkit.fluxcd.io", "v2", "HelmRelease");
-    let (resource, _) = pinned_kind(&client, &kind).await.unwrap();
+    let resource = discovered(&client, &kind).await;
     let releases: Api<DynamicObject> = Api::namespaced_with(client, HUB, &resource);
     settled(&releases, &made).await;
     releases
@@ -302,7 +315,7 @@ async fn a_release_that_flux_is_not_done_with_is_left_to_it() {
     apply(&client, crd("helm.toolkit.fluxcd.io", "v2beta2", "HelmRelease", "helmreleases")).await;
     testbed::crd_is_served(&client, "helmreleases.helm.toolkit.fluxcd.io").await.unwrap();
     let kind = GroupVersionKind::gvk("helm.toolkit.fluxcd.io", "v2beta2", "HelmRelease");
-    let (resource, _) = pinned_kind(&client, &kind).await.unwrap();
+    let resource = discovered(&client, &kind).await;
     let releases: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
     let chart = json!({"spec": {"chart": "a", "sourceRef": {"kind": "GitRepository", "name": "a"}}});
     let release = DynamicObject::new("a", &resource).data(json!({"spec": {"chart": chart}}));
