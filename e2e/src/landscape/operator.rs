@@ -18,6 +18,9 @@ use tokio::net::TcpStream;
 use super::doors::Standing;
 use super::{HUB_NAMESPACE, state};
 
+/// Deadline for an operator to be ready, longer than the one of a test that brings its CRD meanwhile.
+const READY_WITHIN: Duration = Duration::from_mins(2);
+
 /// An operator and its own flags.
 pub(super) struct Operator {
     pub(super) name: &'static str,
@@ -86,7 +89,7 @@ pub(super) struct Running {
 impl Running {
     /// Waits until it is ready, unless a module brings its CRD.
     pub(super) async fn until_ready(&self) -> Result<()> {
-        until(&format!("{} is ready", self.process.name()), Duration::from_mins(1), || async {
+        until(&format!("{} is ready", self.process.name()), READY_WITHIN, || async {
             self.process.check()?;
             let is_ready = |answer: String| answer.starts_with("HTTP/1.1 200");
             let ready = self.waits_for_crd || self.answer("/readyz").await.is_ok_and(is_ready);

@@ -14,7 +14,7 @@ use testbed::until;
 use crate::world::{ANCHOR, CALM, World};
 
 /// Timeout of one reaction.
-const LOST: Duration = Duration::from_secs(30);
+const LOST: Duration = Duration::from_mins(2);
 
 /// Reaction times of the operators: from an edit of the target's Kyma until the hub's component has it, from drift
 /// until it is corrected, and from the deletion of a catalogue entry until it is recreated.

@@ -16,7 +16,7 @@ use testbed::until_or_why;
 use crate::readers;
 use crate::world::{ANCHOR, CALM, World, kyma, reason_of};
 
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 /// A module name of the maximum length.
 const LONGEST: &str = "catalogue-module-with-the-longest-name-that-any-template-carries";
 /// API version and kind of a HelmComponent.

@@ -16,7 +16,7 @@ use crate::faults::PLANTED;
 use crate::world::{World, kyma};
 
 const GUEST: &str = "guest";
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 const CLUSTER: &str = "/clusters/0/cluster";
 const USER: &str = "/users/0/user";

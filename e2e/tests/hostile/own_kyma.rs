@@ -16,7 +16,7 @@ use crate::faults::PLANTED;
 use crate::world::{ANCHOR, CALM, HOSTILE, World};
 
 const KYMAS: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas";
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 pub(crate) async fn story(world: &World) -> Result<()> {
     let mine = Mine { world, resource: ApiResource::erase::<Kyma>(&()) };

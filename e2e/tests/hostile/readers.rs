@@ -14,7 +14,7 @@ use testbed::until_or_why;
 use crate::catalogue::{HELM, choose, shop, template};
 use crate::world::World;
 
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 const DOCKER: &str = r#"{"auths":{"r.example":{"auth":"eDp5"}}}"#;
 
 /// Checks that the module reads none of them, and that its errors do not reveal which ones exist.

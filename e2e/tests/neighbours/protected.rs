@@ -14,7 +14,7 @@ use testbed::until_or_why;
 
 use crate::town::Town;
 
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const CRDS: &str = "apiextensions.k8s.io/v1";
 

@@ -23,7 +23,7 @@ use testbed::{Cluster, until, until_or_why};
 use crate::editions::{CRD, EDITIONS, Edition, GROUP, KEPT, MODULES, ROLE, SHARED};
 use crate::order::{Deed, Expected, Order, Step};
 
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 /// Name of a user's object in a Namespace that modules ship.
 const USERS: &str = "users";
 

@@ -11,7 +11,7 @@ use testbed::{Cluster, crd_is_served, until};
 
 use crate::hub_user;
 
-const DEADLINE: Duration = Duration::from_secs(50);
+const DEADLINE: Duration = Duration::from_secs(90);
 
 /// Deletes the CRD, restarts the operator, and recreates the CRD once the operator watches for it; then the kind is
 /// served again, and the operator must become ready.
