@@ -112,7 +112,7 @@ impl Town {
             // kyma-operator writes the status on the hub first, and release-meta-syncer works by itself.
             let is_done = is_end(&status, wanted)
                 && has_catalogue(&status)
-                && is_end(&self.shown_status().await?, wanted);
+                && is_end(&Box::pin(self.shown_status()).await?, wanted);
             Ok(if is_done { Ok(()) } else { Err(self.progress(&status).await?) })
         })
         .await
