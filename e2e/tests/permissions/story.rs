@@ -67,7 +67,10 @@ impl<'a> Story<'a> {
         self.values_of_a_config_map().await.context("values of a ConfigMap")?;
         self.release_meta_syncer_comes_first().await.context("release-meta-syncer comes first")?;
         let _proxy = self.a_target_with_a_past().await.context("a target with a past")?;
-        self.access_breaks().await.context("access breaks")?;
+        // An event is patched if it repeats one of the last six minutes, which the second time surely does.
+        for _ in 0..2 {
+            self.access_breaks().await.context("access breaks")?;
+        }
         self.a_mandatory_module().await.context("a mandatory module")?;
         self.a_module_leaves_the_catalogue().await.context("a module leaves the catalogue")?;
         self.needs_what_no_log_shows().await.context("rights that no log shows")?;
@@ -344,8 +347,7 @@ impl<'a> Story<'a> {
         Ok(proxy)
     }
 
-    /// Breaks the access of the first Kyma and restores it: Kyma and components become Ready again, which repeats
-    /// earlier events.
+    /// Breaks the access of the first Kyma and restores it: Kyma and components become Ready again.
     async fn access_breaks(&self) -> Result<()> {
         self.grant(KYMAS[0], "no kubeconfig").await?;
         self.says(KYMAS[0], "Ready", "False", Reason::AccessInvalid).await?;
