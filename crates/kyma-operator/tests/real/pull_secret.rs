@@ -99,9 +99,13 @@ async fn the_pull_secret_is_copied_where_it_may_be_and_kept_in_step() -> Result<
 /// The content is neither in Kymas nor in events.
 async fn is_told_nowhere(landscape: &Landscape, secret: &str) -> Result<()> {
     let events: Api<Event> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
-    let events = serde_json::to_string(&events.list(&ListParams::default()).await?.items)?;
+    // Events are queued, and published after the status was written.
+    let events = until("an event reports what prevents the copy", SOON, || async {
+        let listed = serde_json::to_string(&events.list(&ListParams::default()).await?.items)?;
+        Ok(Some(listed).filter(|listed| listed.contains("CopyNotAllowed")))
+    })
+    .await?;
     let kymas = serde_json::to_string(&landscape.kymas()?.list(&ListParams::default()).await?.items)?;
-    assert!(events.contains("CopyNotAllowed"), "events tell what keeps it");
     assert!(!events.contains(secret) && !kymas.contains(secret), "{kymas} {events}");
     Ok(())
 }
