@@ -28,8 +28,14 @@ fn version(component: &HelmComponent) -> &str {
 async fn e26_a_module_is_refused_while_its_template_is_beta_or_internal() -> Result<()> {
     // Without this flag, installed modules would stay.
     let landscape = Landscape::start(&["--mode=single-cluster", "--visibility-loss=uninstall"]).await?;
-    landscape.template("keda", "1.0.0").await?;
-    label_template(&landscape, labels::BETA, Some("true")).await?;
+    // The operator watches templates and releases separately: a template that got its label later could be installed.
+    landscape
+        .apply(&format!(
+            "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleTemplate, \
+             metadata: {{name: keda-1.0.0, labels: {{{}: 'true'}}}}, spec: {{moduleName: keda, version: 1.0.0, descriptor: {{}}}}}}",
+            labels::BETA
+        ))
+        .await?;
     landscape.release("keda", "channels: [{channel: regular, version: 1.0.0}]").await?;
     landscape.kyma("sample", "[{name: keda}]").await?;
     landscape.until_kyma("a beta version is refused", "sample", is_refused).await?;
