@@ -42,7 +42,7 @@ pub(crate) fn counts(status: &ModuleConfigStatus) -> (i64, i64) {
     (count(&status.matching), count(&status.refused))
 }
 
-fn is_in_force(status: &ModuleConfigStatus) -> bool {
+pub(crate) fn is_in_force(status: &ModuleConfigStatus) -> bool {
     status
         .conditions
         .iter()
