@@ -10,11 +10,11 @@ use http::Response;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use kyma_api::{klm, labels};
+use kyma_api::{Kyma, klm, labels};
 use serde_json::{Value, json};
 use testbed::{Body, InterceptedRequest, Scripted, crd_is_served, until, until_or_why};
 
-use crate::landscape::{Landscape, SOON, is_ready};
+use crate::landscape::{Landscape, SOON, is_ready, modules};
 
 const CRD: &str = "manifests.operator.kyma-project.io";
 
@@ -167,7 +167,8 @@ async fn klms_own_are_left_alone(landscape: &Landscape, kyma: String) -> Result<
     let before = api.get(&held).await?;
     landscape.choose("sample", json!([{ "name": "keda" }, { "name": "nats" }])).await?;
     landscape.report_ready("nats").await?;
-    landscape.until_kyma("both are Ready", "sample", is_ready).await?;
+    let are_ready = |kyma: &Kyma| modules(kyma) == ["keda Ready 1.0.0 regular", "nats Ready 1.0.0 regular"];
+    landscape.until_kyma("both are Ready", "sample", are_ready).await?;
     assert_eq!(api.get(&held).await?, before, "KLM's own");
     let over =
         json!({"metadata": {"finalizers": null, "labels": {labels::HAND_OVER: labels::HAND_OVER_DONE}}});
