@@ -16,7 +16,8 @@ use kyma_api::{HelmComponent, Kyma, Reason, labels, names};
 use serde_json::{Value, json};
 use testbed::{AuditMark, Cluster, Validity, free_address, until, until_or_why, until_quiet};
 
-const DEADLINE: Duration = Duration::from_mins(1);
+/// Deadline of a wait. It is longer than the longest pause between retries, a minute.
+const DEADLINE: Duration = Duration::from_mins(2);
 /// Duration without requests that counts as idle.
 const REST: Duration = Duration::from_secs(2);
 /// The module that every Kyma has.

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::inputs::modules;
@@ -21,6 +20,7 @@ use serde_json::{Value, json};
 use testbed::{crd_is_served, until};
 
 use crate::mandatory::Mandatory;
+use crate::story::DEADLINE;
 
 /// Files of a target that are not created as objects: metadata of CRDs, and webhooks whose service does not run
 /// here.
@@ -234,7 +234,7 @@ const OPERATORS: [&str; 2] = ["kyma-operator", "release-meta-syncer"];
 /// Waits until both operators have noted on the Kyma that they do not reconcile it.
 pub(crate) async fn until_stopped(hub: &Client, kyma: &str) -> Result<()> {
     let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
-    until("our operators say that they stay away", Duration::from_mins(1), || async {
+    until("our operators say that they stay away", DEADLINE, || async {
         let kyma = kymas.get(kyma).await?;
         let mut notes = OPERATORS.into_iter().map(annotations::stopped);
         Ok(notes.all(|note| kyma.annotations().contains_key(&note)).then_some(()))

@@ -23,8 +23,8 @@ use crate::recorded::{Situation, not_handed_over, until_stopped};
 const GROUP: &str = "operator.kyma-project.io";
 /// Name of the recorded Kyma.
 const KYMA: &str = "kyma-sample";
-/// Deadline of each wait.
-const DEADLINE: Duration = Duration::from_mins(1);
+/// Deadline of each wait. It is longer than the longest pause between retries, a minute.
+pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Pushes the content of all recorded modules.
 pub(crate) async fn publish(landscape: &Landscape, inputs: &Path) -> Result<()> {
@@ -299,7 +299,7 @@ impl<'a> Story<'a> {
         let changed: Vec<_> =
             changed.into_iter().filter(|one| of_klm(&key(one).group, &key(one).kind)).collect();
         ensure!(changed.is_empty(), "on the hub: {}", list(&changed));
-        until_or_why("the target is as it was", Duration::from_secs(30), || async {
+        until_or_why("the target is as it was", DEADLINE, || async {
             let target = whole(&self.client).await?;
             let changed = snapshot::differences(&self.target_before, &target);
             let changed: Vec<_> = changed.into_iter().filter(|one| !is_left_to_klm(key(one))).collect();
@@ -362,7 +362,7 @@ impl<'a> Story<'a> {
 
     fn command(&self, words: &[&str]) -> tokio::process::Command {
         let mut command = self.landscape.kymactl();
-        command.args(["migrate", "klm", "--allow-loopback-targets", "--kyma", KYMA, "--timeout", "60s"]);
+        command.args(["migrate", "klm", "--allow-loopback-targets", "--kyma", KYMA, "--timeout", "120s"]);
         command.args(words);
         command
     }

@@ -19,7 +19,8 @@ use tokio::task::JoinHandle;
 
 pub(crate) const HUB: &str = "kcp-system";
 pub(crate) const TARGET: &str = "kyma-system";
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// Deadline of a wait. It is long, since all tests of this binary and another one share two cores.
+pub(crate) const SOON: Duration = Duration::from_mins(2);
 pub(crate) const OPERATOR: &str = "system:serviceaccount:kcp-system:release-meta-syncer";
 pub(crate) const ON_TARGET: &str = "system:serviceaccount:default:access";
 
