@@ -105,7 +105,7 @@ async fn a_removal_that_goes_on_after_a_restart_brings_nothing_to_the_target() -
     let name = "kymas.operator.kyma-project.io";
     let uid = crds.get(name).await?.uid().context("a stored CRD has a uid")?;
     crds.delete(name, &gone).await?;
-    await_condition(crds, name, is_deleted(&uid)).await?;
+    tokio::time::timeout(SOON, await_condition(crds, name, is_deleted(&uid))).await??;
     let stamps: Api<ConfigMap> = Api::namespaced(target.client()?, "kyma-system");
     stamps.delete("kyma-target-stamp", &gone).await?;
 
