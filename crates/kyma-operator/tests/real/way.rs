@@ -157,7 +157,8 @@ impl TargetConnection {
             && kyma.labels().get(labels::MANAGED_BY).is_some_and(|by| by == labels::MANAGED_BY_KYMA)
             && kyma.annotations().get(annotations::OWNED_BY) == Some(&owner);
         let chosen: Selection = serde_json::from_value(json!(kyma.spec))?;
-        let is_told = state(hub) == state(&kyma) && modules(hub) == modules(&kyma);
+        let is_told =
+            state(hub) == state(&kyma) && modules(hub) == modules(&kyma) && details(hub) == details(&kyma);
         Ok(if is_marked && is_told && chosen == *choice {
             Ok(())
         } else {
@@ -192,6 +193,16 @@ fn none_is_fine(result: kube::Result<()>) -> Result<()> {
 
 fn state(kyma: &Kyma) -> Option<State> {
     kyma.status.as_ref().and_then(|status| status.state)
+}
+
+/// Returns the conditions and the modules' messages. If only they differ, a write to the target is still to come.
+fn details(kyma: &Kyma) -> Value {
+    let status = kyma.status.clone().unwrap_or_default();
+    let messages: Vec<Option<String>> =
+        status.modules.into_iter().flatten().map(|module| module.message).collect();
+    let mut conditions = status.conditions.unwrap_or_default();
+    conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
+    json!([conditions, messages])
 }
 
 async fn pass(mut is_open: watch::Receiver<bool>, passing: InterceptedRequest) -> io::Result<Response<Body>> {
