@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
 use e2e::snapshot::{self, Difference, Snapshot};
 use k8s_openapi::api::core::v1::{Event, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::discovery::Discovery;
 use kube::{Api, Client, ResourceExt};
@@ -205,7 +206,21 @@ impl<'a> Story<'a> {
         let status = kyma.status.clone().unwrap_or_default();
         let mut tracked = status.modules.iter().flatten().filter_map(|module| module.manifest.as_ref());
         ensure!(tracked.all(|object| object.kind.as_deref() == Some("HelmComponent")), "{status:?}");
-        Ok(())
+        self.until_syncer_has_reported().await
+    }
+
+    /// Waits until release-meta-syncer has reported on the Kyma: a rollback does not wait for an operator that is in
+    /// its first reconcile, and the report would come after KLM's status is restored.
+    async fn until_syncer_has_reported(&self) -> Result<()> {
+        let is_its = |entry: &ManagedFieldsEntry| {
+            entry.manager.as_deref() == Some("release-meta-syncer")
+                && entry.subresource.as_deref() == Some("status")
+        };
+        until("release-meta-syncer has reported on the Kyma", DEADLINE, || async {
+            let kyma = kymas(&self.hub).get(KYMA).await?;
+            Ok(kyma.managed_fields().iter().any(is_its).then_some(()))
+        })
+        .await
     }
 
     /// Checks that a module's objects belong to its component, and that KLM's finalizers stay only on Manifests
