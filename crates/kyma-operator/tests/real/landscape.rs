@@ -24,8 +24,8 @@ use tokio::task::JoinHandle;
 use crate::leftovers;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
-/// Deadline of a wait. The longer a target is down, the later it is probed again.
-pub(crate) const SOON: Duration = Duration::from_mins(2);
+/// Deadline of a wait. A target that was down for two minutes is probed again two minutes later.
+pub(crate) const SOON: Duration = Duration::from_secs(150);
 
 #[derive(Parser)]
 struct Line {
