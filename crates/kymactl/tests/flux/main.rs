@@ -64,7 +64,8 @@ fn crd(group: &str, version: &str, kind: &str, plural: &str) -> Value {
 
 /// Returns the resource of a kind once discovery shows it, which may be some time after the kind is served.
 async fn discovered(client: &Client, kind: &GroupVersionKind) -> ApiResource {
-    let waiting = until(&format!("{} is discovered", kind.kind), PATIENCE, || async {
+    let what = format!("{} is discovered", kind.kind);
+    let waiting = until(&what, PATIENCE, || async {
         match pinned_kind(client, kind).await {
             Ok((resource, _)) => Ok(Some(resource)),
             Err(kube::Error::Discovery(_)) => Ok(None),
