@@ -31,20 +31,61 @@ pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
     }
 }
 
-/// Returns a patch that adds the note if the label is unchanged.
+/// Returns a patch that adds the note if the label is unchanged. Where it adds the map of annotations, it requires that
+/// nothing changed since `kyma` was read: it would replace annotations that others added meanwhile.
 fn patch(kyma: &Kyma, note: &str) -> json_patch::Patch {
     let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
     let label = escaped(labels::HAND_OVER);
-    let add = if kyma.annotations().is_empty() {
-        json!({"op": "add", "path": "/metadata/annotations", "value": {note: "true"}})
+    let mut operations = vec![
+        json!({"op": "test", "path": "/metadata/uid", "value": kyma.uid()}),
+        json!({"op": "test", "path": format!("/metadata/labels/{label}"), "value": kyma.labels().get(labels::HAND_OVER)}),
+    ];
+    if kyma.annotations().is_empty() {
+        operations.extend([
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": kyma.resource_version()}),
+            json!({"op": "add", "path": "/metadata/annotations", "value": {note: "true"}}),
+        ]);
     } else {
-        json!({"op": "add", "path": format!("/metadata/annotations/{}", escaped(note)), "value": "true"})
-    };
-    let operations = json!([
-        {"op": "test", "path": "/metadata/uid", "value": kyma.uid()},
-        {"op": "test", "path": format!("/metadata/labels/{label}"), "value": kyma.labels().get(labels::HAND_OVER)},
-        add,
-    ]);
+        let path = format!("/metadata/annotations/{}", escaped(note));
+        operations.push(json!({"op": "add", "path": path, "value": "true"}));
+    }
     // The operations above always form a valid patch.
-    serde_json::from_value(operations).unwrap_or_default()
+    serde_json::from_value(operations.into()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_note_replaces_no_annotation_that_was_added_meanwhile() {
+        let kyma = |annotations: Value| -> Kyma {
+            let metadata = json!({
+                "name": "k", "uid": "u", "resourceVersion": "1", "annotations": annotations,
+                "labels": {labels::HAND_OVER: labels::HAND_OVER_PENDING},
+            });
+            serde_json::from_value(json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+                "metadata": metadata, "spec": {"channel": "regular"},
+            }))
+            .unwrap()
+        };
+        let note = annotations::stopped("kyma-operator");
+        for read in [json!({}), json!({"theirs": "1"})] {
+            let read = kyma(read);
+            let patch = patch(&read, &note);
+            let mut live = json!(read);
+            json_patch::patch(&mut live, &patch).unwrap();
+            assert_eq!(live["metadata"]["annotations"][&note], "true");
+
+            let mut live = json!(read);
+            live["metadata"]["annotations"]["meanwhile"] = "1".into();
+            live["metadata"]["resourceVersion"] = "2".into();
+            if json_patch::patch(&mut live, &patch).is_ok() {
+                assert_eq!(live["metadata"]["annotations"]["meanwhile"], "1");
+            }
+        }
+    }
 }
