@@ -232,11 +232,14 @@ impl Run<'_> {
 }
 
 /// Returns the refusal that remains without defaults, if its paths are among those of the first refusal: the others were
-/// the defaults, which are no cause. Otherwise the first refusal.
+/// the defaults, which are no cause. Otherwise the first refusal; but the failure of the second call if that is none,
+/// since it leaves open whether defaults were the only cause.
 fn narrowed(first: CallError, mut left: CallError) -> CallError {
+    if !matches!(left.failure, Failure::Refused(_) | Failure::Immutable(_)) {
+        return left;
+    }
     let (all, paths) = (first.refused_fields(), left.refused_fields());
-    let is_refusal = matches!(left.failure, Failure::Refused(_) | Failure::Immutable(_));
-    if is_refusal && !paths.is_empty() && paths.iter().all(|path| all.contains(path)) {
+    if !paths.is_empty() && paths.iter().all(|path| all.contains(path)) {
         left.action = first.action;
         return left;
     }
@@ -285,5 +288,9 @@ mod tests {
         for other in others {
             assert_eq!(named(refused(Action::Patch, other)), first().refused_fields(), "{other:?}");
         }
+        let status: Status =
+            serde_json::from_value(json!({"code": 429, "message": "", "reason": "TooManyRequests"})).unwrap();
+        let busy = || CallError::new(Action::Patch, None, kube::Error::Api(status.clone().boxed()));
+        assert_eq!(narrowed(first(), busy()).failure, busy().failure, "an overloaded server refuses nothing");
     }
 }
