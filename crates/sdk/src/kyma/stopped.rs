@@ -2,7 +2,7 @@
 
 use kube::api::{PartialObjectMeta, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use kyma_api::{Kyma, annotations, labels};
+use kyma_api::{Kyma, Reason, annotations, labels};
 use serde_json::json;
 
 use crate::{Failure, Runtime, is_absent};
@@ -11,7 +11,7 @@ use crate::{Failure, Runtime, is_absent};
 /// a time, so no earlier one is still running.
 ///
 /// # Errors
-/// The hub refuses the write.
+/// The hub refuses the write; or the Kyma, which had no annotations, changed meanwhile.
 pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
     let note = annotations::stopped(runtime.operator.name);
     if kyma.annotations().contains_key(&note) {
@@ -24,6 +24,13 @@ pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
     let name = kyma.name_any();
     let noted = api.patch_metadata(&name, &params, &Patch::Json::<()>(patch(kyma, &note))).await;
     match noted {
+        // No event may follow: another client may have written only the status.
+        Err(kube::Error::Api(status)) if status.code == 422 && kyma.annotations().is_empty() => {
+            Err(Failure::new(
+                Reason::ApplyConflict,
+                "the Kyma changed while it was noted that work on it stopped",
+            ))
+        }
         // The handover continued or the Kyma is gone; its event requeues it.
         Err(kube::Error::Api(status)) if status.code == 422 => Ok(()),
         Err(error) if is_absent(&api, &name, &error) => Ok(()),
@@ -32,7 +39,7 @@ pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
 }
 
 /// Returns a patch that adds the note if the label is unchanged. Where it adds the map of annotations, it requires that
-/// nothing changed since `kyma` was read: it would replace annotations that others added meanwhile.
+/// nothing changed since `kyma` was read: it would replace annotations that other clients added meanwhile.
 fn patch(kyma: &Kyma, note: &str) -> json_patch::Patch {
     let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
     let label = escaped(labels::HAND_OVER);
@@ -73,7 +80,7 @@ mod tests {
             .unwrap()
         };
         let note = annotations::stopped("kyma-operator");
-        for read in [json!({}), json!({"theirs": "1"})] {
+        for (read, passes) in [(json!({}), false), (json!({"owner": "1"}), true)] {
             let read = kyma(read);
             let patch = patch(&read, &note);
             let mut live = json!(read);
@@ -83,9 +90,8 @@ mod tests {
             let mut live = json!(read);
             live["metadata"]["annotations"]["meanwhile"] = "1".into();
             live["metadata"]["resourceVersion"] = "2".into();
-            if json_patch::patch(&mut live, &patch).is_ok() {
-                assert_eq!(live["metadata"]["annotations"]["meanwhile"], "1");
-            }
+            assert_eq!(json_patch::patch(&mut live, &patch).is_ok(), passes);
+            assert_eq!(live["metadata"]["annotations"]["meanwhile"], "1");
         }
     }
 }
