@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplate};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::Reason;
 use kyma_object_set::{Identity, NothingObserved, Outcome, Refusal, Rehearsal};
@@ -122,23 +123,72 @@ fn template_of(story: &Story) -> Identity {
     Identity::new("", "PodTemplate", Some(&story.namespace), "p")
 }
 
+async fn live_template(story: &Story) -> Result<(PodTemplate, Vec<String>)> {
+    let templates: Api<PodTemplate> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    let live = templates.get("p").await?;
+    let pod = live.template.clone().and_then(|template| template.spec).context("the Pod's")?;
+    Ok((live, variables_of(pod)))
+}
+
+/// Adds a variable to the PodTemplate, as an injector does.
+async fn inject(api: Api<DynamicObject>, name: String, number: usize) -> kube::Result<()> {
+    let env = json!([{"name": format!("INJECTED{number}"), "value": "i"}]);
+    let container = json!({"name": "c", "env": env});
+    let patch = Patch::Strategic(json!({"template": {"spec": {"containers": [container]}}}));
+    api.patch(&name, &PatchParams::default(), &patch).await.map(drop)
+}
+
+/// Deletes the PodTemplate and creates another one like it.
+async fn replace(api: Api<DynamicObject>, name: String, _: usize) -> kube::Result<()> {
+    let mut same = api.get(&name).await?;
+    api.delete(&name, &DeleteParams::default()).await?;
+    same.metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
+    api.create(&PostParams::default(), &same).await.map(drop)
+}
+
 #[tokio::test]
-async fn a_list_is_restored_although_others_write_the_object_meanwhile() -> Result<()> {
+async fn list_is_restored_with_items_that_are_added_meanwhile() -> Result<()> {
+    let mut story = Story::begin("written-injected").await?;
+    let (_door, left) = story.write_meanwhile(&template_of(&story), 3, inject).await?;
+    let applied = story.try_apply(&template(), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "p"), Outcome::Applied { created: true, .. }), "{applied:?}");
+    assert_eq!(left.load(Ordering::Relaxed), 0);
+    let (_, variables) = live_template(&story).await?;
+    let (injected, written): (Vec<_>, Vec<_>) =
+        variables.into_iter().partition(|variable| variable.starts_with("INJECTED"));
+    assert_eq!(written, ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
+    assert_eq!(injected.len(), 3, "{injected:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn object_that_is_replaced_meanwhile_keeps_its_lists() -> Result<()> {
+    let mut story = Story::begin("written-replaced").await?;
+    let (_door, left) = story.write_meanwhile(&template_of(&story), 1, replace).await?;
+    let applied = story.try_apply(&template(), &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "p") else { panic!("{applied:?}") };
+    assert_eq!(error.reason(), Reason::ApplyConflict, "{error}");
+    assert_eq!(left.load(Ordering::Relaxed), 0);
+    let (_, variables) = live_template(&story).await?;
+    assert_eq!(variables, ["BAR=$(FOO)", "FOO=foo-$(FOO)"], "the new object has one item for each key");
+    Ok(())
+}
+
+#[tokio::test]
+async fn fields_of_a_list_move_although_other_clients_write_meanwhile() -> Result<()> {
     let mut story = Story::begin("written-meanwhile").await?;
     let (_door, left) = story.annotate_meanwhile(&template_of(&story), 6).await?;
     let applied = story.try_apply(&template(), &NothingObserved).await?;
     assert!(matches!(outcome(&applied, "p"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
-    let templates: Api<PodTemplate> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
-    let live = templates.get("p").await?;
-    assert_eq!(live.annotations()["left"], "1", "what was written meanwhile stays");
-    let pod = live.template.and_then(|template| template.spec).context("the Pod's")?;
-    assert_eq!(variables_of(pod), ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
+    let (live, variables) = live_template(&story).await?;
+    assert_eq!(live.annotations()["left"], "1", "the annotation of the other client stays");
+    assert_eq!(variables, ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_object_that_others_write_all_the_time_is_no_refused_list() -> Result<()> {
+async fn constant_writes_of_another_client_are_reported_as_conflict() -> Result<()> {
     let mut story = Story::begin("written-always").await?;
     let (_door, _) = story.annotate_meanwhile(&template_of(&story), usize::MAX).await?;
     let applied = story.try_apply(&template(), &NothingObserved).await?;

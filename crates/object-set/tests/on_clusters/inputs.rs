@@ -1,15 +1,16 @@
 //! Modules of other authors: a second apply writes nothing, and after the removal nothing is left.
 
 use std::fs;
-use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
 use kyma_api::Reason;
-use kyma_object_set::{Identity, KeepReason, NothingObserved};
+use kyma_object_set::{Identity, KeepReason, NothingObserved, Refusal};
 use serde_json::json;
+use testbed::until_or_why;
+use tokio::sync::Mutex;
 
 use super::story::{SOON, Story};
 
@@ -58,23 +59,25 @@ async fn round(name: &str, previous: Option<&str>, manifest: &str) -> Result<()>
     Ok(())
 }
 
+/// Applies a manifest as callers do, and once more: the second apply changes nothing.
 async fn settle(story: &mut Story, name: &str, manifest: &str) -> Result<kyma_object_set::Applied> {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let first = story.try_apply(manifest, &NothingObserved).await?;
-        let errors = first.errors().filter(|(_, refusal)| refusal.reason() != Reason::ApplyConflict);
-        let errors: Vec<_> = errors.collect();
-        ensure!(errors.is_empty(), "{name}: {errors:?}");
-        // On a busy machine an apply may not wait long enough for its CRDs, and a controller may write to an object
-        // during each try of a patch.
-        let is_accepted = first.waiting().next().is_none() && first.errors().next().is_none();
-        if is_accepted || Instant::now() >= deadline {
-            break;
-        }
-    }
+    let shared = Mutex::new(&mut *story);
+    // On a busy machine an apply may not wait long enough for its CRDs, and a controller may write to an object during
+    // each try of a patch.
+    until_or_why(&format!("{name} is accepted"), SOON, || async {
+        let first = shared.lock().await.try_apply(manifest, &NothingObserved).await?;
+        let errors: Vec<_> = first.errors().collect();
+        let is_conflict = |(_, refusal): &(&Identity, &Refusal)| refusal.reason() == Reason::ApplyConflict;
+        ensure!(errors.iter().all(is_conflict), "{name}: {errors:?}");
+        let is_accepted = errors.is_empty() && first.waiting().next().is_none();
+        Ok(if is_accepted { Ok(()) } else { Err(format!("{:?}", first.outcomes)) })
+    })
+    .await?;
     let second = story.try_apply(manifest, &NothingObserved).await?;
     let again: Vec<_> = second.changed().collect();
     ensure!(again.is_empty(), "{name} is not settled: {again:?}");
+    let errors: Vec<_> = second.errors().collect();
+    ensure!(errors.is_empty(), "{name}: {errors:?}");
     story.discover(&second).await?;
     Ok(second)
 }

@@ -13,7 +13,7 @@ use testbed::until;
 use super::story::{SOON, Story, outcome};
 
 /// The schema of a CRD of these tests that accepts any fields.
-const ANYTHING: &str = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
+const ANY_OBJECT_SCHEMA: &str = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
 
 async fn live(story: &Story, group: &str, kind: &str) -> Result<Value> {
     let id = Identity::new(group, kind, Some(&story.namespace), "o");
@@ -109,7 +109,7 @@ async fn maps_and_lists_of_custom_resources_become_empty_and_not_null() -> Resul
                 list: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: \
                 {type: object, required: [name], properties: {name: {type: string}, opts: {type: object, additionalProperties: {type: string}}}}}}}";
     let crd = super::crds::crd(&group, &["v1"])
-        .replace(ANYTHING, &format!("{{type: object, properties: {{spec: {spec}}}}}"));
+        .replace(ANY_OBJECT_SCHEMA, &format!("{{type: object, properties: {{spec: {spec}}}}}"));
     let set = |spec: &str| {
         format!("{crd}---\napiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: o}}\nspec: {spec}\n")
     };
@@ -133,7 +133,7 @@ async fn a_map_becomes_empty_although_its_object_changed_meanwhile() -> Result<(
     let auto = "{type: object, properties: {heal: {type: boolean}}}";
     let spec = format!("{{type: object, properties: {{auto: {auto}}}}}");
     let crd = super::crds::crd(&group, &["v1"])
-        .replace(ANYTHING, &format!("{{type: object, properties: {{spec: {spec}}}}}"));
+        .replace(ANY_OBJECT_SCHEMA, &format!("{{type: object, properties: {{spec: {spec}}}}}"));
     let set = |spec: &str| {
         format!("{crd}---\napiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: o}}\nspec: {spec}\n")
     };

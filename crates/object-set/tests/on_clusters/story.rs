@@ -27,7 +27,9 @@ pub(crate) static BED: SharedBed = SharedBed::new();
 pub(crate) const MANAGER: &str = "helm-component";
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// Deadline of a removal, whose steps wait for controllers one after another.
-const GONE_WITHIN: Duration = Duration::from_mins(3);
+const REMOVAL_DEADLINE: Duration = Duration::from_mins(3);
+/// Maximum number of applies of a set that end in a conflict. Each has tried several times.
+const MAX_CONFLICTS: usize = 3;
 
 /// An owner on a cluster, with its inventory and settings.
 pub(crate) struct Story {
@@ -123,10 +125,16 @@ impl Story {
     /// Applies a set until all of it is accepted, as callers do, and waits until discovery shows all of its kinds.
     pub(crate) async fn apply(&mut self, text: &str) -> Result<Applied> {
         let story = Mutex::new(self);
+        let conflicts = AtomicUsize::new(0);
         let applied = until_or_why("the set is accepted", SOON, || async {
             let applied = story.lock().await.try_apply(text, &NothingObserved).await?;
-            let is_late = applied.outcomes.iter().any(|(_, outcome)| is_late(outcome));
-            Ok(if is_late { Err(format!("{:?}", applied.outcomes)) } else { Ok(applied) })
+            let has = |is: fn(&Outcome) -> bool| applied.outcomes.iter().any(|(_, outcome)| is(outcome));
+            if has(is_conflict) {
+                let number = conflicts.fetch_add(1, Ordering::Relaxed) + 1;
+                anyhow::ensure!(number <= MAX_CONFLICTS, "{number} conflicts: {:?}", applied.outcomes);
+            }
+            let is_accepted = !has(is_conflict) && !has(is_late);
+            Ok(if is_accepted { Ok(applied) } else { Err(format!("{:?}", applied.outcomes)) })
         })
         .await?;
         anyhow::ensure!(applied.is_complete(), "{:?}", applied.outcomes);
@@ -199,7 +207,7 @@ impl Story {
     /// Removes everything, and waits until it is gone.
     pub(crate) async fn uninstall_all(&mut self) -> Result<Removal> {
         let state = Mutex::new((self, BTreeMap::new()));
-        until_or_why("everything is gone", GONE_WITHIN, || async {
+        until_or_why("everything is gone", REMOVAL_DEADLINE, || async {
             let mut state = state.lock().await;
             let (story, kept) = &mut *state;
             let mut removal = story.uninstall().await?;
@@ -232,25 +240,29 @@ impl Story {
         Ok(mapping.api(&self.cluster.client, identity.namespace.as_deref()))
     }
 
-    /// Puts a proxy in front of the cluster. Before each of the first `times` JSON patches passes, another client sets
-    /// the annotation `left` of an object to the remaining number.
-    pub(crate) async fn annotate_meanwhile(
+    /// Puts a proxy in front of the cluster. Before each of the first `times` JSON patches passes, another client writes:
+    /// `write` gets an object's API and name, and the remaining number, which is also returned.
+    pub(crate) async fn write_meanwhile<W>(
         &mut self,
         identity: &Identity,
         times: usize,
-    ) -> Result<(Scripted, Arc<AtomicUsize>)> {
+        write: impl Fn(Api<DynamicObject>, String, usize) -> W + Send + Sync + 'static,
+    ) -> Result<(Scripted, Arc<AtomicUsize>)>
+    where
+        W: Future<Output = kube::Result<()>> + Send + 'static,
+    {
         let left = Arc::new(AtomicUsize::new(times));
         let (api, name, counted) = (self.api(identity).await?, identity.name.clone(), Arc::clone(&left));
         let between = move |passing: InterceptedRequest| {
-            let (api, name, left) = (api.clone(), name.clone(), Arc::clone(&counted));
+            let is_patch = passing.seen().method == "PATCH" && passing.body().starts_with(b"[");
+            let number = counted.load(Ordering::Relaxed);
+            let written = (is_patch && number > 0).then(|| {
+                counted.store(number - 1, Ordering::Relaxed);
+                write(api.clone(), name.clone(), number)
+            });
             let answer = async move {
-                let is_patch = passing.seen().method == "PATCH" && passing.body().starts_with(b"[");
-                let number = left.load(Ordering::Relaxed);
-                if is_patch && number > 0 {
-                    left.store(number - 1, Ordering::Relaxed);
-                    let note =
-                        Patch::Merge(json!({"metadata": {"annotations": {"left": number.to_string()}}}));
-                    api.patch(&name, &PatchParams::default(), &note).await.map_err(io::Error::other)?;
+                if let Some(written) = written {
+                    written.await.map_err(io::Error::other)?;
                 }
                 passing.onward().await
             };
@@ -260,6 +272,16 @@ impl Story {
         let door = Scripted::with(Arc::new(between), &target).await?;
         self.cluster.client = door.access().client()?;
         Ok((door, left))
+    }
+
+    /// Does the same as [`Story::write_meanwhile`] with a client that sets the annotation `left` to the remaining
+    /// number.
+    pub(crate) async fn annotate_meanwhile(
+        &mut self,
+        identity: &Identity,
+        times: usize,
+    ) -> Result<(Scripted, Arc<AtomicUsize>)> {
+        self.write_meanwhile(identity, times, annotate).await
     }
 
     /// Edits a ConfigMap with a merge patch as another manager.
@@ -273,14 +295,21 @@ impl Story {
     }
 }
 
-/// Reports whether an object is left to the next apply. On a busy machine an apply may not wait long enough for its
-/// CRDs, discovery shows them even later, and a controller may write to an object during each try of a patch.
+/// Sets the annotation `left` of an object.
+async fn annotate(api: Api<DynamicObject>, name: String, left: usize) -> kube::Result<()> {
+    let note = json!({"metadata": {"annotations": {"left": left.to_string()}}});
+    api.patch(&name, &PatchParams::default(), &Patch::Merge(note)).await.map(drop)
+}
+
+/// Reports whether an object waits for its kind: on a busy machine an apply may not wait long enough for its CRDs, and
+/// discovery shows them even later.
 fn is_late(outcome: &Outcome) -> bool {
-    match outcome {
-        Outcome::Missing(_) | Outcome::Waiting(_) => true,
-        Outcome::Refused(Refusal::Call(error)) => error.failure == Failure::Conflict,
-        _ => false,
-    }
+    matches!(outcome, Outcome::Missing(_) | Outcome::Waiting(_))
+}
+
+/// Reports whether another client wrote to the object during each try of a patch.
+fn is_conflict(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused(Refusal::Call(error)) if error.failure == Failure::Conflict)
 }
 
 /// Returns a ConfigMap with one value.
