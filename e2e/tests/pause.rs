@@ -21,7 +21,7 @@ const WEST: &str = "west";
 /// Deadline for every operator to stop.
 const OBEYED: Duration = Duration::from_secs(5);
 /// Maximum number of rounds in which operators may stop late.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 5;
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Name of the Pause of everything.
 const WORLD: &str = "world";

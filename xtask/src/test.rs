@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_backtrace_only_the_lines_of_tests_are_told_again() {
+    fn backtrace_keeps_only_lines_of_tests() {
         let mut panics = Panics::default();
         let test = "             at ./tests/real/faults.rs:281:44";
         let head = [

@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use crate::wait::until;
 
-/// Deadline until a kind is served. It is long, since two test suites may compete for two cores.
+/// Deadline until a CRD is established, and then until its kind is served. It is long, since two test suites may compete for two cores.
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Deadline until a program has installed its CRDs.
 const START: Duration = Duration::from_mins(2);
@@ -21,7 +21,7 @@ const START: Duration = Duration::from_mins(2);
 /// and responds with 429 while its watch cache for the kind fills.
 ///
 /// # Errors
-/// The kind is not served within two minutes.
+/// The CRD is not established within two minutes, or its kind is not served two minutes later.
 pub async fn crd_is_served(client: &Client, name: &str) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let established = tokio::time::timeout(DEADLINE, await_condition(crds, name, is_crd_established()));
@@ -46,7 +46,7 @@ pub async fn crd_is_served(client: &Client, name: &str) -> Result<()> {
 /// Does the same as [`crd_is_served`] for a CRD that `program` installs.
 ///
 /// # Errors
-/// The program ended, the CRD does not exist within two minutes, or its kind is not served two minutes later.
+/// The program ended, the CRD does not exist within two minutes, or as for [`crd_is_served`].
 pub async fn crd_is_brought(program: &mut Child, client: &Client, name: &str) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     until(&format!("{name} is there"), START, || {

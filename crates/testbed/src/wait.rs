@@ -3,11 +3,13 @@
 use std::future::Future;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use tokio::time::{Instant, sleep};
+use anyhow::{Context, Result, bail};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Shortest pause between two calls of a probe.
 const SHORT: Duration = Duration::from_millis(10);
+/// Bound of one call of a probe, if the deadline is shorter: a call without an answer would hang the test.
+const PROBE: Duration = Duration::from_mins(1);
 /// Longest pause between two calls of a probe.
 const LONG: Duration = Duration::from_millis(100);
 
@@ -35,14 +37,15 @@ where
 /// Does the same as [`until`], for a probe that returns each time why there is no value yet.
 ///
 /// # Errors
-/// The probe failed; or the deadline passed, and the message ends with the last reason.
+/// The probe failed or did not end; or the deadline passed, and the message ends with the last reason.
 pub async fn until_or_why<T, F>(what: &str, deadline: Duration, mut probe: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<Result<T, String>>>,
 {
     let start = Instant::now();
     loop {
-        let why = match probe().await? {
+        let answer = timeout(deadline.max(PROBE), probe()).await;
+        let why = match answer.with_context(|| format!("{what}: a probe does not end"))?? {
             Ok(value) => return Ok(value),
             Err(why) => why,
         };

@@ -21,7 +21,7 @@ use crate::world::{PERSON, PULLER, World, config_map};
 /// Deadline of every wait, including backoff.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 /// Maximum number of rounds in which work may start late.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 5;
 
 /// A component without a Kyma.
 pub(crate) struct Row {

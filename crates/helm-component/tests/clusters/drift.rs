@@ -22,7 +22,7 @@ use crate::world::{PATIENCE, condition_of, world};
 const NAMESPACE_DELETION: Duration = Duration::from_mins(3);
 
 /// Deadline for ten corrections of each of two writers, one after another.
-const FIGHT: Duration = Duration::from_mins(3);
+const FIGHT_DEADLINE: Duration = Duration::from_mins(3);
 
 /// Two ConfigMaps with the same level.
 const PAIR: &str = r#"
@@ -191,7 +191,7 @@ async fn a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while() -
     let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, "rope-system");
     let components = world.components()?;
     let edits = std::sync::atomic::AtomicU32::new(0);
-    let component = until("the fight is reported", FIGHT, || async {
+    let component = until("the fight is reported", FIGHT_DEADLINE, || async {
         let config = configs.get("rope").await?;
         if config.data.and_then(|data| data.get("level").cloned()).as_deref() == Some("low") {
             let edit = json!({"data": {"level": "theirs"}});
@@ -229,7 +229,7 @@ async fn two_components_that_both_take_an_object_stop_fighting_over_it() -> Resu
     }
     let components = world.components()?;
     let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, "default");
-    testbed::until_or_why("one gives in, and the other has it", FIGHT, || async {
+    testbed::until_or_why("one gives in, and the other has it", FIGHT_DEADLINE, || async {
         let mut reasons = vec![];
         for name in names {
             let ready = crate::world::ready_of(&components.get(name).await?);

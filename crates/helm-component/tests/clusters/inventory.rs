@@ -95,7 +95,7 @@ async fn a_record_of_an_earlier_version_counts_and_is_not_rewritten_by_an_upgrad
     };
     world.apply("early", spec(&world, "early.yaml", &["a", "b", "c"])).await?;
     world.ready("early", "True", "Ready").await?;
-    // What this process still sends would count as written by the next one.
+    // Writes of this process after the kill would count as those of the next one.
     at_rest(&world).await?;
     world.operator.kill();
     let status = world.components()?.get("early").await?.status.context("a status")?;

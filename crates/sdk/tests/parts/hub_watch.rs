@@ -89,10 +89,14 @@ async fn until_applied(events: &mut UnboundedReceiver<MapEvent>) -> Result<Strin
 
 /// Returns the next event. Errors are skipped, since the stream recovers from them.
 async fn told(events: &mut UnboundedReceiver<MapEvent>) -> Result<Event<ConfigMap>> {
-    loop {
-        let next = tokio::time::timeout(NEXT_EVENT, events.recv()).await.context("the watch is mute")?;
-        if let Ok(event) = next.context("a watch never ends")? {
-            return Ok(event);
+    let mut last = None;
+    let next = tokio::time::timeout(NEXT_EVENT, async {
+        loop {
+            match events.recv().await.context("a watch never ends")? {
+                Ok(event) => return anyhow::Ok(event),
+                Err(error) => last = Some(error),
+            }
         }
-    }
+    });
+    next.await.with_context(|| format!("the watch is mute: {last:?}"))?
 }
