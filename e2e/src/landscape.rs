@@ -21,7 +21,7 @@ use testbed::{
 };
 
 pub use doors::{Doors, ProxiedConnection};
-pub use install::{apply_all, discovered_kind};
+pub use install::apply_all;
 pub use state::env_file;
 
 /// Namespace of everything on the hub.

@@ -16,7 +16,7 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -27,7 +27,7 @@ use kyma_targets::{
     classify,
 };
 use serde_json::json;
-use testbed::{Body, Cluster, InterceptedRequest, Scripted, SharedBed, until};
+use testbed::{Body, Cluster, InterceptedRequest, Scripted, SharedBed, until, until_access};
 
 static BED: SharedBed = SharedBed::new();
 
@@ -137,19 +137,13 @@ async fn cluster(name: &'static str) -> Result<Cluster> {
     });
     let bindings: Api<k8s_openapi::api::rbac::v1::ClusterRoleBinding> = Api::all(client.clone());
     bindings.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
-    // The API server learns of the binding through a watch.
-    let attributes = json!({"resource": "namespaces", "name": "default", "verb": "get"});
-    let review = json!({
-        "metadata": {},
-        "spec": {"user": "system:serviceaccount:default:remote", "resourceAttributes": attributes},
-    });
-    let review: SubjectAccessReview = serde_json::from_value(review)?;
-    let reviews: Api<SubjectAccessReview> = Api::all(client);
-    until("the rights of the account are in force", Duration::from_mins(1), || async {
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        Ok(answer.status.filter(|status| status.allowed).map(drop))
-    })
-    .await?;
+    let attributes = ResourceAttributes {
+        resource: Some("namespaces".to_owned()),
+        name: Some("default".to_owned()),
+        verb: Some("get".to_owned()),
+        ..ResourceAttributes::default()
+    };
+    until_access(&client, "system:serviceaccount:default:remote", attributes, true).await?;
     Ok(cluster)
 }
 

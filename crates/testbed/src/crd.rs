@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures::FutureExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::discovery::{ApiCapabilities, pinned_kind};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use tokio::process::Child;
 
-use crate::wait::until;
+use crate::wait::{until, until_or_why};
 
 /// Deadline until a CRD is established, and then until its kind is served. It is long, since two test suites may compete for two cores.
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -41,6 +43,29 @@ pub async fn crd_is_served(client: &Client, name: &str) -> Result<()> {
         }
     })
     .await
+}
+
+/// Returns the resource of a kind once discovery shows it, which may be some time after the kind is served.
+///
+/// # Errors
+/// Discovery does not show the kind within two minutes, or the cluster does not answer.
+pub async fn until_discovered(
+    client: &Client,
+    kind: &GroupVersionKind,
+) -> Result<(ApiResource, ApiCapabilities)> {
+    let what = format!("{} of {} is discovered", kind.kind, kind.api_version());
+    let waiting = until_or_why(&what, DEADLINE, || async {
+        match pinned_kind(client, kind).await {
+            Ok(found) => Ok(Ok(found)),
+            Err(kube::Error::Discovery(error)) => Ok(Err(error.to_string())),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => {
+                Ok(Err(status.message.clone()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    });
+    // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
+    waiting.boxed().await
 }
 
 /// Does the same as [`crd_is_served`] for a CRD that `program` installs.

@@ -30,6 +30,7 @@
 //! The programs come from `cargo xtask setup` ([`Program::path`]).
 
 mod access;
+mod access_review;
 mod apiserver;
 mod audit;
 mod bed;
@@ -53,13 +54,14 @@ mod wait;
 mod workloads;
 
 pub use access::{Access, Credentials};
+pub use access_review::until_access;
 pub use audit::{Audit, AuditEvent, AuditMark};
 pub use bed::Bed;
 pub use binaries::Program;
 pub use builder::ClusterBuilder;
 pub use certificates::{Certificate, Validity};
 pub use cluster::Cluster;
-pub use crd::{crd_is_brought, crd_is_served, kind_is_explained};
+pub use crd::{crd_is_brought, crd_is_served, kind_is_explained, until_discovered};
 pub use inputs::inputs;
 pub use port::free_address;
 pub use process::Process;

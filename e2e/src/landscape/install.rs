@@ -1,16 +1,14 @@
 //! Objects that a platform team applies before the operators start: CRDs, policies, roles.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use futures::FutureExt;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
+use kube::discovery::Scope;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-use testbed::{Cluster, crd_is_served, until_or_why};
+use testbed::{Cluster, crd_is_served, until_discovered};
 use tokio::process::Command;
 
 use super::operator::{OPERATORS, bin};
@@ -18,8 +16,6 @@ use super::{ACCESS_ACCOUNT, ACCESS_NAMESPACE, HUB_NAMESPACE};
 
 /// Field manager of these objects.
 const PLATFORM: &str = "platform-team";
-/// Deadline for the discovery of a kind.
-const DISCOVERED: Duration = Duration::from_mins(1);
 
 /// Applies CRDs, admission policies and each operator's hub role.
 pub(super) async fn hub(hub: &Cluster) -> Result<()> {
@@ -79,7 +75,7 @@ async fn apply(client: &Client, manager: &str, object: &DynamicObject) -> Result
     let name = object.name_any();
     let types = object.types.as_ref().with_context(|| format!("{name} names no kind"))?;
     let kind = GroupVersionKind::try_from(types)?;
-    let (resource, capabilities) = discovered_kind(client, &kind).await?;
+    let (resource, capabilities) = until_discovered(client, &kind).await?;
     let api: Api<DynamicObject> = match (capabilities.scope, object.namespace()) {
         (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
         _ => Api::all_with(client.clone(), &resource),
@@ -87,29 +83,6 @@ async fn apply(client: &Client, manager: &str, object: &DynamicObject) -> Result
     let applied = api.patch(&name, &PatchParams::apply(manager).force(), &Patch::Apply(object)).await;
     applied.with_context(|| format!("{} {name}", kind.kind))?;
     Ok(())
-}
-
-/// Returns the resource of a kind once discovery shows it, which may be some time after the kind is served.
-///
-/// # Errors
-/// Discovery does not show the kind within a minute, or the cluster does not answer.
-pub async fn discovered_kind(
-    client: &Client,
-    kind: &GroupVersionKind,
-) -> Result<(ApiResource, ApiCapabilities)> {
-    let what = format!("{} of {} is discovered", kind.kind, kind.api_version());
-    let waiting = until_or_why(&what, DISCOVERED, || async {
-        match pinned_kind(client, kind).await {
-            Ok(found) => Ok(Ok(found)),
-            Err(kube::Error::Discovery(error)) => Ok(Err(error.to_string())),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => {
-                Ok(Err(status.message.clone()))
-            }
-            Err(error) => Err(error.into()),
-        }
-    });
-    // Boxed, since the compiler's proof that a deep future is `Send` has a limit.
-    waiting.boxed().await
 }
 
 /// Returns the output of a binary of the workspace.

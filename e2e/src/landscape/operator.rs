@@ -7,11 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use futures::future::try_join_all;
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use kube::Api;
-use kube::api::PostParams;
-use serde_json::json;
-use testbed::{Bed, Cluster, Process, Program, free_address, until};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use testbed::{Bed, Cluster, Process, Program, free_address, until, until_access};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -122,21 +119,16 @@ pub(super) async fn start_all(bed: &Bed, hub: &Cluster, given: &OperatorOptions)
 /// Waits until the apiserver applies the stored roles, which it learns of through watches. An operator that may not read
 /// the hub's identity ends. The administrator asks, since tests attribute each request of an operator's account to it.
 async fn until_roles_count(hub: &Cluster) -> Result<()> {
-    let reviews: Api<SubjectAccessReview> = Api::all(hub.client()?);
+    let client = hub.client()?;
     for operator in &OPERATORS {
-        let review: SubjectAccessReview = serde_json::from_value(json!({
-            "metadata": {},
-            "spec": {
-                "user": format!("system:serviceaccount:{HUB_NAMESPACE}:{}", operator.name),
-                "resourceAttributes": {"resource": "namespaces", "name": "kube-system", "verb": "get"},
-            },
-        }))?;
-        let what = format!("{} may ask which hub it is", operator.name);
-        until(&what, Duration::from_mins(1), || async {
-            let answer = reviews.create(&PostParams::default(), &review).await.ok();
-            Ok(answer.and_then(|answer| answer.status).filter(|status| status.allowed).map(drop))
-        })
-        .await?;
+        let user = format!("system:serviceaccount:{HUB_NAMESPACE}:{}", operator.name);
+        let identity = ResourceAttributes {
+            resource: Some("namespaces".to_owned()),
+            name: Some("kube-system".to_owned()),
+            verb: Some("get".to_owned()),
+            ..ResourceAttributes::default()
+        };
+        until_access(&client, &user, identity, true).await?;
     }
     Ok(())
 }

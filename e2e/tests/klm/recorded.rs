@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use e2e::inputs::modules;
-use e2e::landscape::{HUB_NAMESPACE, discovered_kind};
+use e2e::landscape::HUB_NAMESPACE;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::Scope;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, annotations, klm, labels};
 use serde_json::{Value, json};
-use testbed::{crd_is_served, until};
+use testbed::{crd_is_served, until, until_discovered};
 
 use crate::mandatory::Mandatory;
 use crate::story::DEADLINE;
@@ -254,7 +254,7 @@ pub(crate) fn not_handed_over() -> Value {
 /// Returns the API for the kind and namespace of an object.
 async fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
     let types = object.types.as_ref().context("an object names its kind")?;
-    let (resource, capabilities) = discovered_kind(client, &GroupVersionKind::try_from(types)?).await?;
+    let (resource, capabilities) = until_discovered(client, &GroupVersionKind::try_from(types)?).await?;
     Ok(match (capabilities.scope, object.namespace()) {
         (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
         _ => Api::all_with(client.clone(), &resource),

@@ -5,13 +5,13 @@ mod asked;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kyma_api::annotations;
 use serde_json::{Value, json};
-use testbed::{AuditEvent, until};
+use testbed::{AuditEvent, until, until_access};
 
 use crate::chart::push;
 use crate::failures::told_once;
@@ -202,19 +202,17 @@ async fn grant(world: &World, name: &str, rules: &Value, right: (&str, &str, &st
     until_allowed(world, name, right).await
 }
 
-/// Waits until the apiserver allows an account of kyma-system a verb on a resource of a group: it learns of roles and
-/// bindings by watches.
+/// Waits until the target allows an account of kyma-system a verb on a resource of a group.
 async fn until_allowed(world: &World, name: &str, (verb, group, resource): (&str, &str, &str)) -> Result<()> {
-    let reviews: Api<SubjectAccessReview> = Api::all(world.target.client()?);
-    let attributes = json!({"group": group, "resource": resource, "verb": verb, "namespace": name});
+    let attributes = ResourceAttributes {
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        verb: Some(verb.to_owned()),
+        namespace: Some(name.to_owned()),
+        ..ResourceAttributes::default()
+    };
     let user = format!("system:serviceaccount:kyma-system:{name}");
-    let question = json!({"metadata": {}, "spec": {"user": user, "resourceAttributes": attributes}});
-    let question: SubjectAccessReview = serde_json::from_value(question)?;
-    until(&format!("{verb} {resource} is allowed"), PATIENCE, || async {
-        let answer = reviews.create(&PostParams::default(), &question).await?;
-        Ok(answer.status.filter(|status| status.allowed).map(drop))
-    })
-    .await
+    until_access(&world.target.client()?, &user, attributes, true).await
 }
 
 /// Waits until the component reports that the account may not do this.

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
+use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, condition};
 use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials, Image};
 use serde_json::{Value, json};
-use testbed::{Bed, Cluster, Gate, Process, Program, Registry, crd_is_served, free_address, until};
+use testbed::{
+    Bed, Cluster, Gate, Process, Program, Registry, crd_is_served, free_address, until, until_discovered,
+};
 use tokio::sync::OnceCell;
 
 use crate::shelf::Shelf;
@@ -227,9 +229,14 @@ impl World {
         Ok(api.get_opt(name).await?)
     }
 
-    /// Reports whether discovery of the target shows a kind now.
+    /// Reports whether discovery of the target shows a kind now. A target that cannot tell may show it.
     pub(crate) async fn is_discovered(&self, api_version: &str, kind: &str) -> Result<bool> {
-        Ok(discovered(&self.target.client()?, api_version, kind).await?.is_some())
+        match pinned_kind(&self.target.client()?, &gvk(api_version, kind)).await {
+            Err(kube::Error::Discovery(_)) => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 503 => Ok(true),
+            found => Ok(found.map(|_| true)?),
+        }
     }
 }
 
@@ -252,9 +259,7 @@ pub(crate) async fn api(
     kind: &str,
     namespace: Option<&str>,
 ) -> Result<(Api<DynamicObject>, Scope)> {
-    let what = format!("{kind} of {api_version} is discovered");
-    let waiting = until(&what, PATIENCE, || discovered(client, api_version, kind));
-    let (resource, capabilities) = Box::pin(waiting).await?;
+    let (resource, capabilities) = until_discovered(client, &gvk(api_version, kind)).await?;
     let api = match (&capabilities.scope, namespace) {
         (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), namespace, &resource),
         _ => Api::all_with(client.clone(), &resource),
@@ -262,19 +267,9 @@ pub(crate) async fn api(
     Ok((api, capabilities.scope))
 }
 
-/// Returns the resource of a kind if discovery shows it now.
-async fn discovered(
-    client: &Client,
-    api_version: &str,
-    kind: &str,
-) -> Result<Option<(ApiResource, ApiCapabilities)>> {
+fn gvk(api_version: &str, kind: &str) -> GroupVersionKind {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    match pinned_kind(client, &GroupVersionKind::gvk(group, version, kind)).await {
-        Ok(found) => Ok(Some(found)),
-        Err(kube::Error::Discovery(_)) => Ok(None),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    GroupVersionKind::gvk(group, version, kind)
 }
 
 /// Returns a CRD of this group, for objects of kind Note.

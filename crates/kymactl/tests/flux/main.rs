@@ -12,7 +12,6 @@ use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
-    discovery::pinned_kind,
 };
 use kyma_api::{HelmComponent, condition};
 use serde_json::{Value, json};
@@ -62,18 +61,9 @@ fn crd(group: &str, version: &str, kind: &str, plural: &str) -> Value {
     })
 }
 
-/// Returns the resource of a kind once discovery shows it, which may be some time after the kind is served.
+/// Returns the resource of a kind once discovery shows it.
 async fn discovered(client: &Client, kind: &GroupVersionKind) -> ApiResource {
-    let what = format!("{} is discovered", kind.kind);
-    let waiting = until(&what, PATIENCE, || async {
-        match pinned_kind(client, kind).await {
-            Ok((resource, _)) => Ok(Some(resource)),
-            Err(kube::Error::Discovery(_)) => Ok(None),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    });
-    waiting.await.unwrap()
+    testbed::until_discovered(client, kind).await.unwrap().0
 }
 
 async fn apply(client: &Client, object: Value) -> DynamicObject {

@@ -2,13 +2,13 @@
 
 use anyhow::{Context, Result};
 use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, TARGET_NAMESPACE};
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kyma_api::{HelmComponent, Reason};
 use serde_json::{Value, json};
-use testbed::{until, until_or_why};
+use testbed::{until_access, until_or_why};
 
 use super::{DEADLINE, KYMAS, Story, gone, is};
 
@@ -64,18 +64,14 @@ impl Story<'_> {
 
     /// Waits until the apiserver allows or denies the verb, since it learns of a changed role through a watch.
     async fn is_allowed(&self, verb: &str, resource: &str, wanted: bool) -> Result<()> {
-        let reviews: Api<SubjectAccessReview> = Api::all(self.targets[0].clone());
-        let attributes =
-            json!({"group": RBAC, "resource": resource, "verb": verb, "namespace": TARGET_NAMESPACE});
-        let question =
-            json!({"metadata": {}, "spec": {"user": ACCESS_USER, "resourceAttributes": attributes}});
-        let question: SubjectAccessReview = serde_json::from_value(question)?;
-        until(&format!("{verb} {resource} is allowed: {wanted}"), DEADLINE, || async {
-            let answer = reviews.create(&PostParams::default(), &question).await?;
-            Ok(answer.status.filter(|status| status.allowed == wanted))
-        })
-        .await?;
-        Ok(())
+        let attributes = ResourceAttributes {
+            group: Some(RBAC.to_owned()),
+            resource: Some(resource.to_owned()),
+            verb: Some(verb.to_owned()),
+            namespace: Some(TARGET_NAMESPACE.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        until_access(&self.targets[0], ACCESS_USER, attributes, wanted).await
     }
 
     async fn wish(&self, module: &str, attempt: u32) -> Result<()> {
