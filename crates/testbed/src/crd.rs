@@ -14,7 +14,8 @@ use tokio::process::Child;
 
 use crate::wait::{until, until_or_why};
 
-/// Deadline until a CRD is established, and then until its kind is served. It is long, since two test suites may compete for two cores.
+/// Deadline until a CRD is established, and then until its kind is served. It is long, since two test suites may compete
+/// for two cores.
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Deadline until a program has installed its CRDs.
 const START: Duration = Duration::from_mins(2);
