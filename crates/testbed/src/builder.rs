@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::bed::Bed;
 use crate::cluster::Cluster;
+use crate::etcd::EtcdDump;
 
 /// The options of a cluster; `.await` starts it. Without options it is a bare apiserver: RBAC is on, and no
 /// controller runs (a deleted Namespace stays Terminating, dependents are not collected, Deployments get no Pods).
@@ -21,6 +22,7 @@ pub struct ClusterBuilder {
     pub(crate) audit: bool,
     pub(crate) own_authority: bool,
     pub(crate) own_etcd: bool,
+    pub(crate) etcd_dump: Option<EtcdDump>,
     pub(crate) flags: Vec<String>,
 }
 
@@ -35,6 +37,7 @@ impl ClusterBuilder {
             audit: false,
             own_authority: false,
             own_etcd: false,
+            etcd_dump: None,
             flags: Vec::new(),
         }
     }
@@ -76,6 +79,13 @@ impl ClusterBuilder {
     /// Gives the cluster an etcd of its own, so that it can be restored to an earlier state; see [`Cluster::save`].
     pub fn with_own_etcd(mut self) -> Self {
         self.own_etcd = true;
+        self
+    }
+
+    /// Gives the cluster an etcd of its own that contains these keys before the apiserver starts.
+    pub fn with_etcd_dump(mut self, dump: EtcdDump) -> Self {
+        self.own_etcd = true;
+        self.etcd_dump = Some(dump);
         self
     }
 

@@ -17,7 +17,7 @@ use crate::audit::Audit;
 use crate::bed::Bed;
 use crate::builder::ClusterBuilder;
 use crate::certificates::{Authority, Validity};
-use crate::etcd::Etcd;
+use crate::etcd::{Etcd, EtcdDump};
 use crate::infrastructure::Infrastructure;
 use crate::workloads::Workloads;
 
@@ -63,6 +63,9 @@ impl Cluster {
         let files = Files::of(builder);
         files.clear()?;
         let own_etcd = if builder.own_etcd { Some(start_etcd(&builder.name, &files).await?) } else { None };
+        if let (Some(etcd), Some(dump)) = (&own_etcd, &builder.etcd_dump) {
+            dump.restore(etcd.url()).await.context("cannot restore the dump")?;
+        }
         let apiserver = {
             let _turn = bed.inner.starts.acquire().await?;
             let etcd = own_etcd.as_ref().unwrap_or(&bed.inner.etcd);
@@ -233,6 +236,14 @@ impl Cluster {
     /// As for [`Self::restore`].
     pub async fn become_copy_of(&self, other: &Self, name: &str) -> Result<()> {
         self.restore_from(&other.saved(name)).await
+    }
+
+    /// Reads the keys of the cluster's etcd for which `keeps` holds, such as `/registry/configmaps/NAMESPACE/NAME`.
+    ///
+    /// # Errors
+    /// The cluster was started without its own etcd, or etcd does not respond.
+    pub async fn dump_etcd(&self, keeps: impl Fn(&str) -> bool) -> Result<EtcdDump> {
+        EtcdDump::read(self.own_etcd()?.url(), keeps).await
     }
 
     async fn restore_from(&self, place: &Path) -> Result<()> {

@@ -1,5 +1,9 @@
 //! An etcd of a bed, or of a cluster that can be restored from a snapshot.
 
+mod dump;
+
+pub use dump::EtcdDump;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -18,6 +18,7 @@
 //! - [`Cluster`]: an apiserver with a prefix of that etcd, started with what [`ClusterBuilder`] was asked for:
 //!   controllers, nodes whose Pods become Ready, volumes that get bound, load balancers that get an address.
 //! - [`Access`]: access of one user to a cluster: administrator, client certificate or `ServiceAccount`.
+//! - [`EtcdDump`]: objects of a cluster as they are stored, for a cluster of another test run.
 //! - [`Audit`]: the requests to a cluster, counted by user, verb and resource.
 //! - [`Registry`]: an OCI registry, plain HTTP on loopback, optionally behind a password.
 //! - [`Scripted`]: a server with the faults that a real one cannot produce on demand, alone or in front of one.
@@ -62,6 +63,7 @@ pub use builder::ClusterBuilder;
 pub use certificates::{Certificate, Validity};
 pub use cluster::Cluster;
 pub use crd::{crd_is_brought, crd_is_served, kind_is_explained, until_discovered};
+pub use etcd::EtcdDump;
 pub use inputs::inputs;
 pub use port::free_address;
 pub use process::Process;

@@ -280,6 +280,31 @@ async fn stopped_clusters_come_back_with_their_data() -> Result<()> {
 }
 
 #[tokio::test]
+async fn dumped_objects_keep_uid_and_version_in_another_cluster() -> Result<()> {
+    let bed = BED.bed().await?;
+    let flag = "--storage-media-type=application/json";
+    let from = bed.cluster("dumped").with_own_etcd().with_flag(flag).await?;
+    let namespace = from.namespace("dump").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(from.client()?, &namespace);
+    for name in ["left-out", "kept"] {
+        create(&maps, json!({"metadata": {"name": name}, "data": {"key": "value"}})).await?;
+    }
+    let before = maps.get("kept").await?;
+    let keys =
+        [format!("/registry/namespaces/{namespace}"), format!("/registry/configmaps/{namespace}/kept")];
+    let dump = from.dump_etcd(|key| keys.iter().any(|kept| kept == key)).await?;
+    assert_eq!(dump.keys().collect::<Vec<_>>(), keys);
+    let text = serde_json::to_string(&dump)?;
+    assert!(text.contains(r#"\"key\":\"value\""#), "{text}");
+
+    let to = bed.cluster("restored").with_etcd_dump(serde_json::from_str(&text)?).with_flag(flag).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(to.client()?, &namespace);
+    assert_eq!(maps.get("kept").await?, before);
+    assert!(maps.get_opt("left-out").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
 async fn frozen_clusters_are_silent_until_thawed() -> Result<()> {
     let cluster = BED.cluster("freezes", |cluster| cluster).await?;
     let client = cluster.client()?;
