@@ -22,6 +22,7 @@ use testbed::{
 
 pub use doors::{Doors, ProxiedConnection};
 pub use install::apply_all;
+pub use operator::bin;
 pub use state::env_file;
 
 /// Namespace of everything on the hub.

@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// An HTTP server of manifests.
+/// An HTTP server of manifests and archives.
 pub struct Shelf {
     address: SocketAddr,
-    files: Arc<Mutex<BTreeMap<String, String>>>,
+    files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
 }
 
 impl Shelf {
@@ -21,7 +21,15 @@ impl Shelf {
     /// # Errors
     /// No port is free.
     pub async fn open() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        Self::open_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    /// Starts a server without files at this address, for content whose address is stored beyond this process.
+    ///
+    /// # Errors
+    /// Another process has the port.
+    pub async fn open_at(address: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let shelf = Self { address: listener.local_addr()?, files: Arc::default() };
         let files = Arc::clone(&shelf.files);
         tokio::spawn(async move {
@@ -39,13 +47,18 @@ impl Shelf {
 
     /// Adds or replaces a file, and returns its URL.
     pub fn put(&self, name: &str, content: impl Into<String>) -> String {
+        self.put_bytes(name, content.into().into_bytes())
+    }
+
+    /// Adds or replaces a file of any bytes, and returns its URL.
+    pub fn put_bytes(&self, name: &str, content: Vec<u8>) -> String {
         let path = format!("/{name}");
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone(), content.into());
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone(), content);
         format!("http://{}{path}", self.address)
     }
 }
 
-async fn serve(mut stream: TcpStream, files: Arc<Mutex<BTreeMap<String, String>>>) -> Result<()> {
+async fn serve(mut stream: TcpStream, files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>) -> Result<()> {
     let mut request = Vec::new();
     let mut piece = [0; 4096];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -62,7 +75,7 @@ async fn serve(mut stream: TcpStream, files: Arc<Mutex<BTreeMap<String, String>>
     let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).await?;
     if !request.starts_with("HEAD ") {
-        stream.write_all(body.as_bytes()).await?;
+        stream.write_all(&body).await?;
     }
     Ok(())
 }

@@ -189,7 +189,7 @@ async fn start(
 }
 
 /// Returns a binary of the workspace: beside this one, or one directory up for tests.
-pub(super) fn bin(name: &str) -> PathBuf {
+pub fn bin(name: &str) -> PathBuf {
     let running = std::env::current_exe().unwrap_or_default();
     let mut places = running.ancestors().skip(1).take(2).map(|place| place.join(name));
     places.find(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name))

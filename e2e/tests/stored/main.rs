@@ -1,0 +1,37 @@
+//! Objects that earlier versions of helm-component stored are understood by the current one.
+//!
+//! A recording has everything that hub and target stored when helm-component of its version stopped, with components
+//! in ten states. It is restored into new clusters, the current CRDs and roles are applied as in an upgrade, and the
+//! current helm-component starts: it writes nothing to the target, runs no hook twice, and continues from each state.
+//!
+//! With `TEST_WRITE=1` the suite records the current version instead, unless `e2e/fixtures/stored` has its recording
+//! already; delete that file first to record it again.
+
+mod charts;
+#[path = "../interrupted/clock.rs"]
+mod clock;
+mod clusters;
+mod record;
+mod recording;
+mod replay;
+mod states;
+
+use anyhow::{Context, Result, ensure};
+
+use recording::Recording;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_stored_by_earlier_versions_are_understood() -> Result<()> {
+    let shelf = charts::serve().await?;
+    if std::env::var_os("TEST_WRITE").is_some_and(|value| value == "1") {
+        let path = recording::current();
+        return if path.exists() { Ok(()) } else { record::record(&shelf).await?.save(&path) };
+    }
+    let paths = recording::all()?;
+    ensure!(!paths.is_empty(), "there is no recording; run with TEST_WRITE=1");
+    for path in paths {
+        let recording = Recording::load(&path)?;
+        replay::replay(&recording, &shelf).await.with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
