@@ -1,6 +1,6 @@
 //! Objects that earlier versions of helm-component stored are understood by the current one.
 //!
-//! A recording has everything that hub and target stored when helm-component of its version stopped, with components
+//! A recording has the objects that hub and target stored when helm-component of its version stopped, with components
 //! in ten states. It is restored into new clusters, the current CRDs and roles are applied as in an upgrade, and the
 //! current helm-component starts: it writes nothing to the target, runs no hook twice, and continues from each state.
 //!

@@ -1,4 +1,4 @@
-//! Recordings: files with everything that hub and target stored when an operator stopped.
+//! Recordings: files with the objects that hub and target stored when an operator stopped.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -52,7 +52,7 @@ const TARGET_KINDS: [&str; 7] =
 /// ConfigMap of each namespace with the certificate authority of the cluster, which another cluster does not have.
 const ROOT_CA: &str = "/kube-root-ca.crt";
 
-/// What was stored when the operator stopped.
+/// Objects that hub and target stored when the operator stopped, and the charts of the components.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Recording {
@@ -112,12 +112,12 @@ pub(crate) fn keeps_on_hub(key: &str) -> bool {
 
 /// Reports whether a key of the target is recorded.
 pub(crate) fn keeps_on_target(key: &str) -> bool {
-    let is_in_scene = || {
+    let is_of_component = || {
         let mut parts = key.trim_start_matches("/registry/").split('/');
         let (kind, namespace) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         TARGET_KINDS.contains(&kind) && STATES.iter().any(|state| state.name == namespace)
     };
-    !key.ends_with(ROOT_CA) && (TARGET_KEYS.iter().any(|begin| key.starts_with(begin)) || is_in_scene())
+    !key.ends_with(ROOT_CA) && (TARGET_KEYS.iter().any(|begin| key.starts_with(begin)) || is_of_component())
 }
 
 #[test]
