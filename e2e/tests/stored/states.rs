@@ -100,6 +100,8 @@ pub(crate) fn spec(name: &str, version: &str, level: &str) -> Result<Value> {
             spec["rollback"] = json!({"mode": "OnFailure"});
             spec["timeouts"] = json!({"healthSeconds": 5});
         }
+        // A slow machine must not reach the deadline of a hook that waits for the test.
+        RUNNING_HOOK | RUNNING_TEST => spec["timeouts"] = json!({"hookSeconds": 3600}),
         HELM_HISTORY => spec["release"]["history"] = json!({"max": 2}),
         _ => {}
     }
