@@ -14,7 +14,7 @@ use kyma_api::{HelmComponent, condition};
 use serde_json::{Value, json};
 use testbed::{
     AuditEvent, AuditMark, Bed, Cluster, EtcdDump, Process, Program, crd_is_served, free_address, until,
-    until_quiet,
+    until_or_why, until_quiet,
 };
 use tokio::process::Command;
 
@@ -212,6 +212,16 @@ impl Clusters {
         let maps: Api<ConfigMap> = Api::namespaced(self.target.client()?, component);
         let found = maps.get_opt(name).await?;
         Ok(found.and_then(|found| found.data?.get("level").cloned()))
+    }
+
+    /// Waits until the ConfigMap `main` of a component has this `level`.
+    pub(crate) async fn until_level(&self, component: &str, level: &str) -> Result<()> {
+        until_or_why(&format!("{component} has level {level}"), DEADLINE, || async {
+            let found = self.level(component, "main").await?;
+            let is_there = found.as_deref() == Some(level);
+            Ok(if is_there { Ok(()) } else { Err(format!("{found:?}")) })
+        })
+        .await
     }
 
     /// Returns the uids of all Jobs on the target by namespace and name.

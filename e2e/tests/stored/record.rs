@@ -72,8 +72,7 @@ async fn change(clusters: &Clusters) -> Result<()> {
 
     clusters.ready(FAILED_REVISION, "False", "RolledBack").await?;
     clusters.ready(UPGRADING, "False", "DependencyMissing").await?;
-    let level = clusters.level(UPGRADING, "main").await?;
-    ensure!(level.as_deref() == Some("high"), "no object of the upgrade is applied: {level:?}");
+    clusters.until_level(UPGRADING, "high").await?;
     clusters.ready(HELM_HISTORY, "True", "Ready").await?;
     clusters.running_pod(RUNNING_HOOK, "migrate").await?;
     clusters.running_pod(RUNNING_TEST, "probe").await?;

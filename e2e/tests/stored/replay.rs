@@ -161,7 +161,7 @@ async fn adopted_release_is_upgraded(clusters: &Clusters) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(clusters.target.client()?, ADOPTED);
     let before = maps.get("main").await?;
     clusters.apply(ADOPTED, &spec(ADOPTED, "1.0.0", "high")?).await?;
-    until_level(clusters, ADOPTED, "high").await?;
+    clusters.until_level(ADOPTED, "high").await?;
     clusters.ready(ADOPTED, "True", "Ready").await?;
     ensure!(maps.get("main").await?.metadata.uid == before.metadata.uid, "it is another object");
     Ok(())
@@ -208,14 +208,4 @@ async fn is_at(clusters: &Clusters, component: &str, name: &str, level: Option<&
     let found = clusters.level(component, name).await?;
     ensure!(found.as_deref() == level, "ConfigMap {component}/{name}: {found:?} instead of {level:?}");
     Ok(())
-}
-
-/// Waits until the ConfigMap `main` of a component has this `level`.
-async fn until_level(clusters: &Clusters, component: &str, level: &str) -> Result<()> {
-    until_or_why(&format!("{component} has level {level}"), DEADLINE, || async {
-        let found = clusters.level(component, "main").await?;
-        let is_there = found.as_deref() == Some(level);
-        Ok(if is_there { Ok(()) } else { Err(format!("{found:?}")) })
-    })
-    .await
 }
