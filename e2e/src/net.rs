@@ -47,7 +47,8 @@ impl Shelf {
 
     /// Adds or replaces a file, and returns its URL.
     pub fn put(&self, name: &str, content: impl Into<String>) -> String {
-        self.put_bytes(name, content.into().into_bytes())
+        let content: String = content.into();
+        self.put_bytes(name, content.into_bytes())
     }
 
     /// Adds or replaces a file of any bytes, and returns its URL.
