@@ -13,6 +13,7 @@ mod packed;
 mod policies;
 mod source;
 mod status;
+mod stored;
 
 pub use inventory::{InventoryGroup, InventoryItem};
 pub use packed::PackedError;

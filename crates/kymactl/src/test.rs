@@ -38,7 +38,7 @@ impl Test {
             return Err(Error::not_ready(timeout, &[awaited(&name, &request.component().await?)]));
         };
         let tests = over(&component, &request.at).cloned().unwrap_or_default();
-        let ran = || tests.done.iter().flatten().chain(&tests.running).cloned().collect();
+        let ran = || tests.succeeded.iter().flatten().chain(&tests.running).cloned().collect();
         output::result(&format.text(&tests, || told(&name, &tests), ran)?)?;
         if tests.phase == HookPhase::Succeeded { Ok(()) } else { Err(Error::TestFailed { name }) }
     }
@@ -54,9 +54,10 @@ fn over<'a>(component: &'a HelmComponent, request: &str) -> Option<&'a Hooks> {
 
 /// Returns a line for each test that ran. Tests after a failed one do not run.
 fn told(name: &str, tests: &Hooks) -> String {
-    let done = tests.done.iter().flatten().map(|test| format!("succeeded: {}", output::one_line(test)));
-    let failed = tests.failure.iter().map(|failure| format!("failed: {}", output::one_line(failure)));
-    let lines: Vec<String> = done.chain(failed).collect();
+    let succeeded =
+        tests.succeeded.iter().flatten().map(|test| format!("succeeded: {}", output::one_line(test)));
+    let failed = tests.message.iter().map(|message| format!("failed: {}", output::one_line(message)));
+    let lines: Vec<String> = succeeded.chain(failed).collect();
     if lines.is_empty() { format!("the chart of {name} has no tests") } else { lines.join("\n") }
 }
 
@@ -83,8 +84,8 @@ mod tests {
     fn each_test_that_ran_is_told_with_its_end() {
         let mut tests = Hooks { phase: HookPhase::Succeeded, ..Hooks::default() };
         assert_eq!(told("shop", &tests), "the chart of shop has no tests");
-        tests.done = Some(vec!["Pod shop/a".to_owned()]);
-        tests.failure = Some("test hook Pod shop/b: it failed".to_owned());
+        tests.succeeded = Some(vec!["Pod shop/a".to_owned()]);
+        tests.message = Some("test hook Pod shop/b: it failed".to_owned());
         assert_eq!(told("shop", &tests), "succeeded: Pod shop/a\nfailed: test hook Pod shop/b: it failed");
     }
 }

@@ -8,7 +8,7 @@ use super::{InventoryGroup, ValuesFromKind};
 use crate::{State, schemas};
 
 /// Observed state of the component.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schemas::keep_field_descriptions)]
 pub struct HelmComponentStatus {
@@ -64,6 +64,7 @@ pub struct HelmComponentStatus {
     pub revision: Option<ReleaseRevision>,
     /// Progress of the chart's hooks. Absent: none, or none ran yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<super::stored::StoredHooks>")]
     pub hooks: Option<Hooks>,
     /// System from which the objects were taken over, until the component's spec asks for other content. Meanwhile
     /// drift is reported, not corrected, unless drift.mode is set.
@@ -80,6 +81,7 @@ pub struct HelmComponentStatus {
     pub rollback: Option<FailedRelease>,
     /// Progress of the chart's tests that were requested last. Absent: none requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<super::stored::StoredHooks>")]
     pub tests: Option<Hooks>,
     /// Value of the annotation component.kyma-project.io/test-requested-at in the last request whose tests have
     /// ended.
@@ -266,7 +268,8 @@ pub struct TakenOver {
 #[serde(rename_all = "camelCase")]
 pub struct Hooks {
     /// Digest of the objects and hooks that they belong to.
-    pub content: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
     /// Event whose hooks are running, ran last or are due: pre-install, post-install, pre-upgrade, post-upgrade,
     /// pre-rollback, post-rollback, pre-delete, post-delete or test.
     pub event: String,
@@ -274,19 +277,19 @@ pub struct Hooks {
     pub phase: HookPhase,
     /// Number of runs of this event's hooks: more than one after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<i32>,
+    pub attempts: Option<i32>,
     /// Start time in RFC 3339 with microseconds. Objects that hooks create carry a digest of it, which identifies
     /// their run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub begun_at: Option<String>,
-    /// Time of the failure in RFC 3339. The hooks, except tests, are run again after a pause that doubles from 30
+    pub start_time: Option<String>,
+    /// Time of the last failure in RFC 3339. The hooks, except tests, are run again after a pause that doubles from 30
     /// seconds to 10 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed_at: Option<String>,
+    pub last_failure_time: Option<String>,
     /// Message about the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
-    pub failure: Option<String>,
+    pub message: Option<String>,
     /// Running hook, as Kind.group namespace/name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<String>,
@@ -296,10 +299,10 @@ pub struct Hooks {
     /// Hooks that succeeded, as Kind.group namespace/name, in the order of their runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
-    pub done: Option<Vec<String>>,
+    pub succeeded: Option<Vec<String>>,
     /// True if the chart has delete hooks, so that a removal renders it once more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub on_delete: bool,
+    pub has_delete_hooks: bool,
 }
 
 /// Phase of the hooks of one event.

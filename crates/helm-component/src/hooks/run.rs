@@ -61,7 +61,7 @@ pub(crate) struct Due<'a> {
 /// Returns the event before the apply, if the content has hooks for it that have not succeeded.
 pub(crate) fn before(due: Due<'_>) -> Option<Event> {
     let event = due.change.before();
-    let passed = due.record.filter(|record| record.content == due.content).is_some_and(|record| {
+    let passed = due.record.filter(|record| record.digest == due.content).is_some_and(|record| {
         let recorded = Event::of(&record.event);
         recorded.is_some_and(Event::follows_apply)
             || (recorded == Some(event) && record.phase == HookPhase::Succeeded)
@@ -72,25 +72,25 @@ pub(crate) fn before(due: Due<'_>) -> Option<Event> {
 /// Returns the record to store with the apply, so that a process that did not apply the content knows the hooks that
 /// follow. `None` if the content has no hooks for this operation or for its removal.
 pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
-    let on_delete = are_of_removal(due.hooks);
-    let same = due.record.filter(|record| record.content == due.content);
+    let has_delete_hooks = are_of_removal(due.hooks);
+    let same = due.record.filter(|record| record.digest == due.content);
     if let Some(record) = same.filter(|record| Event::of(&record.event).is_some_and(Event::follows_apply)) {
         return Some(record.clone());
     }
     let (before, after) = (due.change.before(), due.change.after());
-    if !on_delete && [before, after].iter().all(|event| of_event(due.hooks, *event).is_empty()) {
+    if !has_delete_hooks && [before, after].iter().all(|event| of_event(due.hooks, *event).is_empty()) {
         return None;
     }
     let fresh = |event: Event, phase: HookPhase| Hooks {
-        content: due.content.to_owned(),
+        digest: due.content.to_owned(),
         event: event.as_str().to_owned(),
         phase,
-        on_delete,
+        has_delete_hooks,
         ..Hooks::default()
     };
     if of_event(due.hooks, after).is_empty() {
         let ran = same.filter(|record| Event::of(&record.event) == Some(before));
-        let ran = ran.map(|ran| Hooks { on_delete, ..ran.clone() });
+        let ran = ran.map(|ran| Hooks { has_delete_hooks, ..ran.clone() });
         return Some(ran.unwrap_or_else(|| fresh(before, HookPhase::Succeeded)));
     }
     Some(fresh(after, HookPhase::Pending))
@@ -99,10 +99,10 @@ pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
 /// Returns the record to store with the apply if hooks are disabled: the hooks of the removal may be enabled by then.
 pub(crate) fn left_out(due: Due<'_>) -> Option<Hooks> {
     are_of_removal(due.hooks).then(|| Hooks {
-        content: due.content.to_owned(),
+        digest: due.content.to_owned(),
         event: due.change.after().as_str().to_owned(),
         phase: HookPhase::Succeeded,
-        on_delete: true,
+        has_delete_hooks: true,
         ..Hooks::default()
     })
 }
@@ -125,7 +125,7 @@ pub(crate) fn is_over(record: Option<&Hooks>, event: Event) -> bool {
     match recorded {
         Some(recorded) if recorded == event => record.phase == HookPhase::Succeeded,
         Some(recorded) => recorded > event,
-        None => !record.on_delete,
+        None => !record.has_delete_hooks,
     }
 }
 
@@ -136,16 +136,16 @@ pub(crate) fn is_under_way(record: Option<&Hooks>) -> bool {
 
 /// Returns the record of a run that begins or continues now.
 pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str, now: Timestamp) -> Hooks {
-    let same = record.filter(|record| record.content == content && record.event == event.as_str());
+    let same = record.filter(|record| record.digest == content && record.event == event.as_str());
     match same {
         Some(record) if matches!(record.phase, HookPhase::Running | HookPhase::Cleaning) => record.clone(),
         _ => Hooks {
-            content: content.to_owned(),
+            digest: content.to_owned(),
             event: event.as_str().to_owned(),
             phase: HookPhase::Running,
-            attempt: Some(same.and_then(|record| record.attempt).unwrap_or(0).saturating_add(1)),
-            begun_at: Some(now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()),
-            on_delete: record.is_some_and(|record| record.on_delete),
+            attempts: Some(same.and_then(|record| record.attempts).unwrap_or(0).saturating_add(1)),
+            start_time: Some(now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()),
+            has_delete_hooks: record.is_some_and(|record| record.has_delete_hooks),
             ..Hooks::default()
         },
     }
@@ -155,8 +155,8 @@ pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str, now: Ti
 pub(crate) fn fail(run: Hooks, failure: &str, now: Timestamp) -> Hooks {
     Hooks {
         phase: HookPhase::Failed,
-        failed_at: Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
-        failure: Some(failure.chars().take(WORDS).collect()),
+        last_failure_time: Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        message: Some(failure.chars().take(WORDS).collect()),
         running: None,
         running_uid: None,
         ..run
@@ -170,15 +170,15 @@ pub(crate) fn next_try(
     content: &str,
     now: Timestamp,
 ) -> Option<(Duration, String)> {
-    let record = record.filter(|record| record.content == content && record.event == event.as_str())?;
-    Some((pause(record, now)?, record.failure.clone().unwrap_or_default()))
+    let record = record.filter(|record| record.digest == content && record.event == event.as_str())?;
+    Some((pause(record, now)?, record.message.clone().unwrap_or_default()))
 }
 
 /// Returns the remaining pause after a failure.
 pub(crate) fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
-    let failed = record.failed_at.as_deref().filter(|_| record.phase == HookPhase::Failed)?;
+    let failed = record.last_failure_time.as_deref().filter(|_| record.phase == HookPhase::Failed)?;
     let failed: Timestamp = failed.parse().ok()?;
-    let doublings = u32::try_from(record.attempt.unwrap_or(1) - 1).unwrap_or_default().min(10);
+    let doublings = u32::try_from(record.attempts.unwrap_or(1) - 1).unwrap_or_default().min(10);
     let pause = PAUSE.saturating_mul(1 << doublings).min(LONGEST);
     let again = failed.checked_add(SignedDuration::try_from(pause).ok()?).ok()?;
     Duration::try_from(again.duration_since(now)).ok().filter(|left| !left.is_zero())
@@ -188,9 +188,9 @@ pub(crate) fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
 /// Content that returns runs its hooks again, so the start time distinguishes the runs. A run that an earlier version
 /// of the operator began has no start time.
 pub(crate) fn mark(run: &Hooks, uid: &str) -> String {
-    let attempt = run.attempt.unwrap_or(1).to_string();
+    let attempt = run.attempts.unwrap_or(1).to_string();
     let mut hash = Sha256::new();
-    for part in [uid, &run.content, &run.event, &attempt].into_iter().chain(run.begun_at.as_deref()) {
+    for part in [uid, &run.digest, &run.event, &attempt].into_iter().chain(run.start_time.as_deref()) {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
@@ -211,7 +211,7 @@ mod tests {
 
     fn record(event: Event, phase: HookPhase) -> Hooks {
         let event = event.as_str().to_owned();
-        Hooks { content: "c".to_owned(), event, phase, ..Hooks::default() }
+        Hooks { digest: "c".to_owned(), event, phase, ..Hooks::default() }
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -235,12 +235,12 @@ mod tests {
         }
         let passed = record(Event::PreInstall, HookPhase::Succeeded);
         assert_eq!(before(due(&hooks, false, Some(&passed))), None);
-        let other = Hooks { content: "earlier".to_owned(), ..passed.clone() };
+        let other = Hooks { digest: "earlier".to_owned(), ..passed.clone() };
         assert_eq!(before(due(&hooks, false, Some(&other))), Some(Event::PreInstall));
 
         let next = before_apply(due(&hooks, false, Some(&passed))).unwrap();
         assert_eq!(
-            (next.event.as_str(), next.phase, next.on_delete),
+            (next.event.as_str(), next.phase, next.has_delete_hooks),
             ("post-install", HookPhase::Pending, true)
         );
         assert_eq!(before(due(&hooks, false, Some(&next))), None, "they ran");
@@ -256,7 +256,10 @@ mod tests {
 
     #[test]
     fn a_release_that_has_hooks_before_and_none_after_tells_whether_it_has_some_of_a_removal() {
-        let ran = |on_delete: bool| Hooks { on_delete, ..record(Event::PreInstall, HookPhase::Succeeded) };
+        let ran = |has_delete_hooks: bool| Hooks {
+            has_delete_hooks,
+            ..record(Event::PreInstall, HookPhase::Succeeded)
+        };
         let told = |events: &str, before: bool| {
             let hooks = [hook("j", &json!({HOOK: events}))];
             before_apply(due(&hooks, false, Some(&ran(before))))
@@ -268,7 +271,7 @@ mod tests {
     #[test]
     fn going_back_runs_hooks_of_its_own_and_none_of_what_failed() {
         let hooks = [hook("j", &json!({HOOK: "pre-upgrade,pre-rollback,post-rollback,pre-delete"}))];
-        let failed = Hooks { content: "failed".to_owned(), ..record(Event::PreUpgrade, HookPhase::Failed) };
+        let failed = Hooks { digest: "failed".to_owned(), ..record(Event::PreUpgrade, HookPhase::Failed) };
         let back = |record| Due { hooks: &hooks, content: "back", change: Change::Rollback, record };
         assert_eq!(before(back(Some(&failed))), Some(Event::PreRollback));
         let next = before_apply(back(Some(&failed))).unwrap();
@@ -283,12 +286,11 @@ mod tests {
 
     #[test]
     fn content_without_hooks_leaves_nothing_due_from_before() {
-        let earlier =
-            Hooks { content: "earlier".to_owned(), ..record(Event::PostUpgrade, HookPhase::Failed) };
+        let earlier = Hooks { digest: "earlier".to_owned(), ..record(Event::PostUpgrade, HookPhase::Failed) };
         assert_eq!(before_apply(due(&[], true, Some(&earlier))), None);
         let only_delete = [hook("j", &json!({HOOK: "pre-delete"}))];
         let next = before_apply(due(&only_delete, true, Some(&earlier))).unwrap();
-        assert_eq!((next.phase, next.on_delete), (HookPhase::Succeeded, true));
+        assert_eq!((next.phase, next.has_delete_hooks), (HookPhase::Succeeded, true));
         assert_eq!(after(Some(&next)), None);
     }
 
@@ -297,7 +299,7 @@ mod tests {
         assert!(is_over(None, Event::PreDelete), "no hooks");
         let installed = record(Event::PostInstall, HookPhase::Succeeded);
         assert!(is_over(Some(&installed), Event::PreDelete), "none for the removal");
-        let waiting = Hooks { on_delete: true, ..installed };
+        let waiting = Hooks { has_delete_hooks: true, ..installed };
         assert!(!is_over(Some(&waiting), Event::PreDelete) && !is_over(Some(&waiting), Event::PostDelete));
         let running = record(Event::PreDelete, HookPhase::Running);
         assert!(!is_over(Some(&running), Event::PreDelete) && !is_over(Some(&running), Event::PostDelete));
@@ -313,7 +315,7 @@ mod tests {
             begin(record, Event::PreInstall, content, at(second))
         };
         let first = begin(None, "c", 0);
-        assert_eq!(first.attempt, Some(1));
+        assert_eq!(first.attempts, Some(1));
         let gone_on = begin(Some(&first), "c", 1);
         assert_eq!(mark(&gone_on, "u"), mark(&first, "u"));
         let runs = Hooks { running_uid: Some("job".to_owned()), ..first.clone() };
@@ -321,10 +323,10 @@ mod tests {
         let failed = fail(runs, "why", Timestamp::UNIX_EPOCH);
         assert_eq!(failed.running_uid, None);
         let second = begin(Some(&failed), "c", 0);
-        assert_eq!(second.attempt, Some(2));
+        assert_eq!(second.attempts, Some(2));
         assert_ne!(mark(&second, "u"), mark(&first, "u"));
         assert_ne!(mark(&first, "u"), mark(&first, "v"));
-        assert_eq!(begin(Some(&failed), "other", 1).attempt, Some(1));
+        assert_eq!(begin(Some(&failed), "other", 1).attempts, Some(1));
     }
 
     #[test]
@@ -348,16 +350,16 @@ mod tests {
 
     #[test]
     fn a_run_that_an_earlier_version_began_goes_on() {
-        let old = Hooks { attempt: Some(1), ..record(Event::PreInstall, HookPhase::Running) };
+        let old = Hooks { attempts: Some(1), ..record(Event::PreInstall, HookPhase::Running) };
         let gone_on = begin(Some(&old), Event::PreInstall, "c", at(9));
-        assert_eq!((gone_on.begun_at.as_ref(), mark(&gone_on, "u")), (None, mark(&old, "u")));
+        assert_eq!((gone_on.start_time.as_ref(), mark(&gone_on, "u")), (None, mark(&old, "u")));
         assert_eq!(mark(&old, "u"), "806eb5ff06e6116b53f64afd", "as that version wrote it");
     }
 
     #[test]
     fn pauses_grow_and_other_content_does_not_wait() {
         let failed = |attempt: i32| {
-            let run = Hooks { attempt: Some(attempt), ..begin(None, Event::PreInstall, "c", at(0)) };
+            let run = Hooks { attempts: Some(attempt), ..begin(None, Event::PreInstall, "c", at(0)) };
             fail(run, "why", at(0))
         };
         let left = |attempt: i32, seconds: i64| {

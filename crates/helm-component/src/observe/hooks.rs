@@ -49,7 +49,7 @@ pub(crate) fn tests_are_of_this(pass: &Pass<'_>) -> bool {
         return false;
     };
     let content = content_of_tests(source, values, request);
-    recorded.tests.as_ref().is_some_and(|record| record.content == content)
+    recorded.tests.as_ref().is_some_and(|record| record.digest == content)
 }
 
 fn is_test_due(pass: &Pass<'_>) -> bool {

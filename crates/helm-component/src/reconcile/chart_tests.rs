@@ -35,7 +35,7 @@ impl Pass<'_> {
 
     /// Reports whether the tests of this release and request have ended.
     fn is_over(&self, content: &str) -> bool {
-        let record = self.session.recorded.tests.as_ref().filter(|record| record.content == content);
+        let record = self.session.recorded.tests.as_ref().filter(|record| record.digest == content);
         record.is_some() && !hooks::is_under_way(record)
     }
 }

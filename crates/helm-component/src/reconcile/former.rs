@@ -231,12 +231,12 @@ fn is_of(metadata: &ObjectMeta, release: &Release) -> bool {
 /// Returns the record of hooks for content that Helm installed: the hooks of its installation have run.
 fn ran(loaded: &Loaded) -> Option<Hooks> {
     let hooks = &loaded.prepared.hooks;
-    let on_delete = hooks::are_of_removal(hooks);
+    let has_delete_hooks = hooks::are_of_removal(hooks);
     (!hooks.is_empty()).then(|| Hooks {
-        content: loaded.release.clone(),
+        digest: loaded.release.clone(),
         event: Event::PostInstall.as_str().to_owned(),
         phase: HookPhase::Succeeded,
-        on_delete,
+        has_delete_hooks,
         ..Hooks::default()
     })
 }

@@ -90,14 +90,14 @@ impl Pass<'_> {
         }
         for hook in own {
             let name = hook.name();
-            if run.done.iter().flatten().any(|done| *done == name) {
+            if run.succeeded.iter().flatten().any(|succeeded| *succeeded == name) {
                 continue;
             }
             match self.one(hook, &run).await {
                 Ok(HookProgress::Succeeded) => {
                     run.running = None;
                     run.running_uid = None;
-                    run.done.get_or_insert_default().push(name);
+                    run.succeeded.get_or_insert_default().push(name);
                     *self.record_mut(event) = Some(run.clone());
                 }
                 Ok(HookProgress::Waiting { left, uid }) => {
@@ -205,13 +205,13 @@ impl Pass<'_> {
         why: &str,
     ) -> Result<Failure, Failure> {
         let why = format!("{} hook {}: {why}", run.event, failed.name());
-        let (done, mark) = (run.done.clone().unwrap_or_default(), self.mark(&run));
+        let (names, mark) = (run.succeeded.clone().unwrap_or_default(), self.mark(&run));
         self.keep_record(event, Some(hooks::fail(run, &why, Timestamp::now()))).await?;
         // In the order in which Helm deletes them.
         if failed.goes(DeletePolicy::Failed) {
             self.delete_own(failed, &mark).await?;
         }
-        let succeeded = own.iter().filter(|hook| done.contains(&hook.name()));
+        let succeeded = own.iter().filter(|hook| names.contains(&hook.name()));
         for hook in succeeded.filter(|hook| hook.goes(DeletePolicy::Succeeded)) {
             self.delete_own(hook, &mark).await?;
         }

@@ -28,7 +28,7 @@ impl Pass<'_> {
             return Ok(None);
         }
         // Equal in every process, whatever is rendered again.
-        let content = self.session.recorded.hooks.as_ref().map(|record| record.content.clone());
+        let content = self.session.recorded.hooks.as_ref().map(|record| record.digest.clone());
         let content = content.unwrap_or_default();
         let prepared = match &self.session.parting {
             Some(parting) => Arc::clone(parting),
@@ -89,8 +89,8 @@ impl Pass<'_> {
         loaded: &Loaded,
         record: Option<&Hooks>,
     ) -> Result<(), Failure> {
-        let had = self.session.recorded.hooks.as_ref().is_some_and(|record| record.on_delete);
-        let has = record.is_some_and(|record| record.on_delete);
+        let had = self.session.recorded.hooks.as_ref().is_some_and(|record| record.has_delete_hooks);
+        let has = record.is_some_and(|record| record.has_delete_hooks);
         // A repeated apply finds them stored.
         let is_kept = has && self.session.parting_of.as_ref() == Some(&loaded.release);
         if (!had && !has) || is_kept || self.cluster.rehearsal.is_some() {

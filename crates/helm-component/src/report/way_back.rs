@@ -116,18 +116,20 @@ pub(super) fn tested(pass: &Pass<'_>) -> Option<Aspect> {
         };
     }
     let record = pass.session.recorded.tests.as_ref()?;
-    let done = record.done.clone().unwrap_or_default();
+    let succeeded = record.succeeded.clone().unwrap_or_default();
     if !tests_are_of_this(pass) {
         let message = "the tests that ran were of another release, or were not asked for to the end";
         return told(Status::Unknown, Reason::Progressing, message.to_owned());
     }
     match record.phase {
-        HookPhase::Succeeded if done.is_empty() => {
+        HookPhase::Succeeded if succeeded.is_empty() => {
             told(Status::True, Reason::Succeeded, "the chart has no tests".to_owned())
         }
-        HookPhase::Succeeded => told(Status::True, Reason::Succeeded, format!("succeeded: {}", list(&done))),
+        HookPhase::Succeeded => {
+            told(Status::True, Reason::Succeeded, format!("succeeded: {}", list(&succeeded)))
+        }
         HookPhase::Failed => {
-            told(Status::False, Reason::TestFailed, record.failure.clone().unwrap_or_default())
+            told(Status::False, Reason::TestFailed, record.message.clone().unwrap_or_default())
         }
         HookPhase::Pending | HookPhase::Running | HookPhase::Cleaning => {
             told(Status::Unknown, Reason::Progressing, String::new())

@@ -74,8 +74,8 @@ async fn tests_run_as_helm_runs_them_and_leave_the_release_as_it_is() -> Result<
     assert_eq!(ready_of(&after), ready_of(&ready));
     assert_eq!(story(world, mark, "tested", |event| event.user == USER)?, helms);
     let status = after.status.unwrap_or_default();
-    let done = status.tests.and_then(|tests| tests.done).unwrap_or_default();
-    assert_eq!(done, ["ConfigMap tested/settings", "Job.batch tested/probe", "Job.batch tested/later"]);
+    let succeeded = status.tests.and_then(|tests| tests.succeeded).unwrap_or_default();
+    assert_eq!(succeeded, ["ConfigMap tested/settings", "Job.batch tested/probe", "Job.batch tested/later"]);
     assert_eq!(status.hooks, ready.status.and_then(|status| status.hooks), "no step of the release");
 
     world.apply("tested", wished(&source, "tested", "high")).await?;

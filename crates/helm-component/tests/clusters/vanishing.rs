@@ -51,7 +51,7 @@ async fn a_hook_whose_job_goes_at_once_is_seen_to_have_succeeded() -> Result<()>
         let mark = world.target.audit()?.mark()?;
         world.apply("vanishing", wished(&source, "vanishing", level)).await?;
         let hooks = succeeded(world, "vanishing", event).await?;
-        assert_eq!(hooks.attempt, Some(1), "{event}");
+        assert_eq!(hooks.attempts, Some(1), "{event}");
         world.ready("vanishing", "True", "Ready").await?;
         let told = story(world, mark, "vanishing", |event| event.user == USER)?;
         assert_eq!(told, ["+ Job prepare", "+ ConfigMap main", "+ Job publish"], "{event}");
@@ -128,7 +128,7 @@ async fn a_hook_whose_job_ended_and_went_while_no_process_was_there_is_told_by_e
     }
     world.restart_operator().await?;
     let hooks = succeeded(&world, "missed", "pre-install").await?;
-    assert_eq!((hooks.attempt, hooks.running_uid), (Some(1), None));
+    assert_eq!((hooks.attempts, hooks.running_uid), (Some(1), None));
     world.ready("missed", "True", "Ready").await?;
     let told = story(&world, mark, "missed", |event| event.user == USER)?;
     assert_eq!(told, ["+ Job prepare", "+ ConfigMap main"]);

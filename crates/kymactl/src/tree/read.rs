@@ -69,7 +69,7 @@ fn parts(component: &HelmComponent) -> Result<Vec<Part>, Error> {
         (identity, version.to_owned(), Role::DefaultResource, None)
     });
     let hooks = status.and_then(|status| status.hooks.as_ref());
-    let hooks = hooks.into_iter().flat_map(|hooks| hooks.done.iter().flatten().chain(&hooks.running));
+    let hooks = hooks.into_iter().flat_map(|hooks| hooks.succeeded.iter().flatten().chain(&hooks.running));
     let hooks = hooks.filter_map(|hook| Some((named(hook)?, String::new(), Role::Hook, None)));
     Ok(objects.chain(made).chain(hooks).collect())
 }

@@ -129,7 +129,7 @@ async fn tests_are_asked_for_and_told_with_an_exit_code_by_their_outcome() {
                     Ok(annotations.get(annotations::TEST_REQUESTED_AT).cloned().filter(|at| *at != before))
                 });
             let tests = json!({
-                "content": "c", "event": "test", "phase": phase, "done": ["Pod shop/a"], "failure": failure,
+                "digest": "c", "event": "test", "phase": phase, "succeeded": ["Pod shop/a"], "message": failure,
             });
             let status = json!({"status": {"tests": tests, "lastHandledTestAt": asked.await.unwrap()}});
             let params = kube::api::PatchParams::default();

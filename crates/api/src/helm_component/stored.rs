@@ -1,0 +1,126 @@
+//! Reads statuses that earlier versions stored. This module alone knows the names of their fields.
+//!
+//! An API server drops fields that the schema lacks when it reads a stored object, so the schema keeps the deprecated
+//! fields. They are read only if the current ones are absent, and never written.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
+
+use super::{
+    CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, Hooks, InstalledValues,
+    InventoryEntry, InventoryGroup, KeptRelease, ReleaseRevision, Replaced, ResolvedVersion, TakenOver,
+};
+use crate::State;
+
+/// A status with the fields of this version and the deprecated ones.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredStatus {
+    state: Option<State>,
+    conditions: Option<Vec<Condition>>,
+    observed_generation: Option<i64>,
+    last_handled_reconcile_at: Option<String>,
+    version: Option<String>,
+    attempted_version: Option<String>,
+    objects: Option<Vec<InventoryGroup>>,
+    packed_objects: Option<String>,
+    inventory: Option<Vec<InventoryEntry>>,
+    digests: Option<Digests>,
+    replaces: Option<Replaced>,
+    resolved: Option<ResolvedVersion>,
+    release_name: Option<String>,
+    revision: Option<ReleaseRevision>,
+    hooks: Option<StoredHooks>,
+    taken_over: Option<TakenOver>,
+    history: Option<HelmHistory>,
+    kept: Option<KeptRelease>,
+    rollback: Option<FailedRelease>,
+    tests: Option<StoredHooks>,
+    last_handled_test_at: Option<String>,
+    resource: Option<CreatedResource>,
+    overridden: Option<Vec<String>>,
+    values_from: Option<Vec<InstalledValues>>,
+}
+
+impl<'de> Deserialize<'de> for HelmComponentStatus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        StoredStatus::deserialize(deserializer).map(Self::from)
+    }
+}
+
+impl From<StoredStatus> for HelmComponentStatus {
+    fn from(stored: StoredStatus) -> Self {
+        Self {
+            state: stored.state,
+            conditions: stored.conditions,
+            observed_generation: stored.observed_generation,
+            last_handled_reconcile_at: stored.last_handled_reconcile_at,
+            version: stored.version,
+            attempted_version: stored.attempted_version,
+            objects: stored.objects,
+            packed_objects: stored.packed_objects,
+            inventory: stored.inventory,
+            digests: stored.digests,
+            replaces: stored.replaces,
+            resolved: stored.resolved,
+            release_name: stored.release_name,
+            revision: stored.revision,
+            hooks: stored.hooks.map(Hooks::from),
+            taken_over: stored.taken_over,
+            history: stored.history,
+            kept: stored.kept,
+            rollback: stored.rollback,
+            tests: stored.tests.map(Hooks::from),
+            last_handled_test_at: stored.last_handled_test_at,
+            resource: stored.resource,
+            overridden: stored.overridden,
+            values_from: stored.values_from,
+        }
+    }
+}
+
+/// Progress of hooks, with the fields of earlier versions.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StoredHooks {
+    #[serde(flatten)]
+    hooks: Hooks,
+    /// Deprecated: use digest.
+    content: Option<String>,
+    /// Deprecated: use attempts.
+    attempt: Option<i32>,
+    /// Deprecated: use startTime.
+    begun_at: Option<String>,
+    /// Deprecated: use lastFailureTime.
+    failed_at: Option<String>,
+    /// Deprecated: use message.
+    #[schemars(length(max = 1024))]
+    failure: Option<String>,
+    /// Deprecated: use succeeded.
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    done: Option<Vec<String>>,
+    /// Deprecated: use hasDeleteHooks.
+    on_delete: Option<bool>,
+}
+
+impl From<StoredHooks> for Hooks {
+    fn from(stored: StoredHooks) -> Self {
+        let hooks = stored.hooks;
+        // Each record has a digest, so one without it has the names of an earlier version.
+        let Some(digest) = stored.content.filter(|_| hooks.digest.is_empty()) else { return hooks };
+        Self {
+            digest,
+            attempts: stored.attempt,
+            start_time: stored.begun_at,
+            last_failure_time: stored.failed_at,
+            message: stored.failure,
+            succeeded: stored.done,
+            has_delete_hooks: stored.on_delete.unwrap_or_default(),
+            ..hooks
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use serde_json::{Value, json};
+
+use super::super::{HelmComponentStatus, HookPhase, Hooks};
+use crate::crds;
+
+/// Reads a stored status.
+fn read(status: Value) -> HelmComponentStatus {
+    serde_json::from_value(status).unwrap()
+}
+
+/// Returns the schema of the status.
+fn schema() -> JSONSchemaProps {
+    let crd = crds::helm_component();
+    let served = crd.spec.versions.into_iter().find(|version| version.served).unwrap();
+    let mut root = served.schema.and_then(|schema| schema.open_api_v3_schema).unwrap();
+    root.properties.as_mut().and_then(|properties| properties.remove("status")).unwrap()
+}
+
+/// Returns the description of a field of the status.
+fn description(schema: &JSONSchemaProps, path: &str) -> String {
+    let field = path.split('.').fold(schema, |schema, name| &schema.properties.as_ref().unwrap()[name]);
+    field.description.clone().unwrap_or_default()
+}
+
+fn former_hooks() -> Value {
+    json!({
+        "content": "sha256:1", "event": "pre-upgrade", "phase": "Failed", "attempt": 2,
+        "begunAt": "2026-01-01T00:00:00.000001Z", "failedAt": "2026-01-01T00:01:00Z", "failure": "it failed",
+        "done": ["Job.batch shop/a"], "onDelete": true,
+    })
+}
+
+fn hooks() -> Hooks {
+    Hooks {
+        digest: "sha256:1".to_owned(),
+        event: "pre-upgrade".to_owned(),
+        phase: HookPhase::Failed,
+        attempts: Some(2),
+        start_time: Some("2026-01-01T00:00:00.000001Z".to_owned()),
+        last_failure_time: Some("2026-01-01T00:01:00Z".to_owned()),
+        message: Some("it failed".to_owned()),
+        succeeded: Some(vec!["Job.batch shop/a".to_owned()]),
+        has_delete_hooks: true,
+        ..Hooks::default()
+    }
+}
+
+#[test]
+fn hooks_of_an_earlier_version_are_read() {
+    let status = read(json!({"hooks": former_hooks(), "tests": former_hooks()}));
+    assert_eq!(status.hooks, Some(hooks()));
+    assert_eq!(status.tests, Some(hooks()));
+    let mut running = former_hooks();
+    running["running"] = json!("Job.batch shop/b");
+    running["runningUid"] = json!("u");
+    let expected =
+        Hooks { running: Some("Job.batch shop/b".to_owned()), running_uid: Some("u".to_owned()), ..hooks() };
+    assert_eq!(read(json!({"hooks": running})).hooks, Some(expected));
+}
+
+#[test]
+fn current_hooks_take_precedence_as_a_whole() {
+    let mut both = former_hooks();
+    both["digest"] = json!("sha256:2");
+    both["attempts"] = json!(1);
+    let expected = Hooks {
+        digest: "sha256:2".to_owned(),
+        event: "pre-upgrade".to_owned(),
+        phase: HookPhase::Failed,
+        attempts: Some(1),
+        ..Hooks::default()
+    };
+    assert_eq!(read(json!({"hooks": both})).hooks, Some(expected));
+}
+
+#[test]
+fn a_status_of_this_version_is_read_as_it_was_written() {
+    let status = HelmComponentStatus { hooks: Some(hooks()), ..HelmComponentStatus::default() };
+    assert_eq!(read(serde_json::to_value(&status).unwrap()), status);
+    assert_eq!(read(json!({})), HelmComponentStatus::default());
+}
+
+#[test]
+fn only_current_names_are_written() {
+    let written = serde_json::to_value(read(json!({"hooks": former_hooks()}))).unwrap();
+    assert_eq!(written["hooks"], serde_json::to_value(hooks()).unwrap());
+    for former in ["content", "attempt", "begunAt", "failedAt", "failure", "done", "onDelete"] {
+        assert!(written["hooks"].get(former).is_none(), "{former}");
+    }
+}
+
+#[test]
+fn schema_keeps_deprecated_fields() {
+    let schema = schema();
+    let hooks = [
+        ("content", "digest"),
+        ("attempt", "attempts"),
+        ("begunAt", "startTime"),
+        ("failedAt", "lastFailureTime"),
+        ("failure", "message"),
+        ("done", "succeeded"),
+        ("onDelete", "hasDeleteHooks"),
+    ];
+    for (former, current) in hooks {
+        for record in ["hooks", "tests"] {
+            let told = description(&schema, &format!("{record}.{former}"));
+            assert_eq!(told, format!("Deprecated: use {current}."), "{record}.{former}");
+            assert!(!description(&schema, &format!("{record}.{current}")).is_empty(), "{record}.{current}");
+        }
+    }
+    let required = schema.properties.as_ref().unwrap()["hooks"].required.clone();
+    assert_eq!(required, Some(vec!["event".to_owned(), "phase".to_owned()]));
+}
