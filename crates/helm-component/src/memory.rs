@@ -250,7 +250,7 @@ impl Recorded {
 
     /// Reports whether this content is the applied one.
     pub(crate) fn is(&self, loaded: &Loaded) -> bool {
-        self.digests.inputs.as_ref() == Some(&loaded.inputs) && self.digests.kinds == loaded.kinds
+        self.digests.inputs.as_ref() == Some(&loaded.inputs) && self.digests.api_versions == loaded.kinds
     }
 }
 

@@ -168,7 +168,8 @@ fn content(pass: &Pass<'_>, set_back: bool) -> Content {
     }
     let recorded = &pass.session.recorded;
     let unchanged = recorded.digests.inputs.as_deref() == Some(desired);
-    let complete = unchanged && kinds_fit(recorded.digests.kinds.as_ref()) && !recorded.pending && !set_back;
+    let complete =
+        unchanged && kinds_fit(recorded.digests.api_versions.as_ref()) && !recorded.pending && !set_back;
     if complete { Content::Recorded } else { Content::Stale }
 }
 
@@ -290,7 +291,7 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
     let mut recorded = session.recorded.inventory.iter().map(|(identity, _)| identity);
     let is_lost = |kind: &GroupKind| pass.kinds.preferred(kind).is_none();
     let mut made = session.recorded.resource.iter().map(|made| gvk_of(made).group_kind());
-    asks(session.recorded.digests.kinds.as_ref())
+    asks(session.recorded.digests.api_versions.as_ref())
         || asks(session.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))
         || session.recorded.pending
         || session.render_awaits_kinds

@@ -66,7 +66,8 @@ impl<'a> Pass<'a> {
         let mut session = shared.memory.recall(&dependent, component);
         let cluster = shared.sights.cluster(&context.target, &dependent);
         let cluster = cluster.deleting_by(Arc::new(GatedDeleter(context.delete_gate())));
-        let asks = session.recorded.digests.kinds.is_some() && shared.sights.kinds_in_motion(&context.target);
+        let asks =
+            session.recorded.digests.api_versions.is_some() && shared.sights.kinds_in_motion(&context.target);
         if asks || session.kinds_awaited || context.is_requested() {
             cluster.discovery.invalidate().await;
         }

@@ -48,6 +48,7 @@ pub struct HelmComponentStatus {
     pub inventory: Option<Vec<InventoryEntry>>,
     /// Inputs of the installed objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<super::stored::StoredDigests>")]
     pub digests: Option<Digests>,
     /// State before the content that is being applied. Absent once all of it is applied and the rest is pruned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,26 +162,27 @@ pub struct InventoryEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Digests {
-    /// Digest of all inputs of the objects except the target's kinds: source, values, release, Kubernetes version.
+    /// Digest of all inputs of the objects except the target's API versions: source, values, release,
+    /// Kubernetes version.
     /// While it is unchanged, nothing is pulled or rendered again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Digest of the target's kinds. Absent if the chart does not ask for them.
+    /// Digest of the target's API versions. Absent if the chart does not read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kinds: Option<String>,
+    pub api_versions: Option<String>,
     /// Digest of the pulled content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Digest of the merged values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<String>,
-    /// Digest of a render that is not deterministic, such as one with random values; a Secret keeps it under this
-    /// digest. Absent if renders are equal.
+    /// Digest of a render that is not deterministic, such as one with random values; a Secret stores it under
+    /// this digest. Absent if renders are equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub render: Option<String>,
+    pub stored_render: Option<String>,
     /// Digest of all rendered objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rendered: Option<String>,
+    pub objects: Option<String>,
 }
 
 /// State before the content was applied. If the content has much fewer objects, they are pruned only after

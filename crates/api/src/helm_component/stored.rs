@@ -26,7 +26,7 @@ struct StoredStatus {
     objects: Option<Vec<InventoryGroup>>,
     packed_objects: Option<String>,
     inventory: Option<Vec<InventoryEntry>>,
-    digests: Option<Digests>,
+    digests: Option<StoredDigests>,
     replaces: Option<Replaced>,
     resolved: Option<ResolvedVersion>,
     release_name: Option<String>,
@@ -61,7 +61,7 @@ impl From<StoredStatus> for HelmComponentStatus {
             objects: stored.objects,
             packed_objects: stored.packed_objects,
             inventory: stored.inventory,
-            digests: stored.digests,
+            digests: stored.digests.map(Digests::from),
             replaces: stored.replaces,
             resolved: stored.resolved,
             release_name: stored.release_name,
@@ -77,6 +77,33 @@ impl From<StoredStatus> for HelmComponentStatus {
             overridden: stored.overridden,
             values_from: stored.values_from,
         }
+    }
+}
+
+/// Digests, with the fields of earlier versions.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StoredDigests {
+    #[serde(flatten)]
+    digests: Digests,
+    /// Deprecated: use apiVersions.
+    kinds: Option<String>,
+    /// Deprecated: use storedRender.
+    render: Option<String>,
+    /// Deprecated: use objects.
+    rendered: Option<String>,
+}
+
+impl From<StoredDigests> for Digests {
+    fn from(stored: StoredDigests) -> Self {
+        let digests = stored.digests;
+        // A record has either the current names or those of an earlier version.
+        let is_current =
+            digests.api_versions.is_some() || digests.stored_render.is_some() || digests.objects.is_some();
+        if is_current {
+            return digests;
+        }
+        Self { api_versions: stored.kinds, stored_render: stored.render, objects: stored.rendered, ..digests }
     }
 }
 

@@ -44,7 +44,7 @@ impl Standing {
     pub(crate) fn of(digests: &Digests, kept: Option<&KeptRelease>) -> Self {
         let kept = kept.filter(|kept| kept.failure.is_none());
         Self {
-            render: digests.render.clone(),
+            render: digests.stored_render.clone(),
             content: digests.source.clone(),
             kept: kept.and_then(|kept| kept.render.clone()),
             made_here: None,
@@ -143,7 +143,7 @@ mod tests {
         fn installs(&mut self, request: &str) -> bool {
             let (render, was_kept) = self.load(request);
             let content = Some(format!("content of {request}"));
-            self.digests = Digests { render: Some(render), source: content, ..Digests::default() };
+            self.digests = Digests { stored_render: Some(render), source: content, ..Digests::default() };
             was_kept
         }
 
@@ -154,7 +154,7 @@ mod tests {
 
         /// Keeps the installed release as the rollback target.
         fn keeps(&mut self) {
-            let render = self.digests.render.clone();
+            let render = self.digests.stored_render.clone();
             self.kept = Some(KeptRelease { render, ..KeptRelease::default() });
         }
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn signed_content_comes_from_no_render_that_is_not_on_record() {
-        let digests = Digests { render: Some("recorded".to_owned()), ..Digests::default() };
+        let digests = Digests { stored_render: Some("recorded".to_owned()), ..Digests::default() };
         let entry = |render: &str, after: Option<&str>| Entry {
             request: "r".to_owned(),
             render: render.to_owned(),

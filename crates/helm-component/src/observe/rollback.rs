@@ -69,7 +69,7 @@ pub(super) fn keep_due(pass: &Pass<'_>) -> bool {
 
 /// Reports whether the kept release, or the one that could not be kept, is the installed one.
 fn is_of(kept: &KeptRelease, digests: &Digests) -> bool {
-    digests.inputs.as_ref() == Some(&kept.inputs) && digests.rendered.as_ref() == Some(&kept.rendered)
+    digests.inputs.as_ref() == Some(&kept.inputs) && digests.objects.as_ref() == Some(&kept.rendered)
 }
 
 fn kept<'a>(pass: &'a Pass<'_>) -> Option<&'a KeptRelease> {

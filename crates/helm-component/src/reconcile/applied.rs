@@ -190,11 +190,11 @@ impl Pass<'_> {
         self.session.recorded.values_from.clone_from(&loaded.values_from);
         self.session.recorded.digests = Digests {
             inputs: Some(loaded.inputs.clone()),
-            kinds: loaded.kinds.clone(),
+            api_versions: loaded.kinds.clone(),
             source: Some(loaded.source.clone()),
             values: Some(loaded.values.clone()),
-            render: loaded.render.clone(),
-            rendered: Some(loaded.rendered.clone()),
+            stored_render: loaded.render.clone(),
+            objects: Some(loaded.rendered.clone()),
         };
     }
 

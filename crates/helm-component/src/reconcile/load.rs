@@ -107,7 +107,7 @@ impl Pass<'_> {
         if let Some(render) = &loaded.render
             && !self.session.renders_made.contains(render)
         {
-            let recorded = self.session.recorded.digests.render.clone();
+            let recorded = self.session.recorded.digests.stored_render.clone();
             self.session.renders_made.retain(|held| Some(held) == recorded.as_ref());
             self.session.renders_made.insert(render.clone());
         }

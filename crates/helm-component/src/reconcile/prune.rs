@@ -92,8 +92,8 @@ impl Pass<'_> {
     /// version. A process that does not know the earlier API versions assumes so: a kept object can be deleted later.
     fn lost_api_version(&self, loaded: &Loaded) -> bool {
         let digests = &self.session.recorded.digests;
-        let is_same = digests.inputs.as_ref() == Some(&loaded.inputs) && digests.kinds.is_some();
-        if !is_same || digests.kinds == loaded.kinds {
+        let is_same = digests.inputs.as_ref() == Some(&loaded.inputs) && digests.api_versions.is_some();
+        if !is_same || digests.api_versions == loaded.kinds {
             return false;
         }
         let Some(before) = &self.session.rendered_with else { return true };

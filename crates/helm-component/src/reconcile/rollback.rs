@@ -37,7 +37,8 @@ impl Pass<'_> {
 
     async fn keep_release(&mut self) -> Result<KeptRelease, Failure> {
         let loaded = self.at_hand().await?;
-        let Digests { inputs, source, values, render, rendered, .. } = self.session.recorded.digests.clone();
+        let Digests { inputs, source, values, stored_render: render, objects: rendered, .. } =
+            self.session.recorded.digests.clone();
         let (source, rendered) = (source.unwrap_or_default(), rendered.unwrap_or_default());
         let there = rendered.clone();
         let (digest, failure) = match away(move || kept::pack(&loaded, &there)).await? {

@@ -1,7 +1,9 @@
+use std::collections::BTreeSet;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use serde_json::{Value, json};
 
-use super::super::{HelmComponentStatus, HookPhase, Hooks};
+use super::super::{Digests, HelmComponentStatus, HookPhase, Hooks};
 use crate::crds;
 
 /// Reads a stored status.
@@ -46,6 +48,43 @@ fn hooks() -> Hooks {
     }
 }
 
+fn former_digests() -> Value {
+    json!({
+        "inputs": "sha256:i", "kinds": "sha256:k", "source": "sha256:s", "values": "sha256:v",
+        "render": "sha256:r", "rendered": "sha256:o",
+    })
+}
+
+fn digests() -> Digests {
+    Digests {
+        inputs: Some("sha256:i".to_owned()),
+        api_versions: Some("sha256:k".to_owned()),
+        source: Some("sha256:s".to_owned()),
+        values: Some("sha256:v".to_owned()),
+        stored_render: Some("sha256:r".to_owned()),
+        objects: Some("sha256:o".to_owned()),
+    }
+}
+
+#[test]
+fn digests_of_an_earlier_version_are_read() {
+    assert_eq!(read(json!({"digests": former_digests()})).digests, Some(digests()));
+    assert_eq!(read(json!({"digests": {}})).digests, Some(Digests::default()));
+}
+
+#[test]
+fn current_digests_take_precedence_as_a_whole() {
+    let mut both = former_digests();
+    both["objects"] = json!("sha256:n");
+    let expected = Digests {
+        api_versions: None,
+        stored_render: None,
+        objects: Some("sha256:n".to_owned()),
+        ..digests()
+    };
+    assert_eq!(read(json!({"digests": both})).digests, Some(expected));
+}
+
 #[test]
 fn hooks_of_an_earlier_version_are_read() {
     let status = read(json!({"hooks": former_hooks(), "tests": former_hooks()}));
@@ -76,18 +115,35 @@ fn current_hooks_take_precedence_as_a_whole() {
 
 #[test]
 fn a_status_of_this_version_is_read_as_it_was_written() {
-    let status = HelmComponentStatus { hooks: Some(hooks()), ..HelmComponentStatus::default() };
+    let status = HelmComponentStatus {
+        digests: Some(digests()),
+        hooks: Some(hooks()),
+        ..HelmComponentStatus::default()
+    };
     assert_eq!(read(serde_json::to_value(&status).unwrap()), status);
     assert_eq!(read(json!({})), HelmComponentStatus::default());
 }
 
 #[test]
 fn only_current_names_are_written() {
-    let written = serde_json::to_value(read(json!({"hooks": former_hooks()}))).unwrap();
-    assert_eq!(written["hooks"], serde_json::to_value(hooks()).unwrap());
-    for former in ["content", "attempt", "begunAt", "failedAt", "failure", "done", "onDelete"] {
-        assert!(written["hooks"].get(former).is_none(), "{former}");
-    }
+    let stored = json!({"digests": former_digests(), "hooks": former_hooks()});
+    let written = serde_json::to_value(read(stored)).unwrap();
+    let names =
+        |field: &str| -> BTreeSet<String> { written[field].as_object().unwrap().keys().cloned().collect() };
+    let digests = ["apiVersions", "inputs", "objects", "source", "storedRender", "values"];
+    assert_eq!(names("digests"), digests.map(str::to_owned).into());
+    let hooks = [
+        "attempts",
+        "digest",
+        "event",
+        "hasDeleteHooks",
+        "lastFailureTime",
+        "message",
+        "phase",
+        "startTime",
+        "succeeded",
+    ];
+    assert_eq!(names("hooks"), hooks.map(str::to_owned).into());
 }
 
 #[test]
@@ -108,6 +164,11 @@ fn schema_keeps_deprecated_fields() {
             assert_eq!(told, format!("Deprecated: use {current}."), "{record}.{former}");
             assert!(!description(&schema, &format!("{record}.{current}")).is_empty(), "{record}.{current}");
         }
+    }
+    for (former, current) in [("kinds", "apiVersions"), ("render", "storedRender"), ("rendered", "objects")] {
+        let told = description(&schema, &format!("digests.{former}"));
+        assert_eq!(told, format!("Deprecated: use {current}."), "digests.{former}");
+        assert!(!description(&schema, &format!("digests.{current}")).is_empty(), "digests.{current}");
     }
     let required = schema.properties.as_ref().unwrap()["hooks"].required.clone();
     assert_eq!(required, Some(vec!["event".to_owned(), "phase".to_owned()]));
