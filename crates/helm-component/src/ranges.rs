@@ -23,7 +23,7 @@ pub(crate) struct VersionQuery {
     /// The range.
     pub range: VersionRange,
     /// Digest of both, to which a resolved version belongs.
-    pub of: String,
+    pub request_digest: String,
 }
 
 /// Returns the range of a source; `None` if it names its content exactly.
@@ -57,8 +57,8 @@ pub(crate) fn version_query(source: &Source) -> Result<Option<VersionQuery>, Fai
         ChartVersions::Repository { url: address(&chart.url)?, name }
     };
     let whole = json!([chart.url, chart.name, version]).to_string();
-    let of = format!("sha256:{}", hex::encode(Sha256::digest(whole)));
-    Ok(Some(VersionQuery { versions, range, of }))
+    let request_digest = format!("sha256:{}", hex::encode(Sha256::digest(whole)));
+    Ok(Some(VersionQuery { versions, range, request_digest }))
 }
 
 /// Returns the source with the version that its range resolved to, pinned by digest, as if the user had written it
@@ -80,30 +80,34 @@ pub(crate) fn pinned<'a>(source: &'a Source, resolved: Option<&ResolvedVersion>)
 
 /// Returns the resolved version after a look-up. Only a higher version replaces the previous one for the same range:
 /// if that is missing, or its digest changed, nothing is changed.
-pub(crate) fn settled(held: Option<ResolvedVersion>, found: &ChartVersion, of: &str) -> ResolvedVersion {
+pub(crate) fn settled(
+    held: Option<ResolvedVersion>,
+    found: &ChartVersion,
+    request_digest: &str,
+) -> ResolvedVersion {
     let ChartVersion { version, digest } = found;
     let taken = ResolvedVersion {
         version: version.clone(),
         digest: digest.to_string(),
-        of: of.to_owned(),
+        request_digest: request_digest.to_owned(),
         ..ResolvedVersion::default()
     };
     let Some(held) = held else { return taken };
     if held.version == *version {
         let message = format!("{version} now has digest {digest}");
         let changed = held.digest != taken.digest;
-        return ResolvedVersion { held: changed.then(|| why(Reason::DigestMismatch, &message)), ..held };
+        return ResolvedVersion { message: changed.then(|| why(Reason::DigestMismatch, &message)), ..held };
     }
     if lenient_version(version) > lenient_version(&held.version) {
         return taken;
     }
     let message = format!("the highest version there is {version}");
-    ResolvedVersion { held: Some(why(Reason::SourceNotFound, &message)), ..held }
+    ResolvedVersion { message: Some(why(Reason::SourceNotFound, &message)), ..held }
 }
 
 /// Returns the resolved version after a failed look-up.
 pub(crate) fn kept(held: ResolvedVersion, failure: &Failure) -> ResolvedVersion {
-    ResolvedVersion { held: Some(why(failure.reason, &failure.message)), ..held }
+    ResolvedVersion { message: Some(why(failure.reason, &failure.message)), ..held }
 }
 
 fn why(reason: Reason, message: &str) -> String {
@@ -157,13 +161,13 @@ mod tests {
     fn another_range_address_or_name_is_looked_up_anew() {
         let repository = |name: &str, version: &str| {
             let chart = json!({"url": "https://charts.example.org", "name": name, "version": version});
-            version_query(&source(&chart)).unwrap().unwrap().of
+            version_query(&source(&chart)).unwrap().unwrap().request_digest
         };
         let all = [
             repository("a", "1.x"),
             repository("b", "1.x"),
             repository("a", "^1"),
-            version_query(&oci("1.x")).unwrap().unwrap().of,
+            version_query(&oci("1.x")).unwrap().unwrap().request_digest,
         ];
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
@@ -173,19 +177,19 @@ mod tests {
     #[test]
     fn only_a_higher_version_replaces_what_was_found_before() {
         let first = settled(None, &found("1.2.0", "a"), "of");
-        assert_eq!((first.version.as_str(), &first.held), ("1.2.0", &None));
+        assert_eq!((first.version.as_str(), &first.message), ("1.2.0", &None));
         let again = settled(Some(first.clone()), &found("1.2.0", "a"), "of");
         assert_eq!(again, first);
         let newer = settled(Some(first.clone()), &found("1.10.0", "b"), "of");
-        assert_eq!((newer.version.as_str(), &newer.held), ("1.10.0", &None));
+        assert_eq!((newer.version.as_str(), &newer.message), ("1.10.0", &None));
         let gone = settled(Some(newer.clone()), &found("1.2.0", "a"), "of");
         assert_eq!((gone.version.as_str(), gone.digest.as_str()), ("1.10.0", newer.digest.as_str()));
-        assert_eq!(gone.held.as_deref(), Some("SourceNotFound: the highest version there is 1.2.0"));
+        assert_eq!(gone.message.as_deref(), Some("SourceNotFound: the highest version there is 1.2.0"));
         let changed = settled(Some(first.clone()), &found("1.2.0", "other"), "of");
         assert_eq!(changed.digest, first.digest);
-        assert!(changed.held.unwrap().starts_with("DigestMismatch: 1.2.0 now has digest sha256:"));
+        assert!(changed.message.unwrap().starts_with("DigestMismatch: 1.2.0 now has digest sha256:"));
         let silent = kept(first.clone(), &Failure::new(Reason::SourceUnreachable, "no answer"));
-        assert_eq!(silent.held.as_deref(), Some("SourceUnreachable: no answer"));
+        assert_eq!(silent.message.as_deref(), Some("SourceUnreachable: no answer"));
         let answered = settled(Some(silent), &found("1.2.0", "a"), "of");
         assert_eq!(answered, first);
     }

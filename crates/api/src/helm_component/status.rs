@@ -55,6 +55,7 @@ pub struct HelmComponentStatus {
     pub replaces: Option<Replaced>,
     /// Version found for the range in source.chart.version. Absent: no range, or none found yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<super::stored::StoredVersion>")]
     pub resolved: Option<ResolvedVersion>,
     /// Name of the release, shortened and with a hash, if the desired name is longer than Helm's 53 characters, or
     /// with the dots of the name in the spec. Absent: the name is the desired one, or an earlier version changed it.
@@ -209,11 +210,12 @@ pub struct ResolvedVersion {
     /// Digest of the OCI manifest for oci://, of the archive otherwise.
     pub digest: String,
     /// Digest of the address, name and range that were looked up.
-    pub of: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request_digest: String,
     /// Reason why the last lookup did not lead to a newer version. Absent: there is none, or no lookup was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
-    pub held: Option<String>,
+    pub message: Option<String>,
 }
 
 /// The newest record of a release on the target.

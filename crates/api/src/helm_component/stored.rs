@@ -28,7 +28,7 @@ struct StoredStatus {
     inventory: Option<Vec<InventoryEntry>>,
     digests: Option<StoredDigests>,
     replaces: Option<Replaced>,
-    resolved: Option<ResolvedVersion>,
+    resolved: Option<StoredVersion>,
     release_name: Option<String>,
     revision: Option<ReleaseRevision>,
     hooks: Option<StoredHooks>,
@@ -63,7 +63,7 @@ impl From<StoredStatus> for HelmComponentStatus {
             inventory: stored.inventory,
             digests: stored.digests.map(Digests::from),
             replaces: stored.replaces,
-            resolved: stored.resolved,
+            resolved: stored.resolved.map(ResolvedVersion::from),
             release_name: stored.release_name,
             revision: stored.revision,
             hooks: stored.hooks.map(Hooks::from),
@@ -104,6 +104,30 @@ impl From<StoredDigests> for Digests {
             return digests;
         }
         Self { api_versions: stored.kinds, stored_render: stored.render, objects: stored.rendered, ..digests }
+    }
+}
+
+/// The version found for a range, with the fields of earlier versions.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StoredVersion {
+    #[serde(flatten)]
+    found: ResolvedVersion,
+    /// Deprecated: use requestDigest.
+    of: Option<String>,
+    /// Deprecated: use message.
+    #[schemars(length(max = 1024))]
+    held: Option<String>,
+}
+
+impl From<StoredVersion> for ResolvedVersion {
+    fn from(stored: StoredVersion) -> Self {
+        let found = stored.found;
+        // Each version belongs to a request, so one without it has the names of an earlier version.
+        let Some(request_digest) = stored.of.filter(|_| found.request_digest.is_empty()) else {
+            return found;
+        };
+        Self { request_digest, message: stored.held, ..found }
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn read(
     };
     let every = source.chart.as_ref().and_then(|chart| chart.check_every_seconds);
     let every = every.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
-    let held = session.recorded.resolved.clone().filter(|held| held.of == query.of);
+    let held = session.recorded.resolved.clone().filter(|held| held.request_digest == query.request_digest);
     let is_due = is_due(session, every) || context.is_requested();
     if let Some(held) = held.as_ref().filter(|_| !is_due || order == Order::Remove) {
         return Ok(Some(held.clone()));
@@ -44,7 +44,7 @@ pub(super) async fn read(
     let found = look(shared, context, &query).await;
     session.next_check = every.map(|every| Instant::now() + shortened(every, SPREAD));
     let resolved = match (held, found) {
-        (held, Ok(found)) => ranges::settled(held, &found, &query.of),
+        (held, Ok(found)) => ranges::settled(held, &found, &query.request_digest),
         (Some(held), Err(failure)) => ranges::kept(held, &failure),
         (None, Err(failure)) => return Err(failure),
     };

@@ -67,7 +67,7 @@ async fn a_range_is_resolved_once_and_again_only_by_a_change_a_request_or_its_ti
     apply(&world, "ranged", &source, "1.x", None).await?;
     installed(&world, "ranged", "1.0.0", PATIENCE).await?;
     let first = resolved(&world, "ranged").await?;
-    assert!(first.digest.starts_with("sha256:") && first.held.is_none(), "{first:?}");
+    assert!(first.digest.starts_with("sha256:") && first.message.is_none(), "{first:?}");
 
     publish(&world, "ranged", "1.1.0", "two").await?;
     publish(&world, "ranged", "2.0.0", "three").await?;
@@ -83,7 +83,7 @@ async fn a_range_is_resolved_once_and_again_only_by_a_change_a_request_or_its_ti
     publish(&world, "ranged", "1.1.0", "altered").await?;
     request(&world, "ranged", "2026-01-02T00:00:00Z").await?;
     let altered = resolved(&world, "ranged").await?;
-    assert!(altered.held.is_some_and(|why| why.starts_with("DigestMismatch")));
+    assert!(altered.message.is_some_and(|why| why.starts_with("DigestMismatch")));
     assert_eq!(
         repaired(&world, "ranged", "ranged").await?,
         "two",

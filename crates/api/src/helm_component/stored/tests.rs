@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use serde_json::{Value, json};
 
-use super::super::{Digests, HelmComponentStatus, HookPhase, Hooks};
+use super::super::{Digests, HelmComponentStatus, HookPhase, Hooks, ResolvedVersion};
 use crate::crds;
 
 /// Reads a stored status.
@@ -85,6 +85,29 @@ fn current_digests_take_precedence_as_a_whole() {
     assert_eq!(read(json!({"digests": both})).digests, Some(expected));
 }
 
+fn former_version() -> Value {
+    json!({"version": "1.2.0", "digest": "sha256:d", "of": "sha256:q", "held": "SourceNotFound: none"})
+}
+
+fn resolved_version() -> ResolvedVersion {
+    ResolvedVersion {
+        version: "1.2.0".to_owned(),
+        digest: "sha256:d".to_owned(),
+        request_digest: "sha256:q".to_owned(),
+        message: Some("SourceNotFound: none".to_owned()),
+    }
+}
+
+#[test]
+fn resolved_version_of_an_earlier_version_is_read() {
+    assert_eq!(read(json!({"resolved": former_version()})).resolved, Some(resolved_version()));
+    let mut both = former_version();
+    both["requestDigest"] = json!("sha256:n");
+    let expected =
+        ResolvedVersion { request_digest: "sha256:n".to_owned(), message: None, ..resolved_version() };
+    assert_eq!(read(json!({"resolved": both})).resolved, Some(expected));
+}
+
 #[test]
 fn hooks_of_an_earlier_version_are_read() {
     let status = read(json!({"hooks": former_hooks(), "tests": former_hooks()}));
@@ -117,6 +140,7 @@ fn current_hooks_take_precedence_as_a_whole() {
 fn a_status_of_this_version_is_read_as_it_was_written() {
     let status = HelmComponentStatus {
         digests: Some(digests()),
+        resolved: Some(resolved_version()),
         hooks: Some(hooks()),
         ..HelmComponentStatus::default()
     };
@@ -126,12 +150,14 @@ fn a_status_of_this_version_is_read_as_it_was_written() {
 
 #[test]
 fn only_current_names_are_written() {
-    let stored = json!({"digests": former_digests(), "hooks": former_hooks()});
+    let stored = json!({"digests": former_digests(), "hooks": former_hooks(), "resolved": former_version()});
     let written = serde_json::to_value(read(stored)).unwrap();
     let names =
         |field: &str| -> BTreeSet<String> { written[field].as_object().unwrap().keys().cloned().collect() };
     let digests = ["apiVersions", "inputs", "objects", "source", "storedRender", "values"];
     assert_eq!(names("digests"), digests.map(str::to_owned).into());
+    let version = ["digest", "message", "requestDigest", "version"];
+    assert_eq!(names("resolved"), version.map(str::to_owned).into());
     let hooks = [
         "attempts",
         "digest",
@@ -169,6 +195,10 @@ fn schema_keeps_deprecated_fields() {
         let told = description(&schema, &format!("digests.{former}"));
         assert_eq!(told, format!("Deprecated: use {current}."), "digests.{former}");
         assert!(!description(&schema, &format!("digests.{current}")).is_empty(), "digests.{current}");
+    }
+    for (former, current) in [("of", "requestDigest"), ("held", "message")] {
+        let told = description(&schema, &format!("resolved.{former}"));
+        assert_eq!(told, format!("Deprecated: use {current}."), "resolved.{former}");
     }
     let required = schema.properties.as_ref().unwrap()["hooks"].required.clone();
     assert_eq!(required, Some(vec!["event".to_owned(), "phase".to_owned()]));
