@@ -24,7 +24,7 @@ pub use policies::{
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
     CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, HookPhase, Hooks,
-    InstalledValues, InventoryEntry, KeptRelease, ReleaseRevision, Replaced, ResolvedVersion, TakenOver,
+    InstalledValues, InventoryEntry, KeptRelease, PruneBaseline, ReleaseRevision, ResolvedVersion, TakenOver,
 };
 
 /// Desired state of one module on one target.

@@ -56,8 +56,8 @@ pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
     FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
     HelmHistory, History, HookPhase, HookPolicy, Hooks, InstalledValues, InventoryEntry, InventoryGroup,
-    InventoryItem, KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError, Patch, Release,
-    ReleaseRevision, Replaced, ResolvedVersion, Rollback, RollbackMode, SecretRef, SignerIdentity, Source,
+    InventoryItem, KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError, Patch, PruneBaseline,
+    Release, ReleaseRevision, ResolvedVersion, Rollback, RollbackMode, SecretRef, SignerIdentity, Source,
     TakenOver, Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{

@@ -7,7 +7,7 @@ use std::time::Instant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
     CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus, HelmHistory,
-    Hooks, InstalledValues, KeptRelease, Reason, ReleaseRevision, Replaced, ResolvedVersion, TakenOver,
+    Hooks, InstalledValues, KeptRelease, PruneBaseline, Reason, ReleaseRevision, ResolvedVersion, TakenOver,
     condition,
 };
 use kyma_object_set::drift::Flaps;
@@ -33,7 +33,7 @@ pub(crate) struct Recorded {
     /// The default custom resource, once it was created.
     pub resource: Option<CreatedResource>,
     /// Number of objects before the current content, until surplus objects are deleted.
-    pub replaces: Option<Replaced>,
+    pub prune_baseline: Option<PruneBaseline>,
     /// The version that the chart's range resolved to.
     pub resolved: Option<ResolvedVersion>,
     /// Revision of the last applied release, if its chart reads it.
@@ -207,7 +207,7 @@ impl Recorded {
             form,
             digests,
             resource: status.resource.clone(),
-            replaces: status.replaces.clone(),
+            prune_baseline: status.prune_baseline.clone(),
             resolved: status.resolved.clone(),
             revision: status.revision.clone(),
             hooks: status.hooks.clone(),

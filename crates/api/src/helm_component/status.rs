@@ -4,13 +4,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{InventoryGroup, ValuesFromKind};
+use super::{InventoryGroup, ValuesFromKind, stored};
 use crate::{State, schemas};
 
 /// Observed state of the component.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schemas::keep_field_descriptions)]
+#[schemars(transform = stored::add_deprecated_fields, transform = schemas::keep_field_descriptions)]
 pub struct HelmComponentStatus {
     /// Summary of the conditions in one word, as in the status of a Kyma.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,14 +48,14 @@ pub struct HelmComponentStatus {
     pub inventory: Option<Vec<InventoryEntry>>,
     /// Inputs of the installed objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<super::stored::StoredDigests>")]
+    #[schemars(with = "Option<stored::StoredDigests>")]
     pub digests: Option<Digests>,
     /// State before the content that is being applied. Absent once all of it is applied and the rest is pruned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaces: Option<Replaced>,
+    pub prune_baseline: Option<PruneBaseline>,
     /// Version found for the range in source.chart.version. Absent: no range, or none found yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<super::stored::StoredVersion>")]
+    #[schemars(with = "Option<stored::StoredVersion>")]
     pub resolved: Option<ResolvedVersion>,
     /// Name of the release, shortened and with a hash, if the desired name is longer than Helm's 53 characters, or
     /// with the dots of the name in the spec. Absent: the name is the desired one, or an earlier version changed it.
@@ -66,7 +66,7 @@ pub struct HelmComponentStatus {
     pub revision: Option<ReleaseRevision>,
     /// Progress of the chart's hooks. Absent: none, or none ran yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<super::stored::StoredHooks>")]
+    #[schemars(with = "Option<stored::StoredHooks>")]
     pub hooks: Option<Hooks>,
     /// System from which the objects were taken over, until the component's spec asks for other content. Meanwhile
     /// drift is reported, not corrected, unless drift.mode is set.
@@ -83,7 +83,7 @@ pub struct HelmComponentStatus {
     pub rollback: Option<FailedRelease>,
     /// Progress of the chart's tests that were requested last. Absent: none requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<super::stored::StoredHooks>")]
+    #[schemars(with = "Option<stored::StoredHooks>")]
     pub tests: Option<Hooks>,
     /// Value of the annotation component.kyma-project.io/test-requested-at in the last request whose tests have
     /// ended.
@@ -190,11 +190,11 @@ pub struct Digests {
 /// confirmation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Replaced {
+pub struct PruneBaseline {
     /// Digest of the objects of the content.
-    pub rendered: String,
+    pub objects_digest: String,
     /// Size of the inventory when the content was first applied.
-    pub objects: i32,
+    pub object_count: i32,
     /// True if source and values are unchanged and the target no longer serves an API version. Objects that the
     /// content lacks for this reason are not deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

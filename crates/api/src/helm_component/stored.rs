@@ -4,12 +4,14 @@
 //! fields. They are read only if the current ones are absent, and never written.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::{
     CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, Hooks, InstalledValues,
-    InventoryEntry, InventoryGroup, KeptRelease, ReleaseRevision, Replaced, ResolvedVersion, TakenOver,
+    InventoryEntry, InventoryGroup, KeptRelease, PruneBaseline, ReleaseRevision, ResolvedVersion, TakenOver,
 };
 use crate::State;
 
@@ -27,7 +29,7 @@ struct StoredStatus {
     packed_objects: Option<String>,
     inventory: Option<Vec<InventoryEntry>>,
     digests: Option<StoredDigests>,
-    replaces: Option<Replaced>,
+    prune_baseline: Option<PruneBaseline>,
     resolved: Option<StoredVersion>,
     release_name: Option<String>,
     revision: Option<ReleaseRevision>,
@@ -41,6 +43,28 @@ struct StoredStatus {
     resource: Option<CreatedResource>,
     overridden: Option<Vec<String>>,
     values_from: Option<Vec<InstalledValues>>,
+    #[serde(flatten)]
+    deprecated: DeprecatedFields,
+}
+
+/// Fields of the status whose name changed.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct DeprecatedFields {
+    /// Deprecated: use pruneBaseline.
+    replaces: Option<StoredBaseline>,
+}
+
+/// Adds the deprecated fields to the schema of the status.
+pub(super) fn add_deprecated_fields(schema: &mut Schema) {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let mut deprecated = settings.into_generator().into_root_schema_for::<DeprecatedFields>();
+    let fields = deprecated.get_mut("properties").map(Value::take);
+    if let (Some(Value::Object(fields)), Some(Value::Object(properties))) =
+        (fields, schema.get_mut("properties"))
+    {
+        properties.extend(fields);
+    }
 }
 
 impl<'de> Deserialize<'de> for HelmComponentStatus {
@@ -51,6 +75,7 @@ impl<'de> Deserialize<'de> for HelmComponentStatus {
 
 impl From<StoredStatus> for HelmComponentStatus {
     fn from(stored: StoredStatus) -> Self {
+        let deprecated = stored.deprecated;
         Self {
             state: stored.state,
             conditions: stored.conditions,
@@ -62,7 +87,9 @@ impl From<StoredStatus> for HelmComponentStatus {
             packed_objects: stored.packed_objects,
             inventory: stored.inventory,
             digests: stored.digests.map(Digests::from),
-            replaces: stored.replaces,
+            prune_baseline: stored
+                .prune_baseline
+                .or_else(|| deprecated.replaces.and_then(StoredBaseline::current)),
             resolved: stored.resolved.map(ResolvedVersion::from),
             release_name: stored.release_name,
             revision: stored.revision,
@@ -170,6 +197,29 @@ impl From<StoredHooks> for Hooks {
             has_delete_hooks: stored.on_delete.unwrap_or_default(),
             ..hooks
         }
+    }
+}
+
+/// The prune baseline of earlier versions.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct StoredBaseline {
+    /// Deprecated: use pruneBaseline.objectsDigest.
+    rendered: Option<String>,
+    /// Deprecated: use pruneBaseline.objectCount.
+    objects: Option<i32>,
+    /// Deprecated: use pruneBaseline.apiVersionGone.
+    api_version_gone: Option<bool>,
+}
+
+impl StoredBaseline {
+    /// Returns the baseline; `None` if a part is missing.
+    fn current(self) -> Option<PruneBaseline> {
+        Some(PruneBaseline {
+            objects_digest: self.rendered?,
+            object_count: self.objects?,
+            api_version_gone: self.api_version_gone.unwrap_or_default(),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::FutureExt;
-use kyma_api::{Reason, Replaced};
+use kyma_api::{PruneBaseline, Reason};
 use kyma_object_set::apply::Applied;
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
@@ -83,9 +83,12 @@ impl Pass<'_> {
         let api_version_gone = self.lost_api_version(loaded);
         let recorded = &mut self.session.recorded;
         let is_same_input = recorded.digests.inputs.as_ref() == Some(&loaded.inputs);
-        let replaces = replaced(recorded.replaces.take(), &loaded.rendered, objects, is_same_input);
-        recorded.replaces =
-            Some(Replaced { api_version_gone: replaces.api_version_gone || api_version_gone, ..replaces });
+        let baseline =
+            prune_baseline(recorded.prune_baseline.take(), &loaded.rendered, objects, is_same_input);
+        recorded.prune_baseline = Some(PruneBaseline {
+            api_version_gone: baseline.api_version_gone || api_version_gone,
+            ..baseline
+        });
     }
 
     /// Returns whether content differs from the applied content only because the target no longer serves an API
@@ -115,7 +118,7 @@ impl Pass<'_> {
             Content::Stale => false,
         };
         if is_over {
-            self.session.recorded.replaces = None;
+            self.session.recorded.prune_baseline = None;
         }
     }
 
@@ -123,7 +126,7 @@ impl Pass<'_> {
     async fn take_pruned(&mut self, removal: &Removal, seen: &Observed) -> Result<(), Failure> {
         self.done.pruning = !removal.is_done();
         if removal.is_done() {
-            self.session.recorded.replaces = None;
+            self.session.recorded.prune_baseline = None;
         }
         self.watch_namespaces(&removal.waiting);
         let places: BTreeSet<&str> = left_by_autoscalers(&removal.gone);
@@ -165,8 +168,9 @@ impl Pass<'_> {
         let staying = inventory.iter().map(|(identity, _)| identity).filter(|identity| seen.stays(identity));
         let desired: BTreeSet<Identity> = wanted.chain(staying.cloned()).collect();
         let hooks = self.hook_identities();
-        let replaces = self.session.recorded.replaces.as_ref();
-        let replaces = replaces.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.rendered));
+        let baseline = self.session.recorded.prune_baseline.as_ref();
+        let baseline =
+            baseline.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.objects_digest));
         let own: Inventory =
             self.own(inventory).map(|(identity, entry)| (identity.clone(), entry.clone())).collect();
         let loses_nothing = own.missing_from(&desired).is_empty();
@@ -175,11 +179,11 @@ impl Pass<'_> {
         prune::plan(&PruneRequest {
             inventory,
             desired: &desired,
-            previous: previous(replaces, &own, &desired),
+            previous: previous(baseline, &own, &desired),
             complete: seen.is_complete(),
             allow_shrink: is_back || loses_nothing || is_confirmed(&self.context.resource, ALLOW_SHRINK),
             heir: &|identity| heirs.get(identity).map(|heir| heir.owner.to_string()),
-            api_version_gone: replaces.is_some_and(|held| held.api_version_gone),
+            api_version_gone: baseline.is_some_and(|held| held.api_version_gone),
             is_hook: &|identity| hooks.contains(identity),
             protection: &self.shared.protection,
         })
@@ -243,17 +247,26 @@ pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
 
 /// Returns the number of objects before the content `rendered`: the recorded one, or else `objects`. An API version
 /// that was gone before still counts if source and values are unchanged, since the prune of that time is not complete.
-fn replaced(held: Option<Replaced>, rendered: &str, objects: usize, is_same_input: bool) -> Replaced {
+fn prune_baseline(
+    held: Option<PruneBaseline>,
+    rendered: &str,
+    objects: usize,
+    is_same_input: bool,
+) -> PruneBaseline {
     let api_version_gone = is_same_input && held.as_ref().is_some_and(|held| held.api_version_gone);
-    let held = held.filter(|held| held.rendered == rendered);
-    let objects = i32::try_from(objects).unwrap_or(i32::MAX);
-    held.unwrap_or_else(|| Replaced { rendered: rendered.to_owned(), objects, api_version_gone })
+    let held = held.filter(|held| held.objects_digest == rendered);
+    let object_count = i32::try_from(objects).unwrap_or(i32::MAX);
+    held.unwrap_or_else(|| PruneBaseline {
+        objects_digest: rendered.to_owned(),
+        object_count,
+        api_version_gone,
+    })
 }
 
 /// Returns the number of objects before the new set: at least the number to delete, since a hub that was restored
 /// from a backup may hold an outdated count. Without a count, the objects of the new set count too.
-fn previous(replaces: Option<&Replaced>, inventory: &Inventory, desired: &BTreeSet<Identity>) -> usize {
-    let counted = replaces.and_then(|replaces| usize::try_from(replaces.objects).ok());
+fn previous(baseline: Option<&PruneBaseline>, inventory: &Inventory, desired: &BTreeSet<Identity>) -> usize {
+    let counted = baseline.and_then(|baseline| usize::try_from(baseline.object_count).ok());
     counted.map_or(inventory.len(), |objects| objects.max(inventory.missing_from(desired).len()))
 }
 
@@ -316,24 +329,25 @@ mod tests {
 
     #[test]
     fn what_was_there_is_counted_once_for_each_content_however_many_passes_send_it() {
-        let first = replaced(None, "one", 10, false);
-        assert_eq!(first.objects, 10);
-        let later = replaced(Some(first), "one", 16, false);
-        assert_eq!(later.objects, 10, "six of the new ones are there by now");
-        let other = replaced(Some(later), "two", 16, false);
-        assert_eq!((&*other.rendered, other.objects), ("two", 16));
+        let first = prune_baseline(None, "one", 10, false);
+        assert_eq!(first.object_count, 10);
+        let later = prune_baseline(Some(first), "one", 16, false);
+        assert_eq!(later.object_count, 10, "six of the new ones are there by now");
+        let other = prune_baseline(Some(later), "two", 16, false);
+        assert_eq!((&*other.objects_digest, other.object_count), ("two", 16));
     }
 
     #[test]
     fn an_absent_api_version_counts_until_its_prune_or_other_values() {
-        let gone = Replaced { rendered: "one".to_owned(), objects: 3, api_version_gone: true };
+        let gone =
+            PruneBaseline { objects_digest: "one".to_owned(), object_count: 3, api_version_gone: true };
         let still = |rendered: &str, is_same_input: bool| {
-            replaced(Some(gone.clone()), rendered, 3, is_same_input).api_version_gone
+            prune_baseline(Some(gone.clone()), rendered, 3, is_same_input).api_version_gone
         };
         assert!(still("one", true) && still("one", false), "the same content");
         assert!(still("two", true), "rendered again, since another API version came");
         assert!(!still("two", false), "the user changed the values");
-        assert!(!replaced(None, "two", 3, true).api_version_gone);
+        assert!(!prune_baseline(None, "two", 3, true).api_version_gone);
     }
 
     #[test]
@@ -344,13 +358,13 @@ mod tests {
         let (old, new) = (all("old", 10), all("new", 9));
         let on_record = old.iter().chain(&new).map(|identity| (identity.clone(), Entry::default()));
         let inventory: Inventory = on_record.collect();
-        let status = json!({"replaces": {"rendered": "new", "objects": 10}});
+        let status = json!({"pruneBaseline": {"objectsDigest": "new", "objectCount": 10}});
         let component = json!({"metadata": {"name": "c"}, "spec": {"source": {}}, "status": status});
         let found = Recorded::of(&serde_json::from_value(component).unwrap());
-        let counted = |held: Option<&Replaced>| previous(held, &inventory, &new);
-        assert_eq!(counted(found.replaces.as_ref()), 10);
+        let counted = |held: Option<&PruneBaseline>| previous(held, &inventory, &new);
+        assert_eq!(counted(found.prune_baseline.as_ref()), 10);
         assert_eq!(counted(None), 19, "it may all have been there");
-        let earlier = Replaced { objects: 3, ..Replaced::default() };
+        let earlier = PruneBaseline { object_count: 3, ..PruneBaseline::default() };
         assert_eq!(counted(Some(&earlier)), 10, "as many would go");
     }
 

@@ -38,7 +38,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
     let fields = json!({
         "digests": digests(&recorded.digests, is_of_content, seen),
         "resource": recorded.resource,
-        "replaces": recorded.replaces,
+        "pruneBaseline": recorded.prune_baseline,
         "resolved": recorded.resolved,
         "releaseName": release_name,
         "revision": recorded.revision,

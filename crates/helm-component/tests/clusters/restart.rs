@@ -140,15 +140,16 @@ async fn remembers_what_is_left_over(world: &mut World) -> Result<()> {
     world.ready("shrunk", "True", "Ready").await?;
     bring_shrunk(world, 2).await?;
     let stopped = world.ready("shrunk", "False", "PruneGuard").await?;
-    let replaces = |component: &HelmComponent| Some(component.status.as_ref()?.replaces.as_ref()?.objects);
-    assert_eq!(replaces(&stopped), Some(5), "what the next process does not count anew");
+    let counted =
+        |component: &HelmComponent| Some(component.status.as_ref()?.prune_baseline.as_ref()?.object_count);
+    assert_eq!(counted(&stopped), Some(5), "what the next process does not count anew");
     world.restart_operator().await?;
     guard::confirm(world, "shrunk").await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "shrunk");
     let ours = ListParams::default().labels("component.kyma-project.io/owner");
     let components = world.components()?;
     until("what is left over is gone, and counted no more", PATIENCE, || async {
-        let is_over = replaces(&components.get("shrunk").await?).is_none();
+        let is_over = counted(&components.get("shrunk").await?).is_none();
         Ok((is_over && maps.list(&ours).await?.items.len() == 2).then_some(()))
     })
     .await

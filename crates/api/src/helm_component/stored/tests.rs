@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use serde_json::{Value, json};
 
-use super::super::{Digests, HelmComponentStatus, HookPhase, Hooks, ResolvedVersion};
+use super::super::{Digests, HelmComponentStatus, HookPhase, Hooks, PruneBaseline, ResolvedVersion};
 use crate::crds;
 
 /// Reads a stored status.
@@ -108,6 +108,22 @@ fn resolved_version_of_an_earlier_version_is_read() {
     assert_eq!(read(json!({"resolved": both})).resolved, Some(expected));
 }
 
+fn prune_baseline() -> PruneBaseline {
+    PruneBaseline { objects_digest: "sha256:o".to_owned(), object_count: 3, api_version_gone: true }
+}
+
+#[test]
+fn prune_baseline_of_an_earlier_version_is_read() {
+    let former = json!({"rendered": "sha256:o", "objects": 3, "apiVersionGone": true});
+    assert_eq!(read(json!({"replaces": former})).prune_baseline, Some(prune_baseline()));
+    let current = json!({"objectsDigest": "sha256:n", "objectCount": 5});
+    let status = read(json!({"replaces": former, "pruneBaseline": current}));
+    let expected =
+        PruneBaseline { objects_digest: "sha256:n".to_owned(), object_count: 5, api_version_gone: false };
+    assert_eq!(status.prune_baseline, Some(expected));
+    assert_eq!(read(json!({"replaces": {"objects": 3}})).prune_baseline, None, "incomplete");
+}
+
 #[test]
 fn hooks_of_an_earlier_version_are_read() {
     let status = read(json!({"hooks": former_hooks(), "tests": former_hooks()}));
@@ -140,6 +156,7 @@ fn current_hooks_take_precedence_as_a_whole() {
 fn a_status_of_this_version_is_read_as_it_was_written() {
     let status = HelmComponentStatus {
         digests: Some(digests()),
+        prune_baseline: Some(prune_baseline()),
         resolved: Some(resolved_version()),
         hooks: Some(hooks()),
         ..HelmComponentStatus::default()
@@ -195,6 +212,15 @@ fn schema_keeps_deprecated_fields() {
         let told = description(&schema, &format!("digests.{former}"));
         assert_eq!(told, format!("Deprecated: use {current}."), "digests.{former}");
         assert!(!description(&schema, &format!("digests.{current}")).is_empty(), "digests.{current}");
+    }
+    let renamed = [("replaces", "pruneBaseline")];
+    for (former, current) in renamed {
+        assert_eq!(description(&schema, former), format!("Deprecated: use {current}."));
+        let fields = schema.properties.as_ref().unwrap()[former].properties.clone().unwrap();
+        for (name, field) in fields {
+            let told = field.description.unwrap_or_default();
+            assert!(told.starts_with(&format!("Deprecated: use {current}.")), "{former}.{name}: {told}");
+        }
     }
     for (former, current) in [("of", "requestDigest"), ("held", "message")] {
         let told = description(&schema, &format!("resolved.{former}"));
