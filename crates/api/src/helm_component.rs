@@ -23,8 +23,8 @@ pub use policies::{
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
-    CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, HookPhase, Hooks,
-    InstalledValues, InventoryEntry, KeptRelease, PruneBaseline, ReleaseRevision, ResolvedVersion, TakenOver,
+    Adoption, CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, HookPhase, Hooks,
+    InstalledValues, InventoryEntry, KeptRelease, PruneBaseline, ReleaseRevision, ResolvedVersion,
 };
 
 /// Desired state of one module on one target.

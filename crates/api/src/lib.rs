@@ -53,12 +53,12 @@ pub use component::{
 };
 pub use delete_proof::{DeleteProof, needs_delete_proof};
 pub use helm_component::{
-    Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
-    FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
-    HelmHistory, History, HookPhase, HookPolicy, Hooks, InstalledValues, InventoryEntry, InventoryGroup,
-    InventoryItem, KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError, Patch, PruneBaseline,
-    Release, ReleaseRevision, ResolvedVersion, Rollback, RollbackMode, SecretRef, SignerIdentity, Source,
-    TakenOver, Timeouts, ValuesFrom, ValuesFromKind, Verify,
+    Adopt, Adoption, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore,
+    DriftMode, FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec,
+    HelmComponentStatus, HelmHistory, History, HookPhase, HookPolicy, Hooks, InstalledValues, InventoryEntry,
+    InventoryGroup, InventoryItem, KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError,
+    Patch, PruneBaseline, Release, ReleaseRevision, ResolvedVersion, Rollback, RollbackMode, SecretRef,
+    SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus, HelmHistory,
-    Hooks, InstalledValues, KeptRelease, PruneBaseline, Reason, ReleaseRevision, ResolvedVersion, TakenOver,
-    condition,
+    Adoption, CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus,
+    HelmHistory, Hooks, InstalledValues, KeptRelease, PruneBaseline, Reason, ReleaseRevision,
+    ResolvedVersion, condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
@@ -42,8 +42,8 @@ pub(crate) struct Recorded {
     pub hooks: Option<Hooks>,
     /// State of Helm's release record on the target.
     pub history: Option<HelmHistory>,
-    /// Systems from which objects were taken over.
-    pub taken_over: Option<TakenOver>,
+    /// Adoption of objects from another system.
+    pub adopted: Option<Adoption>,
     /// The release that was Ready last, if rollback is enabled.
     pub kept: Option<KeptRelease>,
     /// The release that failed and that a rollback replaces.
@@ -212,7 +212,7 @@ impl Recorded {
             revision: status.revision.clone(),
             hooks: status.hooks.clone(),
             history: status.history.clone(),
-            taken_over: status.taken_over.clone(),
+            adopted: status.adopted.clone(),
             kept: status.kept.clone(),
             rollback: status.rollback.clone(),
             tests: status.tests.clone(),
@@ -243,9 +243,11 @@ impl Recorded {
         source.as_deref() != Some(&*loaded.source) || values.as_deref() != Some(&*loaded.values)
     }
 
-    /// Reports whether objects of another system were taken over and the requested inputs are unchanged since.
-    pub(crate) fn is_as_taken_over(&self, requested_digest: &str) -> bool {
-        self.taken_over.as_ref().is_some_and(|taken| taken.wish.as_deref() == Some(requested_digest))
+    /// Reports whether objects of another system were adopted and the requested inputs are unchanged since.
+    pub(crate) fn is_as_adopted(&self, requested_digest: &str) -> bool {
+        self.adopted
+            .as_ref()
+            .is_some_and(|adopted| adopted.inputs_digest.as_deref() == Some(requested_digest))
     }
 
     /// Reports whether this content is the applied one.

@@ -68,10 +68,10 @@ pub struct HelmComponentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<stored::StoredHooks>")]
     pub hooks: Option<Hooks>,
-    /// System from which the objects were taken over, until the component's spec asks for other content. Meanwhile
+    /// Adoption of objects from another system, until the component's spec asks for other content. Meanwhile
     /// drift is reported, not corrected, unless drift.mode is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken_over: Option<TakenOver>,
+    pub adopted: Option<Adoption>,
     /// Helm's record of the release on the target, if spec.release.history is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HelmHistory>,
@@ -244,27 +244,27 @@ impl HelmHistory {
     }
 }
 
-/// Takeover from another system.
+/// Adoption of objects that another system installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TakenOver {
+pub struct Adoption {
     /// The systems: Helm, Flux, Argo CD, kubectl.
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub from: Vec<String>,
     /// Revision of the Helm release whose record was read. Absent: no record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// Digest of the component's inputs at that time. Absent: they differ from the release, so the takeover is an
+    /// Digest of the component's inputs at that time. Absent: they differ from the release, so the adoption is an
     /// upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wish: Option<String>,
+    pub inputs_digest: Option<String>,
     /// Number of objects that differ from the content and were not corrected. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub differing: Option<i32>,
+    pub differing_count: Option<i32>,
     /// The first 20 of them, as Kind.group namespace/name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
-    pub objects: Option<Vec<String>>,
+    pub differing_objects: Option<Vec<String>>,
 }
 
 /// Progress of the hooks of a chart.

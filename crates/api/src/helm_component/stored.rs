@@ -10,8 +10,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{
-    CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, Hooks, InstalledValues,
-    InventoryEntry, InventoryGroup, KeptRelease, PruneBaseline, ReleaseRevision, ResolvedVersion, TakenOver,
+    Adoption, CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, Hooks,
+    InstalledValues, InventoryEntry, InventoryGroup, KeptRelease, PruneBaseline, ReleaseRevision,
+    ResolvedVersion,
 };
 use crate::State;
 
@@ -34,7 +35,7 @@ struct StoredStatus {
     release_name: Option<String>,
     revision: Option<ReleaseRevision>,
     hooks: Option<StoredHooks>,
-    taken_over: Option<TakenOver>,
+    adopted: Option<Adoption>,
     history: Option<HelmHistory>,
     kept: Option<KeptRelease>,
     rollback: Option<FailedRelease>,
@@ -53,6 +54,8 @@ struct StoredStatus {
 struct DeprecatedFields {
     /// Deprecated: use pruneBaseline.
     replaces: Option<StoredBaseline>,
+    /// Deprecated: use adopted.
+    taken_over: Option<StoredAdoption>,
 }
 
 /// Adds the deprecated fields to the schema of the status.
@@ -94,7 +97,7 @@ impl From<StoredStatus> for HelmComponentStatus {
             release_name: stored.release_name,
             revision: stored.revision,
             hooks: stored.hooks.map(Hooks::from),
-            taken_over: stored.taken_over,
+            adopted: stored.adopted.or_else(|| deprecated.taken_over.map(StoredAdoption::current)),
             history: stored.history,
             kept: stored.kept,
             rollback: stored.rollback,
@@ -220,6 +223,37 @@ impl StoredBaseline {
             object_count: self.objects?,
             api_version_gone: self.api_version_gone.unwrap_or_default(),
         })
+    }
+}
+
+/// The adoption of earlier versions.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct StoredAdoption {
+    /// Deprecated: use adopted.from.
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    from: Option<Vec<String>>,
+    /// Deprecated: use adopted.revision.
+    revision: Option<i64>,
+    /// Deprecated: use adopted.inputsDigest.
+    wish: Option<String>,
+    /// Deprecated: use adopted.differingCount.
+    differing: Option<i32>,
+    /// Deprecated: use adopted.differingObjects.
+    #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
+    objects: Option<Vec<String>>,
+}
+
+impl StoredAdoption {
+    /// Returns the adoption.
+    fn current(self) -> Adoption {
+        Adoption {
+            from: self.from.unwrap_or_default(),
+            revision: self.revision,
+            inputs_digest: self.wish,
+            differing_count: self.differing,
+            differing_objects: self.objects,
+        }
     }
 }
 

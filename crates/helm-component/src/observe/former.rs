@@ -18,12 +18,12 @@ pub(super) fn is_unseen(pass: &Pass<'_>, content: Content) -> bool {
         && pass.context.resource.spec.adopt != Adopt::Never
         && recorded.inventory.is_empty()
         && recorded.digests.inputs.is_none()
-        && recorded.taken_over.is_none()
+        && recorded.adopted.is_none()
 }
 
 /// Reports whether objects that were taken over stay as they were found, unless the spec says otherwise.
 pub(crate) fn is_as_found(pass: &Pass<'_>) -> bool {
-    pass.inputs.as_ref().is_ok_and(|inputs| pass.session.recorded.is_as_taken_over(&inputs.requested_digest))
+    pass.inputs.as_ref().is_ok_and(|inputs| pass.session.recorded.is_as_adopted(&inputs.requested_digest))
 }
 
 /// Returns the objects that were taken over unchanged and differ from the content.
@@ -52,7 +52,7 @@ pub(crate) fn foreign(pass: &Pass<'_>) -> Foreign {
         return Foreign::Take;
     }
     let recorded = &pass.session.recorded;
-    match &recorded.taken_over {
+    match &recorded.adopted {
         Some(_) if is_as_found(pass) => Foreign::AsIs,
         // No content was ever completely applied.
         None if recorded.digests.source.is_none() => Foreign::Tell,

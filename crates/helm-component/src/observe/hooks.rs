@@ -64,7 +64,9 @@ pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a Loaded) -> Option<Due
         _ if rollback::taken(pass).is_some() => Change::Rollback,
         Some(_) => Change::Upgrade,
         // Helm had installed a release before.
-        None if recorded.taken_over.as_ref().is_some_and(|taken| taken.revision.is_some()) => Change::Upgrade,
+        None if recorded.adopted.as_ref().is_some_and(|adopted| adopted.revision.is_some()) => {
+            Change::Upgrade
+        }
         None => Change::Install,
     };
     let is_one = match change {

@@ -181,10 +181,10 @@ impl Pass<'_> {
         if self.session.recorded.digests.source.as_ref() != Some(&loaded.source) {
             self.session.recorded.left.clear();
         }
-        let as_found = |inputs: &Inputs| self.session.recorded.is_as_taken_over(&inputs.requested_digest);
+        let as_found = |inputs: &Inputs| self.session.recorded.is_as_adopted(&inputs.requested_digest);
         let is_as_found = self.inputs.as_ref().is_ok_and(as_found);
         if !is_as_found || former::foreign(self) == Foreign::Take {
-            self.session.recorded.taken_over = None;
+            self.session.recorded.adopted = None;
         }
         self.session.keep_kinds(loaded.kinds.as_deref(), &self.kinds);
         self.session.recorded.values_from.clone_from(&loaded.values_from);

@@ -6,7 +6,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt};
-use kyma_api::{FreeForm, HelmHistory, HookPhase, Hooks, TakenOver};
+use kyma_api::{Adoption, FreeForm, HelmHistory, HookPhase, Hooks};
 use kyma_object_set::{
     Action, Applied, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
 };
@@ -36,11 +36,11 @@ impl Pass<'_> {
         let Some(former) = self.former(&release).await? else { return Ok(()) };
         let (Some(loaded), Ok(inputs)) = (self.session.loaded.clone(), &self.inputs) else { return Ok(()) };
         let is_same = inputs.is_of(&former.chart, &former.values, &loaded);
-        let taken = TakenOver {
+        let adopted = Adoption {
             from: vec![System::Helm.to_string()],
             revision: Some(former.revision),
-            wish: is_same.then(|| inputs.requested_digest.clone()),
-            ..TakenOver::default()
+            inputs_digest: is_same.then(|| inputs.requested_digest.clone()),
+            ..Adoption::default()
         };
         let found = self.installed_by(&former, &release).await?;
         let hooks = if is_same { ran(&loaded) } else { None };
@@ -60,7 +60,7 @@ impl Pass<'_> {
         }
         tracing::info!(component = %self.dependent.name, release = %release.name, revision = former.revision,
             "a Helm release is taken over");
-        let kept = self.keep_taken_over(taken).await;
+        let kept = self.keep_adoption(adopted).await;
         if kept.is_err() {
             // Otherwise the next pass would continue with state that no other process could know.
             self.session.recorded = before;
@@ -68,15 +68,15 @@ impl Pass<'_> {
         kept
     }
 
-    /// Stores the takeover on the hub before any object is applied: a new process could not find it again.
-    async fn keep_taken_over(&mut self, taken: TakenOver) -> Result<(), Failure> {
+    /// Stores the adoption on the hub before any object is applied: a new process could not find it again.
+    async fn keep_adoption(&mut self, adopted: Adoption) -> Result<(), Failure> {
         let mut fields = FreeForm::new();
-        fields.insert("takenOver".to_owned(), json!(taken));
+        fields.insert("adopted".to_owned(), json!(adopted));
         self.pack_record().await;
         fields.extend(self.session.recorded.report(self.context.resource.status.as_ref()));
         fields.insert("hooks".to_owned(), json!(self.session.recorded.hooks));
         self.context.checkpoint(fields).await?;
-        self.session.recorded.taken_over = Some(taken);
+        self.session.recorded.adopted = Some(adopted);
         self.remember();
         Ok(())
     }
@@ -178,12 +178,12 @@ impl Pass<'_> {
             return Ok(false);
         }
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
-        let taken = TakenOver {
+        let adopted = Adoption {
             from: systems.iter().map(ToString::to_string).collect(),
-            wish: Some(inputs.requested_digest.clone()),
-            ..TakenOver::default()
+            inputs_digest: Some(inputs.requested_digest.clone()),
+            ..Adoption::default()
         };
-        self.keep_taken_over(taken).await?;
+        self.keep_adoption(adopted).await?;
         Ok(true)
     }
 

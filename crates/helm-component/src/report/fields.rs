@@ -1,6 +1,6 @@
 //! Fields of a component's status besides its conditions.
 
-use kyma_api::{Digests, FreeForm, TakenOver};
+use kyma_api::{Adoption, Digests, FreeForm};
 use serde_json::json;
 
 use crate::content::Inputs;
@@ -43,7 +43,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
         "releaseName": release_name,
         "revision": recorded.revision,
         "hooks": recorded.hooks,
-        "takenOver": taken_over(recorded),
+        "adopted": adoption(recorded),
         "history": recorded.history.as_ref().filter(|_| is_recorded(pass)),
         "kept": recorded.kept,
         "rollback": recorded.rollback,
@@ -67,15 +67,15 @@ fn is_recorded(pass: &Pass<'_>) -> bool {
     release.is_some_and(|release| release.history.is_some())
 }
 
-/// Returns the systems from which objects were taken over, with the objects that differ.
-fn taken_over(recorded: &Recorded) -> Option<TakenOver> {
-    let taken = recorded.taken_over.clone()?;
+/// Returns the adoption with the objects that differ.
+fn adoption(recorded: &Recorded) -> Option<Adoption> {
+    let adopted = recorded.adopted.clone()?;
     let differing = recorded.inventory.left_as_is().count();
     let names: Vec<String> =
         recorded.inventory.left_as_is().take(DIFFERING).map(ToString::to_string).collect();
-    Some(TakenOver {
-        differing: i32::try_from(differing).ok().filter(|count| *count > 0),
-        objects: (!names.is_empty()).then_some(names),
-        ..taken
+    Some(Adoption {
+        differing_count: i32::try_from(differing).ok().filter(|count| *count > 0),
+        differing_objects: (!names.is_empty()).then_some(names),
+        ..adopted
     })
 }

@@ -17,7 +17,7 @@ use crate::chart::push;
 use crate::failures::told_once;
 use crate::hooks::{borrowed, config, job};
 use crate::rollback::deployment;
-use crate::take_over::{content, installed, taken};
+use crate::take_over::{adoption, content, installed};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
 use asked::{asked, assert_always_as, has_done};
 
@@ -359,7 +359,7 @@ async fn an_account_that_may_not_list_secrets_takes_over_what_the_objects_themse
     });
     world.apply("listless", spec).await?;
     until("it is Ready", LOOKS, || is_ready(world, "listless")).await?;
-    let found = taken(&world.components()?.get("listless").await?).context("takenOver")?;
+    let found = adoption(&world.components()?.get("listless").await?).context("adopted")?;
     assert_eq!((found.from, found.revision), (vec!["Helm".to_owned()], None), "the record is not read");
     assert_eq!(content(world, "listless").await?, before, "and nothing changes");
     Ok(())

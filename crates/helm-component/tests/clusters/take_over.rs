@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use kyma_api::{HelmComponent, TakenOver};
+use kyma_api::{Adoption, HelmComponent};
 use serde_json::{Value, json};
 use testbed::until;
 
@@ -89,8 +89,8 @@ pub(crate) fn spec(source: &Value, name: &str, more: &Value) -> Value {
     spec
 }
 
-pub(crate) fn taken(component: &HelmComponent) -> Option<TakenOver> {
-    component.status.as_ref()?.taken_over.clone()
+pub(crate) fn adoption(component: &HelmComponent) -> Option<Adoption> {
+    component.status.as_ref()?.adopted.clone()
 }
 
 /// Returns uid, generation and content of all objects in a namespace, without the ConfigMap that Kubernetes publishes
@@ -144,8 +144,8 @@ async fn an_equal_release_is_taken_over_without_a_change_and_kept_so_until_its_f
     world.apply("equal", spec(&source, "equal", &json!({"values": {"level": "high"}}))).await?;
     let component = world.ready("equal", "True", "Ready").await?;
     assert_eq!(content(world, "equal").await?, before);
-    let found = taken(&component).context("takenOver")?;
-    assert_eq!((found.from, found.revision, found.differing), (vec!["Helm".to_owned()], Some(1), None));
+    let found = adoption(&component).context("adopted")?;
+    assert_eq!((found.from, found.revision, found.differing_count), (vec!["Helm".to_owned()], Some(1), None));
     let (_, _, message) = condition_of(&component, "Applied").context("Applied")?;
     assert_eq!(message, "taken over from another system, and nothing differs");
 
@@ -164,7 +164,7 @@ async fn an_equal_release_is_taken_over_without_a_change_and_kept_so_until_its_f
     })
     .await?;
     let component = world.ready("equal", "True", "Ready").await?;
-    assert_eq!(taken(&component), None);
+    assert_eq!(adoption(&component), None);
     let jobs: Api<Job> = Api::namespaced(world.target.client()?, "equal");
     assert!(jobs.get_opt("upgrades").await?.is_some(), "its hooks are those of an upgrade");
     edit(world, "equal", "edited").await?;
@@ -197,7 +197,7 @@ async fn taking_over_with_other_content_is_an_upgrade_which_prunes_what_the_rele
 
     world.apply("other", spec(&source, "other", &json!({"values": {"level": "high"}}))).await?;
     let component = world.ready("other", "True", "Ready").await?;
-    assert_eq!(taken(&component), None, "it is an upgrade of its own");
+    assert_eq!(adoption(&component), None, "it is an upgrade of its own");
     assert_eq!(level(world, "other", "settings").await?.as_deref(), Some("high"));
     assert_eq!(
         level(world, "other", "extra").await?,
@@ -235,7 +235,7 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
     world.apply("beside", spec(&source, "beside", &json!({"values": {"level": "high"}}))).await?;
     let component = world.ready("beside", "True", "Ready").await?;
     assert_eq!(content(world, "beside").await?, before);
-    let named = taken(&component).context("takenOver")?.objects;
+    let named = adoption(&component).context("adopted")?.differing_objects;
     assert_eq!(named, Some(vec!["ConfigMap beside/looked-up".to_owned()]));
 
     // With the new kind served, the chart no longer contains this object, without any change of the spec.
@@ -246,7 +246,7 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
     .await?;
     let component = world.ready("beside", "True", "Ready").await?;
     assert_eq!(level(world, "beside", "looked-up").await?.as_deref(), Some("low"));
-    let named = taken(&component).context("takenOver")?.objects;
+    let named = adoption(&component).context("adopted")?.differing_objects;
     assert_eq!(named, Some(vec!["ConfigMap beside/looked-up".to_owned()]));
 
     world.apply("beside", spec(&source, "beside", &json!({"values": {"level": "higher"}}))).await?;
@@ -277,8 +277,8 @@ async fn fields_of_a_release_that_helm_made_by_updates_go_with_an_upgrade_too() 
     world.apply("elder", spec(&source, "elder", &values)).await?;
     let component = world.ready("elder", "True", "Ready").await?;
     assert_eq!(content(world, "elder").await?, before);
-    let found = taken(&component).context("takenOver")?;
-    assert_eq!((found.from, found.revision, found.differing), (vec!["Helm".to_owned()], Some(1), None));
+    let found = adoption(&component).context("adopted")?;
+    assert_eq!((found.from, found.revision, found.differing_count), (vec!["Helm".to_owned()], Some(1), None));
 
     world.apply("elder", spec(&source, "elder", &json!({"values": {"level": "high"}}))).await?;
     until("the field is gone", PATIENCE, || async {
@@ -308,7 +308,7 @@ async fn an_upgrade_takes_what_others_applied_as_the_chart_says() -> Result<()> 
         .await?;
     }
     let component = world.ready("grown", "True", "Ready").await?;
-    assert_eq!(taken(&component), None, "it was installed here");
+    assert_eq!(adoption(&component), None, "it was installed here");
     Ok(())
 }
 
@@ -322,9 +322,9 @@ async fn what_differs_is_named_and_put_right_where_somebody_says_so() -> Result<
     world.apply("drifted", spec(&source, "drifted", &values)).await?;
     let component = world.ready("drifted", "True", "Ready").await?;
     assert_eq!(content(world, "drifted").await?, before);
-    let found = taken(&component).context("takenOver")?;
+    let found = adoption(&component).context("adopted")?;
     assert_eq!(
-        (found.differing, found.objects),
+        (found.differing_count, found.differing_objects),
         (Some(1), Some(vec!["ConfigMap drifted/settings".to_owned()]))
     );
     let (_, _, message) = condition_of(&component, "Applied").context("Applied")?;
@@ -337,7 +337,7 @@ async fn what_differs_is_named_and_put_right_where_somebody_says_so() -> Result<
     })
     .await?;
     until("it is as any other component", PATIENCE, || async {
-        Ok(taken(&world.components()?.get("drifted").await?).is_none().then_some(()))
+        Ok(adoption(&world.components()?.get("drifted").await?).is_none().then_some(()))
     })
     .await?;
     let jobs = content(world, "drifted").await?;
@@ -366,7 +366,7 @@ async fn a_record_that_nobody_can_read_stops_the_take_over_until_it_is_gone() ->
     assert_eq!(content(world, "broken").await?, before);
     secrets(world, "broken")?.delete(name, &DeleteParams::default()).await?;
     let component = world.ready("broken", "True", "Ready").await?;
-    assert_eq!(taken(&component).context("takenOver")?.revision, None, "its objects tell all the same");
+    assert_eq!(adoption(&component).context("adopted")?.revision, None, "its objects tell all the same");
     Ok(())
 }
 
@@ -402,9 +402,13 @@ async fn objects_that_others_applied_are_taken_over_as_they_are_and_nothing_else
     };
     world.apply("argo", wished("high")).await?;
     let component = world.ready("argo", "True", "Ready").await?;
-    let found = taken(&component).context("takenOver")?;
+    let found = adoption(&component).context("adopted")?;
     assert_eq!((found.from, found.revision), (vec!["Argo CD".to_owned()], None));
-    assert_eq!(found.objects, Some(vec!["ConfigMap argo/settings".to_owned()]), "it has a field more");
+    assert_eq!(
+        found.differing_objects,
+        Some(vec!["ConfigMap argo/settings".to_owned()]),
+        "it has a field more"
+    );
     let settings = config_maps(world, "argo")?.get("settings").await?;
     assert_eq!(settings.data.clone().unwrap_or_default().len(), 2, "{settings:?}");
     assert!(settings.annotations().is_empty(), "nobody finds it by Argo's mark any more");

@@ -9,7 +9,7 @@ use kyma_api::HelmComponent;
 use serde_json::json;
 
 use crate::chart::{packed, push};
-use crate::take_over::{spec, taken};
+use crate::take_over::{adoption, spec};
 use crate::world::{World, apply_yaml, world};
 
 const COMPONENTS: usize = 24;
@@ -38,7 +38,7 @@ async fn one_list_of_records_serves_all_who_wait_and_the_release_among_them_is_t
     for name in all() {
         components.push(world.ready(name, "True", "Ready").await?);
     }
-    let taken = components.iter().filter(|component| taken(component).is_some());
+    let taken = components.iter().filter(|component| adoption(component).is_some());
     assert_eq!(taken.map(ResourceExt::name_any).collect::<Vec<_>>(), [NAME]);
     let looks = world.target.audit()?.since(mark)?.into_iter().filter(|event| {
         event.verb == "list" && event.uri.contains("/together/secrets?") && event.uri.contains("owner%3Dhelm")

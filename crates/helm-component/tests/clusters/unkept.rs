@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use crate::hooks::USER;
-use crate::take_over::{content, installed, level, spec, taken};
+use crate::take_over::{adoption, content, installed, level, spec};
 use crate::world::{PATIENCE, World, apply_yaml, world};
 
 const NAME: &str = "unkept";
@@ -25,7 +25,7 @@ fn asked_for(when: &str) -> Value {
     json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: when}}})
 }
 
-/// Makes the hub refuse every status of the component with `takenOver`.
+/// Makes the hub refuse every status of the component with `adopted`.
 async fn refuse(world: &World) -> Result<()> {
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -36,7 +36,7 @@ async fn refuse(world: &World) -> Result<()> {
                 "resources": ["helmcomponents/status"],
             }]},
             "matchConditions": [{"name": "it", "expression": format!("object.metadata.name == '{NAME}'")}],
-            "validations": [{"expression": "!has(object.status.takenOver)", "message": "not now"}],
+            "validations": [{"expression": "!has(object.status.adopted)", "message": "not now"}],
         },
     });
     let binding = json!({
@@ -47,10 +47,10 @@ async fn refuse(world: &World) -> Result<()> {
     apply_yaml(&client, &policy.to_string()).await?;
     apply_yaml(&client, &binding.to_string()).await?;
     let components = world.components()?;
-    let taken = json!({"status": {"takenOver": {"from": ["nobody"]}}});
+    let adopted = json!({"status": {"adopted": {"from": ["nobody"]}}});
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     until("the hub refuses it", PATIENCE, || async {
-        let patched = components.patch_status(NAME, &dry_run, &Patch::Merge(&taken)).await;
+        let patched = components.patch_status(NAME, &dry_run, &Patch::Merge(&adopted)).await;
         Ok(is_denied(&patched).then_some(()))
     })
     .await
@@ -111,7 +111,7 @@ async fn what_the_hub_does_not_keep_of_a_take_over_is_not_acted_on() -> Result<(
 
     world.apply(NAME, spec(&source, NAME, &json!({"values": {"level": "high"}}))).await?;
     let refused = world.ready(NAME, "False", "HubRefused").await?;
-    assert_eq!(taken(&refused), None);
+    assert_eq!(adoption(&refused), None);
     let components = world.components()?;
     for number in 0..3 {
         let seen = passes(world)?;
@@ -148,7 +148,7 @@ async fn a_new_process_goes_on_with_a_take_over_as_the_upgrade_that_it_is() -> R
     refuse_on_target(&world, name).await?;
     world.apply(name, spec(&source, name, &json!({"values": {"level": "high"}}))).await?;
     let denied = world.ready(name, "False", "WebhookDenied").await?;
-    assert_eq!(taken(&denied).context("takenOver")?.revision, Some(1));
+    assert_eq!(adoption(&denied).context("adopted")?.revision, Some(1));
     assert_eq!(level(&world, name, "settings").await?.as_deref(), Some("low"));
 
     world.restart_operator().await?;

@@ -281,8 +281,8 @@ async fn a_release_of_flux_is_taken_over_and_nothing_is_installed_anew() {
     until_ready(&world).await;
     assert_eq!(world.installed().await, before);
     let components: Api<HelmComponent> = Api::namespaced(client.clone(), HUB);
-    let taken = components.get("shop").await.unwrap().status.unwrap_or_default().taken_over.unwrap();
-    assert_eq!((taken.revision, taken.differing), (Some(1), None), "{taken:?}");
+    let adopted = components.get("shop").await.unwrap().status.unwrap_or_default().adopted.unwrap();
+    assert_eq!((adopted.revision, adopted.differing_count), (Some(1), None), "{adopted:?}");
     let after = workload.get(RELEASE).await.unwrap();
     let manager =
         |one: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| one.manager.clone();

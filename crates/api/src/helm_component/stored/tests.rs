@@ -3,7 +3,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use serde_json::{Value, json};
 
-use super::super::{Digests, HelmComponentStatus, HookPhase, Hooks, PruneBaseline, ResolvedVersion};
+use super::super::{
+    Adoption, Digests, HelmComponentStatus, HookPhase, Hooks, PruneBaseline, ResolvedVersion,
+};
 use crate::crds;
 
 /// Reads a stored status.
@@ -124,6 +126,26 @@ fn prune_baseline_of_an_earlier_version_is_read() {
     assert_eq!(read(json!({"replaces": {"objects": 3}})).prune_baseline, None, "incomplete");
 }
 
+fn adoption() -> Adoption {
+    Adoption {
+        from: vec!["Helm".to_owned()],
+        revision: Some(4),
+        inputs_digest: Some("sha256:i".to_owned()),
+        differing_count: Some(1),
+        differing_objects: Some(vec!["ConfigMap shop/a".to_owned()]),
+    }
+}
+
+#[test]
+fn adoption_of_an_earlier_version_is_read() {
+    let former = json!({
+        "from": ["Helm"], "revision": 4, "wish": "sha256:i", "differing": 1, "objects": ["ConfigMap shop/a"],
+    });
+    assert_eq!(read(json!({"takenOver": former})).adopted, Some(adoption()));
+    let status = read(json!({"takenOver": former, "adopted": {"from": ["Flux"]}}));
+    assert_eq!(status.adopted, Some(Adoption { from: vec!["Flux".to_owned()], ..Adoption::default() }));
+}
+
 #[test]
 fn hooks_of_an_earlier_version_are_read() {
     let status = read(json!({"hooks": former_hooks(), "tests": former_hooks()}));
@@ -157,6 +179,7 @@ fn a_status_of_this_version_is_read_as_it_was_written() {
     let status = HelmComponentStatus {
         digests: Some(digests()),
         prune_baseline: Some(prune_baseline()),
+        adopted: Some(adoption()),
         resolved: Some(resolved_version()),
         hooks: Some(hooks()),
         ..HelmComponentStatus::default()
@@ -213,7 +236,7 @@ fn schema_keeps_deprecated_fields() {
         assert_eq!(told, format!("Deprecated: use {current}."), "digests.{former}");
         assert!(!description(&schema, &format!("digests.{current}")).is_empty(), "digests.{current}");
     }
-    let renamed = [("replaces", "pruneBaseline")];
+    let renamed = [("replaces", "pruneBaseline"), ("takenOver", "adopted")];
     for (former, current) in renamed {
         assert_eq!(description(&schema, former), format!("Deprecated: use {current}."));
         let fields = schema.properties.as_ref().unwrap()[former].properties.clone().unwrap();
