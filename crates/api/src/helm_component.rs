@@ -23,8 +23,9 @@ pub use policies::{
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
-    Adoption, CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, HookPhase, Hooks,
-    InstalledValues, InventoryEntry, KeptRelease, PruneBaseline, ReleaseRevision, ResolvedVersion,
+    Adoption, CreatedResource, Digests, FailedRelease, HelmComponentStatus, HookPhase, Hooks,
+    InstalledValues, InventoryEntry, KeptRelease, PruneBaseline, ReleaseRecord, ReleaseRevision,
+    ResolvedVersion,
 };
 
 /// Desired state of one module on one target.

@@ -55,10 +55,10 @@ pub use delete_proof::{DeleteProof, needs_delete_proof};
 pub use helm_component::{
     Adopt, Adoption, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore,
     DriftMode, FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec,
-    HelmComponentStatus, HelmHistory, History, HookPhase, HookPolicy, Hooks, InstalledValues, InventoryEntry,
+    HelmComponentStatus, History, HookPhase, HookPolicy, Hooks, InstalledValues, InventoryEntry,
     InventoryGroup, InventoryItem, KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError,
-    Patch, PruneBaseline, Release, ReleaseRevision, ResolvedVersion, Rollback, RollbackMode, SecretRef,
-    SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
+    Patch, PruneBaseline, Release, ReleaseRecord, ReleaseRevision, ResolvedVersion, Rollback, RollbackMode,
+    SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

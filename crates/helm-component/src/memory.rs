@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    Adoption, CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus,
-    HelmHistory, Hooks, InstalledValues, KeptRelease, PruneBaseline, Reason, ReleaseRevision,
-    ResolvedVersion, condition,
+    Adoption, CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus, Hooks,
+    InstalledValues, KeptRelease, PruneBaseline, Reason, ReleaseRecord, ReleaseRevision, ResolvedVersion,
+    condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory, Kinds};
@@ -41,7 +41,7 @@ pub(crate) struct Recorded {
     /// Progress of the chart's hooks.
     pub hooks: Option<Hooks>,
     /// State of Helm's release record on the target.
-    pub history: Option<HelmHistory>,
+    pub release_record: Option<ReleaseRecord>,
     /// Adoption of objects from another system.
     pub adopted: Option<Adoption>,
     /// The release that was Ready last, if rollback is enabled.
@@ -211,7 +211,7 @@ impl Recorded {
             resolved: status.resolved.clone(),
             revision: status.revision.clone(),
             hooks: status.hooks.clone(),
-            history: status.history.clone(),
+            release_record: status.release_record.clone(),
             adopted: status.adopted.clone(),
             kept: status.kept.clone(),
             rollback: status.rollback.clone(),

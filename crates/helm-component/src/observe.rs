@@ -104,7 +104,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         predecessor,
         release_unseen: former::is_unseen(pass, content),
         as_found: former::as_found(pass),
-        unrecorded: recorded.history.as_ref().and_then(|history| history.failure.clone()),
+        unrecorded: recorded.release_record.as_ref().and_then(|record| record.message.clone()),
         set_back,
         changes: changes(pass),
         unsent: content == Content::Loaded

@@ -74,7 +74,7 @@ pub struct HelmComponentStatus {
     pub adopted: Option<Adoption>,
     /// Helm's record of the release on the target, if spec.release.history is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub history: Option<HelmHistory>,
+    pub release_record: Option<ReleaseRecord>,
     /// Target of a rollback: the last Ready release. Absent unless spec.rollback asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptRelease>,
@@ -221,9 +221,9 @@ pub struct ResolvedVersion {
 /// The newest record of a release on the target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct HelmHistory {
+pub struct ReleaseRecord {
     /// Digest of the recorded release.
-    pub content: String,
+    pub digest: String,
     /// Its revision. Absent: recording failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
@@ -234,10 +234,10 @@ pub struct HelmHistory {
     /// Error if recording failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
-    pub failure: Option<String>,
+    pub message: Option<String>,
 }
 
-impl HelmHistory {
+impl ReleaseRecord {
     /// Reports whether the newest record is of a failed installation or upgrade.
     pub fn has_failed(&self) -> bool {
         self.status.as_deref() == Some("failed")

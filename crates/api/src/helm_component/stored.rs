@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{
-    Adoption, CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, Hooks,
-    InstalledValues, InventoryEntry, InventoryGroup, KeptRelease, PruneBaseline, ReleaseRevision,
+    Adoption, CreatedResource, Digests, FailedRelease, HelmComponentStatus, Hooks, InstalledValues,
+    InventoryEntry, InventoryGroup, KeptRelease, PruneBaseline, ReleaseRecord, ReleaseRevision,
     ResolvedVersion,
 };
 use crate::State;
@@ -36,7 +36,7 @@ struct StoredStatus {
     revision: Option<ReleaseRevision>,
     hooks: Option<StoredHooks>,
     adopted: Option<Adoption>,
-    history: Option<HelmHistory>,
+    release_record: Option<ReleaseRecord>,
     kept: Option<KeptRelease>,
     rollback: Option<FailedRelease>,
     tests: Option<StoredHooks>,
@@ -56,6 +56,8 @@ struct DeprecatedFields {
     replaces: Option<StoredBaseline>,
     /// Deprecated: use adopted.
     taken_over: Option<StoredAdoption>,
+    /// Deprecated: use releaseRecord.
+    history: Option<StoredRecord>,
 }
 
 /// Adds the deprecated fields to the schema of the status.
@@ -98,7 +100,9 @@ impl From<StoredStatus> for HelmComponentStatus {
             revision: stored.revision,
             hooks: stored.hooks.map(Hooks::from),
             adopted: stored.adopted.or_else(|| deprecated.taken_over.map(StoredAdoption::current)),
-            history: stored.history,
+            release_record: stored
+                .release_record
+                .or_else(|| deprecated.history.and_then(StoredRecord::current)),
             kept: stored.kept,
             rollback: stored.rollback,
             tests: stored.tests.map(Hooks::from),
@@ -254,6 +258,34 @@ impl StoredAdoption {
             differing_count: self.differing,
             differing_objects: self.objects,
         }
+    }
+}
+
+/// The release record of earlier versions.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct StoredRecord {
+    /// Deprecated: use releaseRecord.digest.
+    content: Option<String>,
+    /// Deprecated: use releaseRecord.revision.
+    revision: Option<i64>,
+    /// Deprecated: use releaseRecord.status.
+    #[schemars(length(max = 63))]
+    status: Option<String>,
+    /// Deprecated: use releaseRecord.message.
+    #[schemars(length(max = 1024))]
+    failure: Option<String>,
+}
+
+impl StoredRecord {
+    /// Returns the record; `None` if it belongs to no release.
+    fn current(self) -> Option<ReleaseRecord> {
+        Some(ReleaseRecord {
+            digest: self.content?,
+            revision: self.revision,
+            status: self.status,
+            message: self.failure,
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Determines whether Helm's record of the release must be written.
 
-use kyma_api::HelmHistory;
+use kyma_api::ReleaseRecord;
 
 use crate::content::Inputs;
 use crate::pass::Pass;
@@ -17,10 +17,10 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HistoryDue {
     };
     let recorded = &pass.session.recorded;
     let Some(digest) = release(pass, inputs, content) else { return HistoryDue::default() };
-    let same = recorded.history.as_ref().filter(|history| history.content == digest);
+    let same = recorded.release_record.as_ref().filter(|record| record.digest == digest);
     let is_applied = recorded.digests.inputs.as_ref() == Some(&inputs.digest);
     HistoryDue {
-        deployed: is_applied && same.is_none_or(HelmHistory::has_failed),
+        deployed: is_applied && same.is_none_or(ReleaseRecord::has_failed),
         failed: !is_applied && same.is_none() && content == Content::Loaded && !pass.done.history_tried,
         failure: pass.done.history.clone(),
     }

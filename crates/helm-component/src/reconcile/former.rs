@@ -6,7 +6,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt};
-use kyma_api::{Adoption, FreeForm, HelmHistory, HookPhase, Hooks};
+use kyma_api::{Adoption, FreeForm, HookPhase, Hooks, ReleaseRecord};
 use kyma_object_set::{
     Action, Applied, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
 };
@@ -51,11 +51,11 @@ impl Pass<'_> {
         }
         if is_same {
             self.session.recorded.hooks = hooks;
-            self.session.recorded.history = Some(HelmHistory {
-                content: loaded.release.clone(),
+            self.session.recorded.release_record = Some(ReleaseRecord {
+                digest: loaded.release.clone(),
                 revision: Some(former.revision),
                 status: Some(Standing::Deployed.as_str().to_owned()),
-                failure: None,
+                message: None,
             });
         }
         tracing::info!(component = %self.dependent.name, release = %release.name, revision = former.revision,

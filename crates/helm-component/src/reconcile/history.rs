@@ -8,7 +8,7 @@ use kube::api::{
     ApiResource, ListParams, ObjectList, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
 };
 use kube::{Api, ResourceExt};
-use kyma_api::{HelmHistory, Reason, annotations};
+use kyma_api::{Reason, ReleaseRecord, annotations};
 use kyma_sdk::{DeleteError, DeleteRequest, Failure, find_object, none_if_absent};
 
 use super::Pass;
@@ -63,13 +63,13 @@ impl Pass<'_> {
     pub(super) async fn record_release(&mut self, standing: Standing) {
         self.done.history_tried = true;
         match self.write_release(standing).await {
-            Ok(Some(history)) => self.session.recorded.history = Some(history),
+            Ok(Some(record)) => self.session.recorded.release_record = Some(record),
             Ok(None) => {}
             Err(failure) => self.done.history = Some(failure),
         }
     }
 
-    async fn write_release(&self, standing: Standing) -> Result<Option<HelmHistory>, Failure> {
+    async fn write_release(&self, standing: Standing) -> Result<Option<ReleaseRecord>, Failure> {
         let Some(loaded) = self.session.loaded.clone() else { return Ok(None) };
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         // Not the digest of a retry, which is the same release.
@@ -110,7 +110,7 @@ impl Pass<'_> {
         }
         self.drop_oldest(&others).await?;
         let status = Some(standing.as_str().to_owned());
-        Ok(Some(HelmHistory { content, revision: Some(number), status, failure: None }))
+        Ok(Some(ReleaseRecord { digest: content, revision: Some(number), status, message: None }))
     }
 
     fn describe(&self, standing: Standing, number: i64) -> String {
@@ -184,7 +184,7 @@ impl Pass<'_> {
     pub(super) async fn forget_release(&mut self) -> Result<(), Failure> {
         let release = self.context.resource.spec.release.as_ref();
         let is_kept = release.is_some_and(|release| release.history.is_some());
-        if self.session.recorded.history.is_none() || !is_kept {
+        if self.session.recorded.release_record.is_none() || !is_kept {
             return Ok(());
         }
         // Its values may no longer be readable.
@@ -193,7 +193,7 @@ impl Pass<'_> {
         for record in records(&secrets, &release.name).await?.iter().filter(|record| record.is_ours()) {
             self.delete_record(record).await?;
         }
-        self.session.recorded.history = None;
+        self.session.recorded.release_record = None;
         Ok(())
     }
 }
@@ -301,19 +301,19 @@ fn record(one: PartialObjectMeta<Secret>) -> Option<Record> {
 }
 
 /// Returns the state to store for a record that is too large. The next release is tried again.
-fn too_large(content: String, bytes: usize) -> HelmHistory {
-    let failure =
+fn too_large(content: String, bytes: usize) -> ReleaseRecord {
+    let message =
         format!("Helm's record would be {bytes} bytes large, more than a Secret may be, and is not written");
-    HelmHistory { content, failure: Some(failure), ..HelmHistory::default() }
+    ReleaseRecord { digest: content, message: Some(message), ..ReleaseRecord::default() }
 }
 
 /// Returns the state to store for a release whose newest record has the highest valid revision. The release itself is
 /// installed, and the next one is tried again.
-fn without_successor(content: String) -> HelmHistory {
-    let failure = format!(
+fn without_successor(content: String) -> ReleaseRecord {
+    let message = format!(
         "Helm's record is not written: the newest record has revision {MAX_REVISION}, the highest; delete its Secret"
     );
-    HelmHistory { content, failure: Some(failure), ..HelmHistory::default() }
+    ReleaseRecord { digest: content, message: Some(message), ..ReleaseRecord::default() }
 }
 
 fn revision<'a>(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kyma_api::{CreatedResource, FreeForm, HelmHistory, HookPhase, Hooks, Reason};
+use kyma_api::{CreatedResource, FreeForm, HookPhase, Hooks, Reason, ReleaseRecord};
 use kyma_object_set::{Identity, Rehearsal, remove};
 use kyma_sdk::Failure;
 use tokio::time::Instant;
@@ -99,8 +99,8 @@ impl Pass<'_> {
     /// Counts Helm's record of the release as written, since it is no object of the chart.
     fn count_as_recorded(&mut self) {
         self.done.history_tried = true;
-        let content = self.session.loaded.as_ref().map(|loaded| loaded.release.clone()).unwrap_or_default();
-        self.session.recorded.history = Some(HelmHistory { content, ..HelmHistory::default() });
+        let digest = self.session.loaded.as_ref().map(|loaded| loaded.release.clone()).unwrap_or_default();
+        self.session.recorded.release_record = Some(ReleaseRecord { digest, ..ReleaseRecord::default() });
     }
 
     /// Returns the hooks of an event, which count as passed from now on.

@@ -44,7 +44,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
         "revision": recorded.revision,
         "hooks": recorded.hooks,
         "adopted": adoption(recorded),
-        "history": recorded.history.as_ref().filter(|_| is_recorded(pass)),
+        "releaseRecord": recorded.release_record.as_ref().filter(|_| is_recorded(pass)),
         "kept": recorded.kept,
         "rollback": recorded.rollback,
         "tests": recorded.tests,

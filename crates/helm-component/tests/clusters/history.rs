@@ -56,7 +56,8 @@ async fn helm_lists_and_tells_releases_where_the_component_records_them() -> Res
     };
     world.apply(RELEASE, spec(json!({"level": "one"}))).await?;
     let component = world.ready(RELEASE, "True", "Ready").await?;
-    let recorded = component.status.and_then(|status| status.history).context("status.history")?;
+    let recorded =
+        component.status.and_then(|status| status.release_record).context("status.releaseRecord")?;
     assert_eq!((recorded.revision, recorded.status.as_deref()), (Some(1), Some("deployed")));
     let listed = helm_json(world, &["list"]).await?;
     assert_eq!(

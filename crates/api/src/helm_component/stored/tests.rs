@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSche
 use serde_json::{Value, json};
 
 use super::super::{
-    Adoption, Digests, HelmComponentStatus, HookPhase, Hooks, PruneBaseline, ResolvedVersion,
+    Adoption, Digests, HelmComponentStatus, HookPhase, Hooks, PruneBaseline, ReleaseRecord, ResolvedVersion,
 };
 use crate::crds;
 
@@ -146,6 +146,25 @@ fn adoption_of_an_earlier_version_is_read() {
     assert_eq!(status.adopted, Some(Adoption { from: vec!["Flux".to_owned()], ..Adoption::default() }));
 }
 
+fn release_record() -> ReleaseRecord {
+    ReleaseRecord {
+        digest: "sha256:c".to_owned(),
+        revision: Some(4),
+        status: Some("failed".to_owned()),
+        message: Some("too large".to_owned()),
+    }
+}
+
+#[test]
+fn release_record_of_an_earlier_version_is_read() {
+    let former = json!({"content": "sha256:c", "revision": 4, "status": "failed", "failure": "too large"});
+    assert_eq!(read(json!({"history": former})).release_record, Some(release_record()));
+    let status = read(json!({"history": former, "releaseRecord": {"digest": "sha256:n"}}));
+    let expected = ReleaseRecord { digest: "sha256:n".to_owned(), ..ReleaseRecord::default() };
+    assert_eq!(status.release_record, Some(expected));
+    assert_eq!(read(json!({"history": {"revision": 4}})).release_record, None, "incomplete");
+}
+
 #[test]
 fn hooks_of_an_earlier_version_are_read() {
     let status = read(json!({"hooks": former_hooks(), "tests": former_hooks()}));
@@ -180,6 +199,7 @@ fn a_status_of_this_version_is_read_as_it_was_written() {
         digests: Some(digests()),
         prune_baseline: Some(prune_baseline()),
         adopted: Some(adoption()),
+        release_record: Some(release_record()),
         resolved: Some(resolved_version()),
         hooks: Some(hooks()),
         ..HelmComponentStatus::default()
@@ -236,7 +256,7 @@ fn schema_keeps_deprecated_fields() {
         assert_eq!(told, format!("Deprecated: use {current}."), "digests.{former}");
         assert!(!description(&schema, &format!("digests.{current}")).is_empty(), "digests.{current}");
     }
-    let renamed = [("replaces", "pruneBaseline"), ("takenOver", "adopted")];
+    let renamed = [("replaces", "pruneBaseline"), ("takenOver", "adopted"), ("history", "releaseRecord")];
     for (former, current) in renamed {
         assert_eq!(description(&schema, former), format!("Deprecated: use {current}."));
         let fields = schema.properties.as_ref().unwrap()[former].properties.clone().unwrap();

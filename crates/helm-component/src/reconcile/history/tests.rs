@@ -87,10 +87,10 @@ fn highest_revision_has_no_successor_and_a_reason() {
     let records = |newest: &str| vec![record_of("1", None).unwrap(), record_of(newest, None).unwrap()];
     assert_eq!(next_revision(&records("2147483645")), Some(MAX_REVISION));
     assert_eq!(next_revision(&records("2147483646")), None);
-    let history = without_successor("digest".to_owned());
-    assert_eq!((history.content.as_str(), history.revision), ("digest", None));
-    assert!(!history.has_failed(), "it is not written again for the same release");
-    assert!(history.failure.unwrap().contains("has revision 2147483646"));
+    let record = without_successor("digest".to_owned());
+    assert_eq!((record.digest.as_str(), record.revision), ("digest", None));
+    assert!(!record.has_failed(), "it is not written again for the same release");
+    assert!(record.message.unwrap().contains("has revision 2147483646"));
 }
 
 #[tokio::test]
