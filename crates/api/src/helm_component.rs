@@ -23,7 +23,7 @@ pub use policies::{
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
-    Adoption, CreatedResource, Digests, FailedRelease, HelmComponentStatus, HookPhase, Hooks,
+    Adoption, CreatedResource, Digests, FailedRevision, HelmComponentStatus, HookPhase, Hooks,
     InstalledValues, InventoryEntry, KeptRelease, PruneBaseline, ReleaseRecord, ReleaseRevision,
     ResolvedVersion,
 };

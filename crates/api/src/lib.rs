@@ -54,7 +54,7 @@ pub use component::{
 pub use delete_proof::{DeleteProof, needs_delete_proof};
 pub use helm_component::{
     Adopt, Adoption, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore,
-    DriftMode, FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec,
+    DriftMode, FailedRevision, Health, HealthExpression, HelmComponent, HelmComponentSpec,
     HelmComponentStatus, History, HookPhase, HookPolicy, Hooks, InstalledValues, InventoryEntry,
     InventoryGroup, InventoryItem, KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError,
     Patch, PruneBaseline, Release, ReleaseRecord, ReleaseRevision, ResolvedVersion, Rollback, RollbackMode,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    Adoption, CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus, Hooks,
+    Adoption, CreatedResource, Digests, FailedRevision, FreeForm, HelmComponent, HelmComponentStatus, Hooks,
     InstalledValues, KeptRelease, PruneBaseline, Reason, ReleaseRecord, ReleaseRevision, ResolvedVersion,
     condition,
 };
@@ -46,8 +46,8 @@ pub(crate) struct Recorded {
     pub adopted: Option<Adoption>,
     /// The release that was Ready last, if rollback is enabled.
     pub kept: Option<KeptRelease>,
-    /// The release that failed and that a rollback replaces.
-    pub rollback: Option<FailedRelease>,
+    /// The revision that failed and that a rollback replaces.
+    pub failed_revision: Option<FailedRevision>,
     /// Progress of the chart's tests.
     pub tests: Option<Hooks>,
     /// The last handled request for tests.
@@ -214,7 +214,7 @@ impl Recorded {
             release_record: status.release_record.clone(),
             adopted: status.adopted.clone(),
             kept: status.kept.clone(),
-            rollback: status.rollback.clone(),
+            failed_revision: status.failed_revision.clone(),
             tests: status.tests.clone(),
             tested: status.last_handled_test_at.clone(),
             overridden: status.overridden.clone().unwrap_or_default(),

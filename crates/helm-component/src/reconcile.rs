@@ -104,7 +104,7 @@ impl<'a> Pass<'a> {
             retried: false,
         };
         if rollback::is_obsolete(&pass) {
-            pass.session.recorded.rollback = None;
+            pass.session.recorded.failed_revision = None;
             pass.session.loaded = None;
         }
         pass.name_version();
@@ -235,7 +235,7 @@ impl<'a> Pass<'a> {
         self.settle_sent(seen);
         if rest == Rest::Ready {
             // The release that failed before is Ready now.
-            self.session.recorded.rollback = None;
+            self.session.recorded.failed_revision = None;
         }
         let finding = Finding::of(&mut self, seen, &rest);
         let is_over = matches!(rest, Rest::Ready | Rest::RolledBack);

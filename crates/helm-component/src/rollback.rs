@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kyma_api::{FailedRelease, HelmComponentSpec, KeptRelease, Reason, RollbackMode, Source};
+use kyma_api::{FailedRevision, HelmComponentSpec, KeptRelease, Reason, RollbackMode, Source};
 use kyma_sdk::Failure;
 use serde_json::json;
 
@@ -36,46 +36,46 @@ pub(crate) fn version(spec: &HelmComponentSpec, of: &Source, source: &str) -> St
 
 /// Returns the record of a release that failed now, for the first time or again.
 pub(crate) fn failed(
-    before: Option<&FailedRelease>,
+    before: Option<&FailedRevision>,
     inputs: &str,
     version: String,
     failure: &Failure,
     now: Timestamp,
-) -> FailedRelease {
-    let same = before.filter(|before| before.inputs == inputs);
-    FailedRelease {
+) -> FailedRevision {
+    let same = before.filter(|before| before.inputs_digest == inputs);
+    FailedRevision {
         version,
-        inputs: inputs.to_owned(),
+        inputs_digest: inputs.to_owned(),
         reason: failure.reason.as_str().to_owned(),
         message: failure.message.chars().take(WORDS).collect(),
-        failed_at: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        attempt: same.map_or(0, |before| before.attempt).saturating_add(1),
+        last_failure_time: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        attempts: same.map_or(0, |before| before.attempts).saturating_add(1),
         retrying: false,
     }
 }
 
 /// Returns the time of the next retry of a failed release; `None` if the record cannot be read.
-fn again(failed: &FailedRelease) -> Option<Timestamp> {
-    let at: Timestamp = failed.failed_at.parse().ok()?;
-    let doublings = u32::try_from(failed.attempt.saturating_sub(1)).unwrap_or_default().min(16);
+fn again(failed: &FailedRevision) -> Option<Timestamp> {
+    let at: Timestamp = failed.last_failure_time.parse().ok()?;
+    let doublings = u32::try_from(failed.attempts.saturating_sub(1)).unwrap_or_default().min(16);
     let pause = PAUSE.saturating_mul(1 << doublings).min(LONGEST);
     at.checked_add(SignedDuration::try_from(pause).ok()?).ok()
 }
 
 /// Returns the remaining time until the retry; `None` if it is due, or the record cannot be read.
-pub(crate) fn pause(failed: &FailedRelease, now: Timestamp) -> Option<Duration> {
+pub(crate) fn pause(failed: &FailedRevision, now: Timestamp) -> Option<Duration> {
     let left = Duration::try_from(again(failed)?.duration_since(now)).ok();
     left.filter(|left| !left.is_zero())
 }
 
 /// Returns the digest that identifies one rollback or retry of a release, so that hooks run again.
-pub(crate) fn time(release: &str, failed: &FailedRelease) -> String {
-    let FailedRelease { inputs, failed_at, attempt, .. } = failed;
-    content::digest(&[json!([release, inputs, failed_at, attempt]).to_string().as_bytes()])
+pub(crate) fn time(release: &str, failed: &FailedRevision) -> String {
+    let FailedRevision { inputs_digest, last_failure_time, attempts, .. } = failed;
+    content::digest(&[json!([release, inputs_digest, last_failure_time, attempts]).to_string().as_bytes()])
 }
 
 /// Returns the names of both releases, for messages. Two releases of one version differ in their values.
-fn names(failed: &FailedRelease, kept: &KeptRelease) -> (String, String) {
+fn names(failed: &FailedRevision, kept: &KeptRelease) -> (String, String) {
     if failed.version == kept.version {
         return (format!("{} with its new values", failed.version), format!("{} as it was", kept.version));
     }
@@ -83,13 +83,13 @@ fn names(failed: &FailedRelease, kept: &KeptRelease) -> (String, String) {
 }
 
 /// Returns the beginning of all messages during a rollback.
-pub(crate) fn on_the_way(failed: &FailedRelease, kept: &KeptRelease) -> String {
+pub(crate) fn on_the_way(failed: &FailedRevision, kept: &KeptRelease) -> String {
     let (desired, back) = names(failed, kept);
     format!("{desired} failed ({}), and {back} takes its place again", failed.reason)
 }
 
 /// Returns the failure to report after a completed rollback; it stays equal until something changes.
-pub(crate) fn is_back(failed: &FailedRelease, kept: &KeptRelease, now: Timestamp) -> Failure {
+pub(crate) fn is_back(failed: &FailedRevision, kept: &KeptRelease, now: Timestamp) -> Failure {
     let (desired, back) = names(failed, kept);
     let moment = again(failed).map_or_else(String::new, |moment| format!(" after {moment:.0}"));
     let message = format!(
@@ -130,12 +130,12 @@ mod tests {
             record = failed(Some(&record), "i", "2".to_owned(), &late(), at(0));
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 360, 360]);
-        assert_eq!(failed(Some(&record), "other", "3".to_owned(), &late(), at(0)).attempt, 1);
+        assert_eq!(failed(Some(&record), "other", "3".to_owned(), &late(), at(0)).attempts, 1);
     }
 
     #[test]
     fn a_record_that_cannot_be_read_holds_nothing_up() {
-        let odd = FailedRelease { failed_at: "yesterday".to_owned(), ..FailedRelease::default() };
+        let odd = FailedRevision { last_failure_time: "yesterday".to_owned(), ..FailedRevision::default() };
         assert_eq!(pause(&odd, at(0)), None);
     }
 

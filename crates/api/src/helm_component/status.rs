@@ -78,9 +78,9 @@ pub struct HelmComponentStatus {
     /// Target of a rollback: the last Ready release. Absent unless spec.rollback asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptRelease>,
-    /// Failed release that was rolled back. Absent while the desired release is installed or being installed.
+    /// Failed revision that was rolled back. Absent while the desired release is installed or being installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rollback: Option<FailedRelease>,
+    pub failed_revision: Option<FailedRevision>,
     /// Progress of the chart's tests that were requested last. Absent: none requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<stored::StoredHooks>")]
@@ -351,24 +351,24 @@ pub struct KeptRelease {
     pub failure: Option<String>,
 }
 
-/// A failed release, in whose place the one before it was applied again.
+/// A failed revision that was rolled back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FailedRelease {
+pub struct FailedRevision {
     /// Version of the module or chart, or the digest of the content if it has no version.
     pub version: String,
     /// Digest of its inputs. While the desired inputs equal it, it is retried only after a pause.
-    pub inputs: String,
+    pub inputs_digest: String,
     /// Reason of the failure, in one word.
     pub reason: String,
     /// Message about the failure.
     #[schemars(length(max = 1024))]
     pub message: String,
-    /// Time of the last failure in RFC 3339. The release is retried after a pause that doubles from 10 minutes to 6
+    /// Time of the last failure in RFC 3339. The revision is retried after a pause that doubles from 10 minutes to 6
     /// hours.
-    pub failed_at: String,
+    pub last_failure_time: String,
     /// Number of attempts.
-    pub attempt: i32,
+    pub attempts: i32,
     /// True during a retry.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retrying: bool,

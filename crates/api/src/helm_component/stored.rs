@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{
-    Adoption, CreatedResource, Digests, FailedRelease, HelmComponentStatus, Hooks, InstalledValues,
+    Adoption, CreatedResource, Digests, FailedRevision, HelmComponentStatus, Hooks, InstalledValues,
     InventoryEntry, InventoryGroup, KeptRelease, PruneBaseline, ReleaseRecord, ReleaseRevision,
     ResolvedVersion,
 };
@@ -38,7 +38,7 @@ struct StoredStatus {
     adopted: Option<Adoption>,
     release_record: Option<ReleaseRecord>,
     kept: Option<KeptRelease>,
-    rollback: Option<FailedRelease>,
+    failed_revision: Option<FailedRevision>,
     tests: Option<StoredHooks>,
     last_handled_test_at: Option<String>,
     resource: Option<CreatedResource>,
@@ -58,6 +58,8 @@ struct DeprecatedFields {
     taken_over: Option<StoredAdoption>,
     /// Deprecated: use releaseRecord.
     history: Option<StoredRecord>,
+    /// Deprecated: use failedRevision.
+    rollback: Option<StoredFailure>,
 }
 
 /// Adds the deprecated fields to the schema of the status.
@@ -104,7 +106,9 @@ impl From<StoredStatus> for HelmComponentStatus {
                 .release_record
                 .or_else(|| deprecated.history.and_then(StoredRecord::current)),
             kept: stored.kept,
-            rollback: stored.rollback,
+            failed_revision: stored
+                .failed_revision
+                .or_else(|| deprecated.rollback.and_then(StoredFailure::current)),
             tests: stored.tests.map(Hooks::from),
             last_handled_test_at: stored.last_handled_test_at,
             resource: stored.resource,
@@ -285,6 +289,42 @@ impl StoredRecord {
             revision: self.revision,
             status: self.status,
             message: self.failure,
+        })
+    }
+}
+
+/// The failed revision of earlier versions.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct StoredFailure {
+    /// Deprecated: use failedRevision.version.
+    version: Option<String>,
+    /// Deprecated: use failedRevision.inputsDigest.
+    inputs: Option<String>,
+    /// Deprecated: use failedRevision.reason.
+    reason: Option<String>,
+    /// Deprecated: use failedRevision.message.
+    #[schemars(length(max = 1024))]
+    message: Option<String>,
+    /// Deprecated: use failedRevision.lastFailureTime.
+    failed_at: Option<String>,
+    /// Deprecated: use failedRevision.attempts.
+    attempt: Option<i32>,
+    /// Deprecated: use failedRevision.retrying.
+    retrying: Option<bool>,
+}
+
+impl StoredFailure {
+    /// Returns the failed revision; `None` if its inputs are unknown.
+    fn current(self) -> Option<FailedRevision> {
+        Some(FailedRevision {
+            version: self.version.unwrap_or_default(),
+            inputs_digest: self.inputs?,
+            reason: self.reason.unwrap_or_default(),
+            message: self.message.unwrap_or_default(),
+            last_failure_time: self.failed_at.unwrap_or_default(),
+            attempts: self.attempt.unwrap_or_default(),
+            retrying: self.retrying.unwrap_or_default(),
         })
     }
 }

@@ -9,9 +9,9 @@ use crate::rollback::{self, is_enabled};
 
 /// Returns the rollback target, while the spec still has the release that failed.
 pub(crate) fn taken<'a>(pass: &'a Pass<'_>) -> Option<&'a KeptRelease> {
-    let failed = pass.session.recorded.rollback.as_ref().filter(|failed| !failed.retrying)?;
+    let failed = pass.session.recorded.failed_revision.as_ref().filter(|failed| !failed.retrying)?;
     let inputs = pass.inputs.as_ref().ok()?;
-    let holds = is_enabled(&pass.context.resource.spec) && failed.inputs == inputs.digest;
+    let holds = is_enabled(&pass.context.resource.spec) && failed.inputs_digest == inputs.digest;
     kept(pass).filter(|_| holds)
 }
 
@@ -34,7 +34,7 @@ pub(super) fn way_back(pass: &Pass<'_>, content: Content) -> WayBack {
     }
     let recorded = &pass.session.recorded;
     if taken(pass).is_some() {
-        let failed = recorded.rollback.as_ref();
+        let failed = recorded.failed_revision.as_ref();
         let is_due = failed.is_some_and(|failed| rollback::pause(failed, Timestamp::now()).is_none());
         let again = (is_due || pass.context.is_requested()) && !pass.retried;
         return if again { WayBack::Left } else { WayBack::Taken };

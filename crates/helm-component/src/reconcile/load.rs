@@ -136,7 +136,8 @@ impl Pass<'_> {
         let frozen = Frozen::of(self.context, &self.dependent.owner, standing, may_be)
             .with_tests(observe::hooks::test_request(self).is_some());
         let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
-        if let Some(failed) = self.session.recorded.rollback.as_ref().filter(|failed| failed.retrying) {
+        if let Some(failed) = self.session.recorded.failed_revision.as_ref().filter(|failed| failed.retrying)
+        {
             loaded.release = rollback::time(&loaded.release, failed);
         }
         Ok(loaded)

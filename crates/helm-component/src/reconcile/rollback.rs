@@ -97,13 +97,13 @@ impl Pass<'_> {
         let source = self.session.loaded.as_ref().map(|loaded| loaded.source.clone());
         let source = source.or_else(|| self.session.recorded.digests.source.clone()).unwrap_or_default();
         let version = self.version_of(&source);
-        let before = self.session.recorded.rollback.as_ref();
+        let before = self.session.recorded.failed_revision.as_ref();
         let failed = rollback::failed(before, &inputs, version, failure, Timestamp::now());
         loaded.release = rollback::time(&loaded.release, &failed);
         // The objects on the target belong to either release, so all are applied again.
         let digests = Digests { inputs: None, ..self.session.recorded.digests.clone() };
-        self.context.checkpoint(fields(json!({"rollback": failed, "digests": digests}))).await?;
-        self.session.recorded.rollback = Some(failed);
+        self.context.checkpoint(fields(json!({"failedRevision": failed, "digests": digests}))).await?;
+        self.session.recorded.failed_revision = Some(failed);
         self.session.recorded.digests = digests;
         self.start_anew(Some(loaded));
         self.remember();
@@ -112,11 +112,11 @@ impl Pass<'_> {
 
     /// Tries the failed release again.
     pub(super) async fn retry(&mut self) {
-        let Some(mut failed) = self.session.recorded.rollback.clone() else { return };
+        let Some(mut failed) = self.session.recorded.failed_revision.clone() else { return };
         failed.retrying = true;
-        match self.context.checkpoint(fields(json!({"rollback": failed}))).await {
+        match self.context.checkpoint(fields(json!({"failedRevision": failed}))).await {
             Ok(()) => {
-                self.session.recorded.rollback = Some(failed);
+                self.session.recorded.failed_revision = Some(failed);
                 self.start_anew(None);
                 self.remember();
                 self.retried = true;
@@ -128,11 +128,12 @@ impl Pass<'_> {
     /// Ends a retry whose content cannot be loaded: the installed release stays until the next retry. Reports whether
     /// that was the case.
     pub(super) fn gives_up_retry(&mut self, failure: &Failure) -> bool {
-        let failed = self.session.recorded.rollback.clone().filter(|failed| failed.retrying);
+        let failed = self.session.recorded.failed_revision.clone().filter(|failed| failed.retrying);
         let Some(failed) = failed.filter(|_| !failure.is_about_hub()) else { return false };
         let version = failed.version.clone();
-        let again = rollback::failed(Some(&failed), &failed.inputs, version, failure, Timestamp::now());
-        self.session.recorded.rollback = Some(again);
+        let again =
+            rollback::failed(Some(&failed), &failed.inputs_digest, version, failure, Timestamp::now());
+        self.session.recorded.failed_revision = Some(again);
         self.start_anew(None);
         true
     }
@@ -149,7 +150,7 @@ impl Pass<'_> {
     /// Loads the rollback target, from the hub alone.
     pub(super) async fn load_kept(&self, kept: &KeptRelease) -> Result<Loaded, Failure> {
         let mut loaded = self.read_kept(kept).await?.map_err(|gone| self.lost(&gone))?;
-        if let Some(failed) = &self.session.recorded.rollback {
+        if let Some(failed) = &self.session.recorded.failed_revision {
             loaded.release = rollback::time(&loaded.release, failed);
         }
         Ok(loaded)
@@ -158,7 +159,7 @@ impl Pass<'_> {
     /// Returns the failure for a rollback target that no longer exists. The failed release is retried at its time.
     fn lost(&self, gone: &KeptReleaseError) -> Failure {
         let failure = Failure::new(Reason::NotKept, gone.to_string());
-        let failed = self.session.recorded.rollback.as_ref();
+        let failed = self.session.recorded.failed_revision.as_ref();
         let left = failed.and_then(|failed| rollback::pause(failed, Timestamp::now()));
         left.map_or(failure.clone(), |left| failure.retry_after(left))
     }
@@ -214,6 +215,8 @@ fn fields(value: Value) -> FreeForm {
 pub(super) fn is_obsolete(pass: &Pass<'_>) -> bool {
     let Ok(inputs) = &pass.inputs else { return false };
     let recorded = &pass.session.recorded;
-    let failed = recorded.rollback.as_ref();
-    failed.is_some_and(|failed| failed.inputs != inputs.digest || (!failed.retrying && taken(pass).is_none()))
+    let failed = recorded.failed_revision.as_ref();
+    failed.is_some_and(|failed| {
+        failed.inputs_digest != inputs.digest || (!failed.retrying && taken(pass).is_none())
+    })
 }

@@ -46,7 +46,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
         "adopted": adoption(recorded),
         "releaseRecord": recorded.release_record.as_ref().filter(|_| is_recorded(pass)),
         "kept": recorded.kept,
-        "rollback": recorded.rollback,
+        "failedRevision": recorded.failed_revision,
         "tests": recorded.tests,
         "lastHandledTestAt": recorded.tested,
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::condition::{Status, types};
-use kyma_api::{FailedRelease, HookPhase, KeptRelease, Reason, condition};
+use kyma_api::{FailedRevision, HookPhase, KeptRelease, Reason, condition};
 use kyma_sdk::{Failure, Progress};
 
 use super::Finding;
@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// The release that failed and its rollback target.
 #[derive(Debug, Clone)]
 pub(super) struct Back {
-    failed: FailedRelease,
+    failed: FailedRevision,
     kept: KeptRelease,
     now: Timestamp,
     /// Whether the rollback was reported, and its content is the recorded one.
@@ -33,7 +33,7 @@ pub(super) struct Back {
 impl Back {
     pub(super) fn of(pass: &Pass<'_>, seen: &Observed) -> Option<Self> {
         let kept = taken(pass)?.clone();
-        let failed = pass.session.recorded.rollback.clone()?;
+        let failed = pass.session.recorded.failed_revision.clone()?;
         let was_told =
             reported(pass, types::READY).is_some_and(|ready| ready.reason == Reason::RolledBack.as_str());
         let stands = was_told && seen.content == Content::Recorded;

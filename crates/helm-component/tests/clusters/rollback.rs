@@ -114,7 +114,7 @@ async fn what_does_not_become_ready_is_taken_back_as_helm_takes_it_back() -> Res
     let source = push(world, "back", "1.2.0", &borrowed(&first)).await?;
     world.apply("back", with_rollback(&source, "back", "higher")).await?;
     let ready = world.ready("back", "True", "Ready").await?;
-    assert_eq!(ready.status.and_then(|status| status.rollback), None);
+    assert_eq!(ready.status.and_then(|status| status.failed_revision), None);
     assert_eq!(level(world, "back").await?, Some(json!("higher")));
     told_once(world, "back", "RolledBack").await
 }
@@ -176,11 +176,11 @@ async fn a_new_process_goes_on_with_the_way_back_and_then_leaves_what_failed_alo
 
     another_process_writes_nothing(&mut world).await?;
     let mark = world.target.audit()?.mark()?;
-    let since = back.status.and_then(|status| status.rollback).context("a record")?;
+    let since = back.status.and_then(|status| status.failed_revision).context("a record")?;
     request(&world, "resumed").await?;
     let again = until("what failed was tried again on request", PATIENCE, || async {
         let status = world.components()?.get("resumed").await?.status.unwrap_or_default();
-        Ok(status.rollback.filter(|record| record.attempt > since.attempt && !record.retrying))
+        Ok(status.failed_revision.filter(|record| record.attempts > since.attempts && !record.retrying))
     })
     .await?;
     assert_ne!(again.reason, "HookFailed", "the registry is gone");

@@ -4,7 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSche
 use serde_json::{Value, json};
 
 use super::super::{
-    Adoption, Digests, HelmComponentStatus, HookPhase, Hooks, PruneBaseline, ReleaseRecord, ResolvedVersion,
+    Adoption, Digests, FailedRevision, HelmComponentStatus, HookPhase, Hooks, PruneBaseline, ReleaseRecord,
+    ResolvedVersion,
 };
 use crate::crds;
 
@@ -165,6 +166,31 @@ fn release_record_of_an_earlier_version_is_read() {
     assert_eq!(read(json!({"history": {"revision": 4}})).release_record, None, "incomplete");
 }
 
+fn failed_revision() -> FailedRevision {
+    FailedRevision {
+        version: "2.0.0".to_owned(),
+        inputs_digest: "sha256:i".to_owned(),
+        reason: "HealthTimeout".to_owned(),
+        message: "not ready".to_owned(),
+        last_failure_time: "2026-01-01T00:01:00Z".to_owned(),
+        attempts: 2,
+        retrying: true,
+    }
+}
+
+#[test]
+fn failed_revision_of_an_earlier_version_is_read() {
+    let former = json!({
+        "version": "2.0.0", "inputs": "sha256:i", "reason": "HealthTimeout", "message": "not ready",
+        "failedAt": "2026-01-01T00:01:00Z", "attempt": 2, "retrying": true,
+    });
+    assert_eq!(read(json!({"rollback": former})).failed_revision, Some(failed_revision()));
+    let newer = FailedRevision { version: "3.0.0".to_owned(), ..failed_revision() };
+    let status = read(json!({"rollback": former, "failedRevision": newer}));
+    assert_eq!(status.failed_revision, Some(newer));
+    assert_eq!(read(json!({"rollback": {"version": "2.0.0"}})).failed_revision, None, "incomplete");
+}
+
 #[test]
 fn hooks_of_an_earlier_version_are_read() {
     let status = read(json!({"hooks": former_hooks(), "tests": former_hooks()}));
@@ -200,6 +226,7 @@ fn a_status_of_this_version_is_read_as_it_was_written() {
         prune_baseline: Some(prune_baseline()),
         adopted: Some(adoption()),
         release_record: Some(release_record()),
+        failed_revision: Some(failed_revision()),
         resolved: Some(resolved_version()),
         hooks: Some(hooks()),
         ..HelmComponentStatus::default()
@@ -256,7 +283,12 @@ fn schema_keeps_deprecated_fields() {
         assert_eq!(told, format!("Deprecated: use {current}."), "digests.{former}");
         assert!(!description(&schema, &format!("digests.{current}")).is_empty(), "digests.{current}");
     }
-    let renamed = [("replaces", "pruneBaseline"), ("takenOver", "adopted"), ("history", "releaseRecord")];
+    let renamed = [
+        ("replaces", "pruneBaseline"),
+        ("takenOver", "adopted"),
+        ("history", "releaseRecord"),
+        ("rollback", "failedRevision"),
+    ];
     for (former, current) in renamed {
         assert_eq!(description(&schema, former), format!("Deprecated: use {current}."));
         let fields = schema.properties.as_ref().unwrap()[former].properties.clone().unwrap();
