@@ -24,8 +24,8 @@ pub use policies::{
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
     Adoption, CreatedResource, Digests, FailedRevision, HelmComponentStatus, HookPhase, Hooks,
-    InstalledValues, InventoryEntry, KeptRelease, PruneBaseline, ReleaseRecord, ReleaseRevision,
-    ResolvedVersion,
+    InstalledValues, InventoryEntry, PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion,
+    RollbackTarget,
 };
 
 /// Desired state of one module on one target.

@@ -56,9 +56,9 @@ pub use helm_component::{
     Adopt, Adoption, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore,
     DriftMode, FailedRevision, Health, HealthExpression, HelmComponent, HelmComponentSpec,
     HelmComponentStatus, History, HookPhase, HookPolicy, Hooks, InstalledValues, InventoryEntry,
-    InventoryGroup, InventoryItem, KeptRelease, ManifestSource, ObjectSelector, OcmSource, PackedError,
-    Patch, PruneBaseline, Release, ReleaseRecord, ReleaseRevision, ResolvedVersion, Rollback, RollbackMode,
-    SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
+    InventoryGroup, InventoryItem, ManifestSource, ObjectSelector, OcmSource, PackedError, Patch,
+    PruneBaseline, Release, ReleaseRecord, ReleaseRevision, ResolvedVersion, Rollback, RollbackMode,
+    RollbackTarget, SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

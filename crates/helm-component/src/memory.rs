@@ -7,7 +7,7 @@ use std::time::Instant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
     Adoption, CreatedResource, Digests, FailedRevision, FreeForm, HelmComponent, HelmComponentStatus, Hooks,
-    InstalledValues, KeptRelease, PruneBaseline, Reason, ReleaseRecord, ReleaseRevision, ResolvedVersion,
+    InstalledValues, PruneBaseline, Reason, ReleaseRecord, ReleaseRevision, ResolvedVersion, RollbackTarget,
     condition,
 };
 use kyma_object_set::drift::Flaps;
@@ -45,7 +45,7 @@ pub(crate) struct Recorded {
     /// Adoption of objects from another system.
     pub adopted: Option<Adoption>,
     /// The release that was Ready last, if rollback is enabled.
-    pub kept: Option<KeptRelease>,
+    pub rollback_target: Option<RollbackTarget>,
     /// The revision that failed and that a rollback replaces.
     pub failed_revision: Option<FailedRevision>,
     /// Progress of the chart's tests.
@@ -213,7 +213,7 @@ impl Recorded {
             hooks: status.hooks.clone(),
             release_record: status.release_record.clone(),
             adopted: status.adopted.clone(),
-            kept: status.kept.clone(),
+            rollback_target: status.rollback_target.clone(),
             failed_revision: status.failed_revision.clone(),
             tests: status.tests.clone(),
             tested: status.last_handled_test_at.clone(),

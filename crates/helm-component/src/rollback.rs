@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kyma_api::{FailedRevision, HelmComponentSpec, KeptRelease, Reason, RollbackMode, Source};
+use kyma_api::{FailedRevision, HelmComponentSpec, Reason, RollbackMode, RollbackTarget, Source};
 use kyma_sdk::Failure;
 use serde_json::json;
 
@@ -75,22 +75,22 @@ pub(crate) fn time(release: &str, failed: &FailedRevision) -> String {
 }
 
 /// Returns the names of both releases, for messages. Two releases of one version differ in their values.
-fn names(failed: &FailedRevision, kept: &KeptRelease) -> (String, String) {
-    if failed.version == kept.version {
-        return (format!("{} with its new values", failed.version), format!("{} as it was", kept.version));
+fn names(failed: &FailedRevision, target: &RollbackTarget) -> (String, String) {
+    if failed.version == target.version {
+        return (format!("{} with its new values", failed.version), format!("{} as it was", target.version));
     }
-    (failed.version.clone(), kept.version.clone())
+    (failed.version.clone(), target.version.clone())
 }
 
 /// Returns the beginning of all messages during a rollback.
-pub(crate) fn on_the_way(failed: &FailedRevision, kept: &KeptRelease) -> String {
-    let (desired, back) = names(failed, kept);
+pub(crate) fn on_the_way(failed: &FailedRevision, target: &RollbackTarget) -> String {
+    let (desired, back) = names(failed, target);
     format!("{desired} failed ({}), and {back} takes its place again", failed.reason)
 }
 
 /// Returns the failure to report after a completed rollback; it stays equal until something changes.
-pub(crate) fn is_back(failed: &FailedRevision, kept: &KeptRelease, now: Timestamp) -> Failure {
-    let (desired, back) = names(failed, kept);
+pub(crate) fn is_back(failed: &FailedRevision, target: &RollbackTarget, now: Timestamp) -> Failure {
+    let (desired, back) = names(failed, target);
     let moment = again(failed).map_or_else(String::new, |moment| format!(" after {moment:.0}"));
     let message = format!(
         "{desired} failed ({}: {}), and {back} is installed again; it is tried again when spec or content change, when \
@@ -113,8 +113,8 @@ mod tests {
         Failure::new(Reason::HealthTimeout, "not ready within 9 s: Deployment.apps here/d")
     }
 
-    fn kept(version: &str) -> KeptRelease {
-        KeptRelease { version: version.to_owned(), ..KeptRelease::default() }
+    fn target(version: &str) -> RollbackTarget {
+        RollbackTarget { version: version.to_owned(), ..RollbackTarget::default() }
     }
 
     #[test]
@@ -142,13 +142,17 @@ mod tests {
     #[test]
     fn both_are_named_with_the_cause_and_the_next_try() {
         let record = failed(None, "i", "2.0.0".to_owned(), &late(), at(0));
-        let told = is_back(&record, &kept("1.0.0"), at(1));
+        let told = is_back(&record, &target("1.0.0"), at(1));
         assert_eq!((told.reason, told.retry_after), (Reason::RolledBack, Some(Duration::from_secs(599))));
         for word in ["2.0.0", "1.0.0", "HealthTimeout", "Deployment.apps here/d", "1970-01-01T00:10:00Z"] {
             assert!(told.message.contains(word), "{}", told.message);
         }
-        assert_eq!(told.message, is_back(&record, &kept("1.0.0"), at(2)).message, "no new words for no news");
-        let values = is_back(&record, &kept("2.0.0"), at(1)).message;
+        assert_eq!(
+            told.message,
+            is_back(&record, &target("1.0.0"), at(2)).message,
+            "no new words for no news"
+        );
+        let values = is_back(&record, &target("2.0.0"), at(1)).message;
         assert!(values.starts_with("2.0.0 with its new values failed"), "{values}");
     }
 

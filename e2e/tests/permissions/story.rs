@@ -278,7 +278,7 @@ impl<'a> Story<'a> {
         components.create(&PostParams::default(), &serde_json::from_value(component)?).await?;
         until_or_why("the component is Ready", DEADLINE, || async {
             let found = serde_json::to_value(components.get("alone").await?.status)?;
-            let is_kept = found["state"] == "Ready" && found["kept"].is_object();
+            let is_kept = found["state"] == "Ready" && found["rollbackTarget"].is_object();
             Ok(if is_kept { Ok(()) } else { Err(found.to_string()) })
         })
         .await?;
@@ -287,7 +287,7 @@ impl<'a> Story<'a> {
         components.patch("alone", &PatchParams::default(), &without).await?;
         until_or_why("nothing is kept", DEADLINE, || async {
             let found = serde_json::to_value(components.get("alone").await?.status)?;
-            Ok(if found["kept"].is_null() { Ok(()) } else { Err(found.to_string()) })
+            Ok(if found["rollbackTarget"].is_null() { Ok(()) } else { Err(found.to_string()) })
         })
         .await?;
         components.delete("alone", &DeleteParams::default()).await?;

@@ -77,7 +77,7 @@ pub struct HelmComponentStatus {
     pub release_record: Option<ReleaseRecord>,
     /// Target of a rollback: the last Ready release. Absent unless spec.rollback asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<KeptRelease>,
+    pub rollback_target: Option<RollbackTarget>,
     /// Failed revision that was rolled back. Absent while the desired release is installed or being installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_revision: Option<FailedRevision>,
@@ -328,27 +328,18 @@ pub enum HookPhase {
 /// A release that a rollback can bring back. Its objects are in a Secret of the hub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct KeptRelease {
+pub struct RollbackTarget {
     /// Version of the module or chart, or the digest of the content if it has no version.
     pub version: String,
-    /// Digest of its inputs, as digests.inputs was.
-    pub inputs: String,
-    /// Digest of its content.
-    pub source: String,
-    /// Digest of its values.
-    pub values: String,
-    /// Digest of its render, as digests.render was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub render: Option<String>,
-    /// Digest of its objects.
-    pub rendered: String,
+    /// Inputs of its objects, as status.digests had them, without apiVersions.
+    pub digests: Digests,
     /// SHA-256 of the Secret's content. Absent in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub digest: Option<String>,
+    pub secret_digest: Option<String>,
     /// Error if the release could not be stored. Absent: it is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
-    pub failure: Option<String>,
+    pub message: Option<String>,
 }
 
 /// A failed revision that was rolled back.

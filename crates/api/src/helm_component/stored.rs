@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::{
     Adoption, CreatedResource, Digests, FailedRevision, HelmComponentStatus, Hooks, InstalledValues,
-    InventoryEntry, InventoryGroup, KeptRelease, PruneBaseline, ReleaseRecord, ReleaseRevision,
-    ResolvedVersion,
+    InventoryEntry, InventoryGroup, PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion,
+    RollbackTarget,
 };
 use crate::State;
 
@@ -37,7 +37,7 @@ struct StoredStatus {
     hooks: Option<StoredHooks>,
     adopted: Option<Adoption>,
     release_record: Option<ReleaseRecord>,
-    kept: Option<KeptRelease>,
+    rollback_target: Option<RollbackTarget>,
     failed_revision: Option<FailedRevision>,
     tests: Option<StoredHooks>,
     last_handled_test_at: Option<String>,
@@ -60,6 +60,8 @@ struct DeprecatedFields {
     history: Option<StoredRecord>,
     /// Deprecated: use failedRevision.
     rollback: Option<StoredFailure>,
+    /// Deprecated: use rollbackTarget.
+    kept: Option<StoredTarget>,
 }
 
 /// Adds the deprecated fields to the schema of the status.
@@ -105,7 +107,9 @@ impl From<StoredStatus> for HelmComponentStatus {
             release_record: stored
                 .release_record
                 .or_else(|| deprecated.history.and_then(StoredRecord::current)),
-            kept: stored.kept,
+            rollback_target: stored
+                .rollback_target
+                .or_else(|| deprecated.kept.and_then(StoredTarget::current)),
             failed_revision: stored
                 .failed_revision
                 .or_else(|| deprecated.rollback.and_then(StoredFailure::current)),
@@ -325,6 +329,49 @@ impl StoredFailure {
             last_failure_time: self.failed_at.unwrap_or_default(),
             attempts: self.attempt.unwrap_or_default(),
             retrying: self.retrying.unwrap_or_default(),
+        })
+    }
+}
+
+/// The rollback target of earlier versions.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct StoredTarget {
+    /// Deprecated: use rollbackTarget.version.
+    version: Option<String>,
+    /// Deprecated: use rollbackTarget.digests.inputs.
+    inputs: Option<String>,
+    /// Deprecated: use rollbackTarget.digests.source.
+    source: Option<String>,
+    /// Deprecated: use rollbackTarget.digests.values.
+    values: Option<String>,
+    /// Deprecated: use rollbackTarget.digests.storedRender.
+    render: Option<String>,
+    /// Deprecated: use rollbackTarget.digests.objects.
+    rendered: Option<String>,
+    /// Deprecated: use rollbackTarget.secretDigest.
+    digest: Option<String>,
+    /// Deprecated: use rollbackTarget.message.
+    #[schemars(length(max = 1024))]
+    failure: Option<String>,
+}
+
+impl StoredTarget {
+    /// Returns the rollback target; `None` if it names no release.
+    fn current(self) -> Option<RollbackTarget> {
+        let digests = Digests {
+            inputs: Some(self.inputs?),
+            api_versions: None,
+            source: self.source,
+            values: self.values,
+            stored_render: self.render,
+            objects: Some(self.rendered?),
+        };
+        Some(RollbackTarget {
+            version: self.version.unwrap_or_default(),
+            digests,
+            secret_digest: self.digest,
+            message: self.failure,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kyma_api::{Digests, KeptRelease};
+use kyma_api::{Digests, RollbackTarget};
 
 /// Description of the render that a Secret holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +41,12 @@ pub(crate) enum RenderLocation {
 
 impl Standing {
     /// Reads the criteria from the status of a component.
-    pub(crate) fn of(digests: &Digests, kept: Option<&KeptRelease>) -> Self {
-        let kept = kept.filter(|kept| kept.failure.is_none());
+    pub(crate) fn of(digests: &Digests, target: Option<&RollbackTarget>) -> Self {
+        let target = target.filter(|target| target.message.is_none());
         Self {
             render: digests.stored_render.clone(),
             content: digests.source.clone(),
-            kept: kept.and_then(|kept| kept.render.clone()),
+            kept: target.and_then(|target| target.digests.stored_render.clone()),
             made_here: None,
         }
     }
@@ -110,14 +110,14 @@ mod tests {
     struct Shelf {
         held: [Option<Entry>; 3],
         digests: Digests,
-        kept: Option<KeptRelease>,
+        target: Option<RollbackTarget>,
         renders: usize,
     }
 
     impl Shelf {
         /// Loads the render of this request: returns its digest, and whether it was kept.
         fn load(&mut self, request: &str) -> (String, bool) {
-            let standing = Standing::of(&self.digests, self.kept.as_ref());
+            let standing = Standing::of(&self.digests, self.target.as_ref());
             match standing.locate(&self.held, request) {
                 RenderLocation::Kept(at) => {
                     let entry = self.held[at].as_ref().unwrap();
@@ -154,8 +154,7 @@ mod tests {
 
         /// Keeps the installed release as the rollback target.
         fn keeps(&mut self) {
-            let render = self.digests.stored_render.clone();
-            self.kept = Some(KeptRelease { render, ..KeptRelease::default() });
+            self.target = Some(RollbackTarget { digests: self.digests.clone(), ..RollbackTarget::default() });
         }
 
         fn secrets(&self) -> usize {

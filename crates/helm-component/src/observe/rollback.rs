@@ -1,30 +1,30 @@
 //! Determines the desired release: that of the spec, or the one that was Ready before.
 
 use jiff::Timestamp;
-use kyma_api::{Digests, KeptRelease};
+use kyma_api::{Digests, RollbackTarget};
 
 use crate::pass::Pass;
 use crate::plan::{Content, Order, WayBack};
 use crate::rollback::{self, is_enabled};
 
 /// Returns the rollback target, while the spec still has the release that failed.
-pub(crate) fn taken<'a>(pass: &'a Pass<'_>) -> Option<&'a KeptRelease> {
+pub(crate) fn taken<'a>(pass: &'a Pass<'_>) -> Option<&'a RollbackTarget> {
     let failed = pass.session.recorded.failed_revision.as_ref().filter(|failed| !failed.retrying)?;
     let inputs = pass.inputs.as_ref().ok()?;
     let holds = is_enabled(&pass.context.resource.spec) && failed.inputs_digest == inputs.digest;
-    kept(pass).filter(|_| holds)
+    target(pass).filter(|_| holds)
 }
 
 /// Returns the digest of the inputs of the desired objects.
 pub(crate) fn desired_inputs<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
     let inputs = pass.inputs.as_ref().ok()?;
-    Some(taken(pass).map_or(&*inputs.digest, |kept| &*kept.inputs))
+    taken(pass).map_or(Some(&*inputs.digest), |target| target.digests.inputs.as_deref())
 }
 
 /// Returns the desired version of the module; for a rollback, that of its target.
 pub(crate) fn module_version(pass: &Pass<'_>) -> Option<String> {
     let module = pass.context.resource.spec.module.as_ref()?;
-    Some(taken(pass).map_or_else(|| module.version.clone(), |kept| kept.version.clone()))
+    Some(taken(pass).map_or_else(|| module.version.clone(), |target| target.version.clone()))
 }
 
 /// Returns the state of a rollback.
@@ -45,9 +45,11 @@ pub(super) fn way_back(pass: &Pass<'_>, content: Content) -> WayBack {
         Content::Recorded => recorded.digests.source.as_deref().zip(recorded.digests.values.as_deref()),
         Content::Stale => None,
     };
-    let is_other =
-        |kept: &KeptRelease| at_hand.is_some_and(|at_hand| at_hand != (&*kept.source, &*kept.values));
-    let is_open = is_enabled(&pass.context.resource.spec) && kept(pass).is_some_and(is_other);
+    let is_other = |target: &RollbackTarget| {
+        let Digests { source, values, .. } = &target.digests;
+        at_hand.is_some() && at_hand != source.as_deref().zip(values.as_deref())
+    };
+    let is_open = is_enabled(&pass.context.resource.spec) && target(pass).is_some_and(is_other);
     if is_open { WayBack::Open } else { WayBack::None }
 }
 
@@ -57,21 +59,27 @@ pub(super) fn keep_due(pass: &Pass<'_>) -> bool {
         return false;
     }
     let recorded = &pass.session.recorded;
-    match &recorded.kept {
-        kept if is_enabled(&pass.context.resource.spec) => {
+    match &recorded.rollback_target {
+        target if is_enabled(&pass.context.resource.spec) => {
             // Objects that were taken over unchanged differ from the render.
             recorded.inventory.left_as_is().next().is_none()
-                && !kept.as_ref().is_some_and(|kept| is_of(kept, &recorded.digests))
+                && !target.as_ref().is_some_and(|target| is_of(target, &recorded.digests))
         }
-        kept => kept.is_some(),
+        target => target.is_some(),
     }
 }
 
-/// Reports whether the kept release, or the one that could not be kept, is the installed one.
-fn is_of(kept: &KeptRelease, digests: &Digests) -> bool {
-    digests.inputs.as_ref() == Some(&kept.inputs) && digests.objects.as_ref() == Some(&kept.rendered)
+/// Reports whether the rollback target, or the release that could not be stored, is the installed one.
+fn is_of(target: &RollbackTarget, digests: &Digests) -> bool {
+    let is_known = digests.inputs.is_some() && digests.objects.is_some();
+    is_known && target.digests.inputs == digests.inputs && target.digests.objects == digests.objects
 }
 
-fn kept<'a>(pass: &'a Pass<'_>) -> Option<&'a KeptRelease> {
-    pass.session.recorded.kept.as_ref().filter(|kept| kept.failure.is_none())
+/// Returns the rollback target, if its objects are stored.
+fn target<'a>(pass: &'a Pass<'_>) -> Option<&'a RollbackTarget> {
+    pass.session
+        .recorded
+        .rollback_target
+        .as_ref()
+        .filter(|target| target.message.is_none() && target.digests.inputs.is_some())
 }

@@ -89,7 +89,7 @@ impl Pass<'_> {
         let injects = inputs.additions.injectable.is_some();
         self.session.render_awaits_kinds = false;
         let mut loaded = match taken(self).cloned() {
-            Some(kept) => self.load_kept(&kept).await?,
+            Some(target) => self.load_kept(&target).await?,
             None => match self.load_desired().await {
                 Ok(loaded) => loaded,
                 Err(LoadFailure { failure, awaits_kinds }) => {
@@ -129,7 +129,7 @@ impl Pass<'_> {
         // The watch may lag behind this process's writes, and a rehearsal has no watch.
         let asks = self.session.has_frozen || self.context.is_rehearsal();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
-        let mut standing = Standing::of(recorded, self.session.recorded.kept.as_ref());
+        let mut standing = Standing::of(recorded, self.session.recorded.rollback_target.as_ref());
         if component.spec.source.verify.is_some() {
             standing = standing.with_signatures(&self.session.renders_made);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
-use kyma_api::{HookPolicy, Hooks, Reason};
+use kyma_api::{HookPolicy, Hooks, Reason, RollbackTarget};
 use kyma_sdk::Failure;
 
 use super::Pass;
@@ -58,10 +58,14 @@ impl Pass<'_> {
         if let Some(hooks) = away_if_large(size, unpack).await? {
             return Ok(Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }));
         }
-        let kept = self.session.recorded.kept.clone();
+        let target = self.session.recorded.rollback_target.clone();
         let is_of = |source: &str, values: &str| parting::is_of(&digests, source, values);
-        if let Some(kept) = kept.filter(|kept| kept.failure.is_none() && is_of(&kept.source, &kept.values))
-            && let Ok(loaded) = self.read_kept(&kept).await?
+        let is_installed = |target: &RollbackTarget| {
+            let (source, values) = (target.digests.source.as_deref(), target.digests.values.as_deref());
+            source.zip(values).is_some_and(|(source, values)| is_of(source, values))
+        };
+        if let Some(target) = target.filter(|target| target.message.is_none() && is_installed(target))
+            && let Ok(loaded) = self.read_kept(&target).await?
         {
             return Ok(loaded.prepared);
         }

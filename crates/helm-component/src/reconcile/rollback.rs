@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use kyma_api::{Digests, FreeForm, KeptRelease, Reason};
+use kyma_api::{Digests, FreeForm, Reason, RollbackTarget};
 use kyma_sdk::Failure;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ impl Pass<'_> {
         if !rollback::is_enabled(&self.context.resource.spec) {
             // Emptied instead of deleted, so that no role needs the permission to delete Secrets of the hub.
             let emptied = self.write_kept(None).await;
-            self.done.keep = Some(emptied.map(|()| self.session.recorded.kept = None));
+            self.done.keep = Some(emptied.map(|()| self.session.recorded.rollback_target = None));
             return;
         }
         let kept = self.keep_release().await;
@@ -32,16 +32,16 @@ impl Pass<'_> {
             Err(failure) => Err(failure.clone()),
         });
         // The previously kept release is no longer a rollback target: its successor works.
-        self.session.recorded.kept = kept.ok();
+        self.session.recorded.rollback_target = kept.ok();
     }
 
-    async fn keep_release(&mut self) -> Result<KeptRelease, Failure> {
+    async fn keep_release(&mut self) -> Result<RollbackTarget, Failure> {
         let loaded = self.at_hand().await?;
-        let Digests { inputs, source, values, stored_render: render, objects: rendered, .. } =
-            self.session.recorded.digests.clone();
-        let (source, rendered) = (source.unwrap_or_default(), rendered.unwrap_or_default());
-        let there = rendered.clone();
-        let (digest, failure) = match away(move || kept::pack(&loaded, &there)).await? {
+        // A rollback target is applied as it was rendered, whatever API versions the cluster serves.
+        let digests = Digests { api_versions: None, ..self.session.recorded.digests.clone() };
+        let source = digests.source.clone().unwrap_or_default();
+        let objects = digests.objects.clone().unwrap_or_default();
+        let (secret_digest, message) = match away(move || kept::pack(&loaded, &objects)).await? {
             Ok(packed) => {
                 let digest = kept::digest(&packed);
                 self.write_kept(Some(packed)).await?;
@@ -50,8 +50,7 @@ impl Pass<'_> {
             Err(error) => (None, Some(error.to_string())),
         };
         let version = self.version_of(&source);
-        let (inputs, values) = (inputs.unwrap_or_default(), values.unwrap_or_default());
-        Ok(KeptRelease { version, inputs, source, values, render, rendered, digest, failure })
+        Ok(RollbackTarget { version, digests, secret_digest, message })
     }
 
     /// Returns the version of the content with this digest, for messages.
@@ -84,12 +83,13 @@ impl Pass<'_> {
     }
 
     async fn begin_rollback(&mut self, failure: &Failure) -> Result<(), Failure> {
-        let Some(kept) = self.session.recorded.kept.clone() else { return Ok(()) };
-        let mut loaded = match self.read_kept(&kept).await? {
+        let Some(target) = self.session.recorded.rollback_target.clone() else { return Ok(()) };
+        let mut loaded = match self.read_kept(&target).await? {
             Ok(loaded) => loaded,
             Err(gone) => {
                 // No rollback is possible; the failure of the desired release stays visible.
-                self.session.recorded.kept = Some(KeptRelease { failure: Some(gone.to_string()), ..kept });
+                self.session.recorded.rollback_target =
+                    Some(RollbackTarget { message: Some(gone.to_string()), ..target });
                 return Ok(());
             }
         };
@@ -148,8 +148,8 @@ impl Pass<'_> {
     }
 
     /// Loads the rollback target, from the hub alone.
-    pub(super) async fn load_kept(&self, kept: &KeptRelease) -> Result<Loaded, Failure> {
-        let mut loaded = self.read_kept(kept).await?.map_err(|gone| self.lost(&gone))?;
+    pub(super) async fn load_kept(&self, target: &RollbackTarget) -> Result<Loaded, Failure> {
+        let mut loaded = self.read_kept(target).await?.map_err(|gone| self.lost(&gone))?;
         if let Some(failed) = &self.session.recorded.failed_revision {
             loaded.release = rollback::time(&loaded.release, failed);
         }
@@ -166,7 +166,7 @@ impl Pass<'_> {
 
     pub(super) async fn read_kept(
         &self,
-        kept: &KeptRelease,
+        target: &RollbackTarget,
     ) -> Result<Result<Loaded, KeptReleaseError>, Failure> {
         let secret = kept::secret_name(&self.dependent.owner);
         let Some(data) = self.kept_secret().read().await? else {
@@ -176,7 +176,7 @@ impl Pass<'_> {
         let (packed, sha256) = (bytes(kept::RELEASE), bytes(kept::SHA256));
         // A user with write access to Secrets must not choose the installed content: the digest in the status must
         // match.
-        let is_recorded = match &kept.digest {
+        let is_recorded = match &target.secret_digest {
             Some(digest) => digest.as_bytes() == sha256,
             None => self.context.resource.spec.source.verify.is_none(),
         };
@@ -184,8 +184,11 @@ impl Pass<'_> {
             return Ok(Err(KeptReleaseError::Altered { secret }));
         }
         let unpacked = away(move || kept::unpack(&packed, &sha256)).await?;
-        let is_it = |loaded: &Loaded| loaded.inputs == kept.inputs && loaded.rendered == kept.rendered;
-        let loaded = unpacked.filter(is_it).map(|loaded| Loaded { render: kept.render.clone(), ..loaded });
+        let Digests { inputs, objects, stored_render, .. } = &target.digests;
+        let is_it = |loaded: &Loaded| {
+            inputs.as_ref() == Some(&loaded.inputs) && objects.as_ref() == Some(&loaded.rendered)
+        };
+        let loaded = unpacked.filter(is_it).map(|loaded| Loaded { render: stored_render.clone(), ..loaded });
         Ok(loaded.ok_or(KeptReleaseError::Altered { secret }))
     }
 

@@ -14,9 +14,9 @@ const DIFFERING: usize = 20;
 
 /// Returns the desired version, or that of the rollback target: of the module, or of the chart without a module.
 pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
-    let kept = || observe::rollback::taken(pass).map(|kept| kept.version.clone());
+    let target = || observe::rollback::taken(pass).map(|target| target.version.clone());
     let desired = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
-    observe::rollback::module_version(pass).or_else(kept).or_else(desired)
+    observe::rollback::module_version(pass).or_else(target).or_else(desired)
 }
 
 /// Returns the digests of the installed content. While surplus objects remain, the digest of the inputs is left out,
@@ -45,7 +45,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
         "hooks": recorded.hooks,
         "adopted": adoption(recorded),
         "releaseRecord": recorded.release_record.as_ref().filter(|_| is_recorded(pass)),
-        "kept": recorded.kept,
+        "rollbackTarget": recorded.rollback_target,
         "failedRevision": recorded.failed_revision,
         "tests": recorded.tests,
         "lastHandledTestAt": recorded.tested,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::condition::{Status, types};
-use kyma_api::{FailedRevision, HookPhase, KeptRelease, Reason, condition};
+use kyma_api::{FailedRevision, HookPhase, Reason, RollbackTarget, condition};
 use kyma_sdk::{Failure, Progress};
 
 use super::Finding;
@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub(super) struct Back {
     failed: FailedRevision,
-    kept: KeptRelease,
+    target: RollbackTarget,
     now: Timestamp,
     /// Whether the rollback was reported, and its content is the recorded one.
     stands: bool,
@@ -32,16 +32,16 @@ pub(super) struct Back {
 
 impl Back {
     pub(super) fn of(pass: &Pass<'_>, seen: &Observed) -> Option<Self> {
-        let kept = taken(pass)?.clone();
+        let target = taken(pass)?.clone();
         let failed = pass.session.recorded.failed_revision.clone()?;
         let was_told =
             reported(pass, types::READY).is_some_and(|ready| ready.reason == Reason::RolledBack.as_str());
         let stands = was_told && seen.content == Content::Recorded;
-        Some(Self { failed, kept, now: Timestamp::now(), stands })
+        Some(Self { failed, target, now: Timestamp::now(), stands })
     }
 
     fn is_back(&self) -> Failure {
-        rollback::is_back(&self.failed, &self.kept, self.now)
+        rollback::is_back(&self.failed, &self.target, self.now)
     }
 
     /// Returns the previous report, which stays after a restart until the watches show another state.
@@ -53,7 +53,7 @@ impl Back {
 
     /// Adds the rollback to the report of any wait or failure, and requeues in time for the next retry.
     pub(super) fn tell(&self, mut progress: Progress) -> Progress {
-        let way = rollback::on_the_way(&self.failed, &self.kept);
+        let way = rollback::on_the_way(&self.failed, &self.target);
         progress.message =
             if progress.message.is_empty() { way } else { format!("{way}: {}", progress.message) };
         if let Some(failure) = &mut progress.failure {
@@ -92,10 +92,12 @@ pub(super) fn kept(pass: &Pass<'_>) -> Option<Aspect> {
     if let Some(Err(failure)) = &pass.done.keep {
         return Some(aspect(types::KEPT, Status::False, failure.reason, &failure.message));
     }
-    let kept = pass.session.recorded.kept.as_ref()?;
-    Some(match &kept.failure {
-        Some(why) => aspect(types::KEPT, Status::False, Reason::NotKept, format!("{}: {why}", kept.version)),
-        None => aspect(types::KEPT, Status::True, Reason::Succeeded, &kept.version),
+    let target = pass.session.recorded.rollback_target.as_ref()?;
+    Some(match &target.message {
+        Some(why) => {
+            aspect(types::KEPT, Status::False, Reason::NotKept, format!("{}: {why}", target.version))
+        }
+        None => aspect(types::KEPT, Status::True, Reason::Succeeded, &target.version),
     })
 }
 
@@ -157,7 +159,7 @@ mod tests {
         let late = Failure::new(Reason::HealthTimeout, "late");
         let now = Timestamp::from_second(0).unwrap();
         let failed = rollback::failed(None, "i", "2.0.0".to_owned(), &late, now);
-        let back = Back { failed, kept: KeptRelease::default(), now, stands: false };
+        let back = Back { failed, target: RollbackTarget::default(), now, stands: false };
         let told = |failure: &Failure| back.tell(Progress::stopped(failure.clone())).failure.unwrap();
         for reason in [Reason::TargetTimeout, Reason::TargetForbidden] {
             let failure = Failure::new(reason, "no");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::{
     Adoption, Digests, FailedRevision, HelmComponentStatus, HookPhase, Hooks, PruneBaseline, ReleaseRecord,
-    ResolvedVersion,
+    ResolvedVersion, RollbackTarget,
 };
 use crate::crds;
 
@@ -191,6 +191,28 @@ fn failed_revision_of_an_earlier_version_is_read() {
     assert_eq!(read(json!({"rollback": {"version": "2.0.0"}})).failed_revision, None, "incomplete");
 }
 
+fn rollback_target() -> RollbackTarget {
+    RollbackTarget {
+        version: "1.0.0".to_owned(),
+        digests: Digests { api_versions: None, ..digests() },
+        secret_digest: Some("sha256:x".to_owned()),
+        message: Some("too large".to_owned()),
+    }
+}
+
+#[test]
+fn rollback_target_of_an_earlier_version_is_read() {
+    let former = json!({
+        "version": "1.0.0", "inputs": "sha256:i", "source": "sha256:s", "values": "sha256:v",
+        "render": "sha256:r", "rendered": "sha256:o", "digest": "sha256:x", "failure": "too large",
+    });
+    assert_eq!(read(json!({"kept": former})).rollback_target, Some(rollback_target()));
+    let newer = RollbackTarget { version: "1.1.0".to_owned(), message: None, ..rollback_target() };
+    let status = read(json!({"kept": former, "rollbackTarget": newer}));
+    assert_eq!(status.rollback_target, Some(newer));
+    assert_eq!(read(json!({"kept": {"version": "1.0.0"}})).rollback_target, None, "incomplete");
+}
+
 #[test]
 fn hooks_of_an_earlier_version_are_read() {
     let status = read(json!({"hooks": former_hooks(), "tests": former_hooks()}));
@@ -227,6 +249,7 @@ fn a_status_of_this_version_is_read_as_it_was_written() {
         adopted: Some(adoption()),
         release_record: Some(release_record()),
         failed_revision: Some(failed_revision()),
+        rollback_target: Some(rollback_target()),
         resolved: Some(resolved_version()),
         hooks: Some(hooks()),
         ..HelmComponentStatus::default()
@@ -288,6 +311,7 @@ fn schema_keeps_deprecated_fields() {
         ("takenOver", "adopted"),
         ("history", "releaseRecord"),
         ("rollback", "failedRevision"),
+        ("kept", "rollbackTarget"),
     ];
     for (former, current) in renamed {
         assert_eq!(description(&schema, former), format!("Deprecated: use {current}."));
