@@ -35,9 +35,9 @@ pub mod types {
     /// Component: the module's workloads are healthy.
     pub const HEALTHY: &str = "Healthy";
     /// Component: the last Ready release is stored for a rollback. Absent unless configured.
-    pub const KEPT: &str = "Kept";
+    pub const ROLLBACK_AVAILABLE: &str = "RollbackAvailable";
     /// Component: the last requested tests of the chart succeeded. Absent without a request.
-    pub const TESTED: &str = "Tested";
+    pub const TEST_SUCCESS: &str = "TestSuccess";
 }
 
 /// Status of a condition.

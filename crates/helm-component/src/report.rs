@@ -116,8 +116,8 @@ impl Finding {
             dependencies(&missing),
             healthy(seen, rest),
         ];
-        aspects.extend(way_back::kept(pass));
-        aspects.extend(way_back::tested(pass));
+        aspects.extend(way_back::rollback_available(pass));
+        aspects.extend(way_back::test_success(pass));
         Self {
             aspects,
             fields: fields(pass, seen, is_there),

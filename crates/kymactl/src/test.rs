@@ -69,7 +69,7 @@ fn awaited(name: &str, component: &HelmComponent) -> String {
         found.map(|found| format!("{type_} is {} ({}: {})", found.status, found.reason, found.message))
     };
     let said: Vec<String> =
-        [condition::types::READY, condition::types::TESTED].into_iter().filter_map(says).collect();
+        [condition::types::READY, condition::types::TEST_SUCCESS].into_iter().filter_map(says).collect();
     match said.as_slice() {
         [] => format!("{name}: nobody reports on it; is helm-component running?"),
         said => format!("{name}: {}", output::one_line(&said.join("; "))),

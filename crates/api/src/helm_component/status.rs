@@ -15,8 +15,8 @@ pub struct HelmComponentStatus {
     /// Summary of the conditions in one word, as in the status of a Kyma.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// Conditions: Ready, DependenciesReady, Rendered, Applied, Healthy, TargetReachable; Kept with spec.rollback,
-    /// Tested after a request for tests.
+    /// Conditions: Ready, DependenciesReady, Rendered, Applied, Healthy, TargetReachable; RollbackAvailable with
+    /// spec.rollback, TestSuccess after a request for tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::conditions_of_one")]
     pub conditions: Option<Vec<Condition>>,

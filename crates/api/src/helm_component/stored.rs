@@ -14,7 +14,15 @@ use super::{
     InventoryEntry, InventoryGroup, PruneBaseline, ReleaseRecord, ReleaseRevision, ResolvedVersion,
     RollbackTarget,
 };
-use crate::State;
+use crate::condition::{self, types};
+use crate::{Reason, State};
+
+/// Types of conditions that earlier versions named otherwise: the former one and the current one.
+const RENAMED_CONDITIONS: [(&str, &str); 2] =
+    [("Kept", types::ROLLBACK_AVAILABLE), ("Tested", types::TEST_SUCCESS)];
+
+/// The reason that earlier versions named otherwise: the former one and the current one.
+const RENAMED_REASON: (&str, Reason) = ("NotKept", Reason::RollbackUnavailable);
 
 /// A status with the fields of this version and the deprecated ones.
 #[derive(Deserialize)]
@@ -87,7 +95,7 @@ impl From<StoredStatus> for HelmComponentStatus {
         let deprecated = stored.deprecated;
         Self {
             state: stored.state,
-            conditions: stored.conditions,
+            conditions: stored.conditions.map(with_current_names),
             observed_generation: stored.observed_generation,
             last_handled_reconcile_at: stored.last_handled_reconcile_at,
             version: stored.version,
@@ -120,6 +128,25 @@ impl From<StoredStatus> for HelmComponentStatus {
             values_from: stored.values_from,
         }
     }
+}
+
+/// Gives conditions of earlier versions their current types and reasons. The list is written as a whole, so a
+/// condition of a former type would stay in it forever.
+fn with_current_names(mut conditions: Vec<Condition>) -> Vec<Condition> {
+    for (former, current) in RENAMED_CONDITIONS {
+        if condition::get(&conditions, current).is_some() {
+            condition::remove(&mut conditions, former);
+        }
+    }
+    for one in &mut conditions {
+        if let Some((_, current)) = RENAMED_CONDITIONS.iter().find(|(former, _)| one.type_ == *former) {
+            (*current).clone_into(&mut one.type_);
+        }
+        if one.reason == RENAMED_REASON.0 {
+            RENAMED_REASON.1.as_str().clone_into(&mut one.reason);
+        }
+    }
+    conditions
 }
 
 /// Digests, with the fields of earlier versions.

@@ -198,7 +198,7 @@ reasons! {
     DeletionTimeout: Blocked => "The removal takes longer than it may; look at the finalizers of the objects that the message names.";
     TestFailed: Invalid => "A test of the chart failed; look at the object that the message names, and ask for the tests again. The release stays as it is.";
     RolledBack: Blocked => "The desired release failed and the last Ready one is installed again; correct what the message names. The desired release is retried after a long pause, too.";
-    NotKept: Blocked => "No release is kept for a rollback; the message gives the reason. The installed release stays as it is.";
+    RollbackUnavailable: Blocked => "No release is stored for a rollback; the message gives the reason. The installed release stays as it is.";
     Unhealthy: Blocked => "An object on the target reports a failure; the message names it.";
     HealthTimeout: Blocked => "The objects didn't become ready in time; the message names those that aren't.";
 }

@@ -158,7 +158,7 @@ impl Pass<'_> {
 
     /// Returns the failure for a rollback target that no longer exists. The failed release is retried at its time.
     fn lost(&self, gone: &KeptReleaseError) -> Failure {
-        let failure = Failure::new(Reason::NotKept, gone.to_string());
+        let failure = Failure::new(Reason::RollbackUnavailable, gone.to_string());
         let failed = self.session.recorded.failed_revision.as_ref();
         let left = failed.and_then(|failed| rollback::pause(failed, Timestamp::now()));
         left.map_or(failure.clone(), |left| failure.retry_after(left))

@@ -82,28 +82,37 @@ pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
     (kept || tests).then_some(AGAIN)
 }
 
-/// Returns the condition of the kept release; `None` if a rollback was never enabled.
-pub(super) fn kept(pass: &Pass<'_>) -> Option<Aspect> {
+/// Returns the condition of the rollback target; `None` if a rollback was never enabled.
+pub(super) fn rollback_available(pass: &Pass<'_>) -> Option<Aspect> {
     if !rollback::is_enabled(&pass.context.resource.spec) {
-        let not_wanted =
-            || aspect(types::KEPT, Status::Unknown, Reason::NotKept, "spec.rollback does not ask for it");
-        return reported(pass, types::KEPT).map(|_| not_wanted());
+        let not_wanted = || {
+            aspect(
+                types::ROLLBACK_AVAILABLE,
+                Status::Unknown,
+                Reason::RollbackUnavailable,
+                "spec.rollback does not ask for it",
+            )
+        };
+        return reported(pass, types::ROLLBACK_AVAILABLE).map(|_| not_wanted());
     }
     if let Some(Err(failure)) = &pass.done.keep {
-        return Some(aspect(types::KEPT, Status::False, failure.reason, &failure.message));
+        return Some(aspect(types::ROLLBACK_AVAILABLE, Status::False, failure.reason, &failure.message));
     }
     let target = pass.session.recorded.rollback_target.as_ref()?;
     Some(match &target.message {
-        Some(why) => {
-            aspect(types::KEPT, Status::False, Reason::NotKept, format!("{}: {why}", target.version))
-        }
-        None => aspect(types::KEPT, Status::True, Reason::Succeeded, &target.version),
+        Some(why) => aspect(
+            types::ROLLBACK_AVAILABLE,
+            Status::False,
+            Reason::RollbackUnavailable,
+            format!("{}: {why}", target.version),
+        ),
+        None => aspect(types::ROLLBACK_AVAILABLE, Status::True, Reason::Succeeded, &target.version),
     })
 }
 
 /// Returns the condition of the last requested tests; `None` if none were ever requested.
-pub(super) fn tested(pass: &Pass<'_>) -> Option<Aspect> {
-    let told = |status, reason, message: String| Some(aspect(types::TESTED, status, reason, message));
+pub(super) fn test_success(pass: &Pass<'_>) -> Option<Aspect> {
+    let told = |status, reason, message: String| Some(aspect(types::TEST_SUCCESS, status, reason, message));
     if test_request(pass).is_some() {
         return match &pass.done.tests {
             Some(Err(failure)) => told(Status::Unknown, failure.reason, failure.message.clone()),

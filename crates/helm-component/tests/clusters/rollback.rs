@@ -84,7 +84,7 @@ async fn what_does_not_become_ready_is_taken_back_as_helm_takes_it_back() -> Res
     let source = push(world, "back", "1.0.0", &borrowed(&first)).await?;
     world.apply("back", with_rollback(&source, "back", "low")).await?;
     let ready = world.ready("back", "True", "Ready").await?;
-    let kept = condition_of(&ready, "Kept").context("Kept")?;
+    let kept = condition_of(&ready, "RollbackAvailable").context("RollbackAvailable")?;
     assert_eq!((&*kept.0, &*kept.2), ("True", "1.0.0"));
     is_kept_safely(world, &ready).await?;
 
@@ -306,7 +306,7 @@ async fn without_a_wish_for_it_nothing_is_kept_and_what_was_kept_is_let_go() -> 
     let source = push(world, "plain-back", "1.0.0", &borrowed(&[config("main", "")])).await?;
     world.apply("plain-back", wished(&source, "plain-back", "low")).await?;
     let ready = world.ready("plain-back", "True", "Ready").await?;
-    assert!(condition_of(&ready, "Kept").is_none());
+    assert!(condition_of(&ready, "RollbackAvailable").is_none());
     world.apply("plain-back", with_rollback(&source, "plain-back", "low")).await?;
     until_kept(world, "plain-back", "True").await?;
     is_kept_safely(world, &ready).await?;
@@ -321,8 +321,8 @@ async fn without_a_wish_for_it_nothing_is_kept_and_what_was_kept_is_let_go() -> 
 
 async fn until_kept(world: &World, name: &str, status: &str) -> Result<()> {
     let components = world.components()?;
-    until(&format!("Kept is {status}"), PATIENCE, || async {
-        let kept = condition_of(&components.get(name).await?, "Kept");
+    until(&format!("RollbackAvailable is {status}"), PATIENCE, || async {
+        let kept = condition_of(&components.get(name).await?, "RollbackAvailable");
         Ok(kept.is_some_and(|(is, _, _)| is == status).then_some(()))
     })
     .await

@@ -34,7 +34,7 @@ async fn over(world: &World, name: &str, moment: &str) -> Result<HelmComponent> 
     until("the tests are over", PATIENCE, || async {
         let component = components.get(name).await?;
         let handled = component.status.as_ref().and_then(|status| status.last_handled_test_at.as_deref());
-        let tested = condition_of(&component, "Tested");
+        let tested = condition_of(&component, "TestSuccess");
         let is_over = handled == Some(moment) && tested.is_some_and(|(status, _, _)| status != "Unknown");
         Ok(is_over.then_some(component))
     })
@@ -67,10 +67,10 @@ async fn tests_run_as_helm_runs_them_and_leave_the_release_as_it_is() -> Result<
     let source = push(world, "tested", "1.0.0", &borrowed(&files)).await?;
     world.apply("tested", wished(&source, "tested", "low")).await?;
     let ready = world.ready("tested", "True", "Ready").await?;
-    assert!(condition_of(&ready, "Tested").is_none(), "nobody asked");
+    assert!(condition_of(&ready, "TestSuccess").is_none(), "nobody asked");
     let mark = world.target.audit()?.mark()?;
     let after = tested(world, "tested", "2026-01-01T00:00:00Z").await?;
-    assert_eq!(says(&after, "Tested"), Some(("True".to_owned(), "Succeeded".to_owned())));
+    assert_eq!(says(&after, "TestSuccess"), Some(("True".to_owned(), "Succeeded".to_owned())));
     assert_eq!(ready_of(&after), ready_of(&ready));
     assert_eq!(story(world, mark, "tested", |event| event.user == USER)?, helms);
     let status = after.status.unwrap_or_default();
@@ -81,7 +81,7 @@ async fn tests_run_as_helm_runs_them_and_leave_the_release_as_it_is() -> Result<
     world.apply("tested", wished(&source, "tested", "high")).await?;
     let next = world.ready("tested", "True", "Ready").await?;
     assert_eq!(
-        says(&next, "Tested").map(|(status, _)| status).as_deref(),
+        says(&next, "TestSuccess").map(|(status, _)| status).as_deref(),
         Some("Unknown"),
         "of another release"
     );
@@ -101,8 +101,8 @@ async fn a_failed_test_is_told_beside_ready_and_not_tried_again_by_itself() -> R
     for moment in ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"] {
         let mark = world.target.audit()?.mark()?;
         let after = tested(world, "untested", moment).await?;
-        assert_eq!(says(&after, "Tested"), Some(("False".to_owned(), "TestFailed".to_owned())));
-        let (_, _, message) = condition_of(&after, "Tested").unwrap_or_default();
+        assert_eq!(says(&after, "TestSuccess"), Some(("False".to_owned(), "TestFailed".to_owned())));
+        let (_, _, message) = condition_of(&after, "TestSuccess").unwrap_or_default();
         assert!(message.contains("Job.batch untested/check: it failed: DeadlineExceeded"), "{message}");
         assert_eq!(says(&after, "Ready"), Some(("True".to_owned(), "Ready".to_owned())));
         let told = story(world, mark, "untested", |event| event.user == USER)?;
@@ -121,7 +121,7 @@ async fn a_test_whose_job_goes_at_once_is_seen_to_have_succeeded() -> Result<()>
     world.ready("fleeting", "True", "Ready").await?;
     let mark = world.target.audit()?.mark()?;
     let after = tested(world, "fleeting", "2026-01-01T00:00:00Z").await?;
-    assert_eq!(says(&after, "Tested"), Some(("True".to_owned(), "Succeeded".to_owned())));
+    assert_eq!(says(&after, "TestSuccess"), Some(("True".to_owned(), "Succeeded".to_owned())));
     assert_eq!(story(world, mark, "fleeting", |event| event.user == USER)?, ["+ Job probe"]);
     Ok(())
 }
@@ -142,7 +142,7 @@ async fn a_new_process_goes_on_with_a_test_and_runs_none_twice() -> Result<()> {
     ask(&world, "midtest", "now").await?;
     let components = world.components()?;
     until("the second test runs", PATIENCE, || async {
-        let tested = condition_of(&components.get("midtest").await?, "Tested");
+        let tested = condition_of(&components.get("midtest").await?, "TestSuccess");
         Ok(tested.is_some_and(|(_, _, message)| message.contains("Pod midtest/second-")).then_some(()))
     })
     .await?;
@@ -153,7 +153,7 @@ async fn a_new_process_goes_on_with_a_test_and_runs_none_twice() -> Result<()> {
     let second = names.iter().find(|name| name.starts_with("second-")).context("the second test")?;
     world.end_pod("midtest", second, "Succeeded").await?;
     let after = over(&world, "midtest", "now").await?;
-    assert_eq!(says(&after, "Tested"), Some(("True".to_owned(), "Succeeded".to_owned())));
+    assert_eq!(says(&after, "TestSuccess"), Some(("True".to_owned(), "Succeeded".to_owned())));
     let told: Story = story(&world, mark, "midtest", |event| event.user == USER)?;
     assert_eq!(told, ["+ Job first".to_owned(), format!("+ Pod {second}")], "with the same name");
     Ok(())

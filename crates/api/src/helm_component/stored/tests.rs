@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::{
@@ -211,6 +213,41 @@ fn rollback_target_of_an_earlier_version_is_read() {
     let status = read(json!({"kept": former, "rollbackTarget": newer}));
     assert_eq!(status.rollback_target, Some(newer));
     assert_eq!(read(json!({"kept": {"version": "1.0.0"}})).rollback_target, None, "incomplete");
+}
+
+fn condition(type_: &str, reason: &str, seconds: i64) -> Condition {
+    Condition {
+        last_transition_time: Time(Timestamp::from_second(seconds).unwrap()),
+        message: "m".to_owned(),
+        observed_generation: Some(1),
+        reason: reason.to_owned(),
+        status: "False".to_owned(),
+        type_: type_.to_owned(),
+    }
+}
+
+#[test]
+fn conditions_of_an_earlier_version_get_their_current_names() {
+    let stored = [
+        condition("Ready", "NotKept", 1),
+        condition("Kept", "NotKept", 2),
+        condition("Tested", "TestFailed", 3),
+        condition("Healthy", "Succeeded", 4),
+    ];
+    let expected = vec![
+        condition("Ready", "RollbackUnavailable", 1),
+        condition("RollbackAvailable", "RollbackUnavailable", 2),
+        condition("TestSuccess", "TestFailed", 3),
+        condition("Healthy", "Succeeded", 4),
+    ];
+    assert_eq!(read(json!({"conditions": stored})).conditions, Some(expected));
+}
+
+#[test]
+fn current_conditions_take_precedence() {
+    let current = condition("RollbackAvailable", "Succeeded", 2);
+    let stored = [condition("Kept", "NotKept", 1), current.clone()];
+    assert_eq!(read(json!({"conditions": stored})).conditions, Some(vec![current]));
 }
 
 #[test]
