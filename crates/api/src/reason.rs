@@ -39,6 +39,13 @@ impl fmt::Display for ErrorClass {
     }
 }
 
+impl Reason {
+    /// Reads a reason by the word of an earlier version, if that differs.
+    pub(crate) fn from_former_word(word: &str) -> Option<Self> {
+        (word == "NotKept").then_some(Self::RollbackUnavailable)
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -83,5 +90,6 @@ mod tests {
             assert_eq!(Reason::from_word(reason.as_str()), Some(*reason));
         }
         assert_eq!(Reason::from_word("SomethingElse"), None);
+        assert_eq!(Reason::from_word("NotKept"), Some(Reason::RollbackUnavailable), "of an earlier version");
     }
 }

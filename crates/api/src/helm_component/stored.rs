@@ -1,4 +1,5 @@
-//! Reads statuses that earlier versions stored. This module alone knows the names of their fields.
+//! Reads statuses that earlier versions stored. This module alone knows the names of their fields and
+//! conditions.
 //!
 //! An API server drops fields that the schema lacks when it reads a stored object, so the schema keeps the deprecated
 //! fields. They are read only if the current ones are absent, and never written.
@@ -24,9 +25,6 @@ use records::{StoredAdoption, StoredBaseline, StoredFailure, StoredRecord, Store
 /// Types of conditions that earlier versions named otherwise: the former one and the current one.
 const RENAMED_CONDITIONS: [(&str, &str); 2] =
     [("Kept", types::ROLLBACK_AVAILABLE), ("Tested", types::TEST_SUCCESS)];
-
-/// The reason that earlier versions named otherwise: the former one and the current one.
-const RENAMED_REASON: (&str, Reason) = ("NotKept", Reason::RollbackUnavailable);
 
 /// A status with the fields of this version and the deprecated ones.
 #[derive(Deserialize)]
@@ -146,8 +144,8 @@ fn with_current_names(mut conditions: Vec<Condition>) -> Vec<Condition> {
         if let Some((_, current)) = RENAMED_CONDITIONS.iter().find(|(former, _)| one.type_ == *former) {
             (*current).clone_into(&mut one.type_);
         }
-        if one.reason == RENAMED_REASON.0 {
-            RENAMED_REASON.1.as_str().clone_into(&mut one.reason);
+        if let Some(reason) = Reason::from_former_word(&one.reason) {
+            reason.as_str().clone_into(&mut one.reason);
         }
     }
     conditions

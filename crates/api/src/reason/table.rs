@@ -41,9 +41,11 @@ macro_rules! reasons {
                 }
             }
 
-            /// Reads a reason from a stored condition; `None` for one of another system.
+            /// Reads a reason from a stored condition, also by the word of an earlier version; `None` for one of
+            /// another system.
             pub fn from_word(word: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|reason| reason.as_str() == word)
+                let known = Self::ALL.iter().copied().find(|reason| reason.as_str() == word);
+                known.or_else(|| Self::from_former_word(word))
             }
         }
     };
