@@ -297,14 +297,29 @@ fn a_status_of_this_version_is_read_as_it_was_written() {
 
 #[test]
 fn only_current_names_are_written() {
-    let stored = json!({"digests": former_digests(), "hooks": former_hooks(), "resolved": former_version()});
+    let stored = json!({
+        "digests": former_digests(), "hooks": former_hooks(), "resolved": former_version(),
+        "kept": {"inputs": "i", "rendered": "o"}, "rollback": {"inputs": "i"}, "takenOver": {"from": []},
+        "replaces": {"rendered": "o", "objects": 1}, "history": {"content": "c"},
+    });
     let written = serde_json::to_value(read(stored)).unwrap();
     let names =
-        |field: &str| -> BTreeSet<String> { written[field].as_object().unwrap().keys().cloned().collect() };
+        |record: &Value| -> BTreeSet<String> { record.as_object().unwrap().keys().cloned().collect() };
+    let fields = [
+        "adopted",
+        "digests",
+        "failedRevision",
+        "hooks",
+        "pruneBaseline",
+        "releaseRecord",
+        "resolved",
+        "rollbackTarget",
+    ];
+    assert_eq!(names(&written), fields.map(str::to_owned).into());
     let digests = ["apiVersions", "inputs", "objects", "source", "storedRender", "values"];
-    assert_eq!(names("digests"), digests.map(str::to_owned).into());
+    assert_eq!(names(&written["digests"]), digests.map(str::to_owned).into());
     let version = ["digest", "message", "requestDigest", "version"];
-    assert_eq!(names("resolved"), version.map(str::to_owned).into());
+    assert_eq!(names(&written["resolved"]), version.map(str::to_owned).into());
     let hooks = [
         "attempts",
         "digest",
@@ -316,7 +331,7 @@ fn only_current_names_are_written() {
         "startTime",
         "succeeded",
     ];
-    assert_eq!(names("hooks"), hooks.map(str::to_owned).into());
+    assert_eq!(names(&written["hooks"]), hooks.map(str::to_owned).into());
 }
 
 #[test]
