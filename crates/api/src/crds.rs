@@ -145,7 +145,7 @@ mod tests {
         let config = ["Module", "Ready", "Resource Rules", "Matching", "Refused", "Age"];
         assert_eq!(columns(&module_config()), config);
         let component = columns(&helm_component());
-        for column in ["Version", "Ready", "Reason", "Target", "Age"] {
+        for column in ["Desired", "Version", "Ready", "Reason", "Target", "Age"] {
             assert!(component.iter().any(|name| name == column), "{column} is missing: {component:?}");
         }
     }

@@ -43,7 +43,7 @@ pub use status::{
     doc = "HelmComponent installs one module on one target, from an OCM component, a Helm chart or plain manifests. \
            It lives on the hub. Usually kyma-operator writes it; it can be used alone as well.",
     printcolumn(name = "Module", type_ = "string", json_path = ".spec.module.name"),
-    printcolumn(name = "Wanted", type_ = "string", json_path = ".spec.module.version"),
+    printcolumn(name = "Desired", type_ = "string", json_path = ".spec.module.version"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(
