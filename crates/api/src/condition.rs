@@ -20,7 +20,9 @@ pub mod types {
     pub const SKR_IMAGE_PULL_SECRET_SYNC: &str = "SKRImagePullSecretSync";
     /// Kyma: the target holds the rules of ModuleConfigs on modules' objects. ModuleConfig: no target refuses its
     /// rules on modules' objects. Absent where there are none. Owner: kyma-operator.
-    pub const RESOURCE_RULES: &str = "ResourceRules";
+    pub const RESOURCE_RULES_APPLIED: &str = "ResourceRulesApplied";
+    /// Former name of [`RESOURCE_RULES_APPLIED`] in stored statuses. It is read and no longer written.
+    pub const DEPRECATED_RESOURCE_RULES: &str = "ResourceRules";
     /// Kyma: an upgrade waits for a maintenance window (False), or a setting skips windows (True). Otherwise absent.
     /// Owner: kyma-operator.
     pub const MAINTENANCE_WINDOW: &str = "MaintenanceWindow";
@@ -106,6 +108,20 @@ pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|held| held.type_ != type_);
     conditions.len() != before
+}
+
+/// Renames the condition of type `old` to `new`, and returns whether it existed. If a condition of type `new` exists,
+/// it stays, and that of type `old` is removed.
+pub fn rename(conditions: &mut Vec<Condition>, old: &str, new: &str) -> bool {
+    if get(conditions, new).is_some() {
+        return remove(conditions, old);
+    }
+    let Some(found) = conditions.iter_mut().find(|held| held.type_ == old) else {
+        return false;
+    };
+    new.clone_into(&mut found.type_);
+    remove(conditions, old);
+    true
 }
 
 /// Returns the condition of this type.
@@ -195,6 +211,22 @@ mod tests {
         held.push(held[0].clone());
         assert!(set(&mut held, &desired(Status::False, "a"), &at(2)));
         assert_eq!(held.len(), 1);
+    }
+
+    #[test]
+    fn rename_keeps_content_and_prefers_the_new_type() {
+        let old = DesiredCondition { type_: types::DEPRECATED_RESOURCE_RULES, ..desired(Status::False, "a") };
+        let (from, to) = (types::DEPRECATED_RESOURCE_RULES, types::RESOURCE_RULES_APPLIED);
+        let mut held = vec![];
+        assert!(!rename(&mut held, from, to));
+        set(&mut held, &old, &at(1));
+        let before = held[0].clone();
+        assert!(rename(&mut held, from, to) && !rename(&mut held, from, to));
+        assert_eq!(held, [Condition { type_: "ResourceRulesApplied".to_owned(), ..before }]);
+        let renamed = held.clone();
+        set(&mut held, &DesiredCondition { message: "b", ..old }, &at(2));
+        assert!(rename(&mut held, from, to));
+        assert_eq!(held, renamed, "the condition of the new type stays");
     }
 
     #[test]

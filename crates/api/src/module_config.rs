@@ -28,7 +28,7 @@ use crate::{FreeForm, ResourcePolicy, Upgrade, patterns, schemas};
     printcolumn(
         name = "Resource Rules",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"ResourceRules\")].status"
+        json_path = ".status.conditions[?(@.type==\"ResourceRulesApplied\")].status"
     ),
     printcolumn(name = "Matching", type_ = "integer", json_path = ".status.matching.count"),
     printcolumn(name = "Refused", type_ = "integer", json_path = ".status.refused.count"),

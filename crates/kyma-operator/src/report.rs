@@ -19,14 +19,15 @@ pub(crate) use optional_condition::OptionalCondition;
 pub(crate) use write::{initial, leave_alone, write};
 
 /// Conditions that kyma-operator owns; all others are kept.
-const OWN: [&str; 8] = [
+const OWN: [&str; 9] = [
     types::READY,
     types::MODULES,
     types::CRDS_SYNC,
     types::TARGET_REACHABLE,
     types::MAINTENANCE_WINDOW,
     types::SKR_IMAGE_PULL_SECRET_SYNC,
-    types::RESOURCE_RULES,
+    types::RESOURCE_RULES_APPLIED,
+    types::DEPRECATED_RESOURCE_RULES,
     ACCESS_MISSING,
 ];
 /// Condition of a Kyma that is being deleted: live reads show no access Secret since its transition time.
@@ -134,7 +135,7 @@ fn left_alone(
     (reason, message): (Reason, &str),
     now: Timestamp,
 ) -> KymaStatus {
-    let mut own = own_conditions(before);
+    let mut own = current_conditions(before);
     let desired = DesiredCondition {
         type_: types::READY,
         status: Status::Unknown,
@@ -146,9 +147,17 @@ fn left_alone(
     KymaStatus { conditions: Some(own), ..before.clone() }
 }
 
+/// Returns the operator's conditions as stored.
 fn own_conditions(status: &KymaStatus) -> Vec<Condition> {
     let all = status.conditions.iter().flatten();
     all.filter(|condition| OWN.contains(&condition.type_.as_str())).cloned().collect()
+}
+
+/// Returns the operator's conditions. The stored one of the former type `ResourceRules` has its present type.
+fn current_conditions(status: &KymaStatus) -> Vec<Condition> {
+    let mut own = own_conditions(status);
+    condition::rename(&mut own, types::DEPRECATED_RESOURCE_RULES, types::RESOURCE_RULES_APPLIED);
+    own
 }
 
 /// Returns Deleting for a Kyma that is being deleted, or else the worst state: Error, then Warning, then Processing,
@@ -211,7 +220,7 @@ fn time(now: Timestamp) -> Time {
 }
 
 fn conditions(facts: &StatusInputs<'_>, state: State) -> Vec<Condition> {
-    let mut own = own_conditions(facts.before);
+    let mut own = current_conditions(facts.before);
     let mut set = |type_: &str, status: Status, reason: Reason, message: &str| {
         let desired =
             DesiredCondition { type_, status, reason, message, observed_generation: facts.generation };
@@ -246,7 +255,7 @@ fn conditions(facts: &StatusInputs<'_>, state: State) -> Vec<Condition> {
     let optional = [
         (types::MAINTENANCE_WINDOW, &facts.windows),
         (types::SKR_IMAGE_PULL_SECRET_SYNC, &facts.pull_secret),
-        (types::RESOURCE_RULES, &facts.resource_rules),
+        (types::RESOURCE_RULES_APPLIED, &facts.resource_rules),
     ];
     for (type_, condition) in optional {
         match condition {

@@ -13,7 +13,7 @@ const MAX_NAMED_KYMAS: usize = 10;
 const INCOMPLETE: &str = "; the counts lack Kymas that could not be evaluated since the operator started, such as \
                           those whose targets do not answer";
 /// Conditions of this operator.
-const OWN: [&str; 2] = [types::READY, types::RESOURCE_RULES];
+const OWN: [&str; 2] = [types::READY, types::RESOURCE_RULES_APPLIED];
 
 /// Returns the next status; `None` if it equals the current one. Without `counts` the status keeps the current ones.
 pub(crate) fn next(
@@ -24,6 +24,8 @@ pub(crate) fn next(
 ) -> Option<ModuleConfigStatus> {
     let current = current.cloned().unwrap_or_default();
     let mut conditions: Vec<Condition> = current.conditions.clone().unwrap_or_default();
+    let (old, new) = (types::DEPRECATED_RESOURCE_RULES, types::RESOURCE_RULES_APPLIED);
+    let mut changed = condition::rename(&mut conditions, old, new);
     conditions.retain(|condition| OWN.contains(&condition.type_.as_str()));
     let generation = config.revision.1;
     // Without counts the status keeps its previous counts, which may be incomplete.
@@ -38,12 +40,12 @@ pub(crate) fn next(
     let desired = DesiredCondition { type_, status, reason, message, observed_generation: generation };
     // API objects store whole seconds.
     let now = Time(now.round(jiff::Unit::Second).unwrap_or(now));
-    let mut changed = condition::set(&mut conditions, &desired, &now);
+    changed |= condition::set(&mut conditions, &desired, &now);
     if config.resource_rules.is_empty() {
-        changed |= condition::remove(&mut conditions, types::RESOURCE_RULES);
+        changed |= condition::remove(&mut conditions, types::RESOURCE_RULES_APPLIED);
     } else if let Some(counts) = counts {
         let (status, reason, message) = resource_rules(counts);
-        let (type_, message) = (types::RESOURCE_RULES, format!("{message}{missing_kymas}"));
+        let (type_, message) = (types::RESOURCE_RULES_APPLIED, format!("{message}{missing_kymas}"));
         let message = message.as_str();
         let desired = DesiredCondition { type_, status, reason, message, observed_generation: generation };
         changed |= condition::set(&mut conditions, &desired, &now);
@@ -64,7 +66,7 @@ pub(crate) fn next(
     (!is_equal).then_some(next)
 }
 
-/// Returns the condition `ResourceRules`: whether targets refuse the rules, and the first Kymas whose targets do. All
+/// Returns the condition `ResourceRulesApplied`: whether targets refuse the rules, and the first Kymas whose targets do. All
 /// causes have the same reason, so that it does not depend on the order of Kymas.
 fn resource_rules(counts: &ConfigCounts) -> (Status, Reason, String) {
     let refusing = counts.refusing_targets();
@@ -81,7 +83,7 @@ fn resource_rules(counts: &ConfigCounts) -> (Status, Reason, String) {
         "targets refuse the rules on modules' objects, {} in all: {}{more}; condition {} of each Kyma says why",
         refusing.len(),
         named.join(", "),
-        types::RESOURCE_RULES
+        types::RESOURCE_RULES_APPLIED
     );
     (Status::False, Reason::ApplyRefused, message)
 }

@@ -176,7 +176,7 @@ fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
     let told = |counts: &CountsByConfig, current: Option<&kyma_api::ModuleConfigStatus>| {
         let status = report::next(&ruled(), Some(&counts.of("a")), current, now)?;
         let rules = status.conditions.as_ref().unwrap()[1].clone();
-        assert_eq!(rules.type_, "ResourceRules");
+        assert_eq!(rules.type_, "ResourceRulesApplied");
         Some((status, (rules.status, rules.reason, rules.message)))
     };
     let (fine, condition) = told(&counts, None).unwrap();
@@ -191,7 +191,7 @@ fn a_status_names_the_first_kymas_whose_targets_refuse_resource_rules() {
     let (refused, (status, reason, message)) = told(&counts, Some(&fine)).unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "ApplyRefused"));
     let begin = "targets refuse the rules on modules' objects, 12 in all: kyma-00 (ApplyRefused), kyma-01 (TargetForbidden), ";
-    let end = "kyma-09 (ApplyRefused), and 2 more; condition ResourceRules of each Kyma says why";
+    let end = "kyma-09 (ApplyRefused), and 2 more; condition ResourceRulesApplied of each Kyma says why";
     assert!(message.starts_with(begin) && message.ends_with(end), "{message}");
     assert!(told(&counts, Some(&refused)).is_none(), "written once");
     assert_eq!(report::next(&ruled(), Some(&counts.of("b")), Some(&fine), now), None, "another's refusals");
@@ -248,6 +248,20 @@ fn status_says_that_counts_are_incomplete() {
     assert_eq!(report::next(&ruled(), None, Some(&before), now), None, "after a restart too");
     let after = report::next(&ruled(), Some(&ConfigCounts::default()), Some(&before), now).unwrap();
     assert_eq!(lacks_kymas(&after), [false, false], "{after:?}");
+}
+
+#[test]
+fn a_stored_condition_of_the_former_type_is_renamed() {
+    let now = "2026-06-01T00:00:00Z".parse().unwrap();
+    let incomplete = ConfigCounts::default().mark_incomplete(true);
+    let expected = report::next(&ruled(), Some(&incomplete), None, now).unwrap();
+    let mut stored = expected.clone();
+    stored.conditions.as_mut().unwrap()[1].type_ = "ResourceRules".to_owned();
+    assert_eq!(report::next(&ruled(), None, Some(&stored), now).as_ref(), Some(&expected), "without counts");
+    assert_eq!(report::next(&ruled(), Some(&incomplete), Some(&stored), now), Some(expected));
+    let without = config("a", &json!({ "module": "keda" }));
+    let status = report::next(&without, Some(&ConfigCounts::default()), Some(&stored), now).unwrap();
+    assert_eq!(status.conditions.unwrap().len(), 1, "without resourceRules only Ready stays");
 }
 
 #[test]

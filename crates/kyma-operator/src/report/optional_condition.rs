@@ -36,7 +36,7 @@ impl OptionalCondition {
 
     /// Returns the condition about the rules of ModuleConfigs on modules' objects.
     pub(crate) fn of_resource_rules(result: &Result<(), Failure>) -> Self {
-        Self::of(types::RESOURCE_RULES, result, "the rules on modules' objects are in force")
+        Self::of(types::RESOURCE_RULES_APPLIED, result, "the rules on modules' objects are in force")
     }
 
     fn of(type_: &'static str, result: &Result<(), Failure>, success: &str) -> Self {

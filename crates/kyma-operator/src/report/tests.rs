@@ -135,6 +135,42 @@ fn trouble_with_the_target_leaves_what_is_known_of_modules() {
 }
 
 #[test]
+fn a_stored_condition_of_the_former_type_is_renamed() {
+    let lines = [line_in(State::Ready, Reason::Ready)];
+    let nothing = KymaStatus::default();
+    let resource_rules = Some(OptionalCondition::of_resource_rules(&Ok(())));
+    let before = status(&StatusInputs { resource_rules, ..facts(&nothing, &lines, at(0)) });
+    let mut stored = before.clone();
+    let conditions = stored.conditions.iter_mut().flatten();
+    for held in conditions.filter(|held| held.type_ == types::RESOURCE_RULES_APPLIED) {
+        held.type_ = "ResourceRules".to_owned();
+    }
+    let trouble = KymaProblem {
+        reason: Reason::TargetUnreachable,
+        message: "the target cannot be reached".into(),
+        state: State::Error,
+        about_target: true,
+    };
+    let unreachable = status(&StatusInputs { trouble: Some(trouble), ..facts(&stored, &lines, at(9)) });
+    let left = left_alone(&stored, Some(1), (Reason::TargetUnreachable, "the operators are paused"), at(9));
+    for after in [&unreachable, &left] {
+        let applied = of(after, types::RESOURCE_RULES_APPLIED);
+        assert_eq!(applied, of(&before, types::RESOURCE_RULES_APPLIED), "the target was not asked");
+    }
+    let without_rules = status(&facts(&stored, &lines, at(0)));
+    for after in [&unreachable, &left, &without_rules] {
+        assert!(own_conditions(after).iter().all(|held| held.type_ != "ResourceRules"));
+    }
+    let unchanged = status(&facts(&before, &lines, at(0)));
+    assert_eq!(without_rules, unchanged);
+    assert_ne!(
+        own_conditions(&stored),
+        own_conditions(&without_rules),
+        "the former type is removed by a write"
+    );
+}
+
+#[test]
 fn fields_without_effect_are_named_even_where_all_is_well() {
     let before = KymaStatus::default();
     let after =

@@ -90,13 +90,13 @@ fn rules(expression: &str) -> Value {
 /// Returns status, reason and message of the condition.
 fn told(kyma: &Kyma) -> Option<(String, String, String)> {
     let conditions = kyma.status.as_ref()?.conditions.as_deref()?;
-    let told = condition::get(conditions, types::RESOURCE_RULES)?;
+    let told = condition::get(conditions, types::RESOURCE_RULES_APPLIED)?;
     Some((told.status.clone(), told.reason.clone(), told.message.clone()))
 }
 
 /// Status and message of the condition of a ModuleConfig.
 fn told_by_config(status: &ModuleConfigStatus) -> Option<(&str, &str)> {
-    let told = condition::get(status.conditions.as_deref()?, types::RESOURCE_RULES)?;
+    let told = condition::get(status.conditions.as_deref()?, types::RESOURCE_RULES_APPLIED)?;
     Some((told.status.as_str(), told.message.as_str()))
 }
 
