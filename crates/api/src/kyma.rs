@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FreeForm, ResourcePolicy, SecretKeyRef, State, patterns, schemas};
 
+mod stored;
+
 /// Desired state of one cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -319,19 +321,21 @@ pub struct PartialMeta {
 
 /// Identity of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", from = "stored::StoredTargetIdentity")]
 pub struct TargetIdentity {
-    /// Uid of the cluster's kube-system Namespace at first contact. A cluster with another uid is neither changed
-    /// nor cleaned up until a person confirms it.
+    /// Uid of the cluster's kube-system Namespace at first contact.
     pub cluster_uid: String,
     /// Number of times that this Kyma adopted the cluster; also in the cluster's stamp.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
     /// Number of changes ordered for the cluster, with a random suffix, such as 12-x3f9; also in the cluster's
-    /// stamp. If the stamp is ahead, this hub is an old copy or a restored backup, and nothing is written or
-    /// deleted there until a person confirms it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turn: Option<String>,
+    /// stamp.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fencing_generation: Option<String>,
+    /// Whether `fencing_generation` was read from the deprecated field `turn`, the only one that is stored. Never
+    /// written.
+    #[serde(skip)]
+    pub is_deprecated_turn: bool,
 }
 
 /// Modules as read from the cluster's Kyma.

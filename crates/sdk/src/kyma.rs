@@ -78,7 +78,7 @@ pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
     let Some(record) = kyma.status.as_ref().and_then(|status| status.target.as_ref()) else {
         // The watch does not show the record of the first contact yet. Later, an absent record was stripped and is
         // written again.
-        return proven.turn.is_none();
+        return proven.fencing_generation.is_none();
     };
     let (now, then) = (TargetRecord::from(record), TargetRecord::from(proven));
     let went_back = then.turn.is_some_and(|then| then.is_beyond(now.turn.as_ref()));
@@ -135,15 +135,16 @@ mod tests {
 
     #[test]
     fn what_was_proven_counts_while_the_hub_records_the_same() {
-        let target = |epoch, turn: &str| TargetIdentity {
+        let target = |epoch, generation: &str| TargetIdentity {
             cluster_uid: "u".into(),
             epoch: Some(epoch),
-            turn: Some(turn.into()),
+            fencing_generation: Some(generation.into()),
+            ..TargetIdentity::default()
         };
-        let recorded = |epoch, turn| {
+        let recorded = |epoch, generation| {
             let mut kyma = kyma(&json!({ "channel": "regular" }));
             kyma.status =
-                Some(kyma_api::KymaStatus { target: Some(target(epoch, turn)), ..Default::default() });
+                Some(kyma_api::KymaStatus { target: Some(target(epoch, generation)), ..Default::default() });
             kyma
         };
         let proven = target(2, "5-a");
@@ -153,7 +154,7 @@ mod tests {
         assert!(!is_on_record(&recorded(1, "5-a"), &proven), "the hub went back before an adoption");
         let without = kyma(&json!({ "channel": "regular" }));
         assert!(!is_on_record(&without, &proven), "the status was stripped off");
-        let first = TargetIdentity { turn: None, ..proven };
+        let first = TargetIdentity { fencing_generation: None, ..proven };
         assert!(is_on_record(&without, &first), "the record was not seen yet");
     }
 

@@ -68,7 +68,7 @@ impl From<&TargetIdentity> for TargetRecord {
         Self {
             target_uid: uid,
             epoch: identity.epoch.and_then(|epoch| epoch.try_into().ok()).unwrap_or(0),
-            turn: identity.turn.as_deref().and_then(|turn| turn.parse().ok()),
+            turn: identity.fencing_generation.as_deref().and_then(|turn| turn.parse().ok()),
         }
     }
 }

@@ -62,7 +62,8 @@ impl Stage {
         let entry = Selection::read(&json!({ "modules": [module] })).unwrap().entries.remove(0);
         let secret = SecretKeyRef { name: "access".into(), key: "config".into() };
         let target = TargetRef { kubeconfig_secret_ref: Some(secret) };
-        let identity = TargetIdentity { cluster_uid: "uid-of-cluster".into(), epoch: Some(2), turn: None };
+        let cluster_uid = "uid-of-cluster".into();
+        let identity = TargetIdentity { cluster_uid, epoch: Some(2), ..TargetIdentity::default() };
         Self {
             installed: BTreeMap::new(),
             kinds,

@@ -100,10 +100,14 @@ pub(crate) fn initial<'a>(state: &State, kyma: &'a Kyma) -> BTreeSet<&'a str> {
     modules.map(|module| module.name.as_str()).collect()
 }
 
-/// Returns the status without conditions of other writers and without the turn. Only taking the turn writes it, never
-/// a pass that may have begun before the hub was restored from a backup.
+/// Returns the status without conditions of other writers and without the fencing generation. Only taking the next one
+/// writes it, never a pass that may have begun before the hub was restored from a backup.
 fn own_part(status: &KymaStatus) -> KymaStatus {
-    let target = status.target.clone().map(|target| TargetIdentity { turn: None, ..target });
+    let target = status.target.clone().map(|target| TargetIdentity {
+        fencing_generation: None,
+        is_deprecated_turn: false,
+        ..target
+    });
     KymaStatus { conditions: Some(own_conditions(status)), target, ..status.clone() }
 }
 

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
 use kyma_sdk::{Failure, KymaKey, fence_of, recorded_of};
 use kyma_targets::{LiveIdentity, STAMP_NAMESPACE, Stamp, Target, Turn, Verdict};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Session, ground};
 use crate::FIELD_MANAGER;
@@ -17,7 +17,9 @@ use crate::error::Error;
 use crate::state::State;
 
 /// Path of the turn in a Kyma.
-const TURN: &str = "/status/target/turn";
+const FENCING_GENERATION: &str = "/status/target/fencingGeneration";
+/// Path of the turn in a Kyma that an earlier version of this operator wrote.
+const DEPRECATED_TURN: &str = "/status/target/turn";
 
 /// Takes the next turn, unless no change was requested in the present one. Returns the updated Kyma and session.
 pub(crate) async fn take(
@@ -36,7 +38,11 @@ pub(crate) async fn take(
         return Ok((Arc::clone(kyma), Arc::clone(session)));
     }
     let turn = Turn::after(recorded.iter().chain(&stamped), format!("{:08x}", fastrand::u32(..)));
-    let identity = TargetIdentity { turn: Some(turn.to_string()), ..session.identity.clone() };
+    let identity = TargetIdentity {
+        fencing_generation: Some(turn.to_string()),
+        is_deprecated_turn: false,
+        ..session.identity.clone()
+    };
     let kyma = record(state, kyma, &identity).await?;
     target.hub_has(recorded_of(&kyma));
     put(target, Stamp { turn: Some(turn), ..stamp }, &found).await?;
@@ -66,26 +72,61 @@ async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &LiveIdentit
 }
 
 /// Writes the turn if the hub has the expected one: it may have been restored from a backup meanwhile.
+///
+/// The first turn after an upgrade replaces the deprecated field. A CRD without the new field would lose both, so a
+/// dry run comes first.
 async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc<Kyma>, Error> {
     let key = KymaKey::of(kyma);
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-    let known = kyma.status.as_ref().and_then(|status| status.target.as_ref()?.turn.clone());
+    let next = next.fencing_generation.as_deref();
+    let steps = serde_json::from_value(json!(record_steps(kyma, next)));
+    let patch = steps.map_err(|source| Error::Compose { what: "the record of a turn", source })?;
+    let patch = Patch::Json(patch);
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    if recorded_identity(kyma).is_some_and(|recorded| recorded.is_deprecated_turn) {
+        let dry_run = PatchParams { dry_run: true, ..params.clone() };
+        send_record(&api, &key, &dry_run, &patch, next).await?;
+    }
+    Ok(state.wrote(send_record(&api, &key, &params, &patch, next).await?))
+}
+
+fn recorded_identity(kyma: &Kyma) -> Option<&TargetIdentity> {
+    kyma.status.as_ref()?.target.as_ref()
+}
+
+/// Returns the JSON patch that replaces the turn that was read by `next`. It fails if another one is stored, under
+/// whichever name.
+fn record_steps(kyma: &Kyma, next: Option<&str>) -> Vec<Value> {
     let mut steps = vec![json!({ "op": "test", "path": "/metadata/uid", "value": kyma.metadata.uid })];
-    steps.extend(known.map(|turn| json!({ "op": "test", "path": TURN, "value": turn })));
-    steps.push(json!({ "op": "add", "path": TURN, "value": next.turn }));
+    let recorded = recorded_identity(kyma);
+    let known = recorded.and_then(|recorded| recorded.fencing_generation.as_deref());
+    if recorded.is_some_and(|recorded| recorded.is_deprecated_turn) {
+        steps.push(json!({ "op": "test", "path": DEPRECATED_TURN, "value": known }));
+        steps.push(json!({ "op": "remove", "path": DEPRECATED_TURN }));
+    } else {
+        let test = |known: &str| json!({ "op": "test", "path": FENCING_GENERATION, "value": known });
+        steps.extend(known.map(test));
+    }
+    steps.push(json!({ "op": "add", "path": FENCING_GENERATION, "value": next }));
+    steps
+}
+
+/// Sends the patch, and fails if the hub does not keep `next`: an older CRD drops the field, and the stamp must not
+/// get ahead of what the hub can record.
+async fn send_record(
+    api: &Api<Kyma>,
+    key: &KymaKey,
+    params: &PatchParams,
+    patch: &Patch<()>,
+    next: Option<&str>,
+) -> Result<Kyma, Error> {
     let failed = |source| match source {
         kube::Error::Api(status) if status.code == 422 => Error::MissTurn { kyma: key.clone() },
         source => Error::RecordTurn { kyma: key.clone(), source },
     };
-    let steps = serde_json::from_value(json!(steps));
-    let patch = steps.map_err(|source| Error::Compose { what: "the record of a turn", source })?;
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let written = api.patch_status(&key.name, &params, &Patch::<()>::Json(patch)).await.map_err(failed)?;
-    // An older CRD drops the field: the stamp must not get ahead of what the hub can record.
-    if recorded_of(&written).turn.map(|turn| turn.to_string()) != next.turn {
-        return Err(Error::KeepTurn { kyma: key });
-    }
-    Ok(state.wrote(written))
+    let written = api.patch_status(&key.name, params, patch).await.map_err(failed)?;
+    let kept = recorded_of(&written).turn.map(|turn| turn.to_string());
+    if kept.as_deref() == next { Ok(written) } else { Err(Error::KeepTurn { kyma: key.clone() }) }
 }
 
 async fn put(target: &Target, stamp: Stamp, over: &LiveIdentity) -> Result<(), Failure> {
@@ -93,4 +134,35 @@ async fn put(target: &Target, stamp: Stamp, over: &LiveIdentity) -> Result<(), F
         ground::namespace(target, STAMP_NAMESPACE).await?;
     }
     Ok(target.put_stamp(&stamp, over).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(target: &Value) -> Value {
+        let kyma: Kyma = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": { "name": "sample", "namespace": "kcp-system", "uid": "uid-of-kyma" },
+            "spec": { "channel": "regular" }, "status": { "target": target },
+        }))
+        .unwrap();
+        json!(record_steps(&kyma, Some("8-b")))
+    }
+
+    #[test]
+    fn record_tests_and_replaces_the_stored_field() {
+        let uid = json!({ "op": "test", "path": "/metadata/uid", "value": "uid-of-kyma" });
+        let add = json!({ "op": "add", "path": "/status/target/fencingGeneration", "value": "8-b" });
+        assert_eq!(steps(&json!({ "clusterUid": "u" })), json!([uid, add]));
+        let test = json!({ "op": "test", "path": "/status/target/fencingGeneration", "value": "7-a" });
+        let new = json!({ "clusterUid": "u", "fencingGeneration": "7-a" });
+        assert_eq!(steps(&new), json!([uid, test, add]));
+        let both = json!({ "clusterUid": "u", "fencingGeneration": "7-a", "turn": "5-a" });
+        assert_eq!(steps(&both), json!([uid, test, add]), "the deprecated field has no effect");
+        let test = json!({ "op": "test", "path": "/status/target/turn", "value": "7-a" });
+        let remove = json!({ "op": "remove", "path": "/status/target/turn" });
+        let old = json!({ "clusterUid": "u", "turn": "7-a" });
+        assert_eq!(steps(&old), json!([uid, test, remove, add]), "a second writer's test fails");
+    }
 }

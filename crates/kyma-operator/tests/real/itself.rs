@@ -52,7 +52,7 @@ async fn a_local_kyma_that_has_another_target_is_refused_with_a_reason() -> Resu
         .await?;
     landscape.kyma("recorded", "[]").await?;
     landscape.until_kyma("a first contact", "recorded", is_ready).await?;
-    let record = json!({"status": {"target": {"clusterUid": "another-cluster", "epoch": 1, "turn": null}}});
+    let record = json!({"status": {"target": {"clusterUid": "another-cluster", "epoch": 1, "fencingGeneration": null}}});
     let kymas = landscape.kymas()?;
     kymas.patch_status("recorded", &PatchParams::default(), &Patch::Merge(&record)).await?;
     for (kyma, reason) in [("labelled", "AccessInvalid"), ("recorded", "TargetChanged")] {

@@ -148,7 +148,10 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
         })
         .await?;
     landscape.report_ready("keda").await?;
-    let turn = turn_of(landscape).await?;
+    // The record as an operator of an earlier version wrote it.
+    let before = fencing_generation_of(landscape).await?;
+    let stored = json!({ "status": { "target": { "turn": before, "fencingGeneration": null } } });
+    landscape.kymas()?.patch_status("sample", &PatchParams::default(), &Patch::Merge(&stored)).await?;
     landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
     let ordered = landscape
         .until_component("the removal is ordered", "keda", |component| {
@@ -160,7 +163,10 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
         ordered.annotations().get(annotations::DELETION_REASON).map(String::as_str),
         Some("KymaDeleted")
     );
-    assert_ne!(turn_of(landscape).await?, turn, "a removal is ordered in a turn of its own");
+    let after = landscape.kymas()?.get("sample").await?.status.and_then(|status| status.target);
+    let after = after.context("a target on record")?;
+    assert_ne!(after.fencing_generation, before, "a removal is ordered in a fencing generation of its own");
+    assert!(!after.is_deprecated_turn, "the deprecated field is replaced");
     assert!(
         remote(target)?.get_opt("default").await?.is_some(),
         "the target is untouched while components are left"
@@ -203,9 +209,9 @@ async fn is_told_as_by_klm(landscape: &Landscape) -> Result<()> {
     .await
 }
 
-async fn turn_of(landscape: &Landscape) -> Result<Option<String>> {
+async fn fencing_generation_of(landscape: &Landscape) -> Result<Option<String>> {
     let kyma = landscape.kymas()?.get("sample").await?;
-    Ok(kyma.status.and_then(|status| status.target?.turn))
+    Ok(kyma.status.and_then(|status| status.target?.fencing_generation))
 }
 
 pub(crate) async fn choose(target: &Cluster, modules: serde_json::Value) -> Result<()> {

@@ -112,7 +112,7 @@ impl TargetConnection {
         let params = PatchParams::default();
         let stamp = json!({ "data": { "epoch": epoch.to_string(), "turn": null } });
         self.stamps()?.patch(STAMP_NAME, &params, &Patch::Merge(&stamp)).await?;
-        let record = json!({ "status": { "target": { "epoch": epoch, "turn": null } } });
+        let record = json!({ "status": { "target": { "epoch": epoch, "fencingGeneration": null } } });
         landscape.kymas()?.patch_status(kyma, &params, &Patch::Merge(&record)).await?;
         let told = format!("{}/{epoch}", known.cluster_uid);
         let note = json!({ "metadata": { "annotations": { annotations::TARGET_ADOPTED: told } } });

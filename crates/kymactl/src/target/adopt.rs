@@ -296,11 +296,13 @@ async fn record_on_hub(start: &Start, recorded: &TargetRecord) -> Result<(), Err
     let identity = TargetIdentity {
         cluster_uid: recorded.target_uid.clone().unwrap_or_default(),
         epoch: i64::try_from(recorded.epoch).ok(),
-        turn: None,
+        ..TargetIdentity::default()
     };
     let mut record = json!(identity);
-    // The turn starts anew.
-    record["turn"] = Value::Null;
+    // Fencing generations are counted for each epoch. The deprecated field would count if it stayed.
+    for field in ["fencingGeneration", "turn"] {
+        record[field] = Value::Null;
+    }
     let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": record}});
     kymas.patch_status(&kyma.name_any(), &params, &Patch::Merge(&status)).await?;
     Ok(())

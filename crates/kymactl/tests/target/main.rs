@@ -281,9 +281,11 @@ async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() 
     let stage = Stage::new("restored").await;
     stage.access(&stage.user(everything()).await).await;
     let (uid, kyma) = (stage.uid().await, stage.kymas().get("sample").await.unwrap());
-    let turn = |turn: &str| json!({"status": {"target": {"clusterUid": uid, "epoch": 1, "turn": turn}}});
+    // The deprecated field of the fencing generation must not stay after the adoption.
+    let record = json!({"clusterUid": uid, "epoch": 1, "fencingGeneration": "3-a", "turn": "2-a"});
+    let record = json!({"status": {"target": record}});
     let params = PatchParams::default();
-    stage.kymas().patch_status("sample", &params, &Patch::Merge(&turn("3-a"))).await.unwrap();
+    stage.kymas().patch_status("sample", &params, &Patch::Merge(&record)).await.unwrap();
     let stamp = json!({
         "hubUid": stage.hub_uid().await, "kymaNamespace": stage.namespace, "kymaName": "sample",
         "kymaUid": kyma.uid(), "epoch": "1", "turn": "5-b",
@@ -308,7 +310,7 @@ async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() 
     let stamp = stamps.get("kyma-target-stamp").await.unwrap().data.unwrap();
     assert_eq!((stamp["epoch"].as_str(), stamp.get("turn")), ("2", None));
     let target = stage.kymas().get("sample").await.unwrap().status.unwrap().target.unwrap();
-    assert_eq!((target.epoch, target.turn), (Some(2), None));
+    assert_eq!((target.epoch, target.fencing_generation), (Some(2), None));
 
     // The command was interrupted before it told the operators, and is started again.
     let forgotten = json!({"metadata": {"annotations": {annotations::TARGET_ADOPTED: null}}});

@@ -55,7 +55,8 @@ async fn prove_once(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<P
             let identity = TargetIdentity {
                 cluster_uid: record.target_uid.unwrap_or_default(),
                 epoch: i64::try_from(record.epoch).ok(),
-                turn: record.turn.map(|turn| turn.to_string()),
+                fencing_generation: record.turn.map(|turn| turn.to_string()),
+                ..TargetIdentity::default()
             };
             let written = write_record(runtime, current, &identity).await?;
             Ok(Proof { identity, kyma: Some(written), stamp: write, found })
@@ -94,7 +95,8 @@ pub async fn record_local(runtime: &Runtime, kyma: &Kyma) -> Result<Option<Kyma>
     if !crate::is_local(runtime, &live)? || recorded_of(&live).target_uid.is_some() {
         return Ok(Some(live));
     }
-    let identity = TargetIdentity { cluster_uid: runtime.hub_uid.to_string(), epoch: Some(1), turn: None };
+    let cluster_uid = runtime.hub_uid.to_string();
+    let identity = TargetIdentity { cluster_uid, epoch: Some(1), ..TargetIdentity::default() };
     write_record(runtime, &live, &identity).await.map(Some)
 }
 

@@ -59,9 +59,9 @@ impl Stage {
         Ok(stamp)
     }
 
-    /// Takes a turn as another operator.
-    async fn takes(&self, stamp: &Stamp, turn: &str) -> Result<()> {
-        let status = json!({"status": {"target": {"turn": turn}}});
+    /// Takes a turn as another operator, and records it in `field`.
+    async fn takes(&self, stamp: &Stamp, field: &str, turn: &str) -> Result<()> {
+        let status = json!({"status": {"target": {field: turn}}});
         self.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(status)).await?;
         let found = self.theirs.identify_anew().await?;
         self.theirs.put_stamp(&Stamp { turn: Some(turn.parse()?), ..stamp.clone() }, &found).await?;
@@ -69,7 +69,7 @@ impl Stage {
     }
 
     async fn on_record(&self) -> Result<Option<String>> {
-        Ok(self.kyma().await?.status.and_then(|status| status.target?.turn))
+        Ok(self.kyma().await?.status.and_then(|status| status.target?.fencing_generation))
     }
 }
 
@@ -79,25 +79,29 @@ async fn a_hub_that_is_not_behind_is_not_taken_for_one() -> Result<()> {
     let stage = Stage::new("proof").await?;
     let before = stage.kyma().await?;
     let stamp = stage.contact().await?;
-    stage.takes(&stamp, "4-a").await?;
+    // An operator of an earlier version wrote the deprecated field.
+    stage.takes(&stamp, "turn", "4-a").await?;
     let contacted = stage.kyma().await?;
-    stage.takes(&stamp, "5-b").await?;
+    assert_eq!(stage.on_record().await?.as_deref(), Some("4-a"));
+    stage.takes(&stamp, "fencingGeneration", "5-b").await?;
 
     let proof = prove(&stage.runtime, &contacted, &stage.target).await?;
-    assert_eq!(proof.identity.turn.as_deref(), Some("5-b"), "an earlier Kyma and the present stamp");
+    let proven = proof.identity.fencing_generation.as_deref();
+    assert_eq!(proven, Some("5-b"), "an earlier Kyma and the present stamp");
     let proof = prove(&stage.runtime, &before, &stage.target).await?;
-    assert_eq!(proof.identity.turn.as_deref(), Some("5-b"), "a Kyma from before the first contact");
+    let proven = proof.identity.fencing_generation.as_deref();
+    assert_eq!(proven, Some("5-b"), "a Kyma from before the first contact");
     assert_eq!(stage.on_record().await?.as_deref(), Some("5-b"));
 
     let look = stage.target.identify().await?;
-    stage.takes(&stamp, "6-c").await?;
+    stage.takes(&stamp, "fencingGeneration", "6-c").await?;
     let stripped = json!({"status": {"target": null}});
     stage.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(stripped)).await?;
     let proof = prove(&stage.runtime, &stage.kyma().await?, &stage.target).await?;
     assert_ne!(look.turn(), proof.found.turn(), "an earlier look at the target");
     assert_eq!(stage.on_record().await?.as_deref(), Some("6-c"));
 
-    let behind = json!({"status": {"target": {"turn": "5-b"}}});
+    let behind = json!({"status": {"target": {"fencingGeneration": "5-b"}}});
     stage.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(behind)).await?;
     let refused = prove(&stage.runtime, &stage.kyma().await?, &stage.target).await.unwrap_err();
     assert_eq!(refused.reason, Reason::StampMismatch, "{refused:?}");

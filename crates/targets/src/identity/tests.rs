@@ -233,6 +233,27 @@ fn a_hub_that_did_not_order_the_last_change_is_behind() {
 }
 
 #[test]
+fn a_record_with_the_deprecated_field_counts_as_before() {
+    let record = |target: serde_json::Value| -> TargetRecord {
+        let identity: TargetIdentity = serde_json::from_value(target).unwrap();
+        TargetRecord::from(&identity)
+    };
+    let old = record(serde_json::json!({ "clusterUid": "target", "epoch": 3, "turn": "7-a" }));
+    let both = serde_json::json!({
+        "clusterUid": "target", "epoch": 3, "turn": "6-a", "fencingGeneration": "7-a",
+    });
+    for recorded in [old, record(both)] {
+        assert_eq!(recorded, turns("7-a", "").0);
+        for (stamped, is_behind) in [("7-a", false), ("6-b", false), ("7-b", true), ("8-a", true)] {
+            let (_, found) = turns("", stamped);
+            let verdict = compare(&claim(), &recorded, &found);
+            let expected = Verdict::StampMismatch(Mismatch::LaterState);
+            assert_eq!(verdict == expected, is_behind, "{stamped}: {verdict:?}");
+        }
+    }
+}
+
+#[test]
 fn a_damaged_turn_is_nobodys() {
     let mut map = Stamp { turn: "7-a".parse().ok(), ..ours(3) }.to_config_map();
     assert_eq!(Stamp::from_config_map(&map).turn.map(|turn| turn.to_string()).as_deref(), Some("7-a"));
