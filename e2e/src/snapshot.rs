@@ -17,7 +17,7 @@ const RESTLESS: [(&str, &str); 4] =
     [("", "Event"), ("events.k8s.io", "Event"), ("coordination.k8s.io", "Lease"), ("", "ComponentStatus")];
 /// Fields of `metadata` that change with each write.
 const COUNTERS: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
-/// The stamp of a target, whose turn counts changes.
+/// The stamp of a target, whose fencing generation counts changes.
 const STAMP: &str = "kyma-target-stamp";
 /// Deadline for the apiserver to serve a new kind.
 const DEADLINE: Duration = Duration::from_secs(30);

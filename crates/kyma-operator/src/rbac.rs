@@ -107,7 +107,7 @@ fn hub_namespace() -> Vec<Rule> {
         kyma_sdk::rbac::pauses(&["brake-kyma-operator", "brake-kyma-operator-mark", "pauses-kyma-operator"]);
     rules.extend([
         Rule::new(OPERATOR, &["kymas"], &["list", "watch"], "observe: the Kymas"),
-        Rule::new(OPERATOR, &["kymas"], &["get"], "session: whose turn it is on a target"),
+        Rule::new(OPERATOR, &["kymas"], &["get"], "session: the fencing generation of a target"),
         Rule::new(
             OPERATOR,
             &["kymas"],

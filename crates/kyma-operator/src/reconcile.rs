@@ -93,7 +93,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     };
     let plan = plan_for(state, &observed, &decided, pass.halt());
     if plan.changes_target()
-        && let Err(failure) = take_turn(state, &mut observed).await
+        && let Err(failure) = advance_fencing_generation(state, &mut observed).await
     {
         return troubled(state, &observed.kyma, failure).await;
     }
@@ -104,7 +104,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     }
     let applied = apply::apply(state, &plan, observed.authority(pass.halt())).await;
     if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
-        remote.session.turn_is_used();
+        remote.session.fencing_generation_is_used();
     }
     pass.repaired(plan.components.len());
     let (status, wait) = status_of(state, &observed, &decided, (&plan, &applied), &prerequisites);
@@ -139,10 +139,10 @@ async fn show_on_target(state: &State, observed: &Observation) {
     }
 }
 
-/// Takes the turn: only the hub that the target's stamp names as current may request changes.
-async fn take_turn(state: &State, observed: &mut Observation) -> Result<(), Failure> {
+/// Advances the fencing generation: only the hub that the target's stamp names as current may request changes.
+async fn advance_fencing_generation(state: &State, observed: &mut Observation) -> Result<(), Failure> {
     let Some(remote) = &mut observed.remote else { return Ok(()) };
-    let (kyma, session) = session::take_turn(state, &observed.kyma, &remote.session).await?;
+    let (kyma, session) = session::advance_fencing_generation(state, &observed.kyma, &remote.session).await?;
     (observed.kyma, remote.session) = (kyma, session);
     Ok(())
 }

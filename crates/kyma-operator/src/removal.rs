@@ -98,7 +98,7 @@ async fn go_on(
         ignore: state.args.ignore_policy,
     };
     let mut step = deletion::next(&facts);
-    let kyma = &match take_turn(state, kyma, &step, &mut reach).await {
+    let kyma = &match advance_fencing_generation(state, kyma, &step, &mut reach).await {
         Ok(taken) => taken,
         Err(failure) => {
             reach = Reach { facts: TargetFacts::Unreachable, session: None, failure: Some(failure) };
@@ -114,7 +114,7 @@ async fn go_on(
     }
     let done = carry_out(state, kyma, &step, &lost, pass.halt()).await;
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
-        session.turn_is_used();
+        session.fencing_generation_is_used();
     }
     report(state, kyma, &reach, &step, &facts, &done).await?;
     if gone && matches!(step, Step::Order(_) | Step::Release) {
@@ -135,8 +135,9 @@ async fn go_on(
     }
 }
 
-/// Takes the turn before a removal is requested. Without a session there is no target to record it on.
-async fn take_turn(
+/// Advances the fencing generation before a removal is requested. Without a session there is no target to record it
+/// on.
+async fn advance_fencing_generation(
     state: &State,
     kyma: &Arc<Kyma>,
     step: &Step,
@@ -148,7 +149,7 @@ async fn take_turn(
         _ => false,
     };
     let Some(session) = reach.session.as_mut().filter(|_| removes) else { return Ok(Arc::clone(kyma)) };
-    let (kyma, taken) = session::take_turn(state, kyma, session).await?;
+    let (kyma, taken) = session::advance_fencing_generation(state, kyma, session).await?;
     *session = taken;
     Ok(kyma)
 }

@@ -16,12 +16,12 @@ use crate::pull_secret::watch as pull_secret;
 use crate::state::State;
 use crate::target_kyma;
 
+mod fencing_generation;
 mod ground;
 pub(crate) mod open_session;
-mod turn;
 
+pub(crate) use fencing_generation::advance as advance_fencing_generation;
 pub(crate) use open_session::Session;
-pub(crate) use turn::take as take_turn;
 
 /// Returns the session of a Kyma with its target. Opens one if there is none, if it has expired, or if the connection
 /// changed.
@@ -75,7 +75,14 @@ async fn open(
         pass.repaired(ground::prepare(state, kyma, &target).await?);
     }
     watch(state, &KymaKey::of(kyma), &target, false)?;
-    Ok(Session { access, target, identity, unused_turn: Arc::default(), opened: Instant::now(), connection })
+    Ok(Session {
+        access,
+        target,
+        identity,
+        unused_fencing_generation: Arc::default(),
+        opened: Instant::now(),
+        connection,
+    })
 }
 
 /// Discards the target's identity after a refusal or a deleted stamp, so that it is read again. It is otherwise read

@@ -91,7 +91,8 @@ async fn record_local<R: ComponentResource>(
     if had_contact(resource) {
         return Ok(None);
     }
-    let first = TargetRecord { target_uid: Some(runtime.hub_uid.to_string()), epoch: 1, turn: None };
+    let first =
+        TargetRecord { target_uid: Some(runtime.hub_uid.to_string()), epoch: 1, fencing_generation: None };
     write_record(runtime, resource, &first).await.map(Some)
 }
 

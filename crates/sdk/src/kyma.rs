@@ -81,7 +81,8 @@ pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
         return proven.fencing_generation.is_none();
     };
     let (now, then) = (TargetRecord::from(record), TargetRecord::from(proven));
-    let went_back = then.turn.is_some_and(|then| then.is_beyond(now.turn.as_ref()));
+    let went_back =
+        then.fencing_generation.is_some_and(|then| then.is_beyond(now.fencing_generation.as_ref()));
     (now.target_uid, now.epoch) == (then.target_uid, then.epoch) && !went_back
 }
 

@@ -33,7 +33,7 @@ pub struct Fence {
     /// Record of the hub when the target was verified.
     pub recorded: TargetRecord,
     /// Source of a newer record if the stamp is later than `recorded`; `None` for a component without Kyma, which has
-    /// no turns.
+    /// no fencing generations.
     pub ledger: Option<Arc<dyn Ledger>>,
 }
 
@@ -57,7 +57,7 @@ impl Fence {
                 self.known(looks)
             }
             // No further change is ordered, and earlier ones are complete.
-            None => TargetRecord { turn: found.turn(), ..self.recorded.clone() },
+            None => TargetRecord { fencing_generation: found.fencing_generation(), ..self.recorded.clone() },
         };
         Ok(compare(&self.claim, &known, found))
     }
@@ -74,11 +74,14 @@ impl Fence {
         }
     }
 
-    /// Returns the record with the turn that was last read from the hub, if the epoch is the same: each epoch has its
-    /// own turns.
+    /// Returns the record with the fencing generation that was last read from the hub, if the epoch is the same: each
+    /// epoch has its own fencing generations.
     fn known(&self, looks: &IdentityCache) -> TargetRecord {
         let seen = looks.hub_record().filter(|seen| seen.epoch == self.recorded.epoch);
-        TargetRecord { turn: seen.and_then(|seen| seen.turn), ..self.recorded.clone() }
+        TargetRecord {
+            fencing_generation: seen.and_then(|seen| seen.fencing_generation),
+            ..self.recorded.clone()
+        }
     }
 }
 

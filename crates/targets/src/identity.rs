@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kyma_api::TargetIdentity;
 use kyma_api::annotations::TARGET_UID;
 
-use crate::turn::Turn;
+use crate::fencing_generation::FencingGeneration;
 
 #[cfg(test)]
 mod tests;
@@ -59,7 +59,7 @@ pub struct TargetRecord {
     /// copy of the hub falls behind.
     pub epoch: u64,
     /// The last change that was ordered for the target; none before the first.
-    pub turn: Option<Turn>,
+    pub fencing_generation: Option<FencingGeneration>,
 }
 
 impl From<&TargetIdentity> for TargetRecord {
@@ -68,7 +68,10 @@ impl From<&TargetIdentity> for TargetRecord {
         Self {
             target_uid: uid,
             epoch: identity.epoch.and_then(|epoch| epoch.try_into().ok()).unwrap_or(0),
-            turn: identity.fencing_generation.as_deref().and_then(|turn| turn.parse().ok()),
+            fencing_generation: identity
+                .fencing_generation
+                .as_deref()
+                .and_then(|generation| generation.parse().ok()),
         }
     }
 }
@@ -85,9 +88,9 @@ pub struct LiveIdentity {
 }
 
 impl LiveIdentity {
-    /// Returns the turn in the stamp.
-    pub fn turn(&self) -> Option<Turn> {
-        self.stamp.as_ref().and_then(|stamp| stamp.turn.clone())
+    /// Returns the fencing generation in the stamp.
+    pub fn fencing_generation(&self) -> Option<FencingGeneration> {
+        self.stamp.as_ref().and_then(|stamp| stamp.fencing_generation.clone())
     }
 }
 
@@ -101,7 +104,7 @@ pub struct Stamp {
     /// Epoch of the hub's claim.
     pub epoch: u64,
     /// The last change that the hub ordered for the target.
-    pub turn: Option<Turn>,
+    pub fencing_generation: Option<FencingGeneration>,
     /// `major.minor` of each operator that wrote to the target.
     pub versions: BTreeMap<String, String>,
 }
@@ -147,7 +150,7 @@ pub enum Verdict {
 pub enum Mismatch {
     /// Another hub took the target over after this hub's last contact.
     TakenOver,
-    /// The stamp has a later epoch or turn: this hub is an older copy, or was restored from a backup.
+    /// The stamp has a later epoch or fencing generation: this hub is an older copy, or was restored from a backup.
     LaterState,
     /// A newer version of this operator has worked on the target.
     NewerOperator,
@@ -168,15 +171,20 @@ pub fn compare(claim: &Claim, recorded: &TargetRecord, found: &LiveIdentity) -> 
     }
     let present = found.stamp.as_ref();
     let epoch = recorded.epoch.max(present.map_or(1, |stamp| stamp.epoch)).max(1);
-    // Turns of an earlier epoch are not comparable.
+    // Fencing generations of an earlier epoch are not comparable.
     let counted = present.filter(|stamp| stamp.epoch == epoch);
-    let turn = counted.map_or_else(|| recorded.turn.clone(), |stamp| stamp.turn.clone());
-    let wanted = claim.kyma.as_ref().map(|kyma| stamp(claim, kyma, (epoch, turn), present));
+    let fencing_generation =
+        counted.map_or_else(|| recorded.fencing_generation.clone(), |stamp| stamp.fencing_generation.clone());
+    let wanted = claim.kyma.as_ref().map(|kyma| stamp(claim, kyma, (epoch, fencing_generation), present));
     let write = wanted.filter(|wanted| present != Some(wanted));
     if known && recorded.epoch > 0 {
         return Verdict::Match { write };
     }
-    let record = TargetRecord { target_uid: Some(found.target_uid.clone()), epoch, turn: found.turn() };
+    let record = TargetRecord {
+        target_uid: Some(found.target_uid.clone()),
+        epoch,
+        fencing_generation: found.fencing_generation(),
+    };
     Verdict::FirstContact { record, write }
 }
 
@@ -201,10 +209,16 @@ pub fn adopt(claim: &Claim, recorded: &TargetRecord, found: &LiveIdentity) -> Op
     };
     let kyma = claim.kyma.clone().filter(|_| may)?;
     let epoch = recorded.epoch.max(found.stamp.as_ref().map_or(0, |stamp| stamp.epoch)).saturating_add(1);
-    let record = TargetRecord { target_uid: Some(found.target_uid.clone()), epoch, turn: None };
+    let record = TargetRecord { target_uid: Some(found.target_uid.clone()), epoch, fencing_generation: None };
     Some((
         record,
-        Stamp { hub_uid: claim.hub_uid.clone(), kyma, epoch, turn: None, versions: BTreeMap::new() },
+        Stamp {
+            hub_uid: claim.hub_uid.clone(),
+            kyma,
+            epoch,
+            fencing_generation: None,
+            versions: BTreeMap::new(),
+        },
     ))
 }
 
@@ -222,25 +236,32 @@ fn contradiction(claim: &Claim, recorded: &TargetRecord, known: bool, stamp: &St
     if claim.kyma.as_ref().is_some_and(other) {
         return Some(Verdict::TargetInUse { kyma: owner(), other_hub: false });
     }
-    // Only Kymas have turns; for a component without one they are not checked.
-    let beyond = |turn: &Turn| claim.kyma.is_some() && turn.is_beyond(recorded.turn.as_ref());
-    let in_turn = || !stamp.turn.as_ref().is_some_and(beyond);
-    if known && (stamp.epoch > recorded.epoch || stamp.epoch == recorded.epoch && !in_turn()) {
+    // Only Kymas have fencing generations; for a component without one they are not checked.
+    let is_later = |stamped: &FencingGeneration| {
+        claim.kyma.is_some() && stamped.is_beyond(recorded.fencing_generation.as_ref())
+    };
+    let is_beyond = || stamp.fencing_generation.as_ref().is_some_and(is_later);
+    if known && (stamp.epoch > recorded.epoch || stamp.epoch == recorded.epoch && is_beyond()) {
         return Some(Verdict::StampMismatch(Mismatch::LaterState));
     }
-    // At a first contact the stamp's turn becomes the hub's.
-    if !known && stamp.turn.as_ref().is_some_and(|turn| !turn.is_readable()) {
+    // At a first contact the stamp's fencing generation becomes the hub's.
+    if !known && stamp.fencing_generation.as_ref().is_some_and(|generation| !generation.is_readable()) {
         return Some(Verdict::StampMismatch(Mismatch::LaterState));
     }
     let written_by = stamp.versions.get(&claim.operator).map(|version| minor(version));
     (written_by > Some(minor(&claim.version))).then_some(Verdict::StampMismatch(Mismatch::NewerOperator))
 }
 
-fn stamp(claim: &Claim, kyma: &KymaId, (epoch, turn): (u64, Option<Turn>), present: Option<&Stamp>) -> Stamp {
+fn stamp(
+    claim: &Claim,
+    kyma: &KymaId,
+    (epoch, fencing_generation): (u64, Option<FencingGeneration>),
+    present: Option<&Stamp>,
+) -> Stamp {
     let mut versions = present.map(|stamp| stamp.versions.clone()).unwrap_or_default();
     let (major, minor) = minor(&claim.version);
     versions.insert(claim.operator.clone(), format!("{major}.{minor}"));
-    Stamp { hub_uid: claim.hub_uid.clone(), kyma: kyma.clone(), epoch, turn, versions }
+    Stamp { hub_uid: claim.hub_uid.clone(), kyma: kyma.clone(), epoch, fencing_generation, versions }
 }
 
 /// Returns major and minor version. The patch version is ignored: it may be rolled back, and its change writes
@@ -250,18 +271,18 @@ fn minor(version: &str) -> (u64, u64) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// Returns the record of a target from the annotations of a hub object. They hold no turn.
+/// Returns the record of a target from the annotations of a hub object. They hold no fencing generation.
 pub fn recorded(annotations: Option<&BTreeMap<String, String>>) -> TargetRecord {
     let get = |key| annotations.and_then(|all| all.get(key));
     TargetRecord {
         target_uid: get(TARGET_UID).filter(|uid| !uid.is_empty()).cloned(),
         epoch: get(TARGET_EPOCH).and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
-        turn: None,
+        fencing_generation: None,
     }
 }
 
-/// Returns the annotations that store `recorded` on a hub object; empty before the first contact. They hold no turn,
-/// which the status of the Kyma records.
+/// Returns the annotations that store `recorded` on a hub object; empty before the first contact. They hold no fencing
+/// generation, which the status of the Kyma records.
 pub fn record(recorded: &TargetRecord) -> BTreeMap<String, String> {
     let Some(uid) = &recorded.target_uid else {
         return BTreeMap::new();
@@ -277,7 +298,8 @@ const KYMA_NAMESPACE: &str = "kymaNamespace";
 const KYMA_NAME: &str = "kymaName";
 const KYMA_UID: &str = "kymaUid";
 const EPOCH: &str = "epoch";
-const TURN: &str = "turn";
+/// The key keeps its former name: another one would have to be written to every target.
+const FENCING_GENERATION: &str = "turn";
 const VERSION_PREFIX: &str = "version.";
 
 impl Stamp {
@@ -290,7 +312,11 @@ impl Stamp {
             (KYMA_UID.to_owned(), self.kyma.uid.clone()),
             (EPOCH.to_owned(), self.epoch.to_string()),
         ]);
-        data.extend(self.turn.iter().map(|turn| (TURN.to_owned(), turn.to_string())));
+        data.extend(
+            self.fencing_generation
+                .iter()
+                .map(|generation| (FENCING_GENERATION.to_owned(), generation.to_string())),
+        );
         let versions = self.versions.iter();
         data.extend(
             versions.map(|(operator, version)| (format!("{VERSION_PREFIX}{operator}"), version.clone())),
@@ -318,7 +344,9 @@ impl Stamp {
             hub_uid: text(HUB_UID),
             kyma: KymaId { namespace: text(KYMA_NAMESPACE), name: text(KYMA_NAME), uid: text(KYMA_UID) },
             epoch: text(EPOCH).parse().unwrap_or(0),
-            turn: data.get(TURN).map(|turn| turn.parse().unwrap_or_else(|_| Turn::unreadable())),
+            fencing_generation: data
+                .get(FENCING_GENERATION)
+                .map(|generation| generation.parse().unwrap_or_else(|_| FencingGeneration::unreadable())),
             versions: data.iter().filter_map(version).collect(),
         }
     }

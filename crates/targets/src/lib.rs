@@ -22,6 +22,7 @@ mod contact;
 mod dial;
 mod error;
 mod fence;
+mod fencing_generation;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod grant;
@@ -35,7 +36,6 @@ mod target;
 mod throttle;
 mod tokens;
 mod transport;
-mod turn;
 
 pub use access::AccessPolicy;
 pub use account::ServiceAccount;
@@ -46,6 +46,7 @@ pub use component_target::{ComponentTarget, Streams};
 pub use contact::Contact;
 pub use error::{TargetError, TlsFault, classify, is_initializing};
 pub use fence::{Fence, Ledger};
+pub use fencing_generation::{FencingGeneration, FencingGenerationError};
 pub use grant::Grant;
 pub use identity::{
     Claim, KymaId, LiveIdentity, Mismatch, STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH,
@@ -60,6 +61,5 @@ pub use tokens::{
     ExchangeSettings, ExchangeSettingsError, IssuedToken, TokenError, TokenExchange, TokenProvider,
     TokenProviders,
 };
-pub use turn::{Turn, TurnError};
 
 pub use kyma_api::AddressRefusal;

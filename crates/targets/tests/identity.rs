@@ -13,8 +13,8 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use kyma_api::Reason;
 use kyma_targets::{
-    AccessPolicy, Claim, Fence, KymaId, Ledger, Limits, Mismatch, STAMP_NAMESPACE, Stamp, Target,
-    TargetError, TargetRecord, Targets, Turn, Verdict, classify, compare,
+    AccessPolicy, Claim, Fence, FencingGeneration, KymaId, Ledger, Limits, Mismatch, STAMP_NAMESPACE, Stamp,
+    Target, TargetError, TargetRecord, Targets, Verdict, classify, compare,
 };
 use serde_json::from_value;
 use testbed::{Access, Credentials, SharedBed};
@@ -123,10 +123,11 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
     };
     ensure_namespace(&target).await?;
     target.put_stamp(&stamp, &found).await?;
-    let turn = |text: &str| Some(text.parse::<Turn>().unwrap());
+    let generation = |text: &str| Some(text.parse::<FencingGeneration>().unwrap());
     let ledger = Arc::new(OnRecord(Mutex::new(Some(record.clone()))));
     let hub_at = |epoch, at: &str| {
-        *ledger.0.lock().unwrap() = Some(TargetRecord { epoch, turn: turn(at), ..record.clone() });
+        *ledger.0.lock().unwrap() =
+            Some(TargetRecord { epoch, fencing_generation: generation(at), ..record.clone() });
     };
     let fence = |recorded: TargetRecord| Fence {
         claim: claim.clone(),
@@ -138,7 +139,7 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
 
     let stamped = async |epoch, at: &str| {
         let found = target.identify_anew().await?;
-        target.put_stamp(&Stamp { epoch, turn: turn(at), ..stamp.clone() }, &found).await
+        target.put_stamp(&Stamp { epoch, fencing_generation: generation(at), ..stamp.clone() }, &found).await
     };
     stamped(1, "1-a").await?;
     let refused = write(fenced.client()).await;

@@ -53,7 +53,7 @@ pub(crate) fn without_name(text: &str, kyma: &str) -> String {
     text.replace(&owner_hash(HUB_NAMESPACE, kyma), "owner-KYMA").replace(kyma, "KYMA")
 }
 
-/// Returns the text with uids, times, digests, turns and resourceVersions replaced by placeholders.
+/// Returns the text with uids, times, digests, fencing generations and resourceVersions replaced by placeholders.
 pub(crate) fn masked(text: &str) -> String {
     #[expect(clippy::unwrap_used, reason = "patterns that are written here")]
     static PATTERNS: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
@@ -61,9 +61,9 @@ pub(crate) fn masked(text: &str) -> String {
             (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "MOMENT"),
             (r"\b[0-9a-f]{16,}\b", "DIGEST"),
-            // The number of a turn depends on how many passes were needed.
+            // The number of a fencing generation depends on how many passes were needed.
             (r#""\d+-[0-9a-f]{8}""#, "\"TURN\""),
-            // So does the resourceVersion from which a turn is taken over.
+            // So does the resourceVersion from which a fencing generation is taken over.
             (r#""resourceVersion":"\d+""#, "VERSION"),
         ]
         .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))

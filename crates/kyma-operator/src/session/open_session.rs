@@ -20,8 +20,8 @@ pub(crate) struct Session {
     pub(crate) target: Target,
     /// The identity recorded on the hub.
     pub(crate) identity: TargetIdentity,
-    /// Whether no change was requested yet in the present turn.
-    pub(super) unused_turn: Arc<AtomicBool>,
+    /// Whether no change was requested yet in the present fencing generation.
+    pub(super) unused_fencing_generation: Arc<AtomicBool>,
     /// When the session was opened.
     pub(crate) opened: Instant,
     /// The connection whose identity was verified.
@@ -30,12 +30,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// Records that a change was requested.
-    pub(crate) fn turn_is_used(&self) {
-        self.unused_turn.store(false, Ordering::Relaxed);
+    pub(crate) fn fencing_generation_is_used(&self) {
+        self.unused_fencing_generation.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn has_unused_turn(&self) -> bool {
-        self.unused_turn.load(Ordering::Relaxed)
+    pub(super) fn has_unused_fencing_generation(&self) -> bool {
+        self.unused_fencing_generation.load(Ordering::Relaxed)
     }
 
     /// Reports whether the checks made when the session was opened are still valid.

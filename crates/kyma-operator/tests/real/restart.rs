@@ -70,7 +70,7 @@ async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
         Ok((written.len() > 1).then_some(written))
     })
     .await?;
-    // The turn is recorded before the first request. The ModuleConfig keeps its counts.
+    // The fencing generation is recorded before the first request. The ModuleConfig keeps its counts.
     assert!(hub[0] == "patch kymas/status sample" && hub[1].starts_with("patch helmcomponents"), "{hub:?}");
     let target_writes = writes(target.audit()?.since(on_target)?);
     let mut told = target_writes.iter().filter(|write| *write != "patch configmaps kyma-target-stamp");

@@ -118,7 +118,7 @@ async fn local(start: Start, meant: Option<&str>) -> Result<String, Error> {
     let before = recorded_of(&start.kyma);
     let is_on_record = before.target_uid.as_ref() == Some(&uid);
     let epoch = if is_on_record { before.epoch } else { before.epoch.saturating_add(1) };
-    let recorded = TargetRecord { target_uid: Some(uid.clone()), epoch, turn: None };
+    let recorded = TargetRecord { target_uid: Some(uid.clone()), epoch, fencing_generation: None };
     if !is_on_record {
         record_on_hub(&start, &recorded).await?;
     }
@@ -225,7 +225,7 @@ impl RefusedCluster {
     async fn find(start: Start) -> Result<CheckResult, Error> {
         let target = start.target(&start.secret().await?).await?;
         let found = target.identify().await.map_err(kyma_sdk::Failure::from)?;
-        // The turn is recorded on the hub before the target, so the Kyma read earlier may be outdated.
+        // The fencing generation is recorded on the hub before the target, so the Kyma read earlier may be outdated.
         let start = start.read_again().await?;
         let (claim, recorded) = start.sides();
         match compare(&claim, &recorded, &found) {

@@ -123,7 +123,7 @@ impl Start {
     }
 
     /// Returns the cluster after verifying that it is the Kyma's or has no owner. Writes check that this hub still
-    /// has the turn.
+    /// has the latest fencing generation.
     pub(crate) async fn proven(&self, secret: &SecretKeyRef) -> Result<(Target, Verdict), Failure> {
         let target = self.target(secret).await?;
         let found = target.identify().await?;

@@ -104,7 +104,7 @@ fn hub_namespace(
             &["operator.kyma-project.io"],
             &["kymas"],
             &["get"],
-            "whose turn it is on a target that is further than this operator knew",
+            "the fencing generation of a target whose stamp is later than the last known one",
         ),
         Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "events on its components")
             .guarded(Guard::Role("no operator reads events")),

@@ -1,4 +1,4 @@
-//! Reads the recorded turn of a Kyma's target from the hub.
+//! Reads the recorded fencing generation of a Kyma's target from the hub.
 
 use futures::future::BoxFuture;
 use kube::Api;
@@ -8,7 +8,7 @@ use kyma_targets::{Ledger, TargetError, TargetRecord};
 use super::recorded_of;
 use crate::{Runtime, find_object};
 
-/// The Kyma on the hub, whose status records the turn.
+/// The Kyma on the hub, whose status records the fencing generation.
 pub(crate) struct KymaLedger {
     kymas: Api<Kyma>,
     name: String,

@@ -55,7 +55,7 @@ async fn prove_once(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<P
             let identity = TargetIdentity {
                 cluster_uid: record.target_uid.unwrap_or_default(),
                 epoch: i64::try_from(record.epoch).ok(),
-                fencing_generation: record.turn.map(|turn| turn.to_string()),
+                fencing_generation: record.fencing_generation.map(|generation| generation.to_string()),
                 ..TargetIdentity::default()
             };
             let written = write_record(runtime, current, &identity).await?;
@@ -108,7 +108,7 @@ struct IdentityVerdict {
 }
 
 /// Compares the last identity read from the target with the cached Kyma. If one may be older than the other, both are
-/// read again: the target first, since a turn is recorded on the hub before it is written to the target.
+/// read again: the target first, since a fencing generation is recorded on the hub before it is written to the target.
 async fn judge(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<IdentityVerdict, Failure> {
     let compared =
         |kyma: &Kyma, found: &LiveIdentity| compare(&claim(runtime, kyma), &recorded_of(kyma), found);

@@ -59,12 +59,14 @@ impl Stage {
         Ok(stamp)
     }
 
-    /// Takes a turn as another operator, and records it in `field`.
-    async fn takes(&self, stamp: &Stamp, field: &str, turn: &str) -> Result<()> {
-        let status = json!({"status": {"target": {field: turn}}});
+    /// Advances the fencing generation as another operator, and records it in `field`.
+    async fn takes(&self, stamp: &Stamp, field: &str, generation: &str) -> Result<()> {
+        let status = json!({"status": {"target": {field: generation}}});
         self.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(status)).await?;
         let found = self.theirs.identify_anew().await?;
-        self.theirs.put_stamp(&Stamp { turn: Some(turn.parse()?), ..stamp.clone() }, &found).await?;
+        self.theirs
+            .put_stamp(&Stamp { fencing_generation: Some(generation.parse()?), ..stamp.clone() }, &found)
+            .await?;
         Ok(())
     }
 
@@ -98,7 +100,7 @@ async fn a_hub_that_is_not_behind_is_not_taken_for_one() -> Result<()> {
     let stripped = json!({"status": {"target": null}});
     stage.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(stripped)).await?;
     let proof = prove(&stage.runtime, &stage.kyma().await?, &stage.target).await?;
-    assert_ne!(look.turn(), proof.found.turn(), "an earlier look at the target");
+    assert_ne!(look.fencing_generation(), proof.found.fencing_generation(), "an earlier look at the target");
     assert_eq!(stage.on_record().await?.as_deref(), Some("6-c"));
 
     let behind = json!({"status": {"target": {"fencingGeneration": "5-b"}}});

@@ -14,7 +14,7 @@ fn kyma(name: &str, uid: &str) -> KymaId {
 }
 
 fn recorded_at(epoch: u64) -> TargetRecord {
-    TargetRecord { target_uid: Some("target".into()), epoch, turn: None }
+    TargetRecord { target_uid: Some("target".into()), epoch, fencing_generation: None }
 }
 
 fn found(stamp: Option<Stamp>) -> LiveIdentity {
@@ -26,7 +26,7 @@ fn ours(epoch: u64) -> Stamp {
         hub_uid: "hub".into(),
         kyma: kyma("a", "uid-a"),
         epoch,
-        turn: None,
+        fencing_generation: None,
         versions: BTreeMap::from([("kyma-operator".into(), "1.4".into())]),
     }
 }
@@ -184,7 +184,8 @@ fn an_adopted_target_matches_and_its_former_owners_fall_behind() {
         let old_copy = compare(&claim(), &TargetRecord { epoch: recorded.epoch.max(1), ..record }, &after);
         assert_eq!(old_copy, Verdict::StampMismatch(Mismatch::LaterState), "{what}");
         let elsewhere = Claim { hub_uid: "other-hub".into(), ..claim() };
-        let theirs = TargetRecord { target_uid: Some(found.target_uid.clone()), epoch: 7, turn: None };
+        let theirs =
+            TargetRecord { target_uid: Some(found.target_uid.clone()), epoch: 7, fencing_generation: None };
         let verdict = compare(&elsewhere, &theirs, &after);
         assert_eq!(verdict, Verdict::StampMismatch(Mismatch::TakenOver), "{what}");
     }
@@ -208,22 +209,22 @@ fn what_is_fine_the_hub_and_a_neighbours_target_are_not_adopted() {
     assert_eq!(adopt(&nobodys, &recorded_at(1), &found(Some(ours(9)))), None);
 }
 
-/// The hub's record, and the stamp, at these turns.
-fn turns(recorded: &str, stamped: &str) -> (TargetRecord, LiveIdentity) {
-    let turn = |text: &str| text.parse().ok();
-    let stamp = Stamp { turn: turn(stamped), ..ours(3) };
-    (TargetRecord { turn: turn(recorded), ..recorded_at(3) }, found(Some(stamp)))
+/// The hub's record, and the stamp, at these fencing generations.
+fn at_generations(recorded: &str, stamped: &str) -> (TargetRecord, LiveIdentity) {
+    let generation = |text: &str| text.parse().ok();
+    let stamp = Stamp { fencing_generation: generation(stamped), ..ours(3) };
+    (TargetRecord { fencing_generation: generation(recorded), ..recorded_at(3) }, found(Some(stamp)))
 }
 
 #[test]
 fn a_hub_that_did_not_order_the_last_change_is_behind() {
     for (recorded, stamped) in [("6-a", "7-a"), ("7-b", "7-a"), ("", "1-a")] {
-        let (recorded, found) = turns(recorded, stamped);
+        let (recorded, found) = at_generations(recorded, stamped);
         let verdict = compare(&claim(), &recorded, &found);
         assert_eq!(verdict, Verdict::StampMismatch(Mismatch::LaterState), "{recorded:?} {stamped}");
     }
     for (recorded, stamped) in [("7-a", "7-a"), ("8-a", "7-b"), ("7-a", "")] {
-        let (recorded, found) = turns(recorded, stamped);
+        let (recorded, found) = at_generations(recorded, stamped);
         assert_eq!(
             compare(&claim(), &recorded, &found),
             Verdict::Match { write: None },
@@ -243,9 +244,9 @@ fn a_record_with_the_deprecated_field_counts_as_before() {
         "clusterUid": "target", "epoch": 3, "turn": "6-a", "fencingGeneration": "7-a",
     });
     for recorded in [old, record(both)] {
-        assert_eq!(recorded, turns("7-a", "").0);
+        assert_eq!(recorded, at_generations("7-a", "").0);
         for (stamped, is_behind) in [("7-a", false), ("6-b", false), ("7-b", true), ("8-a", true)] {
-            let (_, found) = turns("", stamped);
+            let (_, found) = at_generations("", stamped);
             let verdict = compare(&claim(), &recorded, &found);
             let expected = Verdict::StampMismatch(Mismatch::LaterState);
             assert_eq!(verdict == expected, is_behind, "{stamped}: {verdict:?}");
@@ -254,17 +255,20 @@ fn a_record_with_the_deprecated_field_counts_as_before() {
 }
 
 #[test]
-fn a_damaged_turn_is_nobodys() {
-    let mut map = Stamp { turn: "7-a".parse().ok(), ..ours(3) }.to_config_map();
-    assert_eq!(Stamp::from_config_map(&map).turn.map(|turn| turn.to_string()).as_deref(), Some("7-a"));
+fn a_damaged_fencing_generation_is_nobodys() {
+    let mut map = Stamp { fencing_generation: "7-a".parse().ok(), ..ours(3) }.to_config_map();
+    assert_eq!(
+        Stamp::from_config_map(&map).fencing_generation.map(|generation| generation.to_string()).as_deref(),
+        Some("7-a")
+    );
     map.data.as_mut().unwrap().insert("turn".into(), "x".into());
-    let (recorded, _) = turns("9-a", "");
+    let (recorded, _) = at_generations("9-a", "");
     let verdict = compare(&claim(), &recorded, &found(Some(Stamp::from_config_map(&map))));
     assert_eq!(verdict, Verdict::StampMismatch(Mismatch::LaterState));
 }
 
 #[test]
-fn a_damaged_turn_does_not_become_the_hubs() {
+fn a_damaged_fencing_generation_does_not_become_the_hubs() {
     let mut map = ours(3).to_config_map();
     map.data.as_mut().unwrap().insert("turn".into(), "1-what the target likes to say".into());
     let found = found(Some(Stamp::from_config_map(&map)));
@@ -273,8 +277,8 @@ fn a_damaged_turn_does_not_become_the_hubs() {
 }
 
 #[test]
-fn a_first_contact_takes_the_turn_of_its_own_stamp() {
-    let (_, found) = turns("", "7-a");
+fn a_first_contact_takes_the_fencing_generation_of_its_own_stamp() {
+    let (_, found) = at_generations("", "7-a");
     let Verdict::FirstContact { record, .. } = compare(&claim(), &TargetRecord::default(), &found) else {
         panic!()
     };
@@ -283,10 +287,10 @@ fn a_first_contact_takes_the_turn_of_its_own_stamp() {
 
 #[test]
 fn who_adopts_begins_to_count_anew_and_the_others_fall_behind() {
-    let (behind, found) = turns("6-a", "7-a");
+    let (behind, found) = at_generations("6-a", "7-a");
     let (record, stamp) = adopt(&claim(), &behind, &found).unwrap();
     let after = self::found(Some(stamp));
     assert_eq!(compare(&claim(), &record, &after), Verdict::Match { write: Some(ours(4)) });
-    let (live, _) = turns("7-a", "");
+    let (live, _) = at_generations("7-a", "");
     assert_eq!(compare(&claim(), &live, &after), Verdict::StampMismatch(Mismatch::LaterState));
 }

@@ -109,7 +109,7 @@ fn claim() -> Claim {
 }
 
 fn fence() -> Fence {
-    let recorded = TargetRecord { target_uid: Some("first".to_owned()), epoch: 1, turn: None };
+    let recorded = TargetRecord { target_uid: Some("first".to_owned()), epoch: 1, fencing_generation: None };
     Fence { claim: claim(), recorded, ledger: None }
 }
 

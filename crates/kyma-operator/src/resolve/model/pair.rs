@@ -65,21 +65,21 @@ pub(crate) enum Contact {
     Open,
     /// The hub cannot reach the target.
     None,
-    /// The target has a turn that the hub does not know: a user has to decide.
+    /// The target has a fencing generation that the hub does not know: a user has to decide.
     Refused,
 }
 
 /// Counts changes. Taking over a target begins a new epoch. Two hubs with equal counts differ by a random mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Turn {
+struct FencingGeneration {
     epoch: u32,
     count: u32,
     mark: u32,
 }
 
-impl Turn {
+impl FencingGeneration {
     fn is_beyond(self, known: Self) -> bool {
-        let place = |turn: Self| (turn.epoch, turn.count);
+        let place = |generation: Self| (generation.epoch, generation.count);
         place(self) > place(known) || place(self) == place(known) && self.mark != known.mark
     }
 }
@@ -91,7 +91,7 @@ pub(crate) struct Hub {
     pub(crate) access: Access,
     /// Modules whose component was edited to be removed without a request of the operator.
     edited: BTreeSet<&'static str>,
-    turn: Turn,
+    fencing_generation: FencingGeneration,
 }
 
 impl Hub {
@@ -108,7 +108,7 @@ pub(crate) struct Target {
     /// Its Kyma, unless it was deleted.
     pub(crate) chosen: Option<ChosenModules>,
     pub(crate) used: BTreeSet<&'static str>,
-    turn: Turn,
+    fencing_generation: FencingGeneration,
 }
 
 /// The hub, the target and their backups.
@@ -126,10 +126,10 @@ pub(crate) struct Pair {
 impl Pair {
     /// Creates a pair that is connected, without entries.
     pub(crate) fn new() -> Self {
-        let (world, turn) = (World::new(), Turn::default());
+        let (world, fencing_generation) = (World::new(), FencingGeneration::default());
         Self {
-            target: Target { chosen: Some(world.chosen.clone()), used: BTreeSet::new(), turn },
-            hub: Hub { world, access: Access::First, edited: BTreeSet::new(), turn },
+            target: Target { chosen: Some(world.chosen.clone()), used: BTreeSet::new(), fencing_generation },
+            hub: Hub { world, access: Access::First, edited: BTreeSet::new(), fencing_generation },
             is_connected: true,
             saved_hub: None,
             saved_target: None,
@@ -170,7 +170,7 @@ impl Pair {
     pub(crate) fn contact(&self) -> Contact {
         if !self.is_connected || matches!(self.hub.access, Access::Wrong | Access::Missing) {
             Contact::None
-        } else if self.target.turn.is_beyond(self.hub.turn) {
+        } else if self.target.fencing_generation.is_beyond(self.hub.fencing_generation) {
             Contact::Refused
         } else {
             Contact::Open
@@ -199,14 +199,14 @@ impl Pair {
         }
     }
 
-    /// Decides only if the hub reaches the target and knows all its turns.
+    /// Decides only if the hub reaches the target and knows all its fencing generations.
     fn pass(&mut self) {
         if self.contact() != Contact::Open {
             return;
         }
         // The target was restored to a state before the takeover.
-        if self.target.turn.epoch < self.hub.turn.epoch {
-            self.target.turn = self.hub.turn;
+        if self.target.fencing_generation.epoch < self.hub.fencing_generation.epoch {
+            self.target.fencing_generation = self.hub.fencing_generation;
         }
         let world = &mut self.hub.world;
         // A deleted Kyma is recreated from the last observed selection.
@@ -219,24 +219,24 @@ impl Pair {
             edited.contains(*module) && world.installed.get(*module).is_some_and(|held| !held.leaving)
         };
         if MODULES.iter().any(|module| is_put_right(module) || is_ordered(module, &before, world)) {
-            self.take_turn();
+            self.advance_fencing_generation();
         }
     }
 
     /// Records a change on both sides before it is made.
-    fn take_turn(&mut self) {
+    fn advance_fencing_generation(&mut self) {
         self.drawn += 1;
-        let count = self.hub.turn.count.max(self.target.turn.count) + 1;
-        let turn = Turn { count, mark: self.drawn, ..self.hub.turn };
-        (self.hub.turn, self.target.turn) = (turn, turn);
+        let count = self.hub.fencing_generation.count.max(self.target.fencing_generation.count) + 1;
+        let next = FencingGeneration { count, mark: self.drawn, ..self.hub.fencing_generation };
+        (self.hub.fencing_generation, self.target.fencing_generation) = (next, next);
     }
 
     /// Begins a new epoch, so that a hub with older knowledge may no longer write.
     fn adopt(&mut self) {
         if self.contact() == Contact::Refused {
-            let epoch = self.hub.turn.epoch.max(self.target.turn.epoch) + 1;
-            let turn = Turn { epoch, ..Turn::default() };
-            (self.hub.turn, self.target.turn) = (turn, turn);
+            let epoch = self.hub.fencing_generation.epoch.max(self.target.fencing_generation.epoch) + 1;
+            let first = FencingGeneration { epoch, ..FencingGeneration::default() };
+            (self.hub.fencing_generation, self.target.fencing_generation) = (first, first);
         }
     }
 }

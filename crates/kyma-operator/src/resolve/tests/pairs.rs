@@ -1,7 +1,7 @@
 //! Compares decisions with the model, for random sequences of events on a hub and a remote target.
 
 use kyma_targets::{
-    Claim, KymaId, LiveIdentity, Mismatch, Stamp, TargetRecord, Turn, Verdict, adopt, compare,
+    Claim, FencingGeneration, KymaId, LiveIdentity, Mismatch, Stamp, TargetRecord, Verdict, adopt, compare,
 };
 use proptest::prelude::*;
 
@@ -84,22 +84,22 @@ impl ProductPair {
         let edited = std::mem::take(&mut self.hub_side.edited);
         let is_put_right = edited.into_iter().any(|module| self.hub_side.hub.keeps(module));
         if self.hub_side.hub.has_ordered() || is_put_right {
-            self.take_turn();
+            self.advance_fencing_generation();
         }
         true
     }
 
-    fn take_turn(&mut self) {
+    fn advance_fencing_generation(&mut self) {
         self.marks += 1;
         let known = self
             .hub_side
             .recorded
-            .turn
+            .fencing_generation
             .iter()
-            .chain(self.stamp.iter().filter_map(|stamp| stamp.turn.as_ref()));
-        let turn = Some(Turn::after(known, format!("{:x}", self.marks)));
-        self.hub_side.recorded.turn.clone_from(&turn);
-        self.stamp = self.stamp.take().map(|stamp| Stamp { turn, ..stamp });
+            .chain(self.stamp.iter().filter_map(|stamp| stamp.fencing_generation.as_ref()));
+        let fencing_generation = Some(FencingGeneration::after(known, format!("{:x}", self.marks)));
+        self.hub_side.recorded.fencing_generation.clone_from(&fencing_generation);
+        self.stamp = self.stamp.take().map(|stamp| Stamp { fencing_generation, ..stamp });
     }
 }
 

@@ -1,5 +1,5 @@
-//! Records the turn before a change is requested for a target: on the hub first, then in the target's stamp. From
-//! then on a restored copy of the hub without this record may not write to the target.
+//! Advances the fencing generation before a change is requested for a target: on the hub first, then in the target's
+//! stamp. From then on a restored copy of the hub without this record may not write to the target.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
 use kyma_sdk::{Failure, KymaKey, fence_of, recorded_of};
-use kyma_targets::{LiveIdentity, STAMP_NAMESPACE, Stamp, Target, Turn, Verdict};
+use kyma_targets::{FencingGeneration, LiveIdentity, STAMP_NAMESPACE, Stamp, Target, Verdict};
 use serde_json::{Value, json};
 
 use super::{Session, ground};
@@ -16,13 +16,14 @@ use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::state::State;
 
-/// Path of the turn in a Kyma.
+/// Path of the fencing generation in a Kyma.
 const FENCING_GENERATION: &str = "/status/target/fencingGeneration";
-/// Path of the turn in a Kyma that an earlier version of this operator wrote.
+/// Path of the fencing generation in a Kyma that an operator of an earlier version wrote.
 const DEPRECATED_TURN: &str = "/status/target/turn";
 
-/// Takes the next turn, unless no change was requested in the present one. Returns the updated Kyma and session.
-pub(crate) async fn take(
+/// Records the next fencing generation, unless no change was requested in the present one. Returns the updated Kyma and
+/// session.
+pub(crate) async fn advance(
     state: &State,
     kyma: &Arc<Kyma>,
     session: &Arc<Session>,
@@ -30,24 +31,25 @@ pub(crate) async fn take(
     let target = &session.target;
     let found = target.identify_anew().await?;
     let stamp = ours(state, kyma, session, &found).await?;
-    let (recorded, stamped) = (recorded_of(kyma).turn, stamp.turn.clone());
+    let (recorded, stamped) = (recorded_of(kyma).fencing_generation, stamp.fencing_generation.clone());
     // No stamp is written to a target whose Kyma is being deleted: it would have to be removed again.
     let is_cleaned = kyma.metadata.deletion_timestamp.is_some() && found.stamp.is_none();
-    let is_unused = session.has_unused_turn() && recorded.is_some() && recorded == stamped;
+    let is_unused = session.has_unused_fencing_generation() && recorded.is_some() && recorded == stamped;
     if is_cleaned || is_unused {
         return Ok((Arc::clone(kyma), Arc::clone(session)));
     }
-    let turn = Turn::after(recorded.iter().chain(&stamped), format!("{:08x}", fastrand::u32(..)));
+    let next =
+        FencingGeneration::after(recorded.iter().chain(&stamped), format!("{:08x}", fastrand::u32(..)));
     let identity = TargetIdentity {
-        fencing_generation: Some(turn.to_string()),
+        fencing_generation: Some(next.to_string()),
         is_deprecated_turn: false,
         ..session.identity.clone()
     };
     let kyma = record(state, kyma, &identity).await?;
     target.hub_has(recorded_of(&kyma));
-    put(target, Stamp { turn: Some(turn), ..stamp }, &found).await?;
-    let unused_turn = Arc::new(AtomicBool::new(true));
-    let taken = Arc::new(Session { identity, unused_turn, ..(**session).clone() });
+    put(target, Stamp { fencing_generation: Some(next), ..stamp }, &found).await?;
+    let unused_fencing_generation = Arc::new(AtomicBool::new(true));
+    let taken = Arc::new(Session { identity, unused_fencing_generation, ..(**session).clone() });
     go_on(state, &kyma, session, &taken);
     Ok((kyma, taken))
 }
@@ -71,16 +73,17 @@ async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &LiveIdentit
     }
 }
 
-/// Writes the turn if the hub has the expected one: it may have been restored from a backup meanwhile.
+/// Writes the fencing generation if the hub has the expected one: it may have been restored from a backup meanwhile.
 ///
-/// The first turn after an upgrade replaces the deprecated field. A CRD without the new field would lose both, so a
+/// The first write after an upgrade replaces the deprecated field. A CRD without the new field would lose both, so a
 /// dry run comes first.
 async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc<Kyma>, Error> {
     let key = KymaKey::of(kyma);
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
     let next = next.fencing_generation.as_deref();
     let steps = serde_json::from_value(json!(record_steps(kyma, next)));
-    let patch = steps.map_err(|source| Error::Compose { what: "the record of a turn", source })?;
+    let patch =
+        steps.map_err(|source| Error::Compose { what: "the record of a fencing generation", source })?;
     let patch = Patch::Json(patch);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     if recorded_identity(kyma).is_some_and(|recorded| recorded.is_deprecated_turn) {
@@ -94,8 +97,8 @@ fn recorded_identity(kyma: &Kyma) -> Option<&TargetIdentity> {
     kyma.status.as_ref()?.target.as_ref()
 }
 
-/// Returns the JSON patch that replaces the turn that was read by `next`. It fails if another one is stored, under
-/// whichever name.
+/// Returns the JSON patch that sets the fencing generation to `next`. It fails if the stored one is not the one that
+/// was read, or has the other name.
 fn record_steps(kyma: &Kyma, next: Option<&str>) -> Vec<Value> {
     let mut steps = vec![json!({ "op": "test", "path": "/metadata/uid", "value": kyma.metadata.uid })];
     let recorded = recorded_identity(kyma);
@@ -121,12 +124,16 @@ async fn send_record(
     next: Option<&str>,
 ) -> Result<Kyma, Error> {
     let failed = |source| match source {
-        kube::Error::Api(status) if status.code == 422 => Error::MissTurn { kyma: key.clone() },
-        source => Error::RecordTurn { kyma: key.clone(), source },
+        kube::Error::Api(status) if status.code == 422 => Error::MissFencingGeneration { kyma: key.clone() },
+        source => Error::RecordFencingGeneration { kyma: key.clone(), source },
     };
     let written = api.patch_status(&key.name, params, patch).await.map_err(failed)?;
-    let kept = recorded_of(&written).turn.map(|turn| turn.to_string());
-    if kept.as_deref() == next { Ok(written) } else { Err(Error::KeepTurn { kyma: key.clone() }) }
+    let kept = recorded_of(&written).fencing_generation.map(|generation| generation.to_string());
+    if kept.as_deref() == next {
+        Ok(written)
+    } else {
+        Err(Error::KeepFencingGeneration { kyma: key.clone() })
+    }
 }
 
 async fn put(target: &Target, stamp: Stamp, over: &LiveIdentity) -> Result<(), Failure> {
