@@ -145,3 +145,20 @@ fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) 
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_status_write_leaves_out_the_fencing_generation() {
+        let own = |target: Value| -> KymaStatus {
+            own_part(&serde_json::from_value(json!({ "target": target })).unwrap())
+        };
+        let old = own(json!({ "clusterUid": "u", "epoch": 2, "turn": "5-a" }));
+        assert_eq!(old, own(json!({ "clusterUid": "u", "epoch": 2, "fencingGeneration": "6-b" })));
+        assert_eq!(json!(old), json!({ "conditions": [], "target": { "clusterUid": "u", "epoch": 2 } }));
+    }
+}
