@@ -136,14 +136,9 @@ impl From<StoredStatus> for HelmComponentStatus {
 /// condition of a former type would stay in it forever.
 fn with_current_names(mut conditions: Vec<Condition>) -> Vec<Condition> {
     for (former, current) in RENAMED_CONDITIONS {
-        if condition::get(&conditions, current).is_some() {
-            condition::remove(&mut conditions, former);
-        }
+        condition::rename(&mut conditions, former, current);
     }
     for one in &mut conditions {
-        if let Some((_, current)) = RENAMED_CONDITIONS.iter().find(|(former, _)| one.type_ == *former) {
-            (*current).clone_into(&mut one.type_);
-        }
         if let Some(reason) = Reason::from_former_word(&one.reason) {
             reason.as_str().clone_into(&mut one.reason);
         }
