@@ -66,8 +66,8 @@ pub(crate) fn next(
     (!is_equal).then_some(next)
 }
 
-/// Returns the condition `ResourceRulesApplied`: whether targets refuse the rules, and the first Kymas whose targets do. All
-/// causes have the same reason, so that it does not depend on the order of Kymas.
+/// Returns the condition `ResourceRulesApplied`: whether targets refuse the rules, and the first Kymas whose targets
+/// do. All causes have the same reason, so that it does not depend on the order of Kymas.
 fn resource_rules(counts: &ConfigCounts) -> (Status, Reason, String) {
     let refusing = counts.refusing_targets();
     if refusing.is_empty() {
