@@ -1,6 +1,5 @@
 use std::collections::BTreeSet;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,25 +8,12 @@ use super::super::{
     Adoption, Digests, FailedRevision, HelmComponentStatus, HookPhase, Hooks, PruneBaseline, ReleaseRecord,
     ResolvedVersion, RollbackTarget,
 };
-use crate::crds;
+
+mod schema;
 
 /// Reads a stored status.
 fn read(status: Value) -> HelmComponentStatus {
     serde_json::from_value(status).unwrap()
-}
-
-/// Returns the schema of the status.
-fn schema() -> JSONSchemaProps {
-    let crd = crds::helm_component();
-    let served = crd.spec.versions.into_iter().find(|version| version.served).unwrap();
-    let mut root = served.schema.and_then(|schema| schema.open_api_v3_schema).unwrap();
-    root.properties.as_mut().and_then(|properties| properties.remove("status")).unwrap()
-}
-
-/// Returns the description of a field of the status.
-fn description(schema: &JSONSchemaProps, path: &str) -> String {
-    let field = path.split('.').fold(schema, |schema, name| &schema.properties.as_ref().unwrap()[name]);
-    field.description.clone().unwrap_or_default()
 }
 
 fn former_hooks() -> Value {
@@ -117,9 +103,13 @@ fn prune_baseline() -> PruneBaseline {
     PruneBaseline { objects_digest: "sha256:o".to_owned(), object_count: 3, api_version_gone: true }
 }
 
+fn former_baseline() -> Value {
+    json!({"rendered": "sha256:o", "objects": 3, "apiVersionGone": true})
+}
+
 #[test]
 fn prune_baseline_of_an_earlier_version_is_read() {
-    let former = json!({"rendered": "sha256:o", "objects": 3, "apiVersionGone": true});
+    let former = former_baseline();
     assert_eq!(read(json!({"replaces": former})).prune_baseline, Some(prune_baseline()));
     let current = json!({"objectsDigest": "sha256:n", "objectCount": 5});
     let status = read(json!({"replaces": former, "pruneBaseline": current}));
@@ -139,11 +129,15 @@ fn adoption() -> Adoption {
     }
 }
 
+fn former_adoption() -> Value {
+    json!({
+        "from": ["Helm"], "revision": 4, "wish": "sha256:i", "differing": 1, "objects": ["ConfigMap shop/a"],
+    })
+}
+
 #[test]
 fn adoption_of_an_earlier_version_is_read() {
-    let former = json!({
-        "from": ["Helm"], "revision": 4, "wish": "sha256:i", "differing": 1, "objects": ["ConfigMap shop/a"],
-    });
+    let former = former_adoption();
     assert_eq!(read(json!({"takenOver": former})).adopted, Some(adoption()));
     let status = read(json!({"takenOver": former, "adopted": {"from": ["Flux"]}}));
     assert_eq!(status.adopted, Some(Adoption { from: vec!["Flux".to_owned()], ..Adoption::default() }));
@@ -158,9 +152,13 @@ fn release_record() -> ReleaseRecord {
     }
 }
 
+fn former_record() -> Value {
+    json!({"content": "sha256:c", "revision": 4, "status": "failed", "failure": "too large"})
+}
+
 #[test]
 fn release_record_of_an_earlier_version_is_read() {
-    let former = json!({"content": "sha256:c", "revision": 4, "status": "failed", "failure": "too large"});
+    let former = former_record();
     assert_eq!(read(json!({"history": former})).release_record, Some(release_record()));
     let status = read(json!({"history": former, "releaseRecord": {"digest": "sha256:n"}}));
     let expected = ReleaseRecord { digest: "sha256:n".to_owned(), ..ReleaseRecord::default() };
@@ -180,12 +178,16 @@ fn failed_revision() -> FailedRevision {
     }
 }
 
-#[test]
-fn failed_revision_of_an_earlier_version_is_read() {
-    let former = json!({
+fn former_failure() -> Value {
+    json!({
         "version": "2.0.0", "inputs": "sha256:i", "reason": "HealthTimeout", "message": "not ready",
         "failedAt": "2026-01-01T00:01:00Z", "attempt": 2, "retrying": true,
-    });
+    })
+}
+
+#[test]
+fn failed_revision_of_an_earlier_version_is_read() {
+    let former = former_failure();
     assert_eq!(read(json!({"rollback": former})).failed_revision, Some(failed_revision()));
     let newer = FailedRevision { version: "3.0.0".to_owned(), ..failed_revision() };
     let status = read(json!({"rollback": former, "failedRevision": newer}));
@@ -202,12 +204,16 @@ fn rollback_target() -> RollbackTarget {
     }
 }
 
-#[test]
-fn rollback_target_of_an_earlier_version_is_read() {
-    let former = json!({
+fn former_target() -> Value {
+    json!({
         "version": "1.0.0", "inputs": "sha256:i", "source": "sha256:s", "values": "sha256:v",
         "render": "sha256:r", "rendered": "sha256:o", "digest": "sha256:x", "failure": "too large",
-    });
+    })
+}
+
+#[test]
+fn rollback_target_of_an_earlier_version_is_read() {
+    let former = former_target();
     assert_eq!(read(json!({"kept": former})).rollback_target, Some(rollback_target()));
     let newer = RollbackTarget { version: "1.1.0".to_owned(), message: None, ..rollback_target() };
     let status = read(json!({"kept": former, "rollbackTarget": newer}));
@@ -332,51 +338,4 @@ fn only_current_names_are_written() {
         "succeeded",
     ];
     assert_eq!(names(&written["hooks"]), hooks.map(str::to_owned).into());
-}
-
-#[test]
-fn schema_keeps_deprecated_fields() {
-    let schema = schema();
-    let hooks = [
-        ("content", "digest"),
-        ("attempt", "attempts"),
-        ("begunAt", "startTime"),
-        ("failedAt", "lastFailureTime"),
-        ("failure", "message"),
-        ("done", "succeeded"),
-        ("onDelete", "hasDeleteHooks"),
-    ];
-    for (former, current) in hooks {
-        for record in ["hooks", "tests"] {
-            let told = description(&schema, &format!("{record}.{former}"));
-            assert_eq!(told, format!("Deprecated: use {current}."), "{record}.{former}");
-            assert!(!description(&schema, &format!("{record}.{current}")).is_empty(), "{record}.{current}");
-        }
-    }
-    for (former, current) in [("kinds", "apiVersions"), ("render", "storedRender"), ("rendered", "objects")] {
-        let told = description(&schema, &format!("digests.{former}"));
-        assert_eq!(told, format!("Deprecated: use {current}."), "digests.{former}");
-        assert!(!description(&schema, &format!("digests.{current}")).is_empty(), "digests.{current}");
-    }
-    let renamed = [
-        ("replaces", "pruneBaseline"),
-        ("takenOver", "adopted"),
-        ("history", "releaseRecord"),
-        ("rollback", "failedRevision"),
-        ("kept", "rollbackTarget"),
-    ];
-    for (former, current) in renamed {
-        assert_eq!(description(&schema, former), format!("Deprecated: use {current}."));
-        let fields = schema.properties.as_ref().unwrap()[former].properties.clone().unwrap();
-        for (name, field) in fields {
-            let told = field.description.unwrap_or_default();
-            assert!(told.starts_with(&format!("Deprecated: use {current}.")), "{former}.{name}: {told}");
-        }
-    }
-    for (former, current) in [("of", "requestDigest"), ("held", "message")] {
-        let told = description(&schema, &format!("resolved.{former}"));
-        assert_eq!(told, format!("Deprecated: use {current}."), "resolved.{former}");
-    }
-    let required = schema.properties.as_ref().unwrap()["hooks"].required.clone();
-    assert_eq!(required, Some(vec!["event".to_owned(), "phase".to_owned()]));
 }
