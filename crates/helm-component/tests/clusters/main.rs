@@ -13,6 +13,7 @@ mod drift;
 mod exhausting;
 mod failures;
 mod fields;
+mod former_names;
 mod frozen;
 mod guard;
 mod health;
