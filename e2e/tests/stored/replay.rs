@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use kyma_api::annotations;
+use kyma_api::{annotations, condition};
 use testbed::{AuditMark, until, until_or_why};
 
 use crate::charts;
@@ -15,7 +15,7 @@ use crate::clusters::{Clusters, DEADLINE, TARGET_USER};
 use crate::recording::Recording;
 use crate::states::{
     ADOPTED, DELETE_HOOKS, FAILED_REVISION, HELM_HISTORY, RESOLVED_RANGE, ROLLBACK_TARGET, RUNNING_HOOK,
-    RUNNING_TEST, STORED_RENDER, TEST_REQUEST, UPGRADING, spec,
+    RUNNING_TEST, STATES, STORED_RENDER, TEST_REQUEST, UPGRADING, spec,
 };
 
 /// Restores the recording, and fails where the current version does not continue from it.
@@ -30,6 +30,9 @@ pub(crate) async fn replay(recording: &Recording, shelf: &Shelf) -> Result<()> {
     let mark = clusters.target.audit()?.mark()?;
     clusters.start_operator(Some(recording.recorded_at)).await?;
     writes_nothing(&clusters, mark).await?;
+    for state in &STATES {
+        state.check(&clusters.components()?.get(state.name).await?)?;
+    }
     ensure!(clusters.jobs().await? == jobs, "a hook ran twice");
 
     // First, since the deadlines of hooks that ran at the stop go on.
@@ -97,10 +100,8 @@ async fn test_ends(clusters: &Clusters, mark: AuditMark) -> Result<()> {
         })
         .await?;
     let conditions = component.status.and_then(|status| status.conditions).unwrap_or_default();
-    // The condition has one name in the recorded and another one in later versions.
-    let has_succeeded =
-        |name: &str| conditions.iter().any(|condition| condition.type_ == name && condition.status == "True");
-    ensure!(has_succeeded("TestSuccess") || has_succeeded("Tested"), "{conditions:#?}");
+    let succeeded = condition::get(&conditions, condition::types::TEST_SUCCESS);
+    ensure!(succeeded.is_some_and(|succeeded| succeeded.status == "True"), "{conditions:#?}");
     let created = clusters.created_jobs(mark, RUNNING_TEST)?;
     ensure!(created.is_empty(), "created again: {created:?}");
     Ok(())
