@@ -62,7 +62,7 @@ pub(crate) fn masked(text: &str) -> String {
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "MOMENT"),
             (r"\b[0-9a-f]{16,}\b", "DIGEST"),
             // The number of a fencing generation depends on how many passes were needed.
-            (r#""\d+-[0-9a-f]{8}""#, "\"TURN\""),
+            (r#""\d+-[0-9a-f]{8}""#, "\"GENERATION\""),
             // So does the resourceVersion from which a fencing generation is taken over.
             (r#""resourceVersion":"\d+""#, "VERSION"),
         ]
