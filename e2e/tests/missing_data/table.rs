@@ -23,6 +23,10 @@ impl Kind {
     const fn says(self, reason: &'static str) -> Self {
         Self { says: Some(reason), says_at_start: Some(reason), ..self }
     }
+
+    const fn says_at_start(self, reason: &'static str) -> Self {
+        Self { says_at_start: Some(reason), ..self }
+    }
 }
 
 const HUB: Option<Side> = Some(Side::Hub);
@@ -36,7 +40,8 @@ pub(crate) const KINDS: [Kind; 19] = [
     kind("greetings", HUB),
     kind("moduletemplates", HUB).says("ModuleTemplateMissing"),
     kind("modulereleasemetas", HUB).says("ModuleReleaseMetaMissing"),
-    kind("moduleconfigs", HUB).says("ModuleConfigMissing"),
+    // A running operator reads a known ModuleConfig that a list lacks by name, and finds it.
+    kind("moduleconfigs", HUB).says_at_start("ModuleConfigMissing"),
     kind("pauses", HUB),
     kind("secrets", HUB).says("AwaitingAccess"),
     kind("customresourcedefinitions", HUB),
