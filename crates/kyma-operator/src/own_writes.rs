@@ -1,10 +1,42 @@
 //! Results of the operator's writes of Kymas, kept until the hub's watch delivers them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use kyma_api::Kyma;
 use kyma_sdk::KymaKey;
+
+/// resourceVersions that the operator's writes of one object created and that its watch has not delivered yet.
+///
+/// The result of a write contains changes of other writers since the object was read. Their events have lower
+/// resourceVersions, may arrive after the result, and are the only ones that report these changes.
+#[derive(Debug, Default)]
+pub(crate) struct OwnVersions(VecDeque<u64>);
+
+impl OwnVersions {
+    /// Maximum number of versions. An event of an older one counts as that of another writer, which costs a reconcile.
+    const MAX_VERSIONS: usize = 16;
+
+    /// Adds the version that a write created.
+    pub(crate) fn add(&mut self, version: u64) {
+        if self.0.len() >= Self::MAX_VERSIONS {
+            self.0.pop_front();
+        }
+        self.0.push_back(version);
+    }
+
+    /// Removes the versions up to a delivered one. Returns true if the operator created that version.
+    pub(crate) fn deliver(&mut self, version: u64) -> bool {
+        let is_own = self.0.contains(&version);
+        self.0.retain(|own| *own > version);
+        is_own
+    }
+
+    /// Reports whether the watch has delivered all of them.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// Last written state of each Kyma that the watch has not delivered yet.
 #[derive(Debug, Default)]
@@ -19,13 +51,17 @@ struct OwnWrite {
     kyma: Arc<Kyma>,
     /// Number of lists begun before the write.
     lists: u64,
+    versions: OwnVersions,
 }
 
 impl OwnWrites {
     /// Records the result of a write.
     pub(crate) fn wrote(&mut self, kyma: Arc<Kyma>) {
-        let lists = self.lists;
-        self.writes.insert(KymaKey::of(&kyma), OwnWrite { kyma, lists });
+        let (key, lists) = (KymaKey::of(&kyma), self.lists);
+        let before = self.writes.remove(&key).filter(|before| before.kyma.metadata.uid == kyma.metadata.uid);
+        let mut versions = before.map(|before| before.versions).unwrap_or_default();
+        versions.add(version(&kyma));
+        self.writes.insert(key, OwnWrite { kyma, lists, versions });
     }
 
     /// Removes states that are not newer than one that the watch's store contains.
@@ -42,9 +78,11 @@ impl OwnWrites {
         ours.map_or(at_hand, Arc::clone)
     }
 
-    /// Reports whether a state is newer than the result of the last write, or the operator wrote none.
-    pub(crate) fn is_news(&self, kyma: &Kyma) -> bool {
-        self.get(&KymaKey::of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
+    /// Records a watch event. Returns true if another writer caused it.
+    pub(crate) fn is_news(&mut self, kyma: &Kyma) -> bool {
+        let ours = self.writes.get_mut(&KymaKey::of(kyma));
+        let ours = ours.filter(|ours| ours.kyma.metadata.uid == kyma.metadata.uid);
+        ours.is_none_or(|ours| !ours.versions.deliver(version(kyma)))
     }
 
     /// Removes a deleted Kyma.
@@ -59,10 +97,12 @@ impl OwnWrites {
     }
 
     /// Records the end of a list, which is authoritative, even if a restored hub has lower resourceVersions. Only
-    /// states written since it began are kept.
+    /// states written since it began are kept. A listed object may contain own writes and changes of others, so it
+    /// always counts as news.
     pub(crate) fn listed(&mut self) {
         let lists = self.lists;
         self.writes.retain(|_, ours| ours.lists == lists);
+        self.writes.values_mut().for_each(|ours| ours.versions = OwnVersions::default());
     }
 
     fn get(&self, key: &KymaKey) -> Option<&Arc<Kyma>> {
@@ -120,9 +160,28 @@ mod tests {
     fn a_later_watch_event_replaces_an_own_write() {
         let mut written = wrote(7);
         assert_eq!(latest(&written, kyma("u", 8)), 8);
-        assert!(written.is_news(&kyma("u", 8)) && !written.is_news(&kyma("u", 7)));
+        assert!(!written.is_news(&kyma("u", 7)) && written.is_news(&kyma("u", 8)));
         written.delivered(&kyma("u", 8));
-        assert!(written.is_news(&kyma("u", 6)));
+        assert!(written.is_news(&kyma("u", 9)));
+    }
+
+    #[test]
+    fn changes_of_others_between_own_writes_are_news() {
+        let mut written = wrote(7);
+        written.wrote(kyma("u", 9));
+        assert!(written.is_news(&kyma("u", 6)), "a change between read and write");
+        assert!(!written.is_news(&kyma("u", 7)));
+        assert!(written.is_news(&kyma("u", 8)), "a change between two writes");
+        assert!(!written.is_news(&kyma("u", 9)));
+        assert!(written.is_news(&kyma("other", 9)));
+    }
+
+    #[test]
+    fn versions_of_own_writes_are_bounded() {
+        let mut versions = OwnVersions::default();
+        (1..=40).for_each(|version| versions.add(version));
+        assert_eq!(versions.0.len(), OwnVersions::MAX_VERSIONS);
+        assert!(!versions.deliver(24) && versions.deliver(25) && versions.deliver(40) && versions.is_empty());
     }
 
     #[test]
@@ -144,6 +203,7 @@ mod tests {
         written.wrote(kyma("u", 8));
         written.listed();
         assert_eq!(latest(&written, kyma("u", 5)), 8, "the list may be from before that");
+        assert!(written.is_news(&kyma("u", 8)), "it may contain a change of another writer");
     }
 
     #[test]
