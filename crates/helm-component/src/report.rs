@@ -85,7 +85,7 @@ impl Finding {
         progress.version = self.version;
         progress.status = self.fields;
         for Aspect { type_, status, reason, message } in self.aspects {
-            progress = progress.step(type_, status, reason, message);
+            progress = progress.with_condition(type_, status, reason, message);
         }
         progress
     }

@@ -104,7 +104,7 @@ pub struct Progress {
     /// Message of the condition Ready. Must be the same as long as nothing changes.
     pub message: String,
     /// Conditions beyond Ready and `TargetReachable`, which the driver sets. Conditions that are not listed stay.
-    pub conditions: Vec<Step>,
+    pub conditions: Vec<ComponentCondition>,
     /// Further fields of the status, by top-level name; `null` removes a field. Fields that are not named stay.
     pub status: FreeForm,
     /// When to reconcile again without an event.
@@ -113,9 +113,9 @@ pub struct Progress {
     pub failure: Option<Failure>,
 }
 
-/// One condition as a component reports it; the driver adds generation and transition time.
+/// A condition of a component, to which the driver adds generation and transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ComponentCondition {
     /// One of [`kyma_api::condition::types`], or a type of the component's own.
     pub type_: &'static str,
     /// Status of the condition.
@@ -124,6 +124,13 @@ pub struct Step {
     pub reason: Reason,
     /// Message for users.
     pub message: String,
+}
+
+impl ComponentCondition {
+    /// Creates a condition.
+    pub fn new(type_: &'static str, status: Status, reason: Reason, message: impl Into<String>) -> Self {
+        Self { type_, status, reason, message: message.into() }
+    }
 }
 
 /// When to reconcile again without an event.
@@ -174,14 +181,14 @@ impl Progress {
     }
 
     /// Adds a condition.
-    pub fn step(
+    pub fn with_condition(
         mut self,
         type_: &'static str,
         status: Status,
         reason: Reason,
         message: impl Into<String>,
     ) -> Self {
-        self.conditions.push(Step { type_, status, reason, message: message.into() });
+        self.conditions.push(ComponentCondition::new(type_, status, reason, message));
         self
     }
 

@@ -19,8 +19,8 @@ use kyma_api::{Reason, State, condition, names};
 use kyma_targets::{ComponentTarget, ServiceAccount, Target};
 
 use crate::{
-    Blocking, Component, ComponentResource, Context, Contract, Failure, Interest, Pass, Progress, Report,
-    Runtime, Step, Trigger, Wait, Watches,
+    Blocking, Component, ComponentCondition, ComponentResource, Context, Contract, Failure, Interest, Pass,
+    Progress, Report, Runtime, Trigger, Wait, Watches,
     backoff::delay_after,
     component::failure_state,
     contract::{HANDLED, is_suspended},
@@ -205,8 +205,9 @@ impl<C: Component> Driver<C> {
 
     /// Reports a Pause. Watches stay open, so that no change is missed.
     async fn paused(&self, resource: &C::Resource, why: &str) -> Result<Wait, Failure> {
-        let step = step(condition::types::READY, condition::Status::Unknown, Reason::Paused, why);
-        self.report(resource, Outcome::halted(step)).await
+        let condition =
+            ComponentCondition::new(condition::types::READY, condition::Status::Unknown, Reason::Paused, why);
+        self.report(resource, Outcome::halted(condition)).await
     }
 
     async fn suspended(&self, resource: &C::Resource, contract: &Contract) -> Result<Wait, Failure> {
@@ -218,8 +219,9 @@ impl<C: Component> Driver<C> {
         } else {
             (Reason::SkipReconciliation, "the label operator.kyma-project.io/skip-reconciliation is true")
         };
-        let step = step(condition::types::READY, condition::Status::Unknown, reason, why);
-        let report = Report { conditions: vec![step], ..Report::default() };
+        let condition =
+            ComponentCondition::new(condition::types::READY, condition::Status::Unknown, reason, why);
+        let report = Report { conditions: vec![condition], ..Report::default() };
         self.status.write(resource, &report, true).await?;
         Ok(Wait::Event)
     }
@@ -244,16 +246,17 @@ impl<C: Component> Driver<C> {
     }
 
     fn announce(&self, resource: &C::Resource, report: &Report, ready: Option<(String, String)>) {
-        let Some(step) = report.conditions.iter().find(|step| step.type_ == condition::types::READY) else {
+        let Some(condition) = report.conditions.iter().find(|one| one.type_ == condition::types::READY)
+        else {
             return;
         };
         let events = &self.runtime.events;
-        match (ready, step.reason.class()) {
+        match (ready, condition.reason.class()) {
             (Some((status, _)), _) if status == "True" => {
-                events.normal(resource, step.reason, "Reconcile", "the module is as desired");
+                events.normal(resource, condition.reason, "Reconcile", "the module is as desired");
             }
             (_, Some(_)) => {
-                events.warning(resource, step.reason, "Reconcile", &step.message);
+                events.warning(resource, condition.reason, "Reconcile", &condition.message);
             }
             // Work in progress. The condition shows it, and an event for each step would hide other events.
             (_, None) => {}
@@ -272,14 +275,18 @@ impl Outcome {
 
     /// Returns the outcome of a refusal before any call was sent.
     fn refused(failure: Failure) -> Self {
-        let ready =
-            step(condition::types::READY, condition::Status::False, failure.reason, failure.message.clone());
+        let ready = ComponentCondition::new(
+            condition::types::READY,
+            condition::Status::False,
+            failure.reason,
+            failure.message.clone(),
+        );
         let state = Some(failure_state(&failure));
         Self { report: Report { state, conditions: vec![ready], ..Report::default() }, result: Err(failure) }
     }
 
     /// Returns the outcome of a halted reconcile; the state stays unchanged.
-    fn halted(ready: Step) -> Self {
+    fn halted(ready: ComponentCondition) -> Self {
         Self { report: Report { conditions: vec![ready], ..Report::default() }, result: Ok(Wait::Event) }
     }
 
@@ -287,7 +294,8 @@ impl Outcome {
     fn unreached(failure: Failure) -> Self {
         let state = failure_state(&failure);
         let message = failure.message.clone();
-        let not = |type_| step(type_, condition::Status::False, failure.reason, message.clone());
+        let not =
+            |type_| ComponentCondition::new(type_, condition::Status::False, failure.reason, message.clone());
         let mut conditions = vec![not(condition::types::READY)];
         if !failure.is_about_hub() {
             conditions.push(not(condition::types::TARGET_REACHABLE));
@@ -305,23 +313,22 @@ impl Outcome {
 
     fn of(progress: Progress, ready: condition::Status) -> Self {
         let Progress { state, version, reason, message, mut conditions, status, wait, failure } = progress;
-        conditions.insert(0, Step { type_: condition::types::READY, status: ready, reason, message });
+        conditions
+            .insert(0, ComponentCondition { type_: condition::types::READY, status: ready, reason, message });
         conditions.insert(1, reachable(failure.as_ref()));
         let report = Report { state: Some(state), version, conditions, fields: status };
         Self { report, result: failure.map_or(Ok(wait), Err) }
     }
 }
 
-fn reachable(failure: Option<&Failure>) -> Step {
+fn reachable(failure: Option<&Failure>) -> ComponentCondition {
     let type_ = condition::types::TARGET_REACHABLE;
     match failure.filter(|failure| failure.class == kyma_api::ErrorClass::Unreachable) {
-        Some(failure) => step(type_, condition::Status::False, failure.reason, failure.message.clone()),
-        None => step(type_, condition::Status::True, Reason::Succeeded, ""),
+        Some(failure) => {
+            ComponentCondition::new(type_, condition::Status::False, failure.reason, failure.message.clone())
+        }
+        None => ComponentCondition::new(type_, condition::Status::True, Reason::Succeeded, ""),
     }
-}
-
-fn step(type_: &'static str, status: condition::Status, reason: Reason, message: impl Into<String>) -> Step {
-    Step { type_, status, reason, message: message.into() }
 }
 
 /// Returns the failure that is retried first, for a reconcile whose status could not be written: only another

@@ -75,7 +75,9 @@ pub use brake::{Brake, BrakeLimit, record_names};
 pub use call::{
     create_new, find_metadata, find_object, is_absent, is_conflict, live_metadata, none_if_absent,
 };
-pub use component::{Blocking, Component, ComponentResource, Progress, Removal, Step, Wait, failure_state};
+pub use component::{
+    Blocking, Component, ComponentCondition, ComponentResource, Progress, Removal, Wait, failure_state,
+};
 pub use context::{Context, Waker};
 pub use contract::{
     ComponentSpec, ComponentStatus, Contract, Deletion, deletion, has_finalizer, is_suspended,

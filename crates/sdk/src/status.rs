@@ -15,7 +15,7 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, State, condition};
 use serde_json::{Value, json};
 
-use crate::{ComponentResource, Contract, Failure, Metrics, Step, apply_status, is_absent};
+use crate::{ComponentCondition, ComponentResource, Contract, Failure, Metrics, apply_status, is_absent};
 
 use delayed::{DelayedReports, ReportSubject};
 use memory::Memory;
@@ -28,7 +28,7 @@ pub struct Report {
     /// Version on the target; `None` keeps it.
     pub version: Option<String>,
     /// Conditions that are known now; others stay.
-    pub conditions: Vec<Step>,
+    pub conditions: Vec<ComponentCondition>,
     /// Further fields by top-level name; `null` removes one, others stay.
     pub fields: FreeForm,
 }
@@ -39,12 +39,12 @@ pub fn next_status(before: &FreeForm, report: &Report, generation: Option<i64>, 
     let mut status = with_fields(before, &report.fields);
     let held = status.remove("conditions").unwrap_or_default();
     let mut conditions: Vec<Condition> = serde_json::from_value(held).unwrap_or_default();
-    for step in &report.conditions {
+    for reported in &report.conditions {
         let desired = condition::DesiredCondition {
-            type_: step.type_,
-            status: step.status,
-            reason: step.reason,
-            message: &step.message,
+            type_: reported.type_,
+            status: reported.status,
+            reason: reported.reason,
+            message: &reported.message,
             observed_generation: generation,
         };
         condition::set(&mut conditions, &desired, now);
@@ -242,13 +242,13 @@ mod tests {
     }
 
     fn ready(status: condition::Status, message: &str) -> Report {
-        let step = Step {
+        let condition = ComponentCondition {
             type_: condition::types::READY,
             status,
             reason: Reason::Progressing,
             message: message.into(),
         };
-        Report { state: Some(State::Processing), conditions: vec![step], ..Report::default() }
+        Report { state: Some(State::Processing), conditions: vec![condition], ..Report::default() }
     }
 
     #[test]

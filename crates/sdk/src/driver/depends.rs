@@ -3,9 +3,9 @@
 use kube::Resource;
 use kyma_api::{Reason, condition};
 
-use super::{Driver, Outcome, step};
+use super::{Driver, Outcome};
 use crate::{
-    Component, Contract, Failure, Progress, Removal, Report,
+    Component, ComponentCondition, Contract, Failure, Progress, Removal, Report,
     dependencies::{DeletionBlockers, Hold, is_stale},
 };
 
@@ -53,8 +53,14 @@ impl Dependence {
     pub(super) fn blocked_outcome(&self) -> Option<Outcome> {
         match &self.hold {
             Hold::Back { failure, state } => {
-                let not =
-                    |type_| step(type_, condition::Status::False, failure.reason, failure.message.clone());
+                let not = |type_| {
+                    ComponentCondition::new(
+                        type_,
+                        condition::Status::False,
+                        failure.reason,
+                        failure.message.clone(),
+                    )
+                };
                 let conditions = vec![not(condition::types::READY), not(DEPENDENCIES_READY)];
                 let report = Report { state: Some(*state), conditions, ..Report::default() };
                 Some(Outcome { report, result: Err(failure.clone()) })
@@ -77,7 +83,7 @@ impl Dependence {
                 let messages: Vec<String> =
                     std::iter::once(names.clone()).chain(own.filter(|message| !message.is_empty())).collect();
                 let (reason, message) = (Reason::DependencyLost, messages.join("; "));
-                progress.step(DEPENDENCIES_READY, condition::Status::False, reason, message)
+                progress.with_condition(DEPENDENCIES_READY, condition::Status::False, reason, message)
             }
             (Hold::Free, None) => ready(progress),
             (Hold::None, None) if self.is_stale => ready(progress),
@@ -92,7 +98,7 @@ impl Dependence {
 }
 
 fn ready(progress: Progress) -> Progress {
-    progress.step(DEPENDENCIES_READY, condition::Status::True, Reason::Succeeded, "")
+    progress.with_condition(DEPENDENCIES_READY, condition::Status::True, Reason::Succeeded, "")
 }
 
 #[cfg(test)]
@@ -110,7 +116,12 @@ mod tests {
     #[test]
     fn a_lost_dependency_is_told_beside_missing_kinds_and_heals() {
         let kinds = || {
-            Progress::ready("1").step(DEPENDENCIES_READY, Status::False, Reason::DependencyMissing, "kind K")
+            Progress::ready("1").with_condition(
+                DEPENDENCIES_READY,
+                Status::False,
+                Reason::DependencyMissing,
+                "kind K",
+            )
         };
         let lost = || Hold::Lost("a is not Ready".to_owned());
         let expected = (Status::False, Reason::DependencyLost, "a is not Ready; kind K".to_owned());
@@ -126,7 +137,8 @@ mod tests {
     #[test]
     fn what_was_told_stays_until_more_is_known() {
         let unknown = || Hold::Unknown { passed: true };
-        let own = || Progress::ready("1").step(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+        let own =
+            || Progress::ready("1").with_condition(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
         assert_eq!(told(unknown(), true, own()), []);
         assert_eq!(told(unknown(), true, Progress::ready("1")), []);
     }

@@ -15,10 +15,10 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{ErrorClass, Reason, State, condition, finalizers};
 use serde::de::DeserializeOwned;
 
-use super::{Driver, Outcome, account, default_resource::LiveResource, nothing_blocks, reachable, step};
+use super::{Driver, Outcome, account, default_resource::LiveResource, nothing_blocks, reachable};
 use crate::{
-    Blocking, Component, Context, Contract, DeletionRequest, Failure, Interest, Pass, Progress, Removal,
-    Report, Wait, add_finalizer,
+    Blocking, Component, ComponentCondition, Context, Contract, DeletionRequest, Failure, Interest, Pass,
+    Progress, Removal, Report, Wait, add_finalizer,
     blocking::find_blockers,
     contract::{Deletion, deletion},
     dependencies::Kind,
@@ -142,10 +142,14 @@ impl<C: Component> Driver<C> {
     /// Reports that the deletion waits for its confirmation. Removes nothing.
     async fn unconfirmed(&self, resource: &Arc<C::Resource>, until: Timestamp) -> Result<Wait, Failure> {
         let why = DeletionRequest::message(until);
-        let step =
-            step(condition::types::READY, condition::Status::Unknown, Reason::DeletionUnconfirmed, &why);
+        let condition = ComponentCondition::new(
+            condition::types::READY,
+            condition::Status::Unknown,
+            Reason::DeletionUnconfirmed,
+            &why,
+        );
         let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
-        let wait = self.report(resource, Outcome::halted(step)).await?;
+        let wait = self.report(resource, Outcome::halted(condition)).await?;
         Ok(wait.at_most(left + Duration::from_millis(100)))
     }
 
@@ -246,8 +250,12 @@ impl Outcome {
             ErrorClass::Transient | ErrorClass::Blocked => State::Deleting,
             ErrorClass::Invalid | ErrorClass::Unreachable => State::Error,
         };
-        let ready =
-            step(condition::types::READY, condition::Status::False, failure.reason, failure.message.clone());
+        let ready = ComponentCondition::new(
+            condition::types::READY,
+            condition::Status::False,
+            failure.reason,
+            failure.message.clone(),
+        );
         let conditions = vec![ready, reachable(Some(&failure))];
         Self { report: Report { state: Some(state), conditions, ..Report::default() }, result: Err(failure) }
     }

@@ -8,8 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ApiResource;
 use kyma_api::{GroupKind, Reason, condition};
 
-use super::{Driver, step};
-use crate::{Component, Context, Failure, Interest, Progress, Step, blocking::served, dependencies::Kind};
+use super::Driver;
+use crate::{
+    Component, ComponentCondition, Context, Failure, Interest, Progress, blocking::served, dependencies::Kind,
+};
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
 /// Time between two lookups of a kind that is missing for less than [`EARLY_LOOKUP_PERIOD`]. Discovery lags behind the
@@ -35,12 +37,13 @@ impl<C: Component> Driver<C> {
         if kinds.is_empty() {
             let held = self.reported(context, DEPENDENCIES_READY)?;
             let is_reported = held.status == "Unknown" || held.reason == Reason::DependencyMissing.as_str();
-            return is_reported.then(|| Lookup { step: judge(&kinds, Ok(vec![])), again: LOOKUP_INTERVAL });
+            return is_reported
+                .then(|| Lookup { condition: judge(&kinds, Ok(vec![])), again: LOOKUP_INTERVAL });
         }
         context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
-        let step = judge(&kinds, served(&context.target.client(), &kinds).await);
+        let condition = judge(&kinds, served(&context.target.client(), &kinds).await);
         let again = lookup_interval(self.reported(context, DEPENDENCIES_READY).as_ref(), Timestamp::now());
-        Some(Lookup { step, again })
+        Some(Lookup { condition, again })
     }
 
     /// Returns a condition of the current status.
@@ -55,7 +58,7 @@ impl<C: Component> Driver<C> {
 /// Result of a lookup.
 pub(super) struct Lookup {
     /// The condition `DependenciesReady`.
-    step: Step,
+    condition: ComponentCondition,
     /// Time until the next lookup if a kind is missing.
     again: Duration,
 }
@@ -69,7 +72,7 @@ pub(super) fn lookup_interval(reported: Option<&Condition>, now: Timestamp) -> D
 
 /// Adds the condition to the progress of a step, unless the component reports the condition itself.
 pub(super) fn with_kinds(kinds: Option<Lookup>, mut progress: Progress) -> Progress {
-    let Some(Lookup { step: kinds, again }) = kinds else { return progress };
+    let Some(Lookup { condition: kinds, again }) = kinds else { return progress };
     if progress.conditions.iter().any(|one| one.type_ == DEPENDENCIES_READY) {
         return progress;
     }
@@ -81,11 +84,16 @@ pub(super) fn with_kinds(kinds: Option<Lookup>, mut progress: Progress) -> Progr
 }
 
 /// Compares the kinds that a component depends on with those that the target serves.
-fn judge(kinds: &[GroupKind], served: Result<Vec<ApiResource>, Failure>) -> Step {
+fn judge(kinds: &[GroupKind], served: Result<Vec<ApiResource>, Failure>) -> ComponentCondition {
     let served = match served {
         Ok(served) => served,
         Err(failure) => {
-            return step(DEPENDENCIES_READY, condition::Status::Unknown, failure.reason, failure.message);
+            return ComponentCondition::new(
+                DEPENDENCIES_READY,
+                condition::Status::Unknown,
+                failure.reason,
+                failure.message,
+            );
         }
     };
     let is_served = |wanted: &GroupKind| {
@@ -97,10 +105,10 @@ fn judge(kinds: &[GroupKind], served: Result<Vec<ApiResource>, Failure>) -> Step
     };
     let missing: Vec<String> = kinds.iter().filter(|kind| !is_served(kind)).map(name).collect();
     if missing.is_empty() {
-        return step(DEPENDENCIES_READY, condition::Status::True, Reason::Succeeded, "");
+        return ComponentCondition::new(DEPENDENCIES_READY, condition::Status::True, Reason::Succeeded, "");
     }
     let message = format!("the target does not serve {}", listing(&missing));
-    step(DEPENDENCIES_READY, condition::Status::False, Reason::DependencyMissing, message)
+    ComponentCondition::new(DEPENDENCIES_READY, condition::Status::False, Reason::DependencyMissing, message)
 }
 
 /// Returns the first names, and the number of the others.
@@ -162,8 +170,8 @@ mod tests {
         assert_eq!(judged(of_another_group, vec![served_lamp()]), group);
     }
 
-    fn lookup(step: Step) -> Lookup {
-        Lookup { step, again: LOOKUP_INTERVAL }
+    fn lookup(condition: ComponentCondition) -> Lookup {
+        Lookup { condition, again: LOOKUP_INTERVAL }
     }
 
     #[test]
@@ -199,13 +207,14 @@ mod tests {
         assert_eq!(progress, {
             let message = "look up API group example.org";
             let expected = Progress::ready("1").again_within(LOOKUP_INTERVAL);
-            expected.step(DEPENDENCIES_READY, Status::Unknown, Reason::TargetServerError, message)
+            expected.with_condition(DEPENDENCIES_READY, Status::Unknown, Reason::TargetServerError, message)
         });
     }
 
     #[test]
     fn a_condition_that_the_component_reports_itself_stays() {
-        let own = || Progress::ready("1").step(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+        let own =
+            || Progress::ready("1").with_condition(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
         assert_eq!(with_kinds(Some(lookup(judge(&[lamp(None)], Ok(vec![])))), own()), own());
     }
 }

@@ -94,8 +94,8 @@ impl<R: ComponentResource> DelayedReports<R> {
 }
 
 fn added(held: &Report, report: &Report) -> Report {
-    let is_said = |type_: &str| report.conditions.iter().any(|step| step.type_ == type_);
-    let unsaid = held.conditions.iter().filter(|step| !is_said(step.type_));
+    let is_said = |type_: &str| report.conditions.iter().any(|one| one.type_ == type_);
+    let unsaid = held.conditions.iter().filter(|one| !is_said(one.type_));
     Report {
         state: report.state.or(held.state),
         version: report.version.clone().or_else(|| held.version.clone()),
@@ -106,7 +106,7 @@ fn added(held: &Report, report: &Report) -> Report {
 
 /// Reports whether it only describes work in progress.
 fn is_under_way(report: &Report) -> bool {
-    let ready = report.conditions.iter().find(|step| step.type_ == condition::types::READY);
+    let ready = report.conditions.iter().find(|one| one.type_ == condition::types::READY);
     ready.is_some_and(|ready| matches!(ready.reason, Reason::Progressing | Reason::Deleting))
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Step;
+    use crate::ComponentCondition;
 
     fn of(uid: &str, generation: i64) -> ReportSubject<HelmComponent> {
         let key = ObjectRef::new("a").within("n");
@@ -129,8 +129,8 @@ mod tests {
         Time(Timestamp::from_second(1).unwrap())
     }
 
-    fn step(type_: &'static str, reason: Reason) -> Step {
-        Step { type_, status: Status::False, reason, message: String::new() }
+    fn condition(type_: &'static str, reason: Reason) -> ComponentCondition {
+        ComponentCondition { type_, status: Status::False, reason, message: String::new() }
     }
 
     fn report(reason: Reason, fields: serde_json::Value) -> Report {
@@ -138,7 +138,7 @@ mod tests {
         Report {
             state: Some(State::Processing),
             version: None,
-            conditions: vec![step(condition::types::READY, reason)],
+            conditions: vec![condition(condition::types::READY, reason)],
             fields,
         }
     }
@@ -168,7 +168,7 @@ mod tests {
         let of = of("u", 1);
         let mut first = report(Reason::Progressing, json!({"attemptedVersion": "2", "digests": 1}));
         first.version = Some("1".to_owned());
-        first.conditions.push(step("Healthy", Reason::Progressing));
+        first.conditions.push(condition("Healthy", Reason::Progressing));
         held.hold(&of, &first, Instant::now());
         let second = Report { state: None, ..report(Reason::Ready, json!({"digests": null})) };
         let (base, both) = held.with(&of, &FreeForm::new(), &second, &now());
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!((both.state, both.version.as_deref()), (Some(State::Processing), Some("1")));
         assert_eq!(both.fields["attemptedVersion"], "2");
         assert!(both.fields["digests"].is_null());
-        let reasons: Vec<_> = both.conditions.iter().map(|step| (step.type_, step.reason)).collect();
+        let reasons: Vec<_> = both.conditions.iter().map(|one| (one.type_, one.reason)).collect();
         assert_eq!(reasons, [(condition::types::READY, Reason::Ready), ("Healthy", Reason::Progressing)]);
         held.forget(&of.key);
         assert_eq!(held.with(&of, &FreeForm::new(), &second, &now()).1, second);
@@ -186,7 +186,7 @@ mod tests {
     fn what_was_found_for_an_earlier_generation_is_told_as_that() {
         let mut held = DelayedReports::default();
         let mut first = report(Reason::Progressing, json!({"digests": 1}));
-        first.conditions.push(step("Healthy", Reason::Progressing));
+        first.conditions.push(condition("Healthy", Reason::Progressing));
         held.hold(&of("u", 1), &first, Instant::now());
         let second = report(Reason::Progressing, json!({}));
         assert_eq!(held.hold(&of("u", 2), &second, Instant::now()), None, "both are written now");
