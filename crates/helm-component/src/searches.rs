@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kyma_object_set::sweep::{self, SearchResult, UnlistablePolicy};
 use kyma_object_set::{CallError, Cluster, Ownership};
-use kyma_sdk::Pass;
+use kyma_sdk::ReconcileContext;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -66,7 +66,7 @@ impl Searches {
     /// As for [`sweep::owned`].
     pub(crate) async fn owned(
         &self,
-        pass: &Pass,
+        context: &ReconcileContext,
         reach: Reach,
         cluster: &Cluster,
         ownership: &Ownership,
@@ -78,7 +78,7 @@ impl Searches {
         }
         let key = (reach, unlistable == UnlistablePolicy::LeaveOut);
         let entry = self.enter(key);
-        entry.target.search(pass, cluster, ownership, unlistable).await
+        entry.target.search(context, cluster, ownership, unlistable).await
     }
 
     fn enter(&self, key: SearchKey) -> SearchEntry<'_> {
@@ -144,7 +144,7 @@ impl TargetSearches {
     /// has a slot, so `--concurrency` limits the lists at a time.
     async fn search(
         &self,
-        pass: &Pass,
+        context: &ReconcileContext,
         cluster: &Cluster,
         ownership: &Ownership,
         unlistable: UnlistablePolicy,
@@ -154,7 +154,7 @@ impl TargetSearches {
             self.join(&ownership.owner, sender);
             let end = match self.last_end.try_lock() {
                 Ok(last_end) => WaitEnd::Next(last_end),
-                Err(_) => pass.without_slot(self.wait(&mut receiver)).await,
+                Err(_) => context.without_slot(self.wait(&mut receiver)).await,
             };
             let mut last_end = match end {
                 WaitEnd::Served(found) => return found,
@@ -166,7 +166,7 @@ impl TargetSearches {
                 return found;
             }
             if is_recent(*last_end) {
-                pass.without_slot(self.gather()).await;
+                context.without_slot(self.gather()).await;
             }
             let batch = self.take_batch(&ownership.owner);
             let owners: BTreeSet<String> = batch.keys().cloned().collect();

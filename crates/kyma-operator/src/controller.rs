@@ -48,7 +48,7 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
         () = state.runtime.process.shutdown.cancelled() => {}
     }
     let shared = Arc::clone(&state);
-    let kymas = reconciler.run(move |kyma, pass| reconcile(Arc::clone(&shared), kyma, pass));
+    let kymas = reconciler.run(move |kyma, context| reconcile(Arc::clone(&shared), kyma, context));
     let configs = feeds::report_on_configs(Arc::clone(&state), configs);
     tokio::join!(kymas, configs, mandatory::follow(state, releases, store));
     Ok(())

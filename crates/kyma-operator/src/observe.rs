@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Selection as Choice, TargetRef, names};
-use kyma_sdk::{Failure, Halt, KymaKey, Pass};
+use kyma_sdk::{Failure, Halt, KymaKey, ReconcileContext};
 use serde_json::{Value, json};
 
 use crate::apply::{self, Authority};
@@ -89,14 +89,14 @@ fn installed(view: &ComponentView) -> InstalledModule {
 pub(crate) async fn observe(
     state: &State,
     kyma: &Arc<Kyma>,
-    pass: &Pass,
+    context: &ReconcileContext,
 ) -> Result<Option<Observation>, Failure> {
     let key = KymaKey::of(kyma);
     let (kyma, remote) = if local::is_local(state, kyma)? {
         let recorded = kyma_sdk::record_local(&state.runtime, kyma).await?;
         (recorded.map_or_else(|| Arc::clone(kyma), |recorded| state.wrote(recorded)), None)
     } else {
-        let Some(remote) = remote_side(state, kyma, pass).await? else { return Ok(None) };
+        let Some(remote) = remote_side(state, kyma, context).await? else { return Ok(None) };
         (state.own_writes().latest(Arc::clone(kyma)), Some(remote))
     };
     let spec = match &remote {
@@ -168,9 +168,13 @@ pub(crate) fn views(
     found
 }
 
-async fn remote_side(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Option<RemoteSide>, Failure> {
+async fn remote_side(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    context: &ReconcileContext,
+) -> Result<Option<RemoteSide>, Failure> {
     let access = session::access_of(state, kyma)?;
-    let session = session::of(state, kyma, access, pass).await?;
+    let session = session::of(state, kyma, access, context).await?;
     state.set_blocked(&KymaKey::of(kyma), false);
     let known = state.remotes().get(&KymaKey::of(kyma));
     let remote = match known {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
-use kyma_sdk::{Failure, Halt, KymaKey, Pass, Wait, evaluate_apart};
+use kyma_sdk::{Failure, Halt, KymaKey, ReconcileContext, Wait, evaluate_apart};
 
 use crate::apply;
 use crate::catalogue::Interest;
@@ -40,13 +40,21 @@ const RULES_DEADLINE: Duration = Duration::from_secs(10);
 const UNTOLD: Duration = Duration::from_secs(30);
 
 /// Reconciles one Kyma.
-pub(crate) async fn reconcile(state: Arc<State>, object: Arc<Kyma>, pass: Pass) -> Result<Wait, Failure> {
+pub(crate) async fn reconcile(
+    state: Arc<State>,
+    object: Arc<Kyma>,
+    context: ReconcileContext,
+) -> Result<Wait, Failure> {
     // Boxed: the future of all stages is large.
-    Box::pin(reconcile_latest(&state, object, &pass)).await
+    Box::pin(reconcile_latest(&state, object, &context)).await
 }
 
 /// Reconciles the latest state of a Kyma, which may be an own write that the watch has not delivered yet.
-async fn reconcile_latest(state: &State, object: Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
+async fn reconcile_latest(
+    state: &State,
+    object: Arc<Kyma>,
+    context: &ReconcileContext,
+) -> Result<Wait, Failure> {
     state.own_writes().delivered(&object);
     let kyma = state.own_writes().latest(object);
     let actor = hand_over::actor(&kyma.metadata);
@@ -54,32 +62,32 @@ async fn reconcile_latest(state: &State, object: Arc<Kyma>, pass: &Pass) -> Resu
         return stay_away(state, &kyma, actor).await;
     }
     let is_going = kyma.metadata.deletion_timestamp.is_some();
-    if !is_going && actor == Actor::Nobody && pass.halt().writes().is_none() {
+    if !is_going && actor == Actor::Nobody && context.halt().writes().is_none() {
         state.record_decision(&KymaKey::of(&kyma));
         return report::leave_alone(state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }
     let done = if is_going {
         // No ModuleConfig is evaluated for a removal.
         state.record_decision(&KymaKey::of(&kyma));
-        removal::reconcile(state, &kyma, pass).await
+        removal::reconcile(state, &kyma, context).await
     } else {
-        pass_over(state, &kyma, pass).await
+        pass_over(state, &kyma, context).await
     };
     // Also after a failure: a mirror shows errors too.
-    let mirrored = match pass.halt().writes() {
+    let mirrored = match context.halt().writes() {
         None => mirror::sync(state, &KymaKey::of(&kyma)).await,
         Some(_) => Ok(()),
     };
     done.and_then(|wait| mirrored.map(|()| wait))
 }
 
-async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
-    if let Some(why) = pass.halt().writes() {
+async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) -> Result<Wait, Failure> {
+    if let Some(why) = context.halt().writes() {
         state.record_decision(&KymaKey::of(kyma));
         return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
     let kyma = claim::take(state, kyma).await?;
-    let mut observed = match observe::observe(state, &kyma, pass).await {
+    let mut observed = match observe::observe(state, &kyma, context).await {
         Ok(Some(observed)) => observed,
         Ok(None) => return first_answer(state, &kyma).await,
         Err(failure) => return troubled(state, &kyma, failure).await,
@@ -87,26 +95,26 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     let decided = loop {
         let entries = govern(state, &observed).await?;
         // ModuleConfigs changed during the evaluation: evaluate again.
-        if let Some(decided) = decide(state, &observed, pass.halt(), &entries) {
+        if let Some(decided) = decide(state, &observed, context.halt(), &entries) {
             break decided;
         }
     };
-    let plan = plan_for(state, &observed, &decided, pass.halt());
+    let plan = plan_for(state, &observed, &decided, context.halt());
     if plan.changes_target()
         && let Err(failure) = advance_fencing_generation(state, &mut observed).await
     {
         return troubled(state, &observed.kyma, failure).await;
     }
-    let prerequisites = Prerequisites::apply(state, &observed, &decided, pass.halt()).await;
+    let prerequisites = Prerequisites::apply(state, &observed, &decided, context.halt()).await;
     // A target that does not answer may refuse rules, so the condition of ModuleConfigs waits for it.
     if prerequisites.has_answer_about_rules() {
         state.record_decision(&observed.key);
     }
-    let applied = apply::apply(state, &plan, observed.authority(pass.halt())).await;
+    let applied = apply::apply(state, &plan, observed.authority(context.halt())).await;
     if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
         remote.session.fencing_generation_is_used();
     }
-    pass.repaired(plan.components.len());
+    context.repaired(plan.components.len());
     let (status, wait) = status_of(state, &observed, &decided, (&plan, &applied), &prerequisites);
     let kyma = match report::write(state, &observed.kyma, &status).await {
         Ok(kyma) => kyma,
@@ -124,7 +132,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
             return troubled(state, &kyma, failure.into()).await;
         }
     }
-    apply::let_go(state, &plan, observed.authority(pass.halt())).await?;
+    apply::let_go(state, &plan, observed.authority(context.halt())).await?;
     let failed = applied.worst().or(prerequisites.retryable_failure());
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }

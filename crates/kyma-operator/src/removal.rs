@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use kube::{Api, CustomResourceExt, ResourceExt};
 use kyma_api::condition;
 use kyma_api::{Kyma, Reason, annotations, labels, names};
-use kyma_sdk::{DeleteGate, DeletionRequest, Failure, KymaKey, Pass, Wait};
+use kyma_sdk::{DeleteGate, DeletionRequest, Failure, KymaKey, ReconcileContext, Wait};
 
 use crate::admission;
 use crate::claim;
@@ -48,12 +48,16 @@ struct Reach {
 }
 
 /// Runs one pass over a Kyma that is being deleted.
-pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
+pub(crate) async fn reconcile(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    context: &ReconcileContext,
+) -> Result<Wait, Failure> {
     if !claim::has_finalizer(kyma) {
         state.forget(&KymaKey::of(kyma));
         return Ok(Wait::Event);
     }
-    if let Some(why) = pass.halt().deletes() {
+    if let Some(why) = context.halt().deletes() {
         return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
     if let Err(refused) = local::is_local(state, kyma) {
@@ -67,14 +71,14 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         report::leave_alone(state, kyma, Reason::DeletionUnconfirmed, &why).await?;
         return Ok(Wait::Timer(until(end)));
     }
-    go_on(state, kyma, pass, is_terminating || request == DeletionRequest::Orphan).await
+    go_on(state, kyma, context, is_terminating || request == DeletionRequest::Orphan).await
 }
 
 /// Runs the next step of a deletion that is not halted.
 async fn go_on(
     state: &State,
     kyma: &Arc<Kyma>,
-    pass: &Pass,
+    context: &ReconcileContext,
     nothing_requested: bool,
 ) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
@@ -85,7 +89,7 @@ async fn go_on(
     } else {
         unseen::unindexed(state, kyma, &components, &lost).await?
     };
-    let mut reach = reach(state, kyma, &components, &lost, pass).await?;
+    let mut reach = reach(state, kyma, &components, &lost, context).await?;
     let mut facts = DeletionInputs {
         nothing_requested,
         components: &components,
@@ -112,7 +116,7 @@ async fn go_on(
     if may_let_go && unseen::are_left(state, kyma).await? {
         step = Step::AwaitUnwatched;
     }
-    let done = carry_out(state, kyma, &step, &lost, pass.halt()).await;
+    let done = carry_out(state, kyma, &step, &lost, context.halt()).await;
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
         session.fencing_generation_is_used();
     }
@@ -122,7 +126,7 @@ async fn go_on(
     }
     match step {
         Step::Order(_) | Step::Finish => {
-            let wait = end_of(done, state, kyma, pass.halt()).await?;
+            let wait = end_of(done, state, kyma, context.halt()).await?;
             // Components that wait for an event are deleted too once the cluster counts as gone.
             Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
         }
@@ -130,7 +134,7 @@ async fn go_on(
         Step::AwaitUnwatched => Ok(Wait::Timer(UNWATCHED)),
         Step::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
         Step::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),
-        Step::CleanTarget => clean(state, kyma, reach.session, pass).await,
+        Step::CleanTarget => clean(state, kyma, reach.session, context).await,
         Step::Release => claim::release(state, kyma).await.map(|()| Wait::Event),
     }
 }
@@ -160,9 +164,9 @@ async fn clean(
     state: &State,
     kyma: &Kyma,
     session: Option<Arc<Session>>,
-    pass: &Pass,
+    context: &ReconcileContext,
 ) -> Result<Wait, Failure> {
-    let gate = DeleteGate::new(pass.halt(), &state.runtime.brake, KymaKey::of(kyma).to_string());
+    let gate = DeleteGate::new(context.halt(), &state.runtime.brake, KymaKey::of(kyma).to_string());
     let Some(session) = session else {
         admission::clean(state, kyma, &state.runtime.access.local(), &gate).await?;
         return claim::release(state, kyma).await.map(|()| Wait::Event);
@@ -196,7 +200,7 @@ async fn reach(
     kyma: &Arc<Kyma>,
     components: &[ComponentView],
     lost: &[LostModule],
-    pass: &Pass,
+    context: &ReconcileContext,
 ) -> Result<Reach, Failure> {
     let none = |facts, failure| Reach { facts, session: None, failure };
     if local::is_local(state, kyma)? {
@@ -210,7 +214,7 @@ async fn reach(
         return Ok(none(TargetFacts::NoSecret { since: missing_since(kyma) }, None));
     }
     let opened = match session::access_of(state, kyma) {
-        Ok(access) => session::of(state, kyma, access, pass).await,
+        Ok(access) => session::of(state, kyma, access, context).await,
         Err(failure) => Err(failure),
     };
     Ok(match opened {

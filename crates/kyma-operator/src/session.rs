@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
-use kyma_sdk::{Content, Failure, Interest, KymaAccess, KymaKey, Pass, Proof, fence_of, is_on_record};
+use kyma_sdk::{
+    Content, Failure, Interest, KymaAccess, KymaKey, Proof, ReconcileContext, fence_of, is_on_record,
+};
 use kyma_targets::{STAMP_NAMESPACE, Target};
 
 use crate::admission::watch as admission;
@@ -29,7 +31,7 @@ pub(crate) async fn of(
     state: &State,
     kyma: &Arc<Kyma>,
     access: SecretKeyRef,
-    pass: &Pass,
+    context: &ReconcileContext,
 ) -> Result<Arc<Session>, Failure> {
     let key = KymaKey::of(kyma);
     let proven = |session: &&Arc<Session>| session.access == access && is_on_record(kyma, &session.identity);
@@ -40,7 +42,7 @@ pub(crate) async fn of(
     // Discard what another access or an expired session reported; it is read again.
     state.end_session(&key);
     let pending = state.pending_sessions.begin(&key);
-    let session = Arc::new(open(state, kyma, access, pass).await?);
+    let session = Arc::new(open(state, kyma, access, context).await?);
     state.sessions().insert(key.clone(), Arc::clone(&session));
     if pending.is_interrupted() {
         state.end_session(&key);
@@ -61,7 +63,7 @@ async fn open(
     state: &State,
     kyma: &Arc<Kyma>,
     access: SecretKeyRef,
-    pass: &Pass,
+    context: &ReconcileContext,
 ) -> Result<Session, Failure> {
     let target = state.runtime.access.target(&access).await?;
     let connection = target.connection();
@@ -72,7 +74,7 @@ async fn open(
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     // Nothing is applied to a target whose Kyma is being deleted: it would have to be removed again.
     if kyma.metadata.deletion_timestamp.is_none() {
-        pass.repaired(ground::prepare(state, kyma, &target).await?);
+        context.repaired(ground::prepare(state, kyma, &target).await?);
     }
     watch(state, &KymaKey::of(kyma), &target, false)?;
     Ok(Session {

@@ -11,8 +11,8 @@ use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_sdk::{
-    AccessChange, Change, DeleteGate, Failure, Halt, HubResource, Interest, KymaAccess, KymaKey, News, Pass,
-    Reconciler, Runtime, Sighting, Wait, Watches, feed, is_local,
+    AccessChange, Change, DeleteGate, Failure, Halt, HubResource, Interest, KymaAccess, KymaKey, News,
+    ReconcileContext, Reconciler, Runtime, Sighting, Wait, Watches, feed, is_local,
 };
 use kyma_targets::SecretKey;
 use tokio::time::MissedTickBehavior;
@@ -81,9 +81,9 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
         }
     };
     let shared = Arc::clone(state);
-    let reconcile = Box::pin(reconciler.run(move |kyma, pass| {
+    let reconcile = Box::pin(reconciler.run(move |kyma, context| {
         let state = Arc::clone(&shared);
-        async move { reconcile(&state, &kyma, &pass).await }
+        async move { reconcile(&state, &kyma, &context).await }
     }));
     let access = runtime.access.clone();
     let reconcile = async {
@@ -241,7 +241,7 @@ async fn take_burst<T, Taken: Future<Output = bool>>(
     is_news
 }
 
-async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Failure> {
+async fn reconcile(state: &State, kyma: &Kyma, context: &ReconcileContext) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let actor = hand_over::actor(&kyma.metadata);
     if actor.keeps_us_away() {
@@ -251,13 +251,13 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
         }
         return Ok(Wait::Event);
     }
-    if pass.halt().writes().is_some() {
+    if context.halt().writes().is_some() {
         return Ok(Wait::Event);
     }
     let outcome = if kyma.metadata.deletion_timestamp.is_some() {
-        cleanup::step(state, kyma, pass.halt()).await
+        cleanup::step(state, kyma, context.halt()).await
     } else {
-        sync(state, kyma, &key, pass, actor).await
+        sync(state, kyma, &key, context, actor).await
     };
     if let Err(failure) = &outcome {
         // These failures do not question the target's identity; after any other it is verified again.
@@ -272,7 +272,13 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
     outcome
 }
 
-async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Actor) -> Result<Wait, Failure> {
+async fn sync(
+    state: &State,
+    kyma: &Kyma,
+    key: &KymaKey,
+    context: &ReconcileContext,
+    actor: Actor,
+) -> Result<Wait, Failure> {
     if actor == Actor::Nobody {
         return Ok(Wait::Event);
     }
@@ -286,9 +292,9 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Act
     let before = session.memory().begin();
     let before = before.filter(|_| contact::is_fresh(state, &session));
     let mut known = None;
-    let outcome = bring_in_step(state, kyma, &session, pass.halt(), before, &mut known).await;
+    let outcome = bring_in_step(state, kyma, &session, context.halt(), before, &mut known).await;
     if let Ok(Some(written)) = &outcome {
-        pass.repaired(*written);
+        context.repaired(*written);
     }
     let again = match outcome {
         Ok(None) => session.memory().end_before_kinds(Instant::now()),

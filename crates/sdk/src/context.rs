@@ -22,7 +22,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::unreadable_fields;
 use crate::{
     Brake, ComponentResource, Contract, DeleteGate, DeleteOutcome, DeleteRequest, Events, Failure, Interest,
-    Pass, Settings, Trigger, find_object, none_if_unserved,
+    ReconcileContext, Settings, Trigger, find_object, none_if_unserved,
     object::{Claim, claim, content_hash, covers, holds_more, is_created_by, is_protected},
     status::StatusWriter,
 };
@@ -48,7 +48,7 @@ pub struct Context<R: ComponentResource> {
     pub(crate) owner: String,
     pub(crate) wake: Trigger<ObjectRef<R>>,
     pub(crate) status: StatusWriter<R>,
-    pub(crate) pass: Pass,
+    pub(crate) reconcile_context: ReconcileContext,
     pub(crate) brake: Brake,
     pub(crate) interests: Mutex<HashSet<Interest>>,
     /// Whether this is a rehearsal: nothing is written to hub or target.
@@ -96,10 +96,10 @@ impl<R: ComponentResource> Context<R> {
         Waker { key: ObjectRef::from_obj(&*self.resource), trigger: self.wake.clone() }
     }
 
-    /// Returns the pass: whether it is a periodic verification, and its count of repairs. [`Context::ensure`] counts
-    /// its own repairs.
-    pub fn pass(&self) -> &Pass {
-        &self.pass
+    /// Returns the context of the reconcile: whether it is a periodic verification, and its count of repairs.
+    /// [`Context::ensure`] counts its own repairs.
+    pub fn reconcile_context(&self) -> &ReconcileContext {
+        &self.reconcile_context
     }
 
     /// Reports whether a user requested a reconcile without cached state (`kymactl reconcile`). The driver records
@@ -119,7 +119,7 @@ impl<R: ComponentResource> Context<R> {
 
     /// Returns the gate that every deletion on the target passes.
     pub fn delete_gate(&self) -> DeleteGate {
-        let gate = DeleteGate::new(self.pass.halt(), &self.brake, target_key(&self.contract));
+        let gate = DeleteGate::new(self.reconcile_context.halt(), &self.brake, target_key(&self.contract));
         gate.for_module(&self.settings.target_namespace)
     }
 
@@ -230,7 +230,7 @@ impl<R: ComponentResource> Context<R> {
         let applied =
             self.api(&kind, namespace.as_deref()).patch(&name, &params, &Patch::Apply(&wanted)).await;
         let applied = applied.map_err(|error| Failure::target(&format!("apply {what}"), &error))?;
-        self.pass.repaired(1);
+        self.reconcile_context.repaired(1);
         typed(&kind, applied)
     }
 

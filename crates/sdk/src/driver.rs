@@ -19,8 +19,8 @@ use kyma_api::{Reason, State, condition, names};
 use kyma_targets::{ComponentTarget, ServiceAccount, Target};
 
 use crate::{
-    Blocking, Component, ComponentCondition, ComponentResource, Context, Contract, Failure, Interest, Pass,
-    Progress, Report, Runtime, Trigger, Wait, Watches,
+    Blocking, Component, ComponentCondition, ComponentResource, Context, Contract, Failure, Interest,
+    Progress, ReconcileContext, Report, Runtime, Trigger, Wait, Watches,
     backoff::delay_after,
     component::failure_state,
     contract::{HANDLED, is_suspended},
@@ -68,18 +68,26 @@ struct Outcome {
 
 impl<C: Component> Driver<C> {
     /// Reconciles a component: removes it, does nothing while it is suspended, or installs it.
-    async fn reconcile(&self, resource: Arc<C::Resource>, pass: Pass) -> Result<Wait, Failure> {
+    async fn reconcile(
+        &self,
+        resource: Arc<C::Resource>,
+        reconcile_context: ReconcileContext,
+    ) -> Result<Wait, Failure> {
         if self.ended.contains(&*resource) && !self.is_back(&resource).await? {
             return Ok(Wait::Event);
         }
         let contract = Contract::of(&*resource)?;
         if resource.meta().deletion_timestamp.is_some() {
-            return self.end(resource, contract, pass).await;
+            return self.end(resource, contract, reconcile_context).await;
         }
         if is_suspended(&*resource, &contract.spec) {
             return self.suspended(&resource, &contract).await;
         }
-        if let Some(why) = pass.halt().writes().or(pass.halt().upgrades().filter(|_| contract.is_upgrade())) {
+        if let Some(why) = reconcile_context
+            .halt()
+            .writes()
+            .or(reconcile_context.halt().upgrades().filter(|_| contract.is_upgrade()))
+        {
             return self.paused(&resource, why).await;
         }
         if !has_finalizer(&*resource) && !is_to_be_contacted(&*resource, &contract) {
@@ -93,7 +101,7 @@ impl<C: Component> Driver<C> {
         }
         let outcome = match dependence.blocked_outcome() {
             Some(outcome) => outcome,
-            None => self.install_on_target(&resource, contract, &dependence, pass).await,
+            None => self.install_on_target(&resource, contract, &dependence, reconcile_context).await,
         };
         self.report(&resource, outcome.handling(request)).await
     }
@@ -104,13 +112,13 @@ impl<C: Component> Driver<C> {
         resource: &Arc<C::Resource>,
         contract: Contract,
         dependence: &Dependence,
-        pass: Pass,
+        reconcile_context: ReconcileContext,
     ) -> Outcome {
         let account = match self.component.account(resource) {
             Err(failure) => return Outcome::refused(failure),
             Ok(account) => account,
         };
-        match self.open(resource, contract, account.clone(), pass).await {
+        match self.open(resource, contract, account.clone(), reconcile_context).await {
             Err(failure) => Outcome::unreached(failure),
             Ok(context) => {
                 let mut kinds = None;
@@ -150,7 +158,7 @@ impl<C: Component> Driver<C> {
         resource: &Arc<C::Resource>,
         contract: Contract,
         account: Option<ServiceAccount>,
-        pass: Pass,
+        reconcile_context: ReconcileContext,
     ) -> Result<Context<C::Resource>, Failure> {
         let target = self.target(resource, &contract).await?;
         let VerifiedTarget { target, recorded } =
@@ -170,7 +178,7 @@ impl<C: Component> Driver<C> {
             owner: owner(&**resource),
             wake: self.trigger.clone(),
             status: self.status.clone(),
-            pass,
+            reconcile_context,
             brake: self.runtime.brake.clone(),
             interests: std::sync::Mutex::default(),
             rehearses: false,

@@ -36,8 +36,8 @@ mod hub_resource;
 mod hub_watch;
 mod index;
 mod jitter;
-mod pass;
 mod pauses;
+mod reconcile_context;
 mod reconciler;
 mod trigger;
 
@@ -111,10 +111,10 @@ pub use kyma::{
 };
 pub use local::{is_local, not_local};
 pub use metrics::{MetricDescription, Metrics, MetricsError};
-pub use pass::Pass;
 pub use pauses::{Halt, PauseChanges, Pauses, is_in_force, read_halt};
 pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};
 pub use rbac::{Guard, Rule};
+pub use reconcile_context::ReconcileContext;
 pub use reconciler::{Change, Reconciler};
 pub use runtime::{Operator, Process, Runtime};
 pub use served::{is_crd_absent, none_if_unserved};

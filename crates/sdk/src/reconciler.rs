@@ -39,7 +39,7 @@ use crate::{
     evaluation::panic_text,
     jitter::{jitter, shortened},
     metrics::ReconcileResult,
-    pass::Pass,
+    reconcile_context::ReconcileContext,
 };
 
 /// Divisor: of this many reconciles at a time, one may be of an object whose target did not answer last time.
@@ -142,12 +142,12 @@ where
     /// Reconciles until the process shuts down. Running reconciles get five seconds to finish; a cancelled one leaves
     /// the same state as a crash.
     ///
-    /// `reconcile` gets the cached object and the pass, and returns when to reconcile again without an event. It is
-    /// cancelled at the deadline of the settings. One object never has two reconciles at the same time, and objects
-    /// whose target did not answer last time share an eighth of the slots.
+    /// `reconcile` gets the cached object and the context of the reconcile, and returns when to reconcile again
+    /// without an event. It is cancelled at the deadline of the settings. One object never has two reconciles at the
+    /// same time, and objects whose target did not answer last time share an eighth of the slots.
     pub async fn run<F, Fut>(self, reconcile: F)
     where
-        F: Fn(Arc<K>, Pass) -> Fut + Send + Sync + 'static,
+        F: Fn(Arc<K>, ReconcileContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
     {
         let Self { runtime, api, store, writer, trigger, scope, hooks, access } = self;
@@ -170,13 +170,13 @@ where
         let context = Arc::new(work);
         let own = Arc::clone(&records);
         let stream = own_changes(&runtime, api, scope, writer, hooks)
-            .inspect_ok(move |object| own.ask(ObjectRef::from_obj(object)));
+            .inspect_ok(move |object| own.record_request(ObjectRef::from_obj(object)));
         let halted = halted::follow(runtime.pauses.changes(), store.clone(), trigger.clone());
         let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
         let max_tasks = runtime.settings.concurrency.saturating_add(MAX_WAITING);
         let controller = Controller::for_stream(stream, store)
             .with_config(ControllerConfig::default().concurrency(max_tasks))
-            .reconcile_on(trigger.stream().inspect(move |key| records.ask(key.clone())))
+            .reconcile_on(trigger.stream().inspect(move |key| records.record_request(key.clone())))
             .graceful_shutdown_on(shutdown.clone().cancelled_owned())
             .run(run_one::<K, F, Fut>, after_failure::<K, F>, context)
             .for_each(|result| {
@@ -279,7 +279,7 @@ where
 async fn run_one<K, F, Fut>(object: Arc<K>, work: Arc<Work<K, F>>) -> Result<Action, Failure>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
-    F: Fn(Arc<K>, Pass) -> Fut + Send + Sync,
+    F: Fn(Arc<K>, ReconcileContext) -> Fut + Send + Sync,
     Fut: Future<Output = Result<Wait, Failure>> + Send,
 {
     let Runtime { operator, settings, process, pauses, .. } = &work.runtime;
@@ -300,13 +300,14 @@ where
     let beginning = work.records.begins(key.clone(), started);
     // Read after the events that this reconcile handles were taken from the record: a later event requests another one.
     let Some(object) = work.store.get(&key) else { return Ok(Action::await_change()) };
-    if let Some(since) = beginning.asked {
+    if let Some(since) = beginning.first_request {
         process.metrics.waited(operator.name, started.duration_since(since));
     }
     let halt = pauses.of(&*object);
-    let pass = Pass::new(operator.name, beginning.verifies, halt.clone(), process.metrics.clone());
-    let pass = pass.heard(beginning.heard).in_slot(&slot);
-    let reconcile = contained(|| (work.reconcile)(Arc::clone(&object), pass));
+    let context =
+        ReconcileContext::new(operator.name, beginning.verifies, halt.clone(), process.metrics.clone());
+    let context = context.with_last_request(beginning.last_request).in_slot(&slot);
+    let reconcile = contained(|| (work.reconcile)(Arc::clone(&object), context));
     let result = tokio::select! {
         result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,
         // A new Pause cancels the reconcile like a crash between two writes; the next one continues from the live

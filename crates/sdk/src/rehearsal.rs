@@ -6,8 +6,8 @@ use kube::{Config, ResourceExt};
 use kyma_targets::{AccessPolicy, Limits, Streams, Target, Targets};
 
 use crate::{
-    Component, ComponentResource, Context, Contract, Failure, Halt, HubError, Operator, Pass, Process,
-    Runtime, Settings, Trigger,
+    Component, ComponentResource, Context, Contract, Failure, Halt, HubError, Operator, Process,
+    ReconcileContext, Runtime, Settings, Trigger,
     driver::{owner, target_of},
     identity,
     status::StatusWriter,
@@ -68,7 +68,7 @@ impl Runtime {
             owner: owner(&*resource),
             wake: Trigger::new(),
             status: StatusWriter::new(self.hub.clone(), C::NAME, metrics.clone()),
-            pass: Pass::new(C::NAME, false, Halt::default(), metrics),
+            reconcile_context: ReconcileContext::new(C::NAME, false, Halt::default(), metrics),
             brake: self.brake.clone(),
             interests: std::sync::Mutex::default(),
             rehearses: true,

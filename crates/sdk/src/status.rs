@@ -167,7 +167,7 @@ impl<R: ComponentResource> StatusWriter<R> {
     }
 
     /// Marks the start of a reconcile of `resource`. Dropping the guard marks its end.
-    pub(crate) fn pass(&self, resource: &R) -> ReconcileGuard<R> {
+    pub(crate) fn begin_reconcile(&self, resource: &R) -> ReconcileGuard<R> {
         let key = ObjectRef::from_obj(resource);
         self.memory().begin(key.clone());
         ReconcileGuard { writer: self.clone(), key }

@@ -115,8 +115,10 @@ impl Pass<'_> {
             async move { Ok(history::all_deployed(&secrets).await?.filter(|_| !target.is_withdrawn())) }
                 .boxed()
         };
-        let heard = self.context.pass().heard_at();
-        if let Some(releases) = self.shared.release_records.of(&place, heard, Instant::now(), list).await? {
+        let last_request = self.context.reconcile_context().last_request();
+        if let Some(releases) =
+            self.shared.release_records.of(&place, last_request, Instant::now(), list).await?
+        {
             let Some(revision) = releases.get(&release.name) else { return Ok(None) };
             if let Some(found) = record(secrets, release, *revision).await? {
                 return Ok(Some(found));

@@ -55,8 +55,8 @@ impl Pass<'_> {
             (false, false) => UnlistablePolicy::LeaveOutBroken,
         };
         let reach = Reach::of(&self.context.target);
-        let pass = self.context.pass();
-        let found = self.shared.searches.owned(pass, reach, &self.cluster, &self.ownership, unlistable);
+        let context = self.context.reconcile_context();
+        let found = self.shared.searches.owned(context, reach, &self.cluster, &self.ownership, unlistable);
         let found = found.boxed().await.map_err(|error| failure(&error))?;
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await;
         self.kinds = kinds.map_err(|error| failure(&error))?;

@@ -27,10 +27,10 @@ pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleRelease
         return;
     }
     releases
-        .run(move |release, pass| {
+        .run(move |release, context| {
             let (state, kymas) = (Arc::clone(&state), kymas.clone());
             async move {
-                if pass.halt().writes().is_some() {
+                if context.halt().writes().is_some() {
                     return Ok(Wait::Event);
                 }
                 reconcile(&state, &kymas, &release).await

@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Driver, Outcome, account, default_resource::LiveResource, nothing_blocks, reachable};
 use crate::{
-    Blocking, Component, ComponentCondition, Context, Contract, DeletionRequest, Failure, Interest, Pass,
-    Progress, Removal, Report, Wait, add_finalizer,
+    Blocking, Component, ComponentCondition, Context, Contract, DeletionRequest, Failure, Interest, Progress,
+    ReconcileContext, Removal, Report, Wait, add_finalizer,
     blocking::find_blockers,
     contract::{Deletion, deletion},
     dependencies::Kind,
@@ -31,12 +31,12 @@ impl<C: Component> Driver<C> {
         &self,
         resource: Arc<C::Resource>,
         contract: Contract,
-        pass: Pass,
+        reconcile_context: ReconcileContext,
     ) -> Result<Wait, Failure> {
         if !has_finalizer(&*resource) {
             return Ok(Wait::Event);
         }
-        if let Some(why) = pass.halt().deletes() {
+        if let Some(why) = reconcile_context.halt().deletes() {
             return self.paused(&resource, why).await;
         }
         let policy = contract.spec.deletion_policy;
@@ -58,7 +58,7 @@ impl<C: Component> Driver<C> {
         if !removes {
             return self.release(&resource).await;
         }
-        match self.remove(&resource, contract, pass).await {
+        match self.remove(&resource, contract, reconcile_context).await {
             Ok(Removal::Done) => self.release(&resource).await,
             Ok(Removal::Waiting(progress)) => self.report(&resource, Outcome::of_removal(progress)).await,
             // The component never had a target, so there is nothing to remove.
@@ -80,13 +80,13 @@ impl<C: Component> Driver<C> {
         &self,
         resource: &Arc<C::Resource>,
         contract: Contract,
-        pass: Pass,
+        reconcile_context: ReconcileContext,
     ) -> Result<Removal, Failure> {
         if let Some(waiting) = self.wait_for_dependents(resource)? {
             return Ok(waiting);
         }
         let account = self.component.account(resource)?;
-        let context = self.open(resource, contract, account.clone(), pass).await?;
+        let context = self.open(resource, contract, account.clone(), reconcile_context).await?;
         account::removal(account.as_ref(), self.remove_as(resource, &context).await)
     }
 

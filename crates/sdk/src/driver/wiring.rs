@@ -96,13 +96,13 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     });
     reconciler
         .reaching(|resource| Contract::of(resource).ok()?.spec.target.kubeconfig_secret_ref)
-        .run(move |resource, pass| {
+        .run(move |resource, reconcile_context| {
             let driver = Arc::clone(&driver);
             let leftover = Leftover::of(&driver, &store, &resource);
             async move {
                 let _leftover = leftover;
-                let _pass = driver.status.pass(&resource);
-                driver.reconcile(resource, pass).await
+                let _guard = driver.status.begin_reconcile(&resource);
+                driver.reconcile(resource, reconcile_context).await
             }
         })
         .await;

@@ -18,9 +18,9 @@ pub(super) struct Records<Key>(Mutex<HashMap<Key, Record>>);
 #[derive(Debug, Default)]
 struct Record {
     /// Time of the first event that requested the next reconcile.
-    asked: Option<Instant>,
+    first_request: Option<Instant>,
     /// Time of the last event that did.
-    heard: Option<Instant>,
+    last_request: Option<Instant>,
     /// Start of the running reconcile.
     began: Option<Instant>,
     /// Time of the next reconcile without an event.
@@ -43,28 +43,28 @@ struct FailureRecord {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ReconcileStart {
     /// Time of the first event that requested it; `None` if only a timer did.
-    pub(super) asked: Option<Instant>,
+    pub(super) first_request: Option<Instant>,
     /// Time of the last event that requested it.
-    pub(super) heard: Option<Instant>,
+    pub(super) last_request: Option<Instant>,
     /// No reconcile succeeded for the resync period.
     pub(super) verifies: bool,
 }
 
 impl<Key: Eq + Hash> Records<Key> {
     /// Records that an event requested a reconcile. Requests while one is pending are merged.
-    pub(super) fn ask(&self, key: Key) {
+    pub(super) fn record_request(&self, key: Key) {
         let now = Instant::now();
         let mut records = self.lock();
         let record = records.entry(key).or_default();
-        record.asked.get_or_insert(now);
-        record.heard = Some(now);
+        record.first_request.get_or_insert(now);
+        record.last_request = Some(now);
     }
 
     /// Returns the time until the next reconcile is due; `None` if an event requested one or it is due. An earlier
     /// reconcile, which waited for its slot, may have handled the event of this one.
     pub(super) fn remaining_delay(&self, key: &Key, now: Instant) -> Option<Duration> {
         let records = self.lock();
-        let record = records.get(key).filter(|record| record.asked.is_none())?;
+        let record = records.get(key).filter(|record| record.first_request.is_none())?;
         record.next?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
@@ -74,7 +74,11 @@ impl<Key: Eq + Hash> Records<Key> {
         (record.began, record.next) = (Some(now), None);
         // The verification stays due until a reconcile succeeds.
         let verifies = record.verified_by.is_some_and(|due| due <= now);
-        ReconcileStart { asked: record.asked.take(), heard: record.heard.take(), verifies }
+        ReconcileStart {
+            first_request: record.first_request.take(),
+            last_request: record.last_request.take(),
+            verifies,
+        }
     }
 
     /// Records the end of a reconcile, or that it did not begin; without an event the next one begins after `delay`.
@@ -138,7 +142,7 @@ impl<Key: Eq + Hash> Records<Key> {
         let since = |then: Option<Instant>| then.map(|then| now.duration_since(then).as_secs_f64());
         let until = |then: Option<Instant>| then.map(|then| then.duration_since(now).as_secs_f64());
         Some(Diagnosis {
-            queued: since(record.asked),
+            queued: since(record.first_request),
             working: since(record.began),
             next: until(record.next),
             failures: record.failed.as_ref().map_or(0, |failed| failed.in_a_row),
@@ -225,15 +229,15 @@ mod tests {
     #[test]
     fn a_pass_waits_since_the_first_event_that_asked_for_it_and_knows_of_the_last() {
         let records = Records::default();
-        assert_eq!(records.begins("a", Instant::now()).asked, None, "only time led to it");
-        records.ask("a");
-        let first = records.lock()["a"].asked;
-        records.ask("a");
-        let last = records.lock()["a"].heard;
+        assert_eq!(records.begins("a", Instant::now()).first_request, None, "only time led to it");
+        records.record_request("a");
+        let first = records.lock()["a"].first_request;
+        records.record_request("a");
+        let last = records.lock()["a"].last_request;
         let begins = || records.begins("a", Instant::now());
         let (second, third) = (begins(), begins());
-        assert_eq!((second.asked, second.heard), (first, last));
-        assert!(last >= first && (third.asked, third.heard) == (None, None));
+        assert_eq!((second.first_request, second.last_request), (first, last));
+        assert!(last >= first && (third.first_request, third.last_request) == (None, None));
     }
 
     #[test]
@@ -245,7 +249,7 @@ mod tests {
         records.again_after("a", at(1), Duration::from_secs(9));
         assert_eq!(records.remaining_delay(&"a", at(4)), Some(Duration::from_secs(6)));
         assert_eq!(records.remaining_delay(&"a", at(10)), None);
-        records.ask("a");
+        records.record_request("a");
         assert_eq!(records.remaining_delay(&"a", at(4)), None);
         records.begins("a", at(4));
         records.again_after("a", at(5), Duration::from_secs(9));
@@ -266,7 +270,7 @@ mod tests {
         assert_eq!(records.lock().len(), 1000);
         records.forget(3, |key| *key < 3);
         assert_eq!(records.lock().len(), 3);
-        (3..60).for_each(|key| records.ask(key));
+        (3..60).for_each(|key| records.record_request(key));
         records.forget(0, |_| false);
         assert_eq!(records.lock().len(), 60, "few are not worth it");
     }
@@ -275,7 +279,7 @@ mod tests {
     fn an_object_stands_in_the_queue_then_in_work_and_then_waits() {
         let records = Records::default();
         assert_eq!(records.diagnosis(&"a", Instant::now()), None);
-        records.ask("a");
+        records.record_request("a");
         let diagnosis = |seconds| {
             let now = Instant::now() + Duration::from_secs(seconds);
             let diagnosis = records.diagnosis(&"a", now).unwrap();

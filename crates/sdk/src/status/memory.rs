@@ -15,7 +15,7 @@ pub(super) struct Memory<R: ComponentResource> {
     written: HashMap<ObjectRef<R>, WrittenStatus>,
     reported: HashSet<ObjectRef<R>>,
     /// Running reconciles, each with the metadata after its last write of other fields than the status.
-    passes: HashMap<ObjectRef<R>, Option<WrittenMetadata>>,
+    running: HashMap<ObjectRef<R>, Option<WrittenMetadata>>,
 }
 
 /// A status that was written, and the resourceVersion of the write.
@@ -37,7 +37,7 @@ struct WrittenMetadata {
 
 impl<R: ComponentResource> Default for Memory<R> {
     fn default() -> Self {
-        Self { written: HashMap::new(), reported: HashSet::new(), passes: HashMap::new() }
+        Self { written: HashMap::new(), reported: HashSet::new(), running: HashMap::new() }
     }
 }
 
@@ -50,7 +50,7 @@ impl<R: ComponentResource> Memory<R> {
     /// Returns the metadata of `resource`, with the latest known resourceVersion.
     pub(super) fn latest(&self, resource: &R) -> ObjectMeta {
         let mut meta = resource.meta().clone();
-        let touched = self.passes.get(&ObjectRef::from_obj(resource)).and_then(Option::as_ref);
+        let touched = self.running.get(&ObjectRef::from_obj(resource)).and_then(Option::as_ref);
         let touched = touched.filter(|touched| touched.uid == meta.uid).map(|touched| touched.version);
         let own = self.over(resource).map(|own| own.version).max(touched);
         if let Some(own) = own.filter(|own| *own > version(resource)) {
@@ -61,20 +61,20 @@ impl<R: ComponentResource> Memory<R> {
 
     /// Records the start of a reconcile.
     pub(super) fn begin(&mut self, key: ObjectRef<R>) {
-        self.passes.insert(key, None);
+        self.running.insert(key, None);
     }
 
     /// Records the metadata that a write of the running reconcile returned, except writes of the status.
     pub(super) fn touched(&mut self, key: &ObjectRef<R>, meta: &ObjectMeta) {
         let version = number(meta.resource_version.as_deref());
-        if let Some(touched) = self.passes.get_mut(key) {
+        if let Some(touched) = self.running.get_mut(key) {
             *touched = Some(WrittenMetadata { uid: meta.uid.clone(), version });
         }
     }
 
     /// Records the end of a reconcile.
     pub(super) fn end(&mut self, key: &ObjectRef<R>) {
-        self.passes.remove(key);
+        self.running.remove(key);
         if self.written.get(key).is_some_and(|own| own.is_back) {
             self.written.remove(key);
         }
@@ -103,7 +103,7 @@ impl<R: ComponentResource> Memory<R> {
             own.is_back = true;
             own.is_outdated
         });
-        if !self.passes.contains_key(&key) {
+        if !self.running.contains_key(&key) {
             self.end(&key);
         }
         let generation = |contract: Contract| contract.whole_status.get("observedGeneration").cloned();
@@ -119,14 +119,14 @@ impl<R: ComponentResource> Memory<R> {
     /// Marks the start of a list, whose content counts even if resourceVersions are lower after a restore of the hub.
     pub(super) fn listing(&mut self) {
         self.written.values_mut().for_each(|own| own.is_outdated = true);
-        self.passes.values_mut().for_each(|touched| *touched = None);
+        self.running.values_mut().for_each(|touched| *touched = None);
     }
 
     /// Drops the state of an object that is gone.
     pub(super) fn forget(&mut self, key: &ObjectRef<R>) {
         self.written.remove(key);
         self.reported.remove(key);
-        self.passes.remove(key);
+        self.running.remove(key);
     }
 }
 

@@ -76,7 +76,7 @@ impl Stage {
             }
         });
         let trigger = reconciler.trigger();
-        let task = tokio::spawn(reconciler.run(move |map, pass| {
+        let task = tokio::spawn(reconciler.run(move |map, context| {
             let name = map.name_any();
             let times = {
                 let mut seen = counted.lock().unwrap();
@@ -84,8 +84,8 @@ impl Stage {
                 *times += 1;
                 *times
             };
-            verified.lock().unwrap().extend(pass.verifies().then(|| name.clone()));
-            pass.repaired(1);
+            verified.lock().unwrap().extend(context.verifies().then(|| name.clone()));
+            context.repaired(1);
             reconcile(name, times)
         }));
         let maps = Api::namespaced(cluster.client()?, &namespace);

@@ -1,4 +1,4 @@
-//! One reconcile of an object: its Pauses, its slot, and whether it is a periodic verification.
+//! The context of a reconcile: its Pauses, its slot, and whether it is a periodic verification.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -6,27 +6,27 @@ use std::time::Instant;
 use crate::reconciler::Slot;
 use crate::{Halt, Metrics};
 
-/// One reconcile of one object.
+/// Context of one reconcile of one object.
 #[derive(Clone, Debug)]
-pub struct Pass {
+pub struct ReconcileContext {
     operator: &'static str,
     verifies: bool,
     /// Time of the last event that requested it.
-    heard: Option<Instant>,
+    last_request: Option<Instant>,
     halt: Halt,
     metrics: Metrics,
-    /// Weak, so that no copy of the pass keeps the slot after the reconcile.
+    /// Weak, so that no copy of the context keeps the slot after the reconcile.
     slot: Weak<Slot>,
 }
 
-impl Pass {
+impl ReconcileContext {
     pub(crate) fn new(operator: &'static str, verifies: bool, halt: Halt, metrics: Metrics) -> Self {
-        Self { operator, verifies, heard: None, halt, metrics, slot: Weak::new() }
+        Self { operator, verifies, last_request: None, halt, metrics, slot: Weak::new() }
     }
 
     /// Sets the time of the last event that requested it.
-    pub(crate) fn heard(self, heard: Option<Instant>) -> Self {
-        Self { heard, ..self }
+    pub(crate) fn with_last_request(self, last_request: Option<Instant>) -> Self {
+        Self { last_request, ..self }
     }
 
     /// Sets the slot of the reconcile.
@@ -46,8 +46,8 @@ impl Pass {
 
     /// Returns the time of the last event that requested it, or `None` if only a timer did. A read that began after
     /// this time is recent enough for this reconcile, so several reconciles can share it.
-    pub fn heard_at(&self) -> Option<Instant> {
-        self.heard
+    pub fn last_request(&self) -> Option<Instant> {
+        self.last_request
     }
 
     /// Returns the Pauses in force for the object. A later Pause cancels the reconcile.
@@ -64,7 +64,7 @@ impl Pass {
     /// Counts written objects as repairs if this is a verification that no event requested: a watch missed their
     /// change.
     pub fn repaired(&self, objects: usize) {
-        if self.verifies && self.heard.is_none() {
+        if self.verifies && self.last_request.is_none() {
             self.metrics.repaired(self.operator, objects);
         }
     }
@@ -77,9 +77,11 @@ mod tests {
     #[test]
     fn repairs_count_only_where_a_pass_verifies_that_no_event_asked_for() {
         let metrics = Metrics::new().unwrap();
-        Pass::new("x", false, Halt::default(), metrics.clone()).repaired(2);
-        Pass::new("x", true, Halt::default(), metrics.clone()).heard(Some(Instant::now())).repaired(4);
-        Pass::new("x", true, Halt::default(), metrics.clone()).repaired(3);
+        ReconcileContext::new("x", false, Halt::default(), metrics.clone()).repaired(2);
+        ReconcileContext::new("x", true, Halt::default(), metrics.clone())
+            .with_last_request(Some(Instant::now()))
+            .repaired(4);
+        ReconcileContext::new("x", true, Halt::default(), metrics.clone()).repaired(3);
         let text = metrics.render().unwrap();
         assert!(text.contains(r#"verification_repairs_total{operator="x"} 3"#), "{text}");
     }
