@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, KymaStatus, labels, names};
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, find_object, is_plausible};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, KymaKey, PausedOperations, find_object, is_plausible};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
@@ -45,14 +45,14 @@ pub(crate) async fn sync(
     state: &State,
     observed: &Observation,
     decided: &[ResolvedModule],
-    halt: &Halt,
+    paused_operations: &PausedOperations,
 ) -> Option<Result<(), Failure>> {
     let desired = desired_policies(state, observed, decided);
     let fingerprint = policy::fingerprint(&desired, &observed.missing_configs);
     let applied = if state.policies().are_applied(&observed.key, &fingerprint) {
         Ok(())
     } else {
-        apply_and_prune(state, observed, decided, (&desired, &fingerprint), halt).await
+        apply_and_prune(state, observed, decided, (&desired, &fingerprint), paused_operations).await
     };
     (!desired.is_empty() || applied.is_err()).then_some(applied)
 }
@@ -98,7 +98,7 @@ async fn apply_and_prune(
     observed: &Observation,
     decided: &[ResolvedModule],
     (desired, fingerprint): (&BTreeMap<Id, Body>, &str),
-    halt: &Halt,
+    paused_operations: &PausedOperations,
 ) -> Result<(), Failure> {
     let kyma = &observed.key;
     let local = state.runtime.access.local();
@@ -117,11 +117,11 @@ async fn apply_and_prune(
         let scope = PruneScope { desired, configs: &configs, modules, pending, refusals };
         found.into_iter().filter(|(id, live)| scope.is_obsolete(id, &live.metadata)).collect()
     };
-    let is_prune_halted = !obsolete.is_empty() && halt.deletes().is_some();
+    let is_prune_halted = !obsolete.is_empty() && paused_operations.deletes().is_some();
     let pruned = if is_prune_halted {
         Ok(())
     } else {
-        let gate = DeleteGate::new(halt, &state.runtime.brake, kyma.to_string());
+        let gate = DeleteGate::new(paused_operations, &state.runtime.brake, kyma.to_string());
         delete(target, obsolete, &gate).await
     };
     let refused = refusals.into_first();
@@ -380,7 +380,7 @@ mod tests {
 
         let (state, _trigger) = unconnected();
         let on_target = state.runtime.targets.local(target.access().client().unwrap());
-        let gate = DeleteGate::uncounted(&Halt::default());
+        let gate = DeleteGate::uncounted(&PausedOperations::default());
         clean(&state, &kyma, &on_target, &gate).await.unwrap();
         assert_eq!(target.count(&named("DELETE")), 0, "nothing leads to it");
         let key = KymaKey::of(&kyma);

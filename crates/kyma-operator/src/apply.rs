@@ -12,7 +12,9 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::annotations;
-use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, create_new, hub_apply, is_absent};
+use kyma_sdk::{
+    DeleteGate, DeleteRequest, Failure, KymaKey, PausedOperations, create_new, hub_apply, is_absent,
+};
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
@@ -57,7 +59,7 @@ pub(crate) struct Authority<'a> {
     /// Its generation.
     pub(crate) generation: i64,
     /// The effect of Pauses on the component.
-    pub(crate) halt: &'a Halt,
+    pub(crate) paused_operations: &'a PausedOperations,
 }
 
 /// Carries out the whole plan.
@@ -150,7 +152,7 @@ async fn component(state: &State, desired: &DesiredComponent) -> Result<(), Erro
 /// Creates a component with a deletion request for a module that lost its own, and deletes it.
 async fn finish(state: &State, desired: &DesiredComponent, authority: Authority<'_>) -> Result<(), Failure> {
     let text = |name: &str| desired.body["metadata"][name].as_str().unwrap_or_default();
-    let gate = DeleteGate::new(authority.halt, &state.runtime.brake, authority.kyma.to_string());
+    let gate = DeleteGate::new(authority.paused_operations, &state.runtime.brake, authority.kyma.to_string());
     gate.permit().await?;
     let resource = resource(&desired.kind, &desired.plural);
     let api = api(state, &desired.kind, &desired.plural, text("namespace"));

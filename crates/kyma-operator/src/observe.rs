@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Selection as Choice, TargetRef, names};
-use kyma_sdk::{Failure, Halt, KymaKey, ReconcileContext};
+use kyma_sdk::{Failure, KymaKey, PausedOperations, ReconcileContext};
 use serde_json::{Value, json};
 
 use crate::apply::{self, Authority};
@@ -60,9 +60,9 @@ impl Observation {
     }
 
     /// Returns the authority for deletion requests.
-    pub(crate) fn authority<'a>(&'a self, halt: &'a Halt) -> Authority<'a> {
+    pub(crate) fn authority<'a>(&'a self, paused_operations: &'a PausedOperations) -> Authority<'a> {
         let generation = self.kyma.metadata.generation.unwrap_or(0);
-        Authority { kyma: &self.key, uid: &self.uid, generation, halt }
+        Authority { kyma: &self.key, uid: &self.uid, generation, paused_operations }
     }
 
     /// Returns the installed modules in the form that decisions use.

@@ -1,6 +1,6 @@
 //! Image-pull Secret and admission policies, applied to a target before modules.
 
-use kyma_sdk::{Failure, Halt, longest_delay};
+use kyma_sdk::{Failure, PausedOperations, longest_delay};
 
 use crate::admission;
 use crate::observe::Observation;
@@ -22,11 +22,11 @@ impl Prerequisites {
         state: &State,
         observed: &Observation,
         decided: &[ResolvedModule],
-        halt: &Halt,
+        paused_operations: &PausedOperations,
     ) -> Self {
         Self {
             pull_secret: pull_secret::sync(state, observed).await,
-            resource_rules: admission::sync(state, observed, decided, halt).await,
+            resource_rules: admission::sync(state, observed, decided, paused_operations).await,
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
-use kyma_sdk::{Failure, Halt, KymaKey, ReconcileContext, Wait, evaluate_apart};
+use kyma_sdk::{Failure, KymaKey, PausedOperations, ReconcileContext, Wait, evaluate_apart};
 
 use crate::apply;
 use crate::catalogue::Interest;
@@ -62,7 +62,7 @@ async fn reconcile_latest(
         return stay_away(state, &kyma, actor).await;
     }
     let is_going = kyma.metadata.deletion_timestamp.is_some();
-    if !is_going && actor == Actor::Nobody && context.halt().writes().is_none() {
+    if !is_going && actor == Actor::Nobody && context.paused_operations().writes().is_none() {
         state.record_decision(&KymaKey::of(&kyma));
         return report::leave_alone(state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }
@@ -74,7 +74,7 @@ async fn reconcile_latest(
         pass_over(state, &kyma, context).await
     };
     // Also after a failure: a mirror shows errors too.
-    let mirrored = match context.halt().writes() {
+    let mirrored = match context.paused_operations().writes() {
         None => mirror::sync(state, &KymaKey::of(&kyma)).await,
         Some(_) => Ok(()),
     };
@@ -82,7 +82,7 @@ async fn reconcile_latest(
 }
 
 async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) -> Result<Wait, Failure> {
-    if let Some(why) = context.halt().writes() {
+    if let Some(why) = context.paused_operations().writes() {
         state.record_decision(&KymaKey::of(kyma));
         return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
@@ -95,22 +95,22 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) 
     let decided = loop {
         let entries = govern(state, &observed).await?;
         // ModuleConfigs changed during the evaluation: evaluate again.
-        if let Some(decided) = decide(state, &observed, context.halt(), &entries) {
+        if let Some(decided) = decide(state, &observed, context.paused_operations(), &entries) {
             break decided;
         }
     };
-    let plan = plan_for(state, &observed, &decided, context.halt());
+    let plan = plan_for(state, &observed, &decided, context.paused_operations());
     if plan.changes_target()
         && let Err(failure) = advance_fencing_generation(state, &mut observed).await
     {
         return troubled(state, &observed.kyma, failure).await;
     }
-    let prerequisites = Prerequisites::apply(state, &observed, &decided, context.halt()).await;
+    let prerequisites = Prerequisites::apply(state, &observed, &decided, context.paused_operations()).await;
     // A target that does not answer may refuse rules, so the condition of ModuleConfigs waits for it.
     if prerequisites.has_answer_about_rules() {
         state.record_decision(&observed.key);
     }
-    let applied = apply::apply(state, &plan, observed.authority(context.halt())).await;
+    let applied = apply::apply(state, &plan, observed.authority(context.paused_operations())).await;
     if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
         remote.session.fencing_generation_is_used();
     }
@@ -132,7 +132,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, context: &ReconcileContext) 
             return troubled(state, &kyma, failure.into()).await;
         }
     }
-    apply::let_go(state, &plan, observed.authority(context.halt())).await?;
+    apply::let_go(state, &plan, observed.authority(context.paused_operations())).await?;
     let failed = applied.worst().or(prerequisites.retryable_failure());
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }
@@ -220,7 +220,7 @@ async fn govern(state: &State, observed: &Observation) -> Result<Entries, Failur
 fn decide(
     state: &State,
     observed: &Observation,
-    halt: &Halt,
+    paused_operations: &PausedOperations,
     entries: &Entries,
 ) -> Option<Vec<ResolvedModule>> {
     let Some(selection) = &observed.selection else { return Some(vec![]) };
@@ -250,7 +250,7 @@ fn decide(
         contents: components.contents(),
         recorded: &recorded,
         policy: &state.policy,
-        upgrades_halted: halt.upgrades(),
+        upgrades_halted: paused_operations.upgrades(),
         lost: &lost::of(&before, &observed.views, state.args.ignore_policy),
         maintenance: &state.maintenance(),
         skips_windows: observed.skips_windows.is_some(),
@@ -279,7 +279,12 @@ fn offered(before: &KymaStatus) -> BTreeMap<String, Timestamp> {
     pending.collect()
 }
 
-fn plan_for(state: &State, observed: &Observation, decided: &[ResolvedModule], halt: &Halt) -> Plan {
+fn plan_for(
+    state: &State,
+    observed: &Observation,
+    decided: &[ResolvedModule],
+    paused_operations: &PausedOperations,
+) -> Plan {
     let lines = observed.kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
     let created = lines.filter(|line| line.default_resource_created);
     let default_resources = created.map(|line| line.name.clone()).collect();
@@ -301,7 +306,7 @@ fn plan_for(state: &State, observed: &Observation, decided: &[ResolvedModule], h
         kinds: &kinds,
         policy: &state.policy,
         ignore: state.args.ignore_policy,
-        deletes_halted: halt.deletes(),
+        deletes_halted: paused_operations.deletes(),
     };
     plan::plan(&scope, decided)
 }

@@ -57,7 +57,7 @@ pub(crate) async fn reconcile(
         state.forget(&KymaKey::of(kyma));
         return Ok(Wait::Event);
     }
-    if let Some(why) = context.halt().deletes() {
+    if let Some(why) = context.paused_operations().deletes() {
         return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
     if let Err(refused) = local::is_local(state, kyma) {
@@ -116,7 +116,7 @@ async fn go_on(
     if may_let_go && unseen::are_left(state, kyma).await? {
         step = Step::AwaitUnwatched;
     }
-    let done = carry_out(state, kyma, &step, &lost, context.halt()).await;
+    let done = carry_out(state, kyma, &step, &lost, context.paused_operations()).await;
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
         session.fencing_generation_is_used();
     }
@@ -126,7 +126,7 @@ async fn go_on(
     }
     match step {
         Step::Order(_) | Step::Finish => {
-            let wait = end_of(done, state, kyma, context.halt()).await?;
+            let wait = end_of(done, state, kyma, context.paused_operations()).await?;
             // Components that wait for an event are deleted too once the cluster counts as gone.
             Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
         }
@@ -166,7 +166,8 @@ async fn clean(
     session: Option<Arc<Session>>,
     context: &ReconcileContext,
 ) -> Result<Wait, Failure> {
-    let gate = DeleteGate::new(context.halt(), &state.runtime.brake, KymaKey::of(kyma).to_string());
+    let gate =
+        DeleteGate::new(context.paused_operations(), &state.runtime.brake, KymaKey::of(kyma).to_string());
     let Some(session) = session else {
         admission::clean(state, kyma, &state.runtime.access.local(), &gate).await?;
         return claim::release(state, kyma).await.map(|()| Wait::Event);

@@ -11,7 +11,8 @@ use kyma_api::{DeleteProof, Kyma, Reason, annotations, finalizers, labels, names
 use kyma_object_set::CREATED_BY;
 use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
 use kyma_sdk::{
-    DeleteGate, DeleteRequest, DeletionRequest, Failure, Halt, KymaKey, Wait, find_object, is_local,
+    DeleteGate, DeleteRequest, DeletionRequest, Failure, KymaKey, PausedOperations, Wait, find_object,
+    is_local,
 };
 use kyma_targets::Target;
 
@@ -22,13 +23,17 @@ use crate::state::State;
 use crate::{FIELD_MANAGER, contact, ground, hub, observe, write};
 
 /// Runs one step of the deletion. Called until the finalizer is removed.
-pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait, Failure> {
+pub(crate) async fn step(
+    state: &State,
+    kyma: &Kyma,
+    paused_operations: &PausedOperations,
+) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     if !kyma.finalizers().iter().any(|held| held == finalizers::CATALOG) {
         state.forget(&key);
         return Ok(Wait::Event);
     }
-    if let Some(why) = halt.deletes() {
+    if let Some(why) = paused_operations.deletes() {
         return Err(Failure::new(Reason::Paused, why));
     }
     // The Kyma's deletion was not requested.
@@ -50,7 +55,7 @@ pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait
         }
     }
     match contact::to_clean(state, kyma).await {
-        Ok(target) => clean(state, kyma, &target, halt).await,
+        Ok(target) => clean(state, kyma, &target, paused_operations).await,
         Err(failure) if failure.reason == Reason::AwaitingAccess => {
             without_access(state, kyma, failure).await
         }
@@ -95,10 +100,15 @@ async fn is_access_gone(state: &State, kyma: &Kyma, key: &KymaKey) -> Result<boo
     Ok(listed.map_err(|error| Failure::hub("list access Secrets", &error))?.items.is_empty())
 }
 
-async fn clean(state: &State, kyma: &Kyma, target: &Target, halt: &Halt) -> Result<Wait, Failure> {
+async fn clean(
+    state: &State,
+    kyma: &Kyma,
+    target: &Target,
+    paused_operations: &PausedOperations,
+) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let owner = names::owner_hash(&key.namespace, &key.name);
-    let gate = DeleteGate::new(halt, &state.runtime.brake, key.to_string());
+    let gate = DeleteGate::new(paused_operations, &state.runtime.brake, key.to_string());
     gate.permit().await?;
     let mut left = vec![];
     for kind in Kind::BOTH {

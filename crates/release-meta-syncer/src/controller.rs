@@ -11,8 +11,8 @@ use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_sdk::{
-    AccessChange, Change, DeleteGate, Failure, Halt, HubResource, Interest, KymaAccess, KymaKey, News,
-    ReconcileContext, Reconciler, Runtime, Sighting, Wait, Watches, feed, is_local,
+    AccessChange, Change, DeleteGate, Failure, HubResource, Interest, KymaAccess, KymaKey, News,
+    PausedOperations, ReconcileContext, Reconciler, Runtime, Sighting, Wait, Watches, feed, is_local,
 };
 use kyma_targets::SecretKey;
 use tokio::time::MissedTickBehavior;
@@ -251,11 +251,11 @@ async fn reconcile(state: &State, kyma: &Kyma, context: &ReconcileContext) -> Re
         }
         return Ok(Wait::Event);
     }
-    if context.halt().writes().is_some() {
+    if context.paused_operations().writes().is_some() {
         return Ok(Wait::Event);
     }
     let outcome = if kyma.metadata.deletion_timestamp.is_some() {
-        cleanup::step(state, kyma, context.halt()).await
+        cleanup::step(state, kyma, context.paused_operations()).await
     } else {
         sync(state, kyma, &key, context, actor).await
     };
@@ -292,7 +292,7 @@ async fn sync(
     let before = session.memory().begin();
     let before = before.filter(|_| contact::is_fresh(state, &session));
     let mut known = None;
-    let outcome = bring_in_step(state, kyma, &session, context.halt(), before, &mut known).await;
+    let outcome = bring_in_step(state, kyma, &session, context.paused_operations(), before, &mut known).await;
     if let Ok(Some(written)) = &outcome {
         context.repaired(*written);
     }
@@ -334,7 +334,7 @@ async fn bring_in_step(
     state: &State,
     kyma: &Kyma,
     session: &Session,
-    halt: &Halt,
+    paused_operations: &PausedOperations,
     before: Option<TargetState>,
     after: &mut Option<TargetState>,
 ) -> Result<Option<usize>, Failure> {
@@ -362,12 +362,12 @@ async fn bring_in_step(
     if !plan.remove.is_empty() && hub::is_going(state, &CATALOGUE_CRDS).await? {
         plan.freeze();
     }
-    let halted = halt.deletes().filter(|_| !plan.remove.is_empty());
+    let halted = paused_operations.deletes().filter(|_| !plan.remove.is_empty());
     if halted.is_some() {
         plan.remove.clear();
     }
     if !plan.is_empty() {
-        let gate = DeleteGate::new(halt, &state.runtime.brake, key.to_string());
+        let gate = DeleteGate::new(paused_operations, &state.runtime.brake, key.to_string());
         let context = WriteContext { state, target, namespace, owner: &owner, gate: &gate };
         write::carry_out(&context, &plan, &mut known.copies).await?;
     }

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use kyma_api::{DeleteProof, Reason, names};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE};
 
-use crate::{Brake, Failure, Halt, is_absent};
+use crate::{Brake, Failure, PausedOperations, is_absent};
 
 /// Helm's annotation on the objects of hooks.
 const HELM_HOOK: &str = "helm.sh/hook";
@@ -155,10 +155,10 @@ pub struct DeleteGate {
 
 impl DeleteGate {
     /// Returns a gate that counts deletions for a target.
-    pub fn new(halt: &Halt, brake: &Brake, target: impl Into<String>) -> Self {
+    pub fn new(paused_operations: &PausedOperations, brake: &Brake, target: impl Into<String>) -> Self {
         let brake = Some((brake.clone(), target.into()));
         Self {
-            paused: halt.deletes().map(ToOwned::to_owned),
+            paused: paused_operations.deletes().map(ToOwned::to_owned),
             brake,
             module: None,
             deletes_operator_namespace: false,
@@ -166,9 +166,9 @@ impl DeleteGate {
     }
 
     /// Returns a gate for deletions that a user orders by a command: the brake does not count them.
-    pub fn uncounted(halt: &Halt) -> Self {
+    pub fn uncounted(paused_operations: &PausedOperations) -> Self {
         Self {
-            paused: halt.deletes().map(ToOwned::to_owned),
+            paused: paused_operations.deletes().map(ToOwned::to_owned),
             brake: None,
             module: None,
             deletes_operator_namespace: false,
@@ -177,9 +177,9 @@ impl DeleteGate {
 
     /// Returns a gate for hub objects whose deletion keeps everything on the target. Only a Pause of all writes stops
     /// it.
-    pub fn releasing(halt: &Halt) -> Self {
+    pub fn releasing(paused_operations: &PausedOperations) -> Self {
         Self {
-            paused: halt.writes().map(ToOwned::to_owned),
+            paused: paused_operations.writes().map(ToOwned::to_owned),
             brake: None,
             module: None,
             deletes_operator_namespace: false,
@@ -384,7 +384,7 @@ mod tests {
         let server: Router = Router::new().fallback(answer);
         let (crds, live) = (kind("apiextensions.k8s.io", "CustomResourceDefinition"), live(&json!({})));
         let request = DeleteRequest::new(&crds, &live, &["mine"]).proven(proof);
-        let gate = DeleteGate::uncounted(&Halt::default());
+        let gate = DeleteGate::uncounted(&PausedOperations::default());
         assert!(gate.carry_out(&Client::new(server, "default"), &request).await.is_ok());
         sent.lock().unwrap().clone()
     }
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_module_deletes_neither_the_stamp_nor_the_users_kyma() {
-        let gate = DeleteGate::uncounted(&Halt::default()).for_module("modules");
+        let gate = DeleteGate::uncounted(&PausedOperations::default()).for_module("modules");
         let stamp = live(&json!({"name": STAMP_NAME, "namespace": STAMP_NAMESPACE}));
         let kyma = live(&json!({"name": names::TARGET_KYMA, "namespace": "modules"}));
         let other = live(&json!({"name": names::TARGET_KYMA, "namespace": "elsewhere"}));

@@ -84,9 +84,9 @@ impl<C: Component> Driver<C> {
             return self.suspended(&resource, &contract).await;
         }
         if let Some(why) = reconcile_context
-            .halt()
+            .paused_operations()
             .writes()
-            .or(reconcile_context.halt().upgrades().filter(|_| contract.is_upgrade()))
+            .or(reconcile_context.paused_operations().upgrades().filter(|_| contract.is_upgrade()))
         {
             return self.paused(&resource, why).await;
         }
@@ -215,7 +215,7 @@ impl<C: Component> Driver<C> {
     async fn paused(&self, resource: &C::Resource, why: &str) -> Result<Wait, Failure> {
         let condition =
             ComponentCondition::new(condition::types::READY, condition::Status::Unknown, Reason::Paused, why);
-        self.report(resource, Outcome::halted(condition)).await
+        self.report(resource, Outcome::unchanged(condition)).await
     }
 
     async fn suspended(&self, resource: &C::Resource, contract: &Contract) -> Result<Wait, Failure> {
@@ -293,8 +293,8 @@ impl Outcome {
         Self { report: Report { state, conditions: vec![ready], ..Report::default() }, result: Err(failure) }
     }
 
-    /// Returns the outcome of a halted reconcile; the state stays unchanged.
-    fn halted(ready: ComponentCondition) -> Self {
+    /// Returns the outcome of a reconcile that changes nothing; the reported state stays.
+    fn unchanged(ready: ComponentCondition) -> Self {
         Self { report: Report { conditions: vec![ready], ..Report::default() }, result: Ok(Wait::Event) }
     }
 

@@ -111,7 +111,7 @@ pub use kyma::{
 };
 pub use local::{is_local, not_local};
 pub use metrics::{MetricDescription, Metrics, MetricsError};
-pub use pauses::{Halt, PauseChanges, Pauses, is_in_force, read_halt};
+pub use pauses::{PauseChanges, PausedOperations, Pauses, is_in_force, read_paused_operations};
 pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};
 pub use rbac::{Guard, Rule};
 pub use reconcile_context::ReconcileContext;

@@ -1,11 +1,11 @@
 //! Pauses on the hub: read before the first reconcile, checked by each reconcile, and obeyed by running ones.
 
 mod deletion;
-mod halt;
 mod kyma_labels;
 mod kymas;
 mod read;
 mod record;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -21,11 +21,11 @@ use kyma_api::Pause;
 use tokio::sync::watch;
 
 use deletion::judge_deletion;
-pub use halt::{Halt, is_in_force};
-use halt::{PauseSnapshot, PauseSubject};
-pub use read::read_halt;
+pub use read::read_paused_operations;
 pub(crate) use record::record_name;
 use record::{PauseRecord, StoredRecord};
+use snapshot::{PauseSnapshot, PauseSubject};
+pub use snapshot::{PausedOperations, is_in_force};
 
 use crate::{
     News, Runtime, await_crds,
@@ -95,14 +95,18 @@ impl Pauses {
 
     /// Returns the Pauses in force for an object. Selectors match the labels of a Kyma itself, or of the Kyma that
     /// the label `kyma-name` of the object names; for an object of no Kyma only Pauses without selector count.
-    pub fn of<K: Resource<DynamicType = ()>>(&self, object: &K) -> Halt {
-        self.snapshot.borrow().halt(self.operator, PauseSubject::of(object), Timestamp::now())
+    pub fn paused_operations<K: Resource<DynamicType = ()>>(&self, object: &K) -> PausedOperations {
+        self.snapshot.borrow().paused_operations(self.operator, PauseSubject::of(object), Timestamp::now())
     }
 
     /// Waits until the Pauses of an object forbid more than `before`.
-    pub(crate) async fn tightened<K: Resource<DynamicType = ()>>(&self, object: &K, before: &Halt) {
+    pub(crate) async fn tightened<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        before: &PausedOperations,
+    ) {
         let mut changes = self.changes();
-        while !self.of(object).is_tighter_than(before) {
+        while !self.paused_operations(object).is_tighter_than(before) {
             changes.next().await;
         }
     }
@@ -259,14 +263,16 @@ impl PauseChanges {
 
     /// Reports whether the last change may alter the Pauses of an object, or lifts a stop by the brake.
     pub fn concern<K: Resource<DynamicType = ()>>(&self, object: &K) -> bool {
-        let halt = |(snapshot, at): &(PauseSnapshot, Timestamp)| {
-            snapshot.halt(self.operator, PauseSubject::of(object), *at)
+        let paused_operations = |(snapshot, at): &(PauseSnapshot, Timestamp)| {
+            snapshot.paused_operations(self.operator, PauseSubject::of(object), *at)
         };
         let relabelled = match (PauseSubject::of(object), &self.now.0.kymas) {
             (PauseSubject::OfKyma(kyma), Some(kymas)) => kymas.changed_since(kyma, self.labels.0),
             _ => false,
         };
-        relabelled || self.before.0.released != self.now.0.released || halt(&self.before) != halt(&self.now)
+        relabelled
+            || self.before.0.released != self.now.0.released
+            || paused_operations(&self.before) != paused_operations(&self.now)
     }
 }
 
@@ -309,14 +315,17 @@ mod tests {
         };
         apply("brake-x", "x", "first");
         apply("brake-y", "y", "other");
-        assert!(pauses.of(&component).deletes().is_some());
+        assert!(pauses.paused_operations(&component).deletes().is_some());
         pauses.gone("brake-y");
         assert_eq!(pauses.released(), 1);
-        assert!(pauses.of(&component).deletes().is_none(), "the brake's Pause that is left has no effect");
+        assert!(
+            pauses.paused_operations(&component).deletes().is_none(),
+            "the brake's Pause that is left has no effect"
+        );
         apply("brake-x", "x", "first");
-        assert!(pauses.of(&component).deletes().is_none(), "also when it is seen again");
+        assert!(pauses.paused_operations(&component).deletes().is_none(), "also when it is seen again");
         apply("brake-x", "x", "second");
-        assert!(pauses.of(&component).deletes().is_some(), "a later one holds");
+        assert!(pauses.paused_operations(&component).deletes().is_some(), "a later one holds");
         apply("maintenance", "x", "third");
         pauses.gone("maintenance");
         assert_eq!(pauses.released(), 1, "a Pause that a person made confirms nothing");
@@ -326,7 +335,7 @@ mod tests {
     async fn pause_that_a_list_lacks_stays_in_force_until_its_delete_event() {
         let pauses = Pauses::new("x");
         let component = HelmComponent::new("c", HelmComponentSpec::default());
-        let writes = || pauses.of(&component).writes().map(ToOwned::to_owned);
+        let writes = || pauses.paused_operations(&component).writes().map(ToOwned::to_owned);
         pauses.applied(Box::new(Pause::new("maintenance", PauseSpec::default())));
         pauses.keep(&BTreeSet::from(["maintenance".to_owned()]));
         assert_eq!(writes().unwrap(), "Pause maintenance holds");
@@ -347,14 +356,14 @@ mod tests {
         let component = HelmComponent::new("c", HelmComponentSpec::default());
         pauses.restore(vec![Pause::new("maintenance", PauseSpec::default())]);
         pauses.keep(&BTreeSet::new());
-        assert!(pauses.of(&component).writes().is_some());
+        assert!(pauses.paused_operations(&component).writes().is_some());
         let until = Timestamp::from_second(1).unwrap();
         let ended = PauseSpec {
             until: Some(serde_json::from_value(serde_json::json!(until)).unwrap()),
             ..PauseSpec::default()
         };
         pauses.restore(vec![Pause::new("maintenance", ended)]);
-        assert!(pauses.of(&component).writes().is_none());
+        assert!(pauses.paused_operations(&component).writes().is_none());
         pauses.keep(&BTreeSet::new());
         assert!(pauses.snapshot.borrow().pauses.is_empty(), "one that has ended is forgotten");
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::reconciler::Slot;
-use crate::{Halt, Metrics};
+use crate::{Metrics, PausedOperations};
 
 /// Context of one reconcile of one object.
 #[derive(Clone, Debug)]
@@ -13,15 +13,20 @@ pub struct ReconcileContext {
     verifies: bool,
     /// Time of the last event that requested it.
     last_request: Option<Instant>,
-    halt: Halt,
+    paused_operations: PausedOperations,
     metrics: Metrics,
     /// Weak, so that no copy of the context keeps the slot after the reconcile.
     slot: Weak<Slot>,
 }
 
 impl ReconcileContext {
-    pub(crate) fn new(operator: &'static str, verifies: bool, halt: Halt, metrics: Metrics) -> Self {
-        Self { operator, verifies, last_request: None, halt, metrics, slot: Weak::new() }
+    pub(crate) fn new(
+        operator: &'static str,
+        verifies: bool,
+        paused_operations: PausedOperations,
+        metrics: Metrics,
+    ) -> Self {
+        Self { operator, verifies, last_request: None, paused_operations, metrics, slot: Weak::new() }
     }
 
     /// Sets the time of the last event that requested it.
@@ -51,8 +56,8 @@ impl ReconcileContext {
     }
 
     /// Returns the Pauses in force for the object. A later Pause cancels the reconcile.
-    pub fn halt(&self) -> &Halt {
-        &self.halt
+    pub fn paused_operations(&self) -> &PausedOperations {
+        &self.paused_operations
     }
 
     /// Reports whether no reconcile succeeded for the resync period, so that cached state of targets has to be read
@@ -77,11 +82,11 @@ mod tests {
     #[test]
     fn repairs_count_only_where_a_pass_verifies_that_no_event_asked_for() {
         let metrics = Metrics::new().unwrap();
-        ReconcileContext::new("x", false, Halt::default(), metrics.clone()).repaired(2);
-        ReconcileContext::new("x", true, Halt::default(), metrics.clone())
+        ReconcileContext::new("x", false, PausedOperations::default(), metrics.clone()).repaired(2);
+        ReconcileContext::new("x", true, PausedOperations::default(), metrics.clone())
             .with_last_request(Some(Instant::now()))
             .repaired(4);
-        ReconcileContext::new("x", true, Halt::default(), metrics.clone()).repaired(3);
+        ReconcileContext::new("x", true, PausedOperations::default(), metrics.clone()).repaired(3);
         let text = metrics.render().unwrap();
         assert!(text.contains(r#"verification_repairs_total{operator="x"} 3"#), "{text}");
     }

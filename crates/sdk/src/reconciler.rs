@@ -3,7 +3,7 @@
 
 mod changes;
 mod event_filter;
-mod halted;
+mod pause_changes;
 mod records;
 mod slots;
 
@@ -171,7 +171,7 @@ where
         let own = Arc::clone(&records);
         let stream = own_changes(&runtime, api, scope, writer, hooks)
             .inspect_ok(move |object| own.record_request(ObjectRef::from_obj(object)));
-        let halted = halted::follow(runtime.pauses.changes(), store.clone(), trigger.clone());
+        let pause_changes = pause_changes::requeue(runtime.pauses.changes(), store.clone(), trigger.clone());
         let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
         let max_tasks = runtime.settings.concurrency.saturating_add(MAX_WAITING);
         let controller = Controller::for_stream(stream, store)
@@ -192,8 +192,8 @@ where
             }
         };
         let ready = shutdown.run_until_cancelled(ready);
-        let halted = shutdown.run_until_cancelled(halted);
-        tokio::join!(controller, ready, halted);
+        let pause_changes = shutdown.run_until_cancelled(pause_changes);
+        tokio::join!(controller, ready, pause_changes);
     }
 }
 
@@ -303,16 +303,20 @@ where
     if let Some(since) = beginning.first_request {
         process.metrics.waited(operator.name, started.duration_since(since));
     }
-    let halt = pauses.of(&*object);
-    let context =
-        ReconcileContext::new(operator.name, beginning.verifies, halt.clone(), process.metrics.clone());
+    let paused_operations = pauses.paused_operations(&*object);
+    let context = ReconcileContext::new(
+        operator.name,
+        beginning.verifies,
+        paused_operations.clone(),
+        process.metrics.clone(),
+    );
     let context = context.with_last_request(beginning.last_request).in_slot(&slot);
     let reconcile = contained(|| (work.reconcile)(Arc::clone(&object), context));
     let result = tokio::select! {
         result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,
         // A new Pause cancels the reconcile like a crash between two writes; the next one continues from the live
         // state.
-        () = pauses.tightened(&*object, &halt) => return Ok(work.put_off(key, Duration::ZERO)),
+        () = pauses.tightened(&*object, &paused_operations) => return Ok(work.put_off(key, Duration::ZERO)),
     };
     let result = result.unwrap_or_else(|_| {
         let seconds = settings.reconcile_deadline.as_secs();
@@ -329,7 +333,7 @@ where
     if is_answered {
         work.records.got_through(&key);
     }
-    let end = if is_answered && halt.writes().is_none() { End::Through } else { End::Untried };
+    let end = if is_answered && paused_operations.writes().is_none() { End::Through } else { End::Untried };
     Ok(work.again(key, wait, end))
 }
 

@@ -6,7 +6,7 @@ use kube::{Config, ResourceExt};
 use kyma_targets::{AccessPolicy, Limits, Streams, Target, Targets};
 
 use crate::{
-    Component, ComponentResource, Context, Contract, Failure, Halt, HubError, Operator, Process,
+    Component, ComponentResource, Context, Contract, Failure, HubError, Operator, PausedOperations, Process,
     ReconcileContext, Runtime, Settings, Trigger,
     driver::{owner, target_of},
     identity,
@@ -68,7 +68,7 @@ impl Runtime {
             owner: owner(&*resource),
             wake: Trigger::new(),
             status: StatusWriter::new(self.hub.clone(), C::NAME, metrics.clone()),
-            reconcile_context: ReconcileContext::new(C::NAME, false, Halt::default(), metrics),
+            reconcile_context: ReconcileContext::new(C::NAME, false, PausedOperations::default(), metrics),
             brake: self.brake.clone(),
             interests: std::sync::Mutex::default(),
             rehearses: true,

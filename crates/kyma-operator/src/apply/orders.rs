@@ -25,9 +25,9 @@ const TRIES: usize = 5;
 /// if the reconciler removed its finalizer before, so that nothing would carry out the request.
 pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<bool, Failure> {
     let gate = if order.removes() {
-        DeleteGate::new(authority.halt, &state.runtime.brake, order.component.kyma.to_string())
+        DeleteGate::new(authority.paused_operations, &state.runtime.brake, order.component.kyma.to_string())
     } else {
-        DeleteGate::releasing(authority.halt)
+        DeleteGate::releasing(authority.paused_operations)
     };
     gate.permit().await?;
     Ok(carry_out(state, order, authority, &gate).await?)

@@ -30,7 +30,7 @@ pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleRelease
         .run(move |release, context| {
             let (state, kymas) = (Arc::clone(&state), kymas.clone());
             async move {
-                if context.halt().writes().is_some() {
+                if context.paused_operations().writes().is_some() {
                     return Ok(Wait::Event);
                 }
                 reconcile(&state, &kymas, &release).await

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 use kyma_api::component::DeletionReason;
 use kyma_api::{Kyma, Reason, TargetRef, names};
-use kyma_sdk::{Failure, Halt, KymaKey, Wait};
+use kyma_sdk::{Failure, KymaKey, PausedOperations, Wait};
 
 use crate::apply::{self, Authority, PlanResult};
 use crate::catalogue::Interest;
@@ -33,7 +33,7 @@ pub(super) async fn carry_out(
     kyma: &Kyma,
     step: &Step,
     lost: &[LostModule],
-    halt: &Halt,
+    paused_operations: &PausedOperations,
 ) -> StepResult {
     let plan = match step {
         Step::Order(orders) => Plan { orders: orders.clone(), ..Plan::default() },
@@ -41,7 +41,7 @@ pub(super) async fn carry_out(
         _ => return StepResult::default(),
     };
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
-    let applied = apply::apply(state, &plan, authority(kyma, &key, &uid, halt)).await;
+    let applied = apply::apply(state, &plan, authority(kyma, &key, &uid, paused_operations)).await;
     StepResult { plan, applied }
 }
 
@@ -49,10 +49,10 @@ pub(super) async fn end_of(
     done: StepResult,
     state: &State,
     kyma: &Kyma,
-    halt: &Halt,
+    paused_operations: &PausedOperations,
 ) -> Result<Wait, Failure> {
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
-    apply::let_go(state, &done.plan, authority(kyma, &key, &uid, halt)).await?;
+    apply::let_go(state, &done.plan, authority(kyma, &key, &uid, paused_operations)).await?;
     if let Some(failure) = done.applied.worst() {
         return Err(failure.clone());
     }
@@ -62,8 +62,13 @@ pub(super) async fn end_of(
     Ok(Wait::Event)
 }
 
-fn authority<'a>(kyma: &Kyma, key: &'a KymaKey, uid: &'a str, halt: &'a Halt) -> Authority<'a> {
-    Authority { kyma: key, uid, generation: kyma.metadata.generation.unwrap_or(0), halt }
+fn authority<'a>(
+    kyma: &Kyma,
+    key: &'a KymaKey,
+    uid: &'a str,
+    paused_operations: &'a PausedOperations,
+) -> Authority<'a> {
+    Authority { kyma: key, uid, generation: kyma.metadata.generation.unwrap_or(0), paused_operations }
 }
 
 /// Returns modules without a component that would remove them. Components of a kind that is being listed do not count

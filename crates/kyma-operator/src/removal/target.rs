@@ -149,7 +149,7 @@ async fn remove_stamp(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result
 
 #[cfg(test)]
 mod tests {
-    use kyma_sdk::Halt;
+    use kyma_sdk::PausedOperations;
     use serde_json::{Value, json};
     use testbed::{Answer, Matching, Scripted};
 
@@ -203,7 +203,7 @@ mod tests {
 
     async fn removed(target: &Scripted) -> Result<(), Error> {
         let client = target.access().client().unwrap();
-        remove_crd(&kyma(), &client, &DeleteGate::uncounted(&Halt::default())).await
+        remove_crd(&kyma(), &client, &DeleteGate::uncounted(&PausedOperations::default())).await
     }
 
     #[tokio::test]
@@ -237,7 +237,8 @@ mod tests {
         let absent = Answer::not_found("operator.kyma-project.io", "kymas", "default");
         target.always(Matching::path(path).method("GET"), absent);
         target.always(Matching::path(path).method("PATCH"), Answer::json(&live));
-        let (client, gate) = (target.access().client().unwrap(), DeleteGate::uncounted(&Halt::default()));
+        let (client, gate) =
+            (target.access().client().unwrap(), DeleteGate::uncounted(&PausedOperations::default()));
         let removed = remove_kyma_and_crd(&kyma(), &client, "kyma-system", &gate).await;
         assert!(removed.unwrap());
         assert_eq!(target.count(&Matching::path(path).method("PATCH")), 1);

@@ -24,7 +24,7 @@ use kyma_object_set::remove::{CrdContents, hold_creation, release_kept_crd};
 use kyma_operator::FIELD_MANAGER;
 use kyma_sdk::{
     DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Process, find_metadata, find_object,
-    is_crd_absent, read_halt,
+    is_crd_absent, read_paused_operations,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -283,8 +283,9 @@ impl Removal {
 
     /// Returns the delete gate of this command: Pauses of the hub stop it; the brake does not count a user's command.
     async fn gate(&self) -> Result<DeleteGate, Error> {
-        let halt = read_halt(&self.client, &self.hub_namespace, MANAGER, &self.kyma).await?;
-        Ok(DeleteGate::uncounted(&halt).with_operator_namespace())
+        let paused_operations =
+            read_paused_operations(&self.client, &self.hub_namespace, MANAGER, &self.kyma).await?;
+        Ok(DeleteGate::uncounted(&paused_operations).with_operator_namespace())
     }
 
     /// Deletes an object and waits until it no longer exists.

@@ -36,7 +36,7 @@ impl<C: Component> Driver<C> {
         if !has_finalizer(&*resource) {
             return Ok(Wait::Event);
         }
-        if let Some(why) = reconcile_context.halt().deletes() {
+        if let Some(why) = reconcile_context.paused_operations().deletes() {
             return self.paused(&resource, why).await;
         }
         let policy = contract.spec.deletion_policy;
@@ -149,7 +149,7 @@ impl<C: Component> Driver<C> {
             &why,
         );
         let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
-        let wait = self.report(resource, Outcome::halted(condition)).await?;
+        let wait = self.report(resource, Outcome::unchanged(condition)).await?;
         Ok(wait.at_most(left + Duration::from_millis(100)))
     }
 

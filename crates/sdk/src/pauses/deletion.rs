@@ -14,7 +14,7 @@ use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use kyma_api::Pause;
 
 use super::Pauses;
-use super::halt::PauseSnapshot;
+use super::snapshot::PauseSnapshot;
 use crate::backoff::doubled;
 use crate::brake::braked_operator;
 use crate::deletion_cause::exists_since;
@@ -191,7 +191,7 @@ mod tests {
     async fn pause_whose_deletion_was_not_requested_stays_in_force() {
         let pauses = Pauses::new("x");
         let component = HelmComponent::new("c", HelmComponentSpec::default());
-        let writes = || pauses.of(&component).writes().map(ToOwned::to_owned);
+        let writes = || pauses.paused_operations(&component).writes().map(ToOwned::to_owned);
         let former = with_uid("maintenance", PauseSpec::default(), "former");
         pauses.applied(Box::new(former.clone()));
         pauses.process_deletion(&former, false);

@@ -8,8 +8,8 @@ use kube_runtime::watcher;
 use kyma_api::Kyma;
 use tokio::sync::watch;
 
-use super::halt::{PauseSnapshot, kyma_label};
 use super::kyma_labels::{KymaLabels, Labels};
+use super::snapshot::{PauseSnapshot, kyma_label};
 use crate::{Runtime, hub_watch};
 
 /// Follows the labels of all Kymas of the hub namespace, by metadata alone.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::halt::{PauseSnapshot, is_in_force};
+use super::snapshot::{PauseSnapshot, is_in_force};
 use crate::{Runtime, describe_cause, find_object};
 
 /// Key of the Pauses in the `ConfigMap`.

@@ -6,8 +6,8 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, ObjectMeta};
 use kyma_sdk::api::{ErrorClass, Reason};
 use kyma_sdk::{
-    DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, Halt, find_metadata, find_object, none_if_absent,
-    patch_finalizers, remove_finalizer,
+    DeleteError, DeleteGate, DeleteOutcome, DeleteRequest, PausedOperations, find_metadata, find_object,
+    none_if_absent, patch_finalizers, remove_finalizer,
 };
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
@@ -78,7 +78,7 @@ async fn a_finalizer_counts_as_removed_only_if_the_answer_names_the_object() -> 
 #[tokio::test]
 async fn the_gate_reports_an_object_as_gone_only_if_the_answer_names_it() -> Result<()> {
     let (kind, live) = (ApiResource::erase::<ConfigMap>(&()), live());
-    let gate = DeleteGate::uncounted(&Halt::default());
+    let gate = DeleteGate::uncounted(&PausedOperations::default());
     for (name, answer) in without_proof() {
         let (server, _) = cluster(answer).await?;
         let request = DeleteRequest::new(&kind, &live, &["mine"]);

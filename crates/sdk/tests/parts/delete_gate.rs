@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, ObjectMeta, PostParams};
 use kyma_sdk::api::{HelmComponent, HelmComponentSpec, Pause, PauseScope, PauseSpec, Reason};
-use kyma_sdk::{DeleteError, DeleteGate, DeleteRequest, Halt};
+use kyma_sdk::{DeleteError, DeleteGate, DeleteRequest, PausedOperations};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted, until};
 
@@ -43,7 +43,9 @@ async fn the_eleventh_key_of_one_secret_is_a_mass_deletion() -> Result<()> {
         deletes.clone(),
         Answer::json(&json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200})),
     );
-    let gate = |key: usize| DeleteGate::new(&Halt::default(), &runtime.brake, format!("access/key-{key}"));
+    let gate = |key: usize| {
+        DeleteGate::new(&PausedOperations::default(), &runtime.brake, format!("access/key-{key}"))
+    };
     for key in 0..LIMIT {
         assert_eq!(refusal(&gate(key), &target).await?, None, "{key}");
     }
@@ -58,7 +60,7 @@ async fn the_eleventh_key_of_one_secret_is_a_mass_deletion() -> Result<()> {
     // Operators delete nothing before this list. A Pause that is missing in the first list was not seen to be
     // deleted.
     again.pauses.listed().await;
-    let gate = DeleteGate::new(&Halt::default(), &again.brake, "access/key-0");
+    let gate = DeleteGate::new(&PausedOperations::default(), &again.brake, "access/key-0");
     assert_eq!(refusal(&gate, &target).await?, Some(Reason::MassDeletion));
     let pauses: Api<Pause> = Api::namespaced(hub.client()?, &namespace);
     pauses.delete("brake-test-operator", &DeleteParams::default()).await?;
@@ -79,13 +81,15 @@ async fn nothing_is_deleted_while_a_pause_holds() -> Result<()> {
     let pauses: Api<Pause> = Api::namespaced(hub.client()?, &namespace);
     let spec = PauseSpec { scope: PauseScope::Deletes, ..PauseSpec::default() };
     pauses.create(&PostParams::default(), &Pause::new("maintenance", spec)).await?;
-    let halt = until("the Pause", Duration::from_secs(20), || async {
-        let halt = runtime.pauses.of(&component);
-        Ok(halt.deletes().is_some().then_some(halt))
+    let paused_operations = until("the Pause", Duration::from_secs(20), || async {
+        let paused_operations = runtime.pauses.paused_operations(&component);
+        Ok(paused_operations.deletes().is_some().then_some(paused_operations))
     })
     .await?;
     let target = Scripted::start().await?;
-    for gate in [DeleteGate::new(&halt, &runtime.brake, "t"), DeleteGate::uncounted(&halt)] {
+    for gate in
+        [DeleteGate::new(&paused_operations, &runtime.brake, "t"), DeleteGate::uncounted(&paused_operations)]
+    {
         assert_eq!(refusal(&gate, &target).await?, Some(Reason::Paused));
     }
     assert_eq!(target.count(&Matching::any().method("DELETE")), 0);
@@ -106,8 +110,8 @@ async fn pause_that_the_garbage_collector_may_have_deleted_still_holds() -> Resu
     let holds = |words: &'static str| {
         let (pauses, component) = (runtime.pauses.clone(), component.clone());
         move || {
-            let halt = pauses.of(&component);
-            let holds = halt.writes().is_some_and(|why| why.contains(words)).then_some(());
+            let paused_operations = pauses.paused_operations(&component);
+            let holds = paused_operations.writes().is_some_and(|why| why.contains(words)).then_some(());
             async move { Ok(holds) }
         }
     };

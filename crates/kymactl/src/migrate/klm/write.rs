@@ -10,7 +10,7 @@ use kyma_api::{
 };
 use kyma_sdk::{
     DeleteError, DeleteGate, DeleteRequest, apply_status, create_new, find_metadata, hub_apply, is_conflict,
-    read_halt,
+    read_paused_operations,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -212,7 +212,9 @@ impl KymaSnapshot {
     /// Returns the delete gate of this command: Pauses of the hub stop it; the brake does not count a user's command.
     pub(super) async fn delete_gate(&self) -> Result<DeleteGate, Error> {
         let kyma = &self.facts.kyma;
-        Ok(DeleteGate::uncounted(&read_halt(&self.start.hub, &self.namespace(), MANAGER, kyma).await?))
+        Ok(DeleteGate::uncounted(
+            &read_paused_operations(&self.start.hub, &self.namespace(), MANAGER, kyma).await?,
+        ))
     }
 
     /// Deletes an object on the hub through the delete gate if it still has this uid.

@@ -5,7 +5,7 @@ use kube_runtime::reflector::{ObjectRef, Store};
 use crate::{HubResource, PauseChanges, Trigger};
 
 /// Requeues the objects that a change of Pauses concerns, without end.
-pub(super) async fn follow<K: HubResource>(
+pub(super) async fn requeue<K: HubResource>(
     mut changes: PauseChanges,
     store: Store<K>,
     trigger: Trigger<ObjectRef<K>>,

@@ -16,13 +16,13 @@ use crate::brake::braked_operator;
 
 /// Operations that Pauses forbid for one object, each with a message. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Halt {
+pub struct PausedOperations {
     writes: Option<String>,
     deletes: Option<String>,
     upgrades: Option<String>,
 }
 
-impl Halt {
+impl PausedOperations {
     /// Returns why nothing may be written except the object's own status; `None` if writes are allowed.
     pub fn writes(&self) -> Option<&str> {
         self.writes.as_deref()
@@ -104,16 +104,21 @@ pub(crate) struct PauseSnapshot {
 impl PauseSnapshot {
     /// Returns the operations that Pauses forbid for an object of an operator at a time. Of several Pauses of a scope
     /// the first by name gives the message.
-    pub(crate) fn halt(&self, operator: &str, subject: PauseSubject<'_>, now: Timestamp) -> Halt {
-        let mut halt = Halt::default();
+    pub(crate) fn paused_operations(
+        &self,
+        operator: &str,
+        subject: PauseSubject<'_>,
+        now: Timestamp,
+    ) -> PausedOperations {
+        let mut paused_operations = PausedOperations::default();
         let is_named = |pause: &Pause| {
             let named = &pause.spec.operators;
             named.is_empty() || named.iter().any(|named| named == operator)
         };
         let holding = self.holding(now).filter(|pause| is_named(pause));
         let concerned = holding.filter(|pause| self.concerns(pause, subject));
-        concerned.for_each(|pause| halt.add(pause, self.missing.contains(&pause.name_any())));
-        halt
+        concerned.for_each(|pause| paused_operations.add(pause, self.missing.contains(&pause.name_any())));
+        paused_operations
     }
 
     /// Returns the time at which the next Pause expires.
@@ -218,19 +223,32 @@ mod tests {
     #[test]
     fn each_scope_stops_what_it_names_and_all_stops_everything() {
         let stopped = |scope: &str| {
-            let halt = snapshot(&[("p", json!({"scope": scope}))]).halt("x", PauseSubject::NoKyma, at(0));
-            [halt.writes().is_some(), halt.deletes().is_some(), halt.upgrades().is_some()]
+            let paused_operations = snapshot(&[("p", json!({"scope": scope}))]).paused_operations(
+                "x",
+                PauseSubject::NoKyma,
+                at(0),
+            );
+            [
+                paused_operations.writes().is_some(),
+                paused_operations.deletes().is_some(),
+                paused_operations.upgrades().is_some(),
+            ]
         };
         assert_eq!(stopped("All"), [true, true, true]);
         assert_eq!(stopped("Deletes"), [false, true, false]);
         assert_eq!(stopped("Upgrades"), [false, false, true]);
-        assert_eq!(snapshot(&[]).halt("x", PauseSubject::NoKyma, at(0)), Halt::default());
+        assert_eq!(
+            snapshot(&[]).paused_operations("x", PauseSubject::NoKyma, at(0)),
+            PausedOperations::default()
+        );
     }
 
     #[test]
     fn a_selector_tells_kymas_apart_and_holds_whom_it_cannot_tell() {
         let mut snapshot = snapshot(&[("p", json!({"selector": {"matchLabels": {"region": "eu"}}}))]);
-        let held = |snapshot: &PauseSnapshot, subject| snapshot.halt("x", subject, at(0)).writes().is_some();
+        let held = |snapshot: &PauseSnapshot, subject| {
+            snapshot.paused_operations("x", subject, at(0)).writes().is_some()
+        };
         let (eu, us) = (labels("eu"), labels("us"));
         assert!(held(&snapshot, PauseSubject::Kyma(&eu)) && !held(&snapshot, PauseSubject::Kyma(&us)));
         assert!(!held(&snapshot, PauseSubject::NoKyma));
@@ -246,8 +264,10 @@ mod tests {
         let broken = json!({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]});
         for selector in [broken, json!({})] {
             let snapshot = snapshot(&[("p", json!({ "selector": selector }))]);
-            assert!(snapshot.halt("x", PauseSubject::Kyma(&labels("us")), at(0)).writes().is_some());
-            assert!(snapshot.halt("x", PauseSubject::NoKyma, at(0)).writes().is_some());
+            assert!(
+                snapshot.paused_operations("x", PauseSubject::Kyma(&labels("us")), at(0)).writes().is_some()
+            );
+            assert!(snapshot.paused_operations("x", PauseSubject::NoKyma, at(0)).writes().is_some());
         }
     }
 
@@ -256,8 +276,8 @@ mod tests {
         let snapshot =
             snapshot(&[("p", json!({"until": at(100).to_string()})), ("q", json!({"scope": "Deletes"}))]);
         assert_eq!(snapshot.next_end(at(0)), Some(at(100)));
-        assert!(snapshot.halt("x", PauseSubject::NoKyma, at(99)).writes().is_some());
-        let after = snapshot.halt("x", PauseSubject::NoKyma, at(100));
+        assert!(snapshot.paused_operations("x", PauseSubject::NoKyma, at(99)).writes().is_some());
+        let after = snapshot.paused_operations("x", PauseSubject::NoKyma, at(100));
         assert!(after.writes().is_none() && after.deletes().is_some());
         assert_eq!(snapshot.next_end(at(100)), None);
     }
@@ -269,23 +289,25 @@ mod tests {
             ("c", json!({})),
             ("a", json!({"scope": "Deletes"})),
         ]);
-        let halt = snapshot.halt("x", PauseSubject::NoKyma, at(0));
-        assert_eq!(halt.writes(), Some("Pause b holds: incident 7"));
-        assert_eq!(halt.deletes(), halt.writes());
+        let paused_operations = snapshot.paused_operations("x", PauseSubject::NoKyma, at(0));
+        assert_eq!(paused_operations.writes(), Some("Pause b holds: incident 7"));
+        assert_eq!(paused_operations.deletes(), paused_operations.writes());
     }
 
     #[test]
     fn an_operator_that_is_not_named_goes_on() {
         let snapshot = snapshot(&[("p", json!({"operators": ["x", "y"]}))]);
-        let held = |operator| snapshot.halt(operator, PauseSubject::NoKyma, at(0)).writes().is_some();
+        let held =
+            |operator| snapshot.paused_operations(operator, PauseSubject::NoKyma, at(0)).writes().is_some();
         assert!(held("x") && held("y") && !held("z"));
     }
 
     #[test]
     fn only_more_than_before_is_tighter() {
-        let halt = |spec: Value| snapshot(&[("p", spec)]).halt("x", PauseSubject::NoKyma, at(0));
-        let (all, deletes) = (halt(json!({})), halt(json!({"scope": "Deletes"})));
-        assert!(all.is_tighter_than(&deletes) && deletes.is_tighter_than(&Halt::default()));
+        let paused_operations =
+            |spec: Value| snapshot(&[("p", spec)]).paused_operations("x", PauseSubject::NoKyma, at(0));
+        let (all, deletes) = (paused_operations(json!({})), paused_operations(json!({"scope": "Deletes"})));
+        assert!(all.is_tighter_than(&deletes) && deletes.is_tighter_than(&PausedOperations::default()));
         assert!(!deletes.is_tighter_than(&all) && !all.is_tighter_than(&all));
     }
 
