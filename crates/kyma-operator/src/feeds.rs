@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use kube_runtime::reflector::Store;
 use kube_runtime::watcher;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
-use kyma_sdk::{HubResource, KymaKey, News, contain_panic, feed, hub_watch};
+use kyma_sdk::{FeedEvent, HubResource, KymaKey, contain_panic, feed, hub_watch};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -95,21 +95,21 @@ impl CatalogueKind for ModuleReleaseMeta {
 
 /// Keeps one kind of the catalogue in the index and requeues affected Kymas.
 async fn follow_catalogue<K: CatalogueKind>(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
-    let mut news = pin!(feed::<K>(&state.runtime));
-    while let Some(news) = news.next().await {
-        match news {
-            News::Applied(object) => {
+    let mut events = pin!(feed::<K>(&state.runtime));
+    while let Some(event) = events.next().await {
+        match event {
+            FeedEvent::Applied(object) => {
                 let what = format!("{} {}", K::kind(&()), object.name_any());
                 contain_panic(&what, || {
                     let affected = object.apply(&mut state.catalogue_mut());
                     wake(&state, &kymas, affected);
                 });
             }
-            News::Gone(name) => {
+            FeedEvent::Deleted(name) => {
                 let affected = K::delete(&mut state.catalogue_mut(), &name);
                 wake(&state, &kymas, affected);
             }
-            News::Listed(names) => {
+            FeedEvent::Listed(names) => {
                 let held = K::names(&state.catalogue());
                 for name in held.difference(&names) {
                     let affected = K::delete(&mut state.catalogue_mut(), name);

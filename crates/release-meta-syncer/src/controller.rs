@@ -11,7 +11,7 @@ use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_sdk::{
-    AccessChange, Change, DeleteGate, Failure, HubResource, Interest, KymaAccess, KymaKey, News,
+    AccessChange, Change, DeleteGate, Failure, FeedEvent, HubResource, Interest, KymaAccess, KymaKey,
     PausedOperations, ReconcileContext, Reconciler, Runtime, Sighting, Wait, Watches, feed, is_local,
 };
 use kyma_targets::SecretKey;
@@ -155,19 +155,19 @@ async fn follow<K: HubResource>(state: &State, kind: Kind, apply: impl Fn(&mut C
     let health = &state.runtime.process.health;
     let word = kind.word();
     health.expect(&word);
-    let mut news = pin!(feed::<K>(&state.runtime));
+    let mut events = pin!(feed::<K>(&state.runtime));
     // Unlike a sleep per event, an interval comes due under a steady stream of events too.
     let mut retries = tokio::time::interval(CLASSIFICATION_RETRY_INTERVAL);
     retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let is_pending = !state.catalogue().unclassified_deletions(kind).is_empty();
         let first = tokio::select! {
-            first = news.next() => Some(first),
+            first = events.next() => Some(first),
             _ = retries.tick(), if is_pending => None,
         };
         let is_news = match first {
             Some(Some(first)) => {
-                take_burst(first, &mut news, |news| take_in(state, kind, &apply, news)).await
+                take_burst(first, &mut events, |event| take_in(state, kind, &apply, event)).await
             }
             Some(None) => return,
             None => classify_deletions(state, kind).await,
@@ -200,11 +200,11 @@ async fn take_in<K: HubResource>(
     state: &State,
     kind: Kind,
     apply: &impl Fn(&mut Catalogue, K) -> bool,
-    news: News<K>,
+    event: FeedEvent<K>,
 ) -> bool {
-    match news {
-        News::Applied(object) => apply(&mut state.catalogue_mut(), *object),
-        News::Gone(name) => {
+    match event {
+        FeedEvent::Applied(object) => apply(&mut state.catalogue_mut(), *object),
+        FeedEvent::Deleted(name) => {
             let key = Key { kind, name };
             let origin = state.catalogue().origin(&key);
             let Some(origin) = origin else { return false };
@@ -219,7 +219,7 @@ async fn take_in<K: HubResource>(
                 }
             }
         }
-        News::Listed(names) => {
+        FeedEvent::Listed(names) => {
             state.runtime.process.health.ready(&kind.word());
             state.catalogue_mut().retain_listed(kind, &names)
         }

@@ -10,11 +10,11 @@ use crate::{HubResource, Runtime, hub_watch, readable};
 
 /// Event of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News<K> {
+pub enum FeedEvent<K> {
     /// An object was added or changed.
     Applied(Box<K>),
-    /// The object of this name is gone.
-    Gone(String),
+    /// The object of this name was deleted.
+    Deleted(String),
     /// A list is complete, at the start and after every gap: the names of all objects, including unreadable ones. An
     /// `Applied` for each readable object came before.
     Listed(BTreeSet<String>),
@@ -22,7 +22,7 @@ pub enum News<K> {
 
 /// Watches all objects of `K` in the hub namespace without end. Reopens a broken watch. Logs and skips an unreadable
 /// object, so its last readable state stays in the index.
-pub fn feed<K: HubResource>(runtime: &Runtime) -> impl Stream<Item = News<K>> + Send + use<K> {
+pub fn feed<K: HubResource>(runtime: &Runtime) -> impl Stream<Item = FeedEvent<K>> + Send + use<K> {
     let api: Api<DeserializeGuard<K>> = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
     let events = hub_watch(api, watcher::Config::default());
     let targets = runtime.targets.clone();
@@ -33,15 +33,17 @@ pub fn feed<K: HubResource>(runtime: &Runtime) -> impl Stream<Item = News<K>> + 
                 targets.forget_turns();
             }
         })
-        .scan(BTreeSet::new(), |listed, event| ready(Some(event.ok().and_then(|event| tell(listed, event)))))
+        .scan(BTreeSet::new(), |listed, event| {
+            ready(Some(event.ok().and_then(|event| convert_event(listed, event))))
+        })
         .filter_map(ready)
 }
 
-fn tell<K: HubResource>(
+fn convert_event<K: HubResource>(
     listed: &mut BTreeSet<String>,
     event: watcher::Event<DeserializeGuard<K>>,
-) -> Option<News<K>> {
-    let applied = |object| readable(object).map(|object| News::Applied(Box::new(object)));
+) -> Option<FeedEvent<K>> {
+    let applied = |object| readable(object).map(|object| FeedEvent::Applied(Box::new(object)));
     match event {
         watcher::Event::Init => {
             listed.clear();
@@ -52,8 +54,8 @@ fn tell<K: HubResource>(
             applied(object)
         }
         watcher::Event::Apply(object) => applied(object),
-        watcher::Event::Delete(object) => Some(News::Gone(object.name_any())),
-        watcher::Event::InitDone => Some(News::Listed(std::mem::take(listed))),
+        watcher::Event::Delete(object) => Some(FeedEvent::Deleted(object.name_any())),
+        watcher::Event::InitDone => Some(FeedEvent::Listed(std::mem::take(listed))),
     }
 }
 
@@ -73,15 +75,16 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn told(events: Vec<watcher::Event<Guard>>) -> Vec<String> {
+    fn describe_events(events: Vec<watcher::Event<Guard>>) -> Vec<String> {
         let mut listed = BTreeSet::new();
-        let news = events.into_iter().filter_map(|event| tell(&mut listed, event));
-        news.map(|news| match news {
-            News::Applied(object) => format!("applied {}", object.name_any()),
-            News::Gone(name) => format!("gone {name}"),
-            News::Listed(names) => format!("listed {names:?}"),
-        })
-        .collect()
+        let events = events.into_iter().filter_map(|event| convert_event(&mut listed, event));
+        events
+            .map(|event| match event {
+                FeedEvent::Applied(object) => format!("applied {}", object.name_any()),
+                FeedEvent::Deleted(name) => format!("gone {name}"),
+                FeedEvent::Listed(names) => format!("listed {names:?}"),
+            })
+            .collect()
     }
 
     #[test]
@@ -101,6 +104,6 @@ mod tests {
         ];
         let expected = ["applied cut-off", "applied a", r#"listed {"a", "b"}"#, "gone b", "listed {}"]
             .map(str::to_owned);
-        assert_eq!(told(events), expected);
+        assert_eq!(describe_events(events), expected);
     }
 }

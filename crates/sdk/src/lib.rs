@@ -94,7 +94,7 @@ pub use evaluation::{contain_panic, evaluate_apart, target_group};
 pub use events::Events;
 pub use expression::{EvaluationCost, Expression, ExpressionError, Judgement};
 pub use failure::Failure;
-pub use feed::{News, feed};
+pub use feed::{FeedEvent, feed};
 pub use finalizer::{add_finalizer, patch_finalizers, remove_finalizer};
 pub use hub::{
     HubError, bounded, client_config, describe_cause, describe_watch_cause, environment_proxy, hub_addresses,

@@ -28,7 +28,7 @@ use snapshot::{PauseSnapshot, PauseSubject};
 pub use snapshot::{PausedOperations, is_in_force};
 
 use crate::{
-    News, Runtime, await_crds,
+    FeedEvent, Runtime, await_crds,
     brake::{brake_name, braked_operator},
     feed,
 };
@@ -122,7 +122,7 @@ impl Pauses {
         let recorded = record.read().await;
         self.restore(record::restored(recorded.pauses.clone(), Timestamp::now()));
         let mut writing = pin!(self.record(&record, recorded));
-        let mut news = pin!(feed::<Pause>(&runtime));
+        let mut events = pin!(feed::<Pause>(&runtime));
         let labels = kymas::KymaLabelFollower::new(&runtime, self.snapshot.clone());
         let mut labels = pin!(labels.follow());
         let mut deletions: FuturesUnordered<BoxFuture<'_, (Arc<Pause>, bool)>> = FuturesUnordered::new();
@@ -133,9 +133,9 @@ impl Pauses {
                 .metrics
                 .pauses(runtime.operator.name, &self.snapshot.borrow().in_force(Timestamp::now()));
             tokio::select! {
-                news = news.next() => match news {
-                    Some(news) => {
-                        if let Some(deleted) = self.take(news, &runtime) {
+                event = events.next() => match event {
+                    Some(event) => {
+                        if let Some(deleted) = self.process_event(event, &runtime) {
                             let namespace = &runtime.settings.hub_namespace;
                             deletions.push(judge_deletion(&runtime.hub, namespace, deleted).boxed());
                         }
@@ -171,11 +171,11 @@ impl Pauses {
     }
 
     /// Processes an event. Returns the Pause of a DELETE event, which stays in force until its cause is known.
-    fn take(&self, news: News<Pause>, runtime: &Runtime) -> Option<Arc<Pause>> {
-        match news {
-            News::Applied(pause) => self.applied(pause),
-            News::Gone(name) => return self.snapshot.borrow().pauses.get(&name).cloned(),
-            News::Listed(names) => {
+    fn process_event(&self, event: FeedEvent<Pause>, runtime: &Runtime) -> Option<Arc<Pause>> {
+        match event {
+            FeedEvent::Applied(pause) => self.applied(pause),
+            FeedEvent::Deleted(name) => return self.snapshot.borrow().pauses.get(&name).cloned(),
+            FeedEvent::Listed(names) => {
                 self.keep(&names);
                 self.listed.send_replace(true);
                 runtime.process.health.ready(PART);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Kyma, ModuleConfig};
-use kyma_sdk::{KymaKey, News, feed};
+use kyma_sdk::{FeedEvent, KymaKey, feed};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Announce, announce};
@@ -57,11 +57,11 @@ impl PendingJudgements {
 
 /// Follows the ModuleConfigs until the process shuts down.
 pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
-    let mut news = pin!(feed::<ModuleConfig>(&state.runtime));
+    let mut events = pin!(feed::<ModuleConfig>(&state.runtime));
     let mut pending = PendingJudgements::default();
     loop {
         let next = tokio::select! {
-            next = news.next() => next,
+            next = events.next() => next,
             () = sleep_until(pending.retry_at.unwrap_or_else(Instant::now)), if pending.retry_at.is_some() => {
                 let left = handle_missing_in_list(&state, &kymas, pending.take()).await;
                 pending.add(left, Instant::now());
@@ -70,17 +70,17 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
         };
         match next {
             None => return,
-            Some(News::Applied(object)) => {
+            Some(FeedEvent::Applied(object)) => {
                 let config = Config::from(*object);
                 pending.remove(&config.name);
                 apply_config(&state, &kymas, config);
             }
-            Some(News::Gone(name)) => {
+            Some(FeedEvent::Deleted(name)) => {
                 if handle_delete_event(&state, &kymas, &name).await.is_err() {
                     pending.add([name], Instant::now());
                 }
             }
-            Some(News::Listed(names)) => {
+            Some(FeedEvent::Listed(names)) => {
                 let lacked = state.configs().names().difference(&names).cloned().collect();
                 if state.configs_mut().listed(!names.is_empty()) {
                     state.wake_all(
