@@ -21,11 +21,11 @@ use self::{
 use crate::{
     ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
     cache::{Cache, Key, Origin},
-    flight::Flights,
     http::Http,
     permits::PullPermits,
     proofs::{Ask, Proofs},
     registry::{Registry, Session},
+    single_flight::SingleFlight,
     trust::{VerificationCache, VerificationKey},
 };
 
@@ -37,13 +37,13 @@ pub(crate) struct Fetch {
     proofs: Proofs,
     limits: Limits,
     permits: PullPermits,
-    manifests: Flights<Ask, DigestedBytes>,
-    blobs: Flights<Key, Bytes>,
-    documents: Flights<(Ask, DocumentRequest), Document>,
-    pulls: Flights<(Origin, DocumentRequest), Document>,
+    manifests: SingleFlight<Ask, DigestedBytes>,
+    blobs: SingleFlight<Key, Bytes>,
+    documents: SingleFlight<(Ask, DocumentRequest), Document>,
+    pulls: SingleFlight<(Origin, DocumentRequest), Document>,
     validators: Validators,
-    tags: Flights<Ask, Arc<[String]>>,
-    searches: Flights<(VerificationKey, Ask), ()>,
+    tags: SingleFlight<Ask, Arc<[String]>>,
+    searches: SingleFlight<(VerificationKey, Ask), ()>,
     verifications: VerificationCache,
 }
 
@@ -73,13 +73,13 @@ impl Fetch {
             proofs,
             limits,
             permits,
-            manifests: Flights::new(),
-            blobs: Flights::new(),
-            documents: Flights::new(),
-            pulls: Flights::new(),
+            manifests: SingleFlight::new(),
+            blobs: SingleFlight::new(),
+            documents: SingleFlight::new(),
+            pulls: SingleFlight::new(),
             validators: Validators::new(),
-            tags: Flights::new(),
-            searches: Flights::new(),
+            tags: SingleFlight::new(),
+            searches: SingleFlight::new(),
             verifications: VerificationCache::new(),
         }
     }
@@ -101,7 +101,7 @@ impl Fetch {
     }
 
     /// Returns the searches for signatures in progress.
-    pub(crate) fn searches(&self) -> &Flights<(VerificationKey, Ask), ()> {
+    pub(crate) fn searches(&self) -> &SingleFlight<(VerificationKey, Ask), ()> {
         &self.searches
     }
 

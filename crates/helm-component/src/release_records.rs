@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kyma_artifacts::Flights;
+use kyma_artifacts::SingleFlight;
 use kyma_sdk::Failure;
 use kyma_targets::{SecretKey, ServiceAccount};
 
@@ -43,12 +43,12 @@ struct Listed {
 /// component, so they include everything that was done on the target before the component was created or changed.
 pub(crate) struct ReleaseRecords {
     kept: BoundedCache<StorageNamespace, Listed>,
-    flights: Flights<StorageNamespace, Listed, Failure>,
+    single_flight: SingleFlight<StorageNamespace, Listed, Failure>,
 }
 
 impl Default for ReleaseRecords {
     fn default() -> Self {
-        Self { kept: BoundedCache::new(LISTS, BYTES, Listed::bytes), flights: Flights::new() }
+        Self { kept: BoundedCache::new(LISTS, BYTES, Listed::bytes), single_flight: SingleFlight::new() }
     }
 }
 
@@ -89,7 +89,7 @@ impl ReleaseRecords {
                 let (begun, listing) = (Instant::now(), list());
                 async move { Ok(Listed { begun, releases: listing.await?.map(Arc::new) }) }.boxed()
             };
-            let listed = self.flights.join(place.clone(), work).await?;
+            let listed = self.single_flight.join(place.clone(), work).await?;
             // A list in progress may have begun too early; the next one does not.
             if listed.begun >= requested {
                 self.keep(place, &listed);

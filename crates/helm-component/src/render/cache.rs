@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kyma_artifacts::Flights;
+use kyma_artifacts::SingleFlight;
 
 use super::{RenderError, RenderRequest, Rendered, Renderer};
 use crate::bounded::BoundedCache;
@@ -27,14 +27,14 @@ pub struct CachingRenderer<R> {
     /// Renders by digest of the request.
     kept: Arc<BoundedCache<String, Rendered>>,
     /// By digest and deadline: a request with more time does not share the failure of one with less.
-    flights: Flights<(String, Option<Duration>), Rendered, RenderError>,
+    single_flight: SingleFlight<(String, Option<Duration>), Rendered, RenderError>,
 }
 
 impl<R: Renderer> CachingRenderer<R> {
     /// Wraps `inner`.
     pub fn new(inner: R) -> Self {
         let kept = BoundedCache::new(ENTRIES, BYTES, |rendered: &Rendered| rendered.manifest.len());
-        Self { inner: Arc::new(inner), kept: Arc::new(kept), flights: Flights::new() }
+        Self { inner: Arc::new(inner), kept: Arc::new(kept), single_flight: SingleFlight::new() }
     }
 }
 
@@ -48,7 +48,7 @@ impl<R: Renderer + 'static> Renderer for CachingRenderer<R> {
             if let Some(kept) = self.kept.get(&key) {
                 return Ok(kept);
             }
-            let flight = (key.clone(), request.deadline);
+            let work_key = (key.clone(), request.deadline);
             let work = || {
                 let (inner, kept) = (Arc::clone(&self.inner), Arc::clone(&self.kept));
                 let request = request.clone();
@@ -65,7 +65,7 @@ impl<R: Renderer + 'static> Renderer for CachingRenderer<R> {
                 }
                 .boxed()
             };
-            self.flights.join(flight, work).await
+            self.single_flight.join(work_key, work).await
         }
         .boxed()
     }

@@ -9,7 +9,7 @@ use lru::LruCache;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::content::{Entry, Index};
-use crate::{Digest, cache::Key, flight::Flights};
+use crate::{Digest, cache::Key, single_flight::SingleFlight};
 
 const ANSWERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4_095);
 /// Maximum size of a query and its answer that are kept, in bytes.
@@ -21,7 +21,7 @@ const READ_AT_ONCE: usize = 1;
 /// evicted first.
 pub(crate) struct Indexes {
     answers: Mutex<LruCache<Question, Answer>>,
-    reads: Flights<Key, Option<Arc<Index>>>,
+    reads: SingleFlight<Key, Option<Arc<Index>>>,
     turns: Semaphore,
 }
 
@@ -43,7 +43,7 @@ impl Indexes {
     pub(crate) fn new() -> Self {
         Self {
             answers: Mutex::new(LruCache::new(ANSWERS)),
-            reads: Flights::new(),
+            reads: SingleFlight::new(),
             turns: Semaphore::new(READ_AT_ONCE),
         }
     }
@@ -61,7 +61,7 @@ impl Indexes {
     }
 
     /// Returns the reads in progress.
-    pub(super) fn reads(&self) -> &Flights<Key, Option<Arc<Index>>> {
+    pub(super) fn reads(&self) -> &SingleFlight<Key, Option<Arc<Index>>> {
         &self.reads
     }
 

@@ -15,18 +15,19 @@ use crate::ArtifactError;
 
 type Work<V, E> = BoxFuture<'static, Result<V, E>>;
 
-/// Work in progress by key. A cancelled caller does not stop it for the others; it ends with its last caller.
-pub struct Flights<K, V: Clone, E: Clone = ArtifactError> {
+/// Work in progress by key. Concurrent callers with the same key share one run. A cancelled caller does not stop it
+/// for the others; it ends with its last caller.
+pub struct SingleFlight<K, V: Clone, E: Clone = ArtifactError> {
     running: Mutex<HashMap<K, WeakShared<Work<V, E>>>>,
 }
 
-impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Default for Flights<K, V, E> {
+impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Default for SingleFlight<K, V, E> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Flights<K, V, E> {
+impl<K: Eq + Hash + Clone, V: Clone, E: Clone> SingleFlight<K, V, E> {
     /// Returns an empty set.
     pub fn new() -> Self {
         Self { running: Mutex::new(HashMap::new()) }
@@ -38,22 +39,21 @@ impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Flights<K, V, E> {
     /// # Errors
     /// Errors of the work, the same for all callers that waited for it.
     pub async fn join(&self, key: K, work: impl FnOnce() -> Work<V, E>) -> Result<V, E> {
-        let flight = self.board(key, work);
-        flight.await
+        self.shared_work(key, work).await
     }
 
-    fn board(&self, key: K, work: impl FnOnce() -> Work<V, E>) -> Shared<Work<V, E>> {
+    fn shared_work(&self, key: K, work: impl FnOnce() -> Work<V, E>) -> Shared<Work<V, E>> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         // Ended and abandoned work is dropped here, so the map contains only work in progress.
-        running.retain(|_, flight| flight.upgrade().is_some_and(|flight| flight.peek().is_none()));
-        if let Some(flight) = running.get(&key).and_then(WeakShared::upgrade) {
-            return flight;
+        running.retain(|_, entry| entry.upgrade().is_some_and(|work| work.peek().is_none()));
+        if let Some(shared) = running.get(&key).and_then(WeakShared::upgrade) {
+            return shared;
         }
-        let flight = work().shared();
-        if let Some(weak) = flight.downgrade() {
+        let shared = work().shared();
+        if let Some(weak) = shared.downgrade() {
             running.insert(key, weak);
         }
-        flight
+        shared
     }
 }
 
@@ -68,12 +68,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_thousand_waiters_cause_one_piece_of_work() {
-        let flights = Flights::<&str, usize>::new();
+        let single_flight = SingleFlight::<&str, usize>::new();
         let count = Arc::new(AtomicUsize::new(0));
         let gate = Arc::new(tokio::sync::Semaphore::new(0));
         let waiters = (0..1000).map(|_| {
             let (count, gate) = (count.clone(), gate.clone());
-            flights.join("a", move || {
+            single_flight.join("a", move || {
                 async move {
                     let _open = gate.acquire().await;
                     Ok(count.fetch_add(1, Ordering::SeqCst))
@@ -92,13 +92,13 @@ mod tests {
 
     #[tokio::test]
     async fn work_outlives_the_waiter_that_started_it() {
-        let flights = Flights::<&str, u8>::new();
+        let single_flight = SingleFlight::<&str, u8>::new();
         let (open, gate) = tokio::sync::oneshot::channel::<u8>();
-        let first = flights.board("a", || async move { Ok(gate.await.unwrap_or(0)) }.boxed());
-        let second = flights.board("a", || async { Ok(9) }.boxed());
+        let first = single_flight.shared_work("a", || async move { Ok(gate.await.unwrap_or(0)) }.boxed());
+        let second = single_flight.shared_work("a", || async { Ok(9) }.boxed());
         drop(first);
         open.send(7).unwrap();
         assert_eq!(second.await.unwrap(), 7);
-        assert_eq!(flights.join("a", || async { Ok(8) }.boxed()).await.unwrap(), 8);
+        assert_eq!(single_flight.join("a", || async { Ok(8) }.boxed()).await.unwrap(), 8);
     }
 }
