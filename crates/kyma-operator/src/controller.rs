@@ -123,7 +123,7 @@ fn follow_access(state: &Arc<State>) {
         let named = change.secret().map(|secret| state.of_secret(secret));
         let mut concerned = named.unwrap_or_else(|| state.with_secrets());
         concerned.extend(change.kyma().map(|kyma| KymaKey::new(namespace, state.long_names.name_of(kyma))));
-        if matches!(change, AccessChange::Applied(_) | AccessChange::Gone(_)) {
+        if matches!(change, AccessChange::Applied(_) | AccessChange::Deleted(_)) {
             for kyma in &concerned {
                 state.end_session(kyma);
             }
@@ -180,7 +180,7 @@ fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
             }
             state.wake_withdrawn();
         }
-        Change::Gone(kyma) => {
+        Change::Deleted(kyma) => {
             let key = KymaKey::new(kyma.namespace.as_deref().unwrap_or_default(), &kyma.name);
             state.forget(&key);
             state.wake_all(&state.blocked());

@@ -110,7 +110,7 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
             // The hub may have been restored from a backup.
             state.runtime.targets.forget_turns();
         }
-        Change::Gone(kyma) => {
+        Change::Deleted(kyma) => {
             let namespace = kyma.namespace.clone().unwrap_or_default();
             state.forget(&KymaKey { namespace, name: kyma.name.clone() });
         }
@@ -136,7 +136,7 @@ fn listen_to_access(state: &Arc<State>) {
             let namespace = state.runtime.settings.hub_namespace.clone();
             concerned.insert(KymaKey { namespace, name: state.long_names.name_of(kyma) });
         }
-        if let (AccessChange::Applied(_) | AccessChange::Gone(_), Some(name)) = (change, change.secret()) {
+        if let (AccessChange::Applied(_) | AccessChange::Deleted(_), Some(name)) = (change, change.secret()) {
             state.watches.access_changed(name);
         }
         if matches!(change, AccessChange::AnyRecovered) {

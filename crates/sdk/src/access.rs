@@ -104,10 +104,10 @@ type Listener = Box<dyn Fn(&AccessChange) + Send + Sync>;
 /// A change of the access to targets. Objects that use this access should be reconciled.
 #[derive(Clone, Debug)]
 pub enum AccessChange {
-    /// A Secret in the hub namespace came or changed. Metadata only.
+    /// A Secret in the hub namespace was added or changed. Metadata only.
     Applied(Box<ObjectMeta>),
-    /// A Secret in the hub namespace is gone. This never requests a deletion.
-    Gone(Box<ObjectMeta>),
+    /// A Secret in the hub namespace was deleted. This never requests a deletion.
+    Deleted(Box<ObjectMeta>),
     /// The target behind the Secret of this name answers again.
     Recovered(String),
     /// Recovery notices were lost: any target may have recovered.
@@ -118,7 +118,7 @@ impl AccessChange {
     /// Returns the name of the Secret, or `None` if the change may concern any Secret.
     pub fn secret(&self) -> Option<&str> {
         match self {
-            Self::Applied(meta) | Self::Gone(meta) => meta.name.as_deref(),
+            Self::Applied(meta) | Self::Deleted(meta) => meta.name.as_deref(),
             Self::Recovered(name) => Some(name),
             Self::AnyRecovered => None,
         }
@@ -128,7 +128,7 @@ impl AccessChange {
     /// maps it to the name of the Kyma.
     pub fn kyma(&self) -> Option<&str> {
         match self {
-            Self::Applied(meta) | Self::Gone(meta) => {
+            Self::Applied(meta) | Self::Deleted(meta) => {
                 meta.labels.as_ref()?.get(labels::KYMA_NAME).map(String::as_str)
             }
             Self::Recovered(_) | Self::AnyRecovered => None,
@@ -294,7 +294,7 @@ impl Access {
         // Otherwise its connections, TLS state and tasks would stay until the cache is full.
         self.inner.targets.forget_secret(&self.inner.namespace, name);
         if let Some(meta) = before {
-            self.tell(&AccessChange::Gone(Box::new(meta)));
+            self.tell(&AccessChange::Deleted(Box::new(meta)));
         }
     }
 
@@ -324,7 +324,7 @@ impl Access {
     }
 
     fn tell(&self, change: &AccessChange) {
-        if let AccessChange::Applied(meta) | AccessChange::Gone(meta) = change {
+        if let AccessChange::Applied(meta) | AccessChange::Deleted(meta) = change {
             self.inner.grants.withdraw(meta.name.as_deref().unwrap_or_default());
         }
         for listener in &*self.inner.listeners.read().unwrap_or_else(PoisonError::into_inner) {

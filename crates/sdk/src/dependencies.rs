@@ -99,7 +99,7 @@ impl<R: ComponentResource> Dependencies<R> {
                 let _turn = lock(&self.inner.turn);
                 self.learn(&node, resource.meta(), contract.unwrap_or(&Contract::default()), whole);
             }
-            Change::Gone(key) => {
+            Change::Deleted(key) => {
                 let _turn = lock(&self.inner.turn);
                 self.lose(&Node { kind: Kind::of::<R>(), name: key.name.clone() });
             }

@@ -81,7 +81,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
                     watching.trigger.enqueue(ObjectRef::from_obj(resource));
                 }
             }
-            Change::Gone(key) => {
+            Change::Deleted(key) => {
                 lock(&by_secret).remove(key);
                 lock(&by_target).remove(key);
                 watching.gone(key);
@@ -235,7 +235,7 @@ fn wake_on_access<R>(
 {
     let (by_secret, trigger, watches) = (Arc::clone(by_secret), trigger.clone(), watches.clone());
     runtime.access.on_change(move |change| {
-        if let AccessChange::Applied(meta) | AccessChange::Gone(meta) = change {
+        if let AccessChange::Applied(meta) | AccessChange::Deleted(meta) = change {
             watches.access_changed(meta.name.as_deref().unwrap_or_default());
         }
         let index = lock(&by_secret);

@@ -21,8 +21,8 @@ use crate::{HubResource, Runtime, hub_watch, readable};
 pub enum Change<'a, K: Resource<DynamicType = ()>> {
     /// The object was added or changed.
     Applied(&'a K),
-    /// The object is gone.
-    Gone(&'a ObjectRef<K>),
+    /// The object was deleted.
+    Deleted(&'a ObjectRef<K>),
     /// A list begins. The hub may have been restored from a backup before it: resourceVersions that were seen earlier
     /// can no longer be compared with those that follow. The previous state counts until [`Change::Listed`].
     Listing,
@@ -118,7 +118,7 @@ impl<K: Resource<DynamicType = ()> + Clone> ChangeDetector<K> {
             watcher::Event::Delete(object) => {
                 let key = ObjectRef::from_obj(object);
                 self.present.remove(&key);
-                self.call(Change::Gone(&key));
+                self.call(Change::Deleted(&key));
             }
             watcher::Event::Init => self.call(Change::Listing),
             watcher::Event::InitApply(_) => {}
@@ -131,7 +131,7 @@ impl<K: Resource<DynamicType = ()> + Clone> ChangeDetector<K> {
                     self.call(Change::Applied(object));
                 }
                 for key in before.difference(&self.present) {
-                    self.call(Change::Gone(key));
+                    self.call(Change::Deleted(key));
                 }
             }
         }
@@ -179,7 +179,7 @@ mod tests {
         let heard = Arc::clone(&told);
         let hook = move |change: Change<'_, ConfigMap>| {
             if !matches!(change, Change::Listing | Change::Listed) {
-                heard.lock().unwrap().push(matches!(change, Change::Gone(_)));
+                heard.lock().unwrap().push(matches!(change, Change::Deleted(_)));
             }
         };
         let mut detector =

@@ -71,7 +71,7 @@ impl Stage {
         let verifications = Arc::<Mutex<Vec<String>>>::default();
         let verified = Arc::clone(&verifications);
         let reconciler = Reconciler::<ConfigMap>::new(&runtime).on_change(move |change| {
-            if let Change::Gone(key) = change {
+            if let Change::Deleted(key) = change {
                 ended.lock().unwrap().push(key.name.clone());
             }
         });
