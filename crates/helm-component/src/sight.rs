@@ -248,7 +248,7 @@ impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listenin
         self.store.has_rules(target, interest)
     }
 
-    fn saw(
+    fn on_event(
         &self,
         target: Option<&SecretKey>,
         interest: &Interest,
@@ -260,7 +260,7 @@ impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listenin
     }
 
     /// Requeues all subscribers: without the watch, changes of health would go unnoticed.
-    fn refused(&self, _target: Option<&SecretKey>, _interest: &Interest, dependents: &[Dependent]) {
+    fn on_refused(&self, _target: Option<&SecretKey>, _interest: &Interest, dependents: &[Dependent]) {
         dependents.iter().for_each(&self.wake);
     }
 }

@@ -33,7 +33,7 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
     let configs = Reconciler::<ModuleConfig>::new(&runtime).without_selector();
     let (store, trigger) = (reconciler.store(), reconciler.trigger());
     let kymas = store.clone();
-    runtime.brake.of_all(move || kymas.len());
+    runtime.brake.set_target_counter(move || kymas.len());
     let triggers = Triggers { kymas: trigger, releases: releases.trigger(), configs: configs.trigger() };
     let state = assemble(args, runtime, triggers, metrics);
     tell_answers(&state);

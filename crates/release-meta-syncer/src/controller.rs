@@ -61,7 +61,7 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
         },
     );
     let kymas = reconciler.store();
-    runtime.brake.of_all(move || kymas.len());
+    runtime.brake.set_target_counter(move || kymas.len());
     let state = State::new(runtime.clone(), flags, reconciler.store(), reconciler.trigger(), watches);
     let state = place.get_or_init(|| Arc::new(state));
     listen_to_access(state);

@@ -172,7 +172,7 @@ impl Access {
             return Err(Failure::new(Reason::AccessInvalid, message));
         }
         // Taken before the read, so that a change during the read withdraws the new target.
-        let grant = self.inner.grants.of(name);
+        let grant = self.inner.grants.grant_for(name);
         let target = match self.held(reference) {
             Some(target) => target,
             None => self.inner.reads.share(self.place(name, key), || self.read(reference)).await?,
@@ -285,7 +285,7 @@ impl Access {
         let before = self.known().insert(name, meta.clone());
         let version = |meta: &ObjectMeta| (meta.uid.clone(), meta.resource_version.clone());
         if before.as_ref().map(version) != Some(version(&meta)) {
-            self.tell(&AccessChange::Applied(Box::new(meta)));
+            self.notify(&AccessChange::Applied(Box::new(meta)));
         }
     }
 
@@ -294,7 +294,7 @@ impl Access {
         // Otherwise its connections, TLS state and tasks would stay until the cache is full.
         self.inner.targets.forget_secret(&self.inner.namespace, name);
         if let Some(meta) = before {
-            self.tell(&AccessChange::Deleted(Box::new(meta)));
+            self.notify(&AccessChange::Deleted(Box::new(meta)));
         }
     }
 
@@ -314,16 +314,16 @@ impl Access {
         let mut events = self.inner.targets.events();
         loop {
             match events.recv().await {
-                Ok(TargetEvent::Recovered(place)) => self.tell(&AccessChange::Recovered(place.name)),
+                Ok(TargetEvent::Recovered(place)) => self.notify(&AccessChange::Recovered(place.name)),
                 Ok(TargetEvent::Suspended(_)) => {}
-                Err(RecvError::Lagged(_)) => self.tell(&AccessChange::AnyRecovered),
+                Err(RecvError::Lagged(_)) => self.notify(&AccessChange::AnyRecovered),
                 // The sender lives in `targets`, so the channel is not closed while a target can still recover.
                 Err(RecvError::Closed) => return,
             }
         }
     }
 
-    fn tell(&self, change: &AccessChange) {
+    fn notify(&self, change: &AccessChange) {
         if let AccessChange::Applied(meta) | AccessChange::Deleted(meta) = change {
             self.inner.grants.withdraw(meta.name.as_deref().unwrap_or_default());
         }

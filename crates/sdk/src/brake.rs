@@ -74,7 +74,7 @@ struct Inner {
     pauses: Pauses,
     /// `None` until the record of the previous process was read.
     state: Mutex<Option<BrakeState>>,
-    all: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
+    target_counter: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
 }
 
 /// State of the brake between two decisions.
@@ -83,9 +83,9 @@ struct BrakeState {
     /// The brake's Pause was created, and no user has deleted it since.
     is_on: bool,
     /// Count of [`Pauses::released`] that was already processed as confirmations.
-    heard: u64,
+    processed_releases: u64,
     /// Count of [`Pauses::lost`] that was already processed.
-    missed: u64,
+    processed_losses: u64,
     /// The record holds all counted targets.
     is_recorded: bool,
     /// The mark exists.
@@ -95,17 +95,17 @@ struct BrakeState {
 impl BrakeState {
     /// Processes releases and losses of the Pause. Returns whether a user deleted it, which confirms the deletions. A
     /// Pause that is merely missing is created again with the next refusal.
-    fn hear(&mut self, released: u64, lost: u64, now: ClockReading) -> bool {
-        if lost > self.missed {
+    fn process_pause_changes(&mut self, released: u64, lost: u64, now: ClockReading) -> bool {
+        if lost > self.processed_losses {
             self.is_on = false;
-            self.missed = lost;
+            self.processed_losses = lost;
         }
-        if released <= self.heard {
+        if released <= self.processed_releases {
             return false;
         }
         self.window.confirm_deletions(now);
         self.is_on = false;
-        self.heard = released;
+        self.processed_releases = released;
         self.is_recorded = false;
         true
     }
@@ -122,16 +122,16 @@ impl Brake {
             makes: Api::namespaced(hub.clone(), namespace),
             pauses,
             state: Mutex::default(),
-            all: OnceLock::new(),
+            target_counter: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
     }
 
     /// Sets the function that counts all targets; each decision calls it. Later calls change nothing. Without it, the
     /// percentage of the limit has no effect.
-    pub fn of_all(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
+    pub fn set_target_counter(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
         // The first function stays in force.
-        _ = self.inner.all.set(Box::new(count));
+        _ = self.inner.target_counter.set(Box::new(count));
     }
 
     /// Requests permission to remove objects from a target; `target` is any name that is unique to it.
@@ -148,10 +148,10 @@ impl Brake {
         };
         let pauses = &self.inner.pauses;
         let now = moment();
-        if state.hear(pauses.released(), pauses.lost(), now) {
+        if state.process_pause_changes(pauses.released(), pauses.lost(), now) {
             tracing::warn!(pause = self.inner.name, "deletions go on: a person says that they are meant");
         }
-        let all = self.inner.all.get().map_or(0, |count| count());
+        let all = self.inner.target_counter.get().map_or(0, |count| count());
         match state.window.check_target(target, self.inner.limit, all, now) {
             BrakeDecision::LimitReached { limit, all } => {
                 return Err(self.stop(state, &over(limit, all)).await);
@@ -214,7 +214,14 @@ impl Brake {
         if is_new && !is_marked {
             self.record(&window).await?;
         }
-        Ok(BrakeState { window, is_on: false, heard: 0, missed: 0, is_recorded: true, is_marked })
+        Ok(BrakeState {
+            window,
+            is_on: false,
+            processed_releases: 0,
+            processed_losses: 0,
+            is_recorded: true,
+            is_marked,
+        })
     }
 
     async fn read(&self, name: &str) -> Result<Option<ConfigMap>, Failure> {
@@ -284,17 +291,23 @@ mod tests {
     fn a_pause_that_a_restored_hub_lacks_is_made_again_and_releases_nothing() {
         let (limit, now) = (BrakeLimit { targets: 1, percent: 0 }, moment());
         let window = Window::from_record(BTreeMap::from([("a".to_owned(), now.wall)]), 1, now);
-        let mut state =
-            BrakeState { window, is_on: true, heard: 0, missed: 0, is_recorded: true, is_marked: true };
+        let mut state = BrakeState {
+            window,
+            is_on: true,
+            processed_releases: 0,
+            processed_losses: 0,
+            is_recorded: true,
+            is_marked: true,
+        };
         let ask = |state: &mut BrakeState| state.window.check_target("b", limit, 1, now);
-        assert!(!state.hear(0, 0, now));
+        assert!(!state.process_pause_changes(0, 0, now));
         assert!(state.is_on, "it is made once");
-        assert!(!state.hear(0, 1, now));
+        assert!(!state.process_pause_changes(0, 1, now));
         assert_eq!((ask(&mut state), state.is_on), (BrakeDecision::LimitReached { limit: 1, all: 1 }, false));
         state.is_on = true;
-        assert!(!state.hear(0, 1, now));
+        assert!(!state.process_pause_changes(0, 1, now));
         assert!(state.is_on, "it was missing once");
-        assert!(state.hear(1, 1, now), "a person took it away");
+        assert!(state.process_pause_changes(1, 1, now), "a person took it away");
         assert_eq!((ask(&mut state), state.is_on), (BrakeDecision::Allowed, false));
     }
 

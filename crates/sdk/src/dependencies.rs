@@ -47,7 +47,7 @@ struct Inner<R: ComponentResource> {
     judging: Mutex<HashMap<Node, Option<PendingJudgement>>>,
     /// Held from a change of the graph until the watches of the kinds match it, so that these updates keep their
     /// order.
-    turn: Mutex<()>,
+    update_lock: Mutex<()>,
 }
 
 /// A component for which expressions have to be evaluated.
@@ -71,7 +71,7 @@ impl<R: ComponentResource> Dependencies<R> {
             graph: Mutex::default(),
             followed: Mutex::default(),
             judging: Mutex::default(),
-            turn: Mutex::default(),
+            update_lock: Mutex::default(),
         };
         let new = Self { inner: Arc::new(inner) };
         let own = Kind::of::<R>();
@@ -88,7 +88,7 @@ impl<R: ComponentResource> Dependencies<R> {
     }
 
     /// Processes an event of the reconciler's own watch; `contract` is the contract of the component in it.
-    pub(crate) fn saw(&self, change: Change<'_, R>, contract: Option<&Contract>) {
+    pub(crate) fn process_change(&self, change: Change<'_, R>, contract: Option<&Contract>) {
         if !self.shows_all() {
             return;
         }
@@ -96,11 +96,11 @@ impl<R: ComponentResource> Dependencies<R> {
             Change::Applied(resource) => {
                 let whole = || serde_json::to_value(resource).unwrap_or_default();
                 let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
-                let _turn = lock(&self.inner.turn);
+                let _guard = lock(&self.inner.update_lock);
                 self.learn(&node, resource.meta(), contract.unwrap_or(&Contract::default()), whole);
             }
             Change::Deleted(key) => {
-                let _turn = lock(&self.inner.turn);
+                let _guard = lock(&self.inner.update_lock);
                 self.lose(&Node { kind: Kind::of::<R>(), name: key.name.clone() });
             }
             Change::Listed => {
@@ -178,7 +178,7 @@ impl<R: ComponentResource> Dependencies<R> {
         Ok(any)
     }
 
-    /// Adds or updates a component. The caller holds [`Inner::turn`].
+    /// Adds or updates a component. The caller holds [`Inner::update_lock`].
     fn learn(
         &self,
         node: &Node,
@@ -213,7 +213,7 @@ impl<R: ComponentResource> Dependencies<R> {
             {
                 let judge = move || view::judge(expressions, &object);
                 let Ok(judged) = run_apart(&group, judge).await else { continue };
-                let _turn = lock(&dependencies.inner.turn);
+                let _guard = lock(&dependencies.inner.update_lock);
                 let affected = lock(&dependencies.inner.graph).rejudged(&node, &uid, judged);
                 dependencies.wake(affected);
             }
@@ -231,7 +231,7 @@ impl<R: ComponentResource> Dependencies<R> {
         next
     }
 
-    /// Removes a component. The caller holds [`Inner::turn`].
+    /// Removes a component. The caller holds [`Inner::update_lock`].
     fn lose(&self, node: &Node) {
         let mut graph = lock(&self.inner.graph);
         let affected = graph.remove(node);

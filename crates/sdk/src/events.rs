@@ -66,7 +66,7 @@ impl Events {
     where
         K: Resource<DynamicType = ()>,
     {
-        self.tell(object, EventType::Normal, reason, action, note);
+        self.queue_event(object, EventType::Normal, reason, action, note);
     }
 
     /// Queues an event of type Warning, for problems that a user has to solve. Call it when the condition changes,
@@ -75,10 +75,10 @@ impl Events {
     where
         K: Resource<DynamicType = ()>,
     {
-        self.tell(object, EventType::Warning, reason, action, note);
+        self.queue_event(object, EventType::Warning, reason, action, note);
     }
 
-    fn tell<K>(&self, object: &K, type_: EventType, reason: Reason, action: &str, note: &str)
+    fn queue_event<K>(&self, object: &K, type_: EventType, reason: Reason, action: &str, note: &str)
     where
         K: Resource<DynamicType = ()>,
     {
@@ -110,8 +110,8 @@ impl Events {
             match message {
                 Message::Event(event, regarding) => {
                     // Limits the rate of published events.
-                    let turn = tokio::time::sleep(pace.turn(Instant::now()));
-                    shutdown.run_until_cancelled(turn).await;
+                    let delay = tokio::time::sleep(pace.next_delay(Instant::now()));
+                    shutdown.run_until_cancelled(delay).await;
                     let published = tokio::time::timeout(CALL, recorder.publish(&event, &regarding)).await;
                     let failure = match published {
                         Ok(Ok(())) => continue,

@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    fn told(code: u16, message: &str, causes: &Value) -> Failure {
+    fn failure_for(code: u16, message: &str, causes: &Value) -> Failure {
         let status = json!({"code": code, "message": message, "details": {"causes": causes}});
         let status = serde_json::from_value(status).unwrap();
         Failure::hub("apply it", &kube::Error::Api(Box::new(status)))
@@ -180,7 +180,7 @@ mod tests {
             (400, "cannot decode \"hush\"", &json!([]), "apply it: it is not valid"),
         ];
         for (code, message, causes, expected) in rows {
-            let failure = told(code, message, causes);
+            let failure = failure_for(code, message, causes);
             assert_eq!((failure.reason, failure.message.as_str()), (Reason::HubRefused, expected));
         }
     }
@@ -191,7 +191,7 @@ mod tests {
         let (a, b) = (cause("spec.a"), cause("spec.b"));
         for causes in [json!([a, b]), json!([b, a])] {
             let expected = "apply it: FieldValueInvalid at spec.a, FieldValueInvalid at spec.b";
-            assert_eq!(told(422, "", &causes).message, expected);
+            assert_eq!(failure_for(422, "", &causes).message, expected);
         }
     }
 
@@ -208,11 +208,11 @@ mod tests {
     #[test]
     fn the_hubs_other_words_are_kept() {
         let none = json!([]);
-        assert_eq!(told(403, "no rights", &none).message, "apply it: no rights");
-        assert_eq!(told(500, "etcd is gone", &none).reason, Reason::HubUnavailable);
+        assert_eq!(failure_for(403, "no rights", &none).message, "apply it: no rights");
+        assert_eq!(failure_for(500, "etcd is gone", &none).reason, Reason::HubUnavailable);
         let denied = "kymas \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not on Fridays";
         for code in [403, 422] {
-            let failure = told(code, denied, &json!([{"message": denied}]));
+            let failure = failure_for(code, denied, &json!([{"message": denied}]));
             assert_eq!(failure.reason, Reason::HubRefused);
             assert!(failure.message.ends_with("not on Fridays"));
             assert_eq!(crate::backoff::longest_delay(&failure), Some(DENIAL_RETRY_DELAY));

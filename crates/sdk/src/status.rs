@@ -179,8 +179,8 @@ impl<R: ComponentResource> StatusWriter<R> {
     }
 
     /// Processes a watch event of `resource`. Returns true if its status has to be reconciled again.
-    pub(crate) fn saw(&self, resource: &R) -> bool {
-        self.memory().saw(resource)
+    pub(crate) fn process_event(&self, resource: &R) -> bool {
+        self.memory().process_event(resource)
     }
 
     /// Marks the start of a list.

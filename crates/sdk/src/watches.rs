@@ -117,29 +117,41 @@ impl Sighting {
 /// `target` is the access Secret of the target, `None` for the hub itself; `dependents` are the subscribers of this
 /// stream.
 pub trait Listener<D>: Send + Sync + 'static {
-    /// Reports whether [`saw`](Self::saw) is CPU-bound for this stream. It is then called on a separate thread, and
-    /// the stream waits for it. Default: no.
+    /// Reports whether [`on_event`](Self::on_event) is CPU-bound for this stream. It is then called on a separate
+    /// thread, and the stream waits for it. Default: no.
     fn is_expensive(&self, _target: Option<&SecretKey>, _interest: &Interest) -> bool {
         false
     }
 
     /// Processes an event of a watch.
-    fn saw(&self, target: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, dependents: &[D]);
+    fn on_event(
+        &self,
+        target: Option<&SecretKey>,
+        interest: &Interest,
+        sighting: &Sighting,
+        dependents: &[D],
+    );
 
     /// Called when `dependent` joins a stream that was listed before: no event reports changes between its last read
     /// and the subscription. Called only for this subscriber, once per subscription. Default: does nothing.
-    fn joined(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependent: &D) {}
+    fn on_joined(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependent: &D) {}
 
     /// Called when the target starts to refuse a watch that it allowed before, or when its answer exceeds the bounds.
     /// Only a change on the target ends that; the next event is a list. Default: does nothing.
-    fn refused(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependents: &[D]) {}
+    fn on_refused(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependents: &[D]) {}
 }
 
 impl<D, F> Listener<D> for F
 where
     F: Fn(Option<&SecretKey>, &Interest, &Sighting, &[D]) + Send + Sync + 'static,
 {
-    fn saw(&self, target: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, dependents: &[D]) {
+    fn on_event(
+        &self,
+        target: Option<&SecretKey>,
+        interest: &Interest,
+        sighting: &Sighting,
+        dependents: &[D],
+    ) {
         self(target, interest, sighting, dependents);
     }
 }

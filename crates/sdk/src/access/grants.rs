@@ -21,7 +21,7 @@ struct GrantIndex {
 
 impl Grants {
     /// Returns the grant of the Secret's current content.
-    pub(super) fn of(&self, name: &str) -> Grant {
+    pub(super) fn grant_for(&self, name: &str) -> Grant {
         let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let grant = index.grants.entry(name.to_owned()).or_default().clone();
         if index.grants.len() > 2 * index.used + MIN_CLEANUP_SIZE {
@@ -48,18 +48,18 @@ mod tests {
     #[test]
     fn a_change_withdraws_what_was_taken_before_and_nothing_else() {
         let grants = Grants::default();
-        let (before, again, other) = (grants.of("a"), grants.of("a"), grants.of("b"));
+        let (before, again, other) = (grants.grant_for("a"), grants.grant_for("a"), grants.grant_for("b"));
         grants.withdraw("a");
         assert!(before.is_withdrawn() && again.is_withdrawn());
-        assert!(!grants.of("a").is_withdrawn() && !other.is_withdrawn());
+        assert!(!grants.grant_for("a").is_withdrawn() && !other.is_withdrawn());
     }
 
     #[test]
     fn names_that_nobody_uses_are_not_kept_for_ever_and_those_in_use_are() {
         let grants = Grants::default();
-        let used = grants.of("used");
+        let used = grants.grant_for("used");
         for number in 0..10 * MIN_CLEANUP_SIZE {
-            grants.of(&number.to_string());
+            grants.grant_for(&number.to_string());
         }
         assert!(grants.0.lock().unwrap().grants.len() <= 2 * MIN_CLEANUP_SIZE);
         grants.withdraw("used");

@@ -66,7 +66,7 @@ fn is_missing(error: &kube::Error) -> bool {
 
 impl<R: ComponentResource> Dependencies<R> {
     /// Watches exactly these kinds from now on, besides the operator's own; `None` changes nothing. The caller holds
-    /// `Inner::turn`.
+    /// `Inner::update_lock`.
     pub(super) fn follow_all(&self, kinds: Option<BTreeMap<Kind, BTreeSet<String>>>) {
         let Some(mut kinds) = kinds else { return };
         kinds.remove(&Kind::of::<R>());
@@ -141,21 +141,26 @@ impl<R: ComponentResource> Dependencies<R> {
         let mut listed = BTreeSet::new();
         let mut events = pin!(hub_watch(self.api(resource), watcher::Config::default()));
         while let Some(event) = events.next().await {
-            let _turn = lock(&self.inner.turn);
+            let _guard = lock(&self.inner.update_lock);
             // Events of a stopped watch are ignored: a new watch of the same kind may run already.
             if stop.is_cancelled() {
                 return;
             }
             let is_over = is_unserved(&event);
-            self.told(kind, event, &mut listed);
+            self.process_event(kind, event, &mut listed);
             if is_over {
                 return;
             }
         }
     }
 
-    /// Processes an event of the watch of a kind. The caller holds `Inner::turn`.
-    fn told(&self, kind: &Kind, event: watcher::Result<Event<DynamicObject>>, listed: &mut BTreeSet<String>) {
+    /// Processes an event of the watch of a kind. The caller holds `Inner::update_lock`.
+    fn process_event(
+        &self,
+        kind: &Kind,
+        event: watcher::Result<Event<DynamicObject>>,
+        listed: &mut BTreeSet<String>,
+    ) {
         match event {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => {

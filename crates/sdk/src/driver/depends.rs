@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    fn told(hold: Hold, is_stale: bool, progress: Progress) -> Vec<(Status, Reason, String)> {
+    fn conditions_after(hold: Hold, is_stale: bool, progress: Progress) -> Vec<(Status, Reason, String)> {
         let told = Dependence { hold, is_stale }.add_to(progress);
         let all = told.conditions.into_iter().filter(|one| one.type_ == DEPENDENCIES_READY);
         all.map(|one| (one.status, one.reason, one.message)).collect()
@@ -125,13 +125,17 @@ mod tests {
         };
         let lost = || Hold::Lost("a is not Ready".to_owned());
         let expected = (Status::False, Reason::DependencyLost, "a is not Ready; kind K".to_owned());
-        assert_eq!(told(lost(), false, kinds()), [expected]);
-        assert_eq!(told(lost(), false, Progress::ready("1"))[0].2, "a is not Ready");
-        assert_eq!(told(Hold::Free, true, kinds())[0].1, Reason::DependencyMissing);
+        assert_eq!(conditions_after(lost(), false, kinds()), [expected]);
+        assert_eq!(conditions_after(lost(), false, Progress::ready("1"))[0].2, "a is not Ready");
+        assert_eq!(conditions_after(Hold::Free, true, kinds())[0].1, Reason::DependencyMissing);
         let ready = (Status::True, Reason::Succeeded, String::new());
-        assert_eq!(told(Hold::Free, true, Progress::ready("1")), std::slice::from_ref(&ready));
-        assert_eq!(told(Hold::None, true, Progress::ready("1")), [ready], "none is named any more");
-        assert_eq!(told(Hold::None, false, Progress::ready("1")), []);
+        assert_eq!(conditions_after(Hold::Free, true, Progress::ready("1")), std::slice::from_ref(&ready));
+        assert_eq!(
+            conditions_after(Hold::None, true, Progress::ready("1")),
+            [ready],
+            "none is named any more"
+        );
+        assert_eq!(conditions_after(Hold::None, false, Progress::ready("1")), []);
     }
 
     #[test]
@@ -139,8 +143,8 @@ mod tests {
         let unknown = || Hold::Unknown { passed: true };
         let own =
             || Progress::ready("1").with_condition(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
-        assert_eq!(told(unknown(), true, own()), []);
-        assert_eq!(told(unknown(), true, Progress::ready("1")), []);
+        assert_eq!(conditions_after(unknown(), true, own()), []);
+        assert_eq!(conditions_after(unknown(), true, Progress::ready("1")), []);
     }
 
     #[test]

@@ -19,9 +19,9 @@ type Read = BoxFuture<'static, Result<bool, Failure>>;
 /// before its call; it joins the next one. Reads of all keys run one after the other.
 #[derive(Clone, Default)]
 pub(super) struct JoinedReads {
-    /// Reads that have not begun. Weak: if all callers are cancelled, the queued read is dropped and gives up its turn.
+    /// Reads that have not begun. Weak: if all callers are cancelled, the queued read is dropped.
     pending: Arc<Mutex<HashMap<String, WeakShared<Read>>>>,
-    turn: Arc<tokio::sync::Mutex<()>>,
+    read_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl JoinedReads {
@@ -44,7 +44,7 @@ impl JoinedReads {
         }
         let (reads, of) = (self.clone(), key.to_owned());
         let read = async move {
-            let _turn = reads.turn.lock().await;
+            let _guard = reads.read_lock.lock().await;
             reads.pending().remove(&of);
             let timed_out = |_| {
                 let message = format!("the hub did not answer within {} s", READ_TIMEOUT.as_secs());

@@ -66,18 +66,18 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let by_secret: BySecret<C::Resource> = Arc::default();
     let by_target: BySecret<C::Resource> = Arc::default();
     let targets = Arc::clone(&by_target);
-    driver.runtime.brake.of_all(move || lock(&targets).dependencies());
+    driver.runtime.brake.set_target_counter(move || lock(&targets).dependencies());
     wake_on_access(&driver.runtime, &by_secret, &driver.trigger, &driver.watches);
     let watching = Arc::clone(&driver);
     let store = reconciler.store();
     let reconciler = reconciler.on_change(move |change| {
         let contract =
             if let Change::Applied(resource) = change { Contract::of(resource).ok() } else { None };
-        watching.dependencies.saw(change, contract.as_ref());
+        watching.dependencies.process_change(change, contract.as_ref());
         match change {
             Change::Applied(resource) => {
                 index(&by_secret, &by_target, resource, contract);
-                if watching.status.saw(resource) {
+                if watching.status.process_event(resource) {
                     watching.trigger.enqueue(ObjectRef::from_obj(resource));
                 }
             }
@@ -189,7 +189,7 @@ where
 {
     /// Requeues the owner of a changed object on a target; for streams without owner selector, all subscribers of the
     /// stream.
-    fn saw(
+    fn on_event(
         &self,
         _: Option<&SecretKey>,
         interest: &Interest,
@@ -209,12 +209,12 @@ where
     }
 
     /// Requeues the subscriber, which may have read before a change that the stream delivered before it joined.
-    fn joined(&self, _: Option<&SecretKey>, _: &Interest, dependent: &ObjectRef<R>) {
+    fn on_joined(&self, _: Option<&SecretKey>, _: &Interest, dependent: &ObjectRef<R>) {
         self.trigger.enqueue(dependent.clone());
     }
 
     /// Requeues all subscribers, so that those that must not miss a change report the missing right.
-    fn refused(&self, _: Option<&SecretKey>, _: &Interest, dependents: &[ObjectRef<R>]) {
+    fn on_refused(&self, _: Option<&SecretKey>, _: &Interest, dependents: &[ObjectRef<R>]) {
         for dependent in dependents {
             self.trigger.enqueue(dependent.clone());
         }
@@ -279,7 +279,7 @@ mod tests {
         let events = WatchEvents::<HelmComponent> { trigger: trigger.clone() };
         let joiner = ObjectRef::new("late").within("kcp-system");
         let interest = Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&()));
-        events.joined(None, &interest, &joiner);
+        events.on_joined(None, &interest, &joiner);
         let mut requeued = pin!(trigger.stream());
         assert_eq!(requeued.next().now_or_never(), Some(Some(joiner)));
         assert_eq!(requeued.next().now_or_never(), None);

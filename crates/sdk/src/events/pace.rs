@@ -15,7 +15,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Returns the delay of an event that is published now.
-    pub(super) fn turn(&mut self, now: Instant) -> Duration {
+    pub(super) fn next_delay(&mut self, now: Instant) -> Duration {
         let due = self.due.map_or(now, |due| due.max(now));
         self.due = Some(due + EACH);
         due.saturating_duration_since(now).saturating_sub(AHEAD)
@@ -29,12 +29,15 @@ mod tests {
     #[test]
     fn some_go_at_once_and_then_ten_a_second() {
         let (mut pace, now) = (Pace::default(), Instant::now());
-        assert!((0..=25).all(|_| pace.turn(now).is_zero()));
-        assert_eq!(pace.turn(now), EACH);
+        assert!((0..=25).all(|_| pace.next_delay(now).is_zero()));
+        assert_eq!(pace.next_delay(now), EACH);
         let later = now + EACH;
-        assert_eq!(pace.turn(later), EACH, "one that came after a wait");
+        assert_eq!(pace.next_delay(later), EACH, "one that came after a wait");
         let much_later = now + Duration::from_mins(1);
-        assert!((0..=25).all(|_| pace.turn(much_later).is_zero()), "a pause brings them back, and no more");
-        assert_eq!(pace.turn(much_later), EACH);
+        assert!(
+            (0..=25).all(|_| pace.next_delay(much_later).is_zero()),
+            "a pause brings them back, and no more"
+        );
+        assert_eq!(pace.next_delay(much_later), EACH);
     }
 }

@@ -111,14 +111,14 @@ mod tests {
 
     #[test]
     fn answers_without_a_status_are_described_and_shortened() {
-        let told = |code: u16, text: &str| {
+        let describe = |code: u16, text: &str| {
             let status = kube::core::Status::failure(text, UNPARSED_REASON).with_code(code);
             describe_cause(&kube::Error::Api(status.boxed()))
         };
-        assert!(told(404, "404 page not found").contains("install its CRD"));
+        assert!(describe(404, "404 page not found").contains("install its CRD"));
         let expected = "the server answers 503 without a Kubernetes status: no healthy upstream";
-        assert_eq!(told(503, "no healthy upstream\nmore"), expected);
-        assert!(told(502, &"a".repeat(1 << 20)).len() < 300);
+        assert_eq!(describe(503, "no healthy upstream\nmore"), expected);
+        assert!(describe(502, &"a".repeat(1 << 20)).len() < 300);
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub async fn client_config(file: Option<&Path>, context: Option<&str>) -> Result
 /// Returns the cluster that a context selects.
 async fn config_of(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, HubError> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    let named = proxy::of_kubeconfig(&kubeconfig, context);
+    let named = proxy::kubeconfig_proxy(&kubeconfig, context);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     if let Some(authorities) = &mut config.root_cert {
         remove_unreadable(authorities);

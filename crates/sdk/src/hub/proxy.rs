@@ -8,7 +8,7 @@ use kube::config::Kubeconfig;
 use super::HubError;
 
 /// Returns the `proxy-url` of the cluster that a context selects; without a context, the current one.
-pub(super) fn of_kubeconfig(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+pub(super) fn kubeconfig_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let context = context.or(kubeconfig.current_context.as_deref())?;
     let context = kubeconfig.contexts.iter().find(|entry| entry.name == context)?.context.as_ref()?;
     let cluster = kubeconfig.clusters.iter().find(|entry| entry.name == context.cluster)?;
@@ -211,8 +211,8 @@ mod tests {
              {name: b, cluster: {server: 'https://b', proxy-url: ''}}]\n",
         )
         .unwrap();
-        assert_eq!(of_kubeconfig(&kubeconfig, None).as_deref(), Some("http://p"));
-        assert_eq!(of_kubeconfig(&kubeconfig, Some("b")), None);
-        assert_eq!(of_kubeconfig(&kubeconfig, Some("c")), None);
+        assert_eq!(kubeconfig_proxy(&kubeconfig, None).as_deref(), Some("http://p"));
+        assert_eq!(kubeconfig_proxy(&kubeconfig, Some("b")), None);
+        assert_eq!(kubeconfig_proxy(&kubeconfig, Some("c")), None);
     }
 }

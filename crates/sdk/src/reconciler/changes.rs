@@ -61,8 +61,8 @@ where
     hub_watch(guarded, config)
         .try_filter_map(move |event| futures::future::ready(Ok(decode(event, &last))))
         .reflect(writer)
-        .inspect_ok(move |event| detector.tell(event))
-        .map_ok(move |event| stream::iter(filter.of(event).into_iter().map(Ok)))
+        .inspect_ok(move |event| detector.process_event(event))
+        .map_ok(move |event| stream::iter(filter.process_event(event).into_iter().map(Ok)))
         .try_flatten()
 }
 
@@ -109,7 +109,7 @@ struct ChangeDetector<K: Resource<DynamicType = ()> + 'static> {
 }
 
 impl<K: Resource<DynamicType = ()> + Clone> ChangeDetector<K> {
-    fn tell(&mut self, event: &watcher::Event<K>) {
+    fn process_event(&mut self, event: &watcher::Event<K>) {
         match event {
             watcher::Event::Apply(object) => {
                 self.present.insert(ObjectRef::from_obj(object));
@@ -188,7 +188,7 @@ mod tests {
         for event in list(json!({"x": "1"})).into_iter().chain(list(json!({"x": 5}))) {
             if let Some(event) = decode(event, &store) {
                 writer.apply_watcher_event(&event);
-                detector.tell(&event);
+                detector.process_event(&event);
             }
         }
         assert_eq!(*told.lock().unwrap(), [false, false]);

@@ -26,7 +26,7 @@ impl<K: Resource<DynamicType = ()>> Default for EventFilter<K> {
 impl<K: Resource<DynamicType = ()>> EventFilter<K> {
     /// Returns the objects to reconcile after an event. Objects of a list are returned at its end, since the store
     /// lacks them before.
-    pub(super) fn of(&mut self, event: Event<K>) -> Vec<K> {
+    pub(super) fn process_event(&mut self, event: Event<K>) -> Vec<K> {
         match event {
             Event::Apply(object) => {
                 let fingerprint = fingerprint(&object);
@@ -79,11 +79,11 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata})).unwrap()
     }
 
-    fn told(
+    fn changed_names(
         filter: &mut EventFilter<ConfigMap>,
         events: impl IntoIterator<Item = Event<ConfigMap>>,
     ) -> Vec<String> {
-        events.into_iter().flat_map(|event| filter.of(event)).map(|map| map.name_any()).collect()
+        events.into_iter().flat_map(|event| filter.process_event(event)).map(|map| map.name_any()).collect()
     }
 
     fn list(maps: &[ConfigMap]) -> Vec<Event<ConfigMap>> {
@@ -94,29 +94,29 @@ mod tests {
     #[test]
     fn a_repetition_is_no_news_and_a_change_or_another_object_of_the_name_is() {
         let mut filter = EventFilter::default();
-        assert_eq!(told(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])), ["a", "b"]);
-        assert!(told(&mut filter, [Event::Apply(map("a", "1", 1))]).is_empty(), "a write of status");
-        assert!(told(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])).is_empty());
-        assert_eq!(told(&mut filter, [Event::Apply(map("a", "1", 2))]), ["a"]);
-        assert_eq!(told(&mut filter, list(&[map("a", "1", 2), map("b", "3", 1)])), ["b"]);
+        assert_eq!(changed_names(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])), ["a", "b"]);
+        assert!(changed_names(&mut filter, [Event::Apply(map("a", "1", 1))]).is_empty(), "a write of status");
+        assert!(changed_names(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])).is_empty());
+        assert_eq!(changed_names(&mut filter, [Event::Apply(map("a", "1", 2))]), ["a"]);
+        assert_eq!(changed_names(&mut filter, list(&[map("a", "1", 2), map("b", "3", 1)])), ["b"]);
     }
 
     #[test]
     fn what_a_list_left_out_is_news_when_it_is_back() {
         let mut filter = EventFilter::default();
-        told(&mut filter, list(&[map("a", "1", 1)]));
-        assert!(told(&mut filter, list(&[])).is_empty());
-        assert_eq!(told(&mut filter, list(&[map("a", "1", 1)])), ["a"]);
-        assert!(told(&mut filter, [Event::Delete(map("a", "1", 1))]).is_empty());
-        assert_eq!(told(&mut filter, [Event::Apply(map("a", "1", 1))]), ["a"]);
+        changed_names(&mut filter, list(&[map("a", "1", 1)]));
+        assert!(changed_names(&mut filter, list(&[])).is_empty());
+        assert_eq!(changed_names(&mut filter, list(&[map("a", "1", 1)])), ["a"]);
+        assert!(changed_names(&mut filter, [Event::Delete(map("a", "1", 1))]).is_empty());
+        assert_eq!(changed_names(&mut filter, [Event::Apply(map("a", "1", 1))]), ["a"]);
     }
 
     #[test]
     fn news_of_a_list_waits_for_its_end_and_one_that_broke_off_takes_nothing_away() {
         let mut filter = EventFilter::default();
-        told(&mut filter, list(&[map("a", "1", 1)]));
+        changed_names(&mut filter, list(&[map("a", "1", 1)]));
         let broken = [Event::Init, Event::InitApply(map("b", "2", 1))];
-        assert!(told(&mut filter, broken).is_empty());
-        assert_eq!(told(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])), ["b"]);
+        assert!(changed_names(&mut filter, broken).is_empty());
+        assert_eq!(changed_names(&mut filter, list(&[map("a", "1", 1), map("b", "2", 1)])), ["b"]);
     }
 }

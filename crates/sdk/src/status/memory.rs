@@ -95,7 +95,7 @@ impl<R: ComponentResource> Memory<R> {
 
     /// Processes an object that the watch delivered. Returns true if its status has to be written again: it was
     /// removed, as some backup tools do, or a list hid the last written one from a reconcile.
-    pub(super) fn saw(&mut self, resource: &R) -> bool {
+    pub(super) fn process_event(&mut self, resource: &R) -> bool {
         let key = ObjectRef::from_obj(resource);
         let own = self.written.get_mut(&key);
         let own = own.filter(|own| !own.is_back && own.version <= version(resource));
@@ -161,7 +161,7 @@ mod tests {
 
     fn wrote(version: u64, state: &str) -> Memory<HelmComponent> {
         let mut memory = Memory::default();
-        memory.saw(&seen(version - 1, &status("Processing")));
+        memory.process_event(&seen(version - 1, &status("Processing")));
         memory.wrote(&seen(version, &status(state)), from_value(status(state)).unwrap());
         memory
     }
@@ -170,10 +170,10 @@ mod tests {
     fn what_was_written_counts_until_the_watch_has_caught_up() {
         let mut memory = wrote(5, "Ready");
         let late = seen(4, &status("Processing"));
-        assert!(!memory.saw(&late));
+        assert!(!memory.process_event(&late));
         assert_eq!(memory.newer_than(&late).unwrap()["state"], "Ready");
         assert_eq!(memory.newer_than(&seen(6, &status("Error"))), None);
-        assert!(!memory.saw(&seen(5, &status("Ready"))), "our own");
+        assert!(!memory.process_event(&seen(5, &status("Ready"))), "our own");
         assert_eq!(memory.newer_than(&late), None);
     }
 
@@ -184,7 +184,7 @@ mod tests {
         let key = ObjectRef::from_obj(&old);
         memory.begin(key.clone());
         memory.wrote(&seen(6, &status("Ready")), from_value(status("Ready")).unwrap());
-        assert!(!memory.saw(&seen(6, &status("Ready"))));
+        assert!(!memory.process_event(&seen(6, &status("Ready"))));
         assert_eq!(memory.newer_than(&old).unwrap()["state"], "Ready");
         assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("6"));
         assert_eq!(memory.newer_than(&seen(7, &status("Error"))), None, "others wrote since");
@@ -219,9 +219,9 @@ mod tests {
     #[test]
     fn a_status_that_is_gone_is_noticed_once() {
         let mut memory = wrote(5, "Ready");
-        assert!(!memory.saw(&seen(5, &status("Ready"))));
-        assert!(memory.saw(&seen(6, &json!({}))));
-        assert!(!memory.saw(&seen(7, &json!({}))));
+        assert!(!memory.process_event(&seen(5, &status("Ready"))));
+        assert!(memory.process_event(&seen(6, &json!({}))));
+        assert!(!memory.process_event(&seen(7, &json!({}))));
     }
 
     #[test]
@@ -229,9 +229,9 @@ mod tests {
         let mut memory = wrote(5, "Error");
         memory.listing();
         let late = seen(4, &status("Processing"));
-        assert!(!memory.saw(&late));
+        assert!(!memory.process_event(&late));
         assert_eq!(memory.newer_than(&late), None, "the hub may have been restored");
-        assert!(memory.saw(&seen(5, &status("Error"))), "the pass rested on what was before");
-        assert!(!memory.saw(&seen(6, &status("Error"))));
+        assert!(memory.process_event(&seen(5, &status("Error"))), "the pass rested on what was before");
+        assert!(!memory.process_event(&seen(6, &status("Error"))));
     }
 }

@@ -138,7 +138,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     ///
     /// The first event of a new stream is its list. No event reports a change between an earlier read of the caller
     /// and that list, so the caller has to read again on `Listed`. A stream that was listed before sends no list to a
-    /// new subscriber: [`Listener::joined`] is called instead.
+    /// new subscriber: [`Listener::on_joined`] is called instead.
     ///
     /// Opens nothing if the access Secret changed since `target` was created from it: the change requeues
     /// `dependent`.
@@ -188,7 +188,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         drop(registry);
         for key in &joined {
             self.call_listener(key, |listener| {
-                listener.joined(key.target.as_ref(), &key.interest, dependent);
+                listener.on_joined(key.target.as_ref(), &key.interest, dependent);
             });
         }
         refused.map_or(Ok(()), Err)
@@ -293,12 +293,12 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         let stream = StreamIdentity { key: key.clone(), pulse: Arc::clone(&pulse) };
         let task = tokio::spawn(async move {
             let (watches, stream) = (&watches, &stream);
-            let saw = |sighting: Sighting| watches.notify(stream, sighting);
+            let on_event = |sighting: Sighting| watches.notify(stream, sighting);
             let Inner { operator, metrics, shutdown, .. } = &*watches.inner;
             let restarted = |cause| metrics.watch_restarted(operator, cause);
             let missed = |objects| metrics.watch_missed(operator, objects);
             let refused = || watches.notify_of_refusal(stream);
-            shutdown.run_until_cancelled(source.run(saw, restarted, missed, refused)).await;
+            shutdown.run_until_cancelled(source.run(on_event, restarted, missed, refused)).await;
         });
         self.inner.metrics.watches(self.inner.operator, 1);
         OpenStream { dependents: Arc::from([dependent.clone()]), pulse, task: task.abort_handle() }
@@ -343,7 +343,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         let Key { target, interest } = &stream.key;
         let call = |dependents: &[D]| {
             let called = self.call_listener(&stream.key, |listener| {
-                listener.saw(target.as_ref(), interest, sighting, dependents);
+                listener.on_event(target.as_ref(), interest, sighting, dependents);
             });
             called.is_some()
         };
@@ -366,7 +366,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         if let Some(dependents) = self.dependents(stream) {
             let Key { target, interest } = &stream.key;
             self.call_listener(&stream.key, |listener| {
-                listener.refused(target.as_ref(), interest, &dependents);
+                listener.on_refused(target.as_ref(), interest, &dependents);
             });
         }
     }

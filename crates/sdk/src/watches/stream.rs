@@ -42,11 +42,11 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Runs until the registry drops it. `saw` returns false if the listener panicked. Calls `missed` with the number
-    /// of changes that only a verification found, and `refused` when the target starts to refuse the stream.
-    pub(super) async fn run<Saw: Future<Output = bool> + Send>(
+    /// Runs until the registry drops it. `on_event` returns false if the listener panicked. Calls `missed` with the
+    /// number of changes that only a verification found, and `refused` when the target starts to refuse the stream.
+    pub(super) async fn run<Processing: Future<Output = bool> + Send>(
         &self,
-        saw: impl Fn(Sighting) -> Saw,
+        on_event: impl Fn(Sighting) -> Processing,
         restarted: impl Fn(&'static str),
         missed: impl Fn(usize),
         refused: impl Fn(),
@@ -64,12 +64,12 @@ impl Source {
                     if gap == Gap::Due {
                         missed(unseen);
                     }
-                    let is_processed = saw(Sighting::Listed { objects, version: version.clone() }).await;
+                    let is_processed = on_event(Sighting::Listed { objects, version: version.clone() }).await;
                     let verify = shortened(self.verify, VERIFY_SHARE);
                     let repeat = panics.after_list(is_processed, jitter());
                     let due = Instant::now() + repeat.map_or(verify, |repeat| repeat.min(verify));
                     let start = Instant::now();
-                    let ended = self.follow((version, due), &mut delivered, &mut panics, &saw).await;
+                    let ended = self.follow((version, due), &mut delivered, &mut panics, &on_event).await;
                     (ended, Some(start.elapsed()))
                 }
                 Err(failed) => (failed, None),
@@ -147,12 +147,12 @@ impl Source {
     }
 
     /// Watches from `version` on, with a new request whenever one ends, until a gap. The next list is due at `due`.
-    async fn follow<Saw: Future<Output = bool> + Send>(
+    async fn follow<Processing: Future<Output = bool> + Send>(
         &self,
         (mut version, mut due): (String, Instant),
         delivered: &mut DeliveredObjects,
         panics: &mut Panics,
-        saw: &impl Fn(Sighting) -> Saw,
+        on_event: &impl Fn(Sighting) -> Processing,
     ) -> Gap {
         let (api, mut early_ends) = (self.api(), GapCount::default());
         loop {
@@ -189,7 +189,7 @@ impl Source {
                         Ok((seen, sighting)) => {
                             version = seen;
                             if let Some(sighting) = sighting {
-                                let repeat = panics.after_event(saw(sighting).await, jitter());
+                                let repeat = panics.after_event(on_event(sighting).await, jitter());
                                 due = repeat.map_or(due, |repeat| due.min(Instant::now() + repeat));
                             }
                         }

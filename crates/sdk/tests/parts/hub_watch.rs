@@ -70,7 +70,7 @@ fn listen(events: impl Stream<Item = MapEvent> + Send + 'static) -> UnboundedRec
 async fn next(events: &mut UnboundedReceiver<MapEvent>) -> Result<Vec<String>> {
     let mut names = vec![];
     loop {
-        match told(events).await? {
+        match next_event(events).await? {
             Event::Init => names.clear(),
             Event::InitApply(map) if map.name_any() != "kube-root-ca.crt" => names.push(map.name_any()),
             Event::InitDone => return Ok(names),
@@ -81,14 +81,14 @@ async fn next(events: &mut UnboundedReceiver<MapEvent>) -> Result<Vec<String>> {
 
 async fn until_applied(events: &mut UnboundedReceiver<MapEvent>) -> Result<String> {
     loop {
-        if let Event::Apply(map) = told(events).await? {
+        if let Event::Apply(map) = next_event(events).await? {
             return Ok(map.name_any());
         }
     }
 }
 
 /// Returns the next event. Errors are skipped, since the stream recovers from them.
-async fn told(events: &mut UnboundedReceiver<MapEvent>) -> Result<Event<ConfigMap>> {
+async fn next_event(events: &mut UnboundedReceiver<MapEvent>) -> Result<Event<ConfigMap>> {
     let mut last = None;
     let next = tokio::time::timeout(NEXT_EVENT, async {
         loop {

@@ -234,11 +234,11 @@ async fn event_at_which_the_listener_panicked_is_repeated() -> Result<()> {
 struct JoinLog(Log);
 
 impl Listener<Dependent> for JoinLog {
-    fn saw(&self, _: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]) {
+    fn on_event(&self, _: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]) {
         self.0.0.lock().unwrap().push((word(sighting), dependents.to_vec()));
     }
 
-    fn joined(&self, _: Option<&SecretKey>, _: &Interest, dependent: &Dependent) {
+    fn on_joined(&self, _: Option<&SecretKey>, _: &Interest, dependent: &Dependent) {
         self.0.0.lock().unwrap().push(("joined".to_owned(), vec![*dependent]));
     }
 }

@@ -19,7 +19,7 @@ impl Calls {
     }
 }
 
-/// Records calls of `saw`. The first calls of `is_expensive` panic.
+/// Records calls of `on_event`. The first calls of `is_expensive` panic.
 struct RecordingListener {
     calls: Calls,
     panics_left: Mutex<usize>,
@@ -34,7 +34,7 @@ impl Listener<Dependent> for RecordingListener {
         false
     }
 
-    fn saw(&self, _: Option<&SecretKey>, _: &Interest, _: &Sighting, dependents: &[Dependent]) {
+    fn on_event(&self, _: Option<&SecretKey>, _: &Interest, _: &Sighting, dependents: &[Dependent]) {
         self.calls.0.lock().unwrap().push(dependents.to_vec());
     }
 }
