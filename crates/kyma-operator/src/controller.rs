@@ -189,7 +189,7 @@ fn follow_kymas(state: &State, kymas: &Store<Kyma>, change: Change<'_, Kyma>) {
         Change::Listing => {
             state.own_writes().listing();
             // The hub may have been restored from a backup.
-            state.runtime.targets.forget_turns();
+            state.runtime.targets.invalidate_hub_records();
         }
         Change::Listed => {
             state.own_writes().listed();

@@ -24,7 +24,7 @@ impl Tree {
     pub(crate) async fn run(self) -> Result<(), Error> {
         let runtime = self.reach.runtime().await?;
         let component = self.reach.component(&runtime, &self.component).await?;
-        let target = runtime.look_at(&component).await?;
+        let target = runtime.resolve_target(&component).await?;
         let now = Timestamp::now();
         let nodes = read::nodes(&Streams::from(&target).client(), &component, now).await?;
         let drawn = || draw::text(&nodes, now, output::has_colours());

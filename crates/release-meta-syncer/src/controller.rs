@@ -108,7 +108,7 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
         Change::Listing => {
             state.conditions().listing();
             // The hub may have been restored from a backup.
-            state.runtime.targets.forget_turns();
+            state.runtime.targets.invalidate_hub_records();
         }
         Change::Deleted(kyma) => {
             let namespace = kyma.namespace.clone().unwrap_or_default();

@@ -173,7 +173,7 @@ impl Access {
         }
         // Taken before the read, so that a change during the read withdraws the new target.
         let grant = self.inner.grants.grant_for(name);
-        let target = match self.held(reference) {
+        let target = match self.cached_target(reference) {
             Some(target) => target,
             None => self.inner.reads.share(self.place(name, key), || self.read(reference)).await?,
         };
@@ -194,10 +194,14 @@ impl Access {
     }
 
     /// Returns the cached target for this reference while the watch shows the Secret unchanged.
-    pub(crate) fn held(&self, SecretKeyRef { name, key }: &SecretKeyRef) -> Option<Target> {
+    pub(crate) fn cached_target(&self, SecretKeyRef { name, key }: &SecretKeyRef) -> Option<Target> {
         let known = self.known();
         let ObjectMeta { uid, resource_version, .. } = known.by_name.get(name)?;
-        self.inner.targets.held(&self.place(name, key), uid.as_deref()?, resource_version.as_deref()?)
+        self.inner.targets.cached_target(
+            &self.place(name, key),
+            uid.as_deref()?,
+            resource_version.as_deref()?,
+        )
     }
 
     /// Returns the hub itself as a target.

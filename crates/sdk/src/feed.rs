@@ -30,7 +30,7 @@ pub fn feed<K: HubResource>(runtime: &Runtime) -> impl Stream<Item = FeedEvent<K
         .inspect(move |event| {
             // The hub may have been restored from a backup.
             if matches!(event, Ok(watcher::Event::Init)) {
-                targets.forget_turns();
+                targets.invalidate_hub_records();
             }
         })
         .scan(BTreeSet::new(), |listed, event| {

@@ -257,7 +257,7 @@ fn diagnose<K>(
         let key = ObjectRef::new(name).within(namespace);
         let object = store.get(&key)?;
         let secret = access.as_ref().and_then(|access| access(&object));
-        let target = secret.and_then(|secret| targets.held(&secret));
+        let target = secret.and_then(|secret| targets.cached_target(&secret));
         Some(Diagnosis {
             operator: operator.to_owned(),
             kind: K::kind(&()).into_owned(),

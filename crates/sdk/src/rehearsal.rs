@@ -38,7 +38,7 @@ impl Runtime {
     ///
     /// # Errors
     /// If the component has no access, its access leads to another cluster than before, or the target does not answer.
-    pub async fn look_at<R: ComponentResource>(&self, resource: &R) -> Result<Target, Failure> {
+    pub async fn resolve_target<R: ComponentResource>(&self, resource: &R) -> Result<Target, Failure> {
         let contract = Contract::of(resource)?;
         let target = target_of(self, resource, &contract).await?;
         identity::compared(&self.hub_uid, self.operator, resource, &target).await?;
@@ -49,14 +49,15 @@ impl Runtime {
     /// and deletions are not sent.
     ///
     /// # Errors
-    /// Errors of [`Runtime::look_at`], and if the resource names no `ServiceAccount` although a policy requires one.
+    /// Errors of [`Runtime::resolve_target`], and if the resource names no `ServiceAccount` although a policy requires
+    /// one.
     pub async fn rehearse<C: Component>(
         &self,
         component: &C,
         resource: Arc<C::Resource>,
     ) -> Result<Context<C::Resource>, Failure> {
         let account = component.account(&resource)?;
-        let target = self.look_at(&*resource).await?;
+        let target = self.resolve_target(&*resource).await?;
         let metrics = self.process.metrics.clone();
         Ok(Context {
             contract: Contract::of(&*resource)?,

@@ -77,7 +77,7 @@ impl Targets {
             key: key.to_owned(),
         };
         let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
-        if let Some(target) = self.held(&place, &uid, &version) {
+        if let Some(target) = self.cached_target(&place, &uid, &version) {
             return Ok(target);
         }
         let built = self.build(secret, &place);
@@ -93,7 +93,7 @@ impl Targets {
     }
 
     /// Returns the cached target of a Secret with this uid and resourceVersion.
-    pub fn held(&self, place: &SecretKey, uid: &str, version: &str) -> Option<Target> {
+    pub fn cached_target(&self, place: &SecretKey, uid: &str, version: &str) -> Option<Target> {
         let mut cache = self.cache();
         let held = cache.get(place).filter(|cached| cached.uid == uid && cached.version == version);
         held.map(|cached| cached.target.clone())
@@ -140,7 +140,7 @@ impl Targets {
 
     /// Invalidates the records that were read from the hub, which may have been restored from a backup. Includes
     /// targets that are in use but no longer cached.
-    pub fn forget_turns(&self) {
+    pub fn invalidate_hub_records(&self) {
         self.shared.hub_epoch.advance();
     }
 

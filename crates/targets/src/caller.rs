@@ -98,8 +98,9 @@ impl Caller {
             let (transport, caller, guard) = (Arc::clone(&transport), Arc::clone(&caller), guard.clone());
             async move {
                 caller.allowed.judge(&mut request)?;
-                if let Some((fence, looks)) = guard.as_deref().filter(|_| is_write(request.method())) {
-                    let uid = fence.admit(looks).await?;
+                if let Some((fence, identity_cache)) = guard.as_deref().filter(|_| is_write(request.method()))
+                {
+                    let uid = fence.admit(identity_cache).await?;
                     request.extensions_mut().insert(ExpectedCluster(uid));
                 }
                 if let Some(account) = &caller.account {

@@ -14,7 +14,7 @@ use crate::identity::{Claim, LiveIdentity, Mismatch, TargetRecord, Verdict, comp
 use crate::identity_cache::IdentityCache;
 
 /// Maximum age of the identity and stamp that allow a write, as read from the target.
-const RECENT: Duration = Duration::from_secs(2);
+const MAX_IDENTITY_AGE: Duration = Duration::from_secs(2);
 
 /// Source of the hub's record of a target.
 pub trait Ledger: Send + Sync {
@@ -44,17 +44,17 @@ impl Fence {
     /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
     pub(crate) async fn judge(
         &self,
-        looks: &IdentityCache,
+        identity_cache: &IdentityCache,
         found: &LiveIdentity,
     ) -> Result<Verdict, TargetError> {
-        let judged = compare(&self.claim, &self.known(looks), found);
+        let judged = compare(&self.claim, &self.latest_record(identity_cache), found);
         let (Verdict::StampMismatch(Mismatch::LaterState), Some(ledger)) = (&judged, &self.ledger) else {
             return Ok(judged);
         };
         let known = match ledger.recorded().await? {
             Some(recorded) => {
-                looks.hub_has(recorded);
-                self.known(looks)
+                identity_cache.set_hub_record(recorded);
+                self.latest_record(identity_cache)
             }
             // No further change is ordered, and earlier ones are complete.
             None => TargetRecord { fencing_generation: found.fencing_generation(), ..self.recorded.clone() },
@@ -66,18 +66,18 @@ impl Fence {
     /// the uid of the cluster, the only one to which the write may go.
     ///
     /// Errors: [`TargetError::Refused`]; the target or the hub does not answer.
-    pub(crate) async fn admit(&self, looks: &IdentityCache) -> Result<String, TargetError> {
-        let found = looks.within(RECENT).await?;
-        match self.judge(looks, &found).await? {
+    pub(crate) async fn admit(&self, identity_cache: &IdentityCache) -> Result<String, TargetError> {
+        let found = identity_cache.read_within(MAX_IDENTITY_AGE).await?;
+        match self.judge(identity_cache, &found).await? {
             Verdict::Match { .. } | Verdict::FirstContact { .. } => Ok(found.target_uid),
-            refused => Err(looks.refuse(refused).await),
+            refused => Err(identity_cache.refuse(refused).await),
         }
     }
 
     /// Returns the record with the fencing generation that was last read from the hub, if the epoch is the same: each
     /// epoch has its own fencing generations.
-    fn known(&self, looks: &IdentityCache) -> TargetRecord {
-        let seen = looks.hub_record().filter(|seen| seen.epoch == self.recorded.epoch);
+    fn latest_record(&self, identity_cache: &IdentityCache) -> TargetRecord {
+        let seen = identity_cache.hub_record().filter(|seen| seen.epoch == self.recorded.epoch);
         TargetRecord {
             fencing_generation: seen.and_then(|seen| seen.fencing_generation),
             ..self.recorded.clone()

@@ -57,7 +57,7 @@ pub fn answer(
     *answer.status_mut() = StatusCode::from_u16(code).ok()?;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_bytes(content_type).ok()?);
     let (limits, large) = (Limits { body: limit, ..Limits::default() }, Arc::new(Semaphore::new(1)));
-    let queue = Queue::at(&large);
+    let queue = Queue::new(&large);
     let audits = AuditIdPresence::default();
     let reading =
         std::pin::pin!(read_answer(answer, Bounds::of(&limits, &queue, &audits), "/api/v1/namespaces"));

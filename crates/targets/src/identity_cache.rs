@@ -58,17 +58,17 @@ impl IdentityCache {
     }
 
     /// Returns identity and stamp from a read that is not older than `age` and used the current connection.
-    pub(crate) async fn within(&self, age: Duration) -> Result<LiveIdentity, TargetError> {
+    pub(crate) async fn read_within(&self, age: Duration) -> Result<LiveIdentity, TargetError> {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
         let connection = self.transport.connection();
         // A read that began after this call counts whatever its age, so waiting callers share one read.
-        let is_recent = |look: &CachedIdentity| look.at >= asked || look.at.elapsed() < age;
-        let counts = |look: &&CachedIdentity| look.connection == connection && is_recent(look);
-        if let Some(look) = last.as_ref().filter(counts) {
-            return Ok(look.found.clone());
+        let is_recent = |cached: &CachedIdentity| cached.at >= asked || cached.at.elapsed() < age;
+        let counts = |cached: &&CachedIdentity| cached.connection == connection && is_recent(cached);
+        if let Some(cached) = last.as_ref().filter(counts) {
+            return Ok(cached.found.clone());
         }
-        let (at, found) = (Instant::now(), self.look().await?);
+        let (at, found) = (Instant::now(), self.read_identity().await?);
         self.transport.identified(&found.target_uid);
         *last = Some(CachedIdentity { connection, at, found: found.clone() });
         Ok(found)
@@ -77,17 +77,17 @@ impl IdentityCache {
     /// Returns the error of a verdict that forbids writes, and drops the cached read, since the conflict may be
     /// resolved.
     pub(crate) async fn refuse(&self, verdict: Verdict) -> TargetError {
-        self.doubt().await;
+        self.invalidate().await;
         TargetError::Refused(Box::new(verdict))
     }
 
     /// Drops the cached read.
-    async fn doubt(&self) {
+    async fn invalidate(&self) {
         *self.last.lock().await = None;
     }
 
     /// Caches a record that was read from the hub.
-    pub(crate) fn hub_has(&self, recorded: TargetRecord) {
+    pub(crate) fn set_hub_record(&self, recorded: TargetRecord) {
         *self.hub() = Some((self.hub_epoch.current(), recorded));
     }
 
@@ -100,7 +100,7 @@ impl IdentityCache {
         self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn look(&self) -> Result<LiveIdentity, TargetError> {
+    async fn read_identity(&self) -> Result<LiveIdentity, TargetError> {
         let namespaces = Api::<PartialObjectMeta<Namespace>>::all(self.client.clone());
         let stamps = Api::<ConfigMap>::namespaced(self.client.clone(), STAMP_NAMESPACE);
         let (namespace, stamp) = tokio::join!(namespaces.get("kube-system"), stamps.get(STAMP_NAME));
@@ -130,7 +130,7 @@ impl IdentityCache {
                 stamps.create(&PostParams::default(), body)
             }
             Some(version) => {
-                let data = over_what_was(&map, over.stamp.as_ref());
+                let data = data_to_replace(&map, over.stamp.as_ref());
                 let body = json!({ "metadata": { "resourceVersion": version }, "data": data });
                 stamps.patch(STAMP_NAME, &PatchParams::default(), &Patch::Merge(&body))
             }
@@ -138,14 +138,14 @@ impl IdentityCache {
         let mut request = request.map_err(|_| TargetError::Request)?;
         request.extensions_mut().insert(ExpectedCluster(over.target_uid.clone()));
         let written = self.client.request::<ConfigMap>(request).await;
-        self.doubt().await;
+        self.invalidate().await;
         written.map(drop).map_err(|error| classify(&error))
     }
 }
 
 /// Returns the data of `map`, with null for further keys of the previous stamp.
-fn over_what_was(map: &ConfigMap, was: Option<&Stamp>) -> BTreeMap<String, Option<String>> {
-    let before = was.and_then(|was| was.to_config_map().data).unwrap_or_default();
+fn data_to_replace(map: &ConfigMap, previous: Option<&Stamp>) -> BTreeMap<String, Option<String>> {
+    let before = previous.and_then(|stamp| stamp.to_config_map().data).unwrap_or_default();
     let gone = before.into_keys().map(|key| (key, None));
     let now = map.data.iter().flatten().map(|(key, value)| (key.clone(), Some(value.clone())));
     gone.chain(now).collect()

@@ -22,7 +22,7 @@ pub struct Target {
     agent: Agent,
     fence: Option<Arc<Fence>>,
     client: kube::Client,
-    looks: IdentityCache,
+    identity_cache: IdentityCache,
     grant: Option<Grant>,
 }
 
@@ -40,8 +40,8 @@ impl Target {
         hub_epoch: HubEpoch,
     ) -> Self {
         let client = Caller::operator(&agent).client(&transport, None);
-        let looks = IdentityCache::new(Arc::clone(&transport), client.clone(), hub_epoch);
-        Self { transport, place, agent, fence: None, client, looks, grant: None }
+        let identity_cache = IdentityCache::new(Arc::clone(&transport), client.clone(), hub_epoch);
+        Self { transport, place, agent, fence: None, client, identity_cache, grant: None }
     }
 
     /// Returns the client for calls and watches. Each call, its body included, is bounded by
@@ -77,7 +77,7 @@ impl Target {
     }
 
     fn guard(&self) -> Option<(Arc<Fence>, IdentityCache)> {
-        self.fence.clone().map(|fence| (fence, self.looks.clone()))
+        self.fence.clone().map(|fence| (fence, self.identity_cache.clone()))
     }
 
     /// Returns the location of the kubeconfig; `None` for the hub itself.
@@ -129,12 +129,12 @@ impl Target {
     ///
     /// Errors: any [`TargetError`]. A stamp that may not be read is an error, not a missing stamp.
     pub async fn identify(&self) -> Result<LiveIdentity, TargetError> {
-        self.looks.within(Duration::MAX).await
+        self.identity_cache.read_within(Duration::MAX).await
     }
 
     /// Returns the same as [`Target::identify`], from a new read.
     pub async fn identify_anew(&self) -> Result<LiveIdentity, TargetError> {
-        self.looks.within(Duration::ZERO).await
+        self.identity_cache.read_within(Duration::ZERO).await
     }
 
     /// Returns the verdict on `found` for the claim of `fence`. Reads the record of the hub again only if the
@@ -142,18 +142,18 @@ impl Target {
     ///
     /// Errors: [`TargetError::Unconfirmed`] if the hub's record cannot be read.
     pub async fn judge(&self, fence: &Fence, found: &LiveIdentity) -> Result<Verdict, TargetError> {
-        fence.judge(&self.looks, found).await
+        fence.judge(&self.identity_cache, found).await
     }
 
     /// Returns the error of a verdict that forbids writes. The next [`Target::identify`] reads the target again,
     /// since the conflict may have been resolved.
     pub async fn refuse(&self, verdict: Verdict) -> TargetError {
-        self.looks.refuse(verdict).await
+        self.identity_cache.refuse(verdict).await
     }
 
     /// Keeps the record that was read from the hub, for later verdicts.
-    pub fn hub_has(&self, recorded: TargetRecord) {
-        self.looks.hub_has(recorded);
+    pub fn set_hub_record(&self, recorded: TargetRecord) {
+        self.identity_cache.set_hub_record(recorded);
     }
 
     /// Writes `stamp` to the target, if the stamp there is still the one in `over`.
@@ -161,7 +161,7 @@ impl Target {
     /// Errors: 409 if another client wrote the stamp since (read it again with `Target::identify_anew`); 404 if the
     /// namespace [`STAMP_NAMESPACE`](crate::STAMP_NAMESPACE) is missing, which the caller has to ensure.
     pub async fn put_stamp(&self, stamp: &Stamp, over: &LiveIdentity) -> Result<(), TargetError> {
-        self.looks.put_stamp(stamp, over).await
+        self.identity_cache.put_stamp(stamp, over).await
     }
 }
 
@@ -176,11 +176,11 @@ mod tests {
         let config = kube::Config::new("http://hub.example.com".parse().unwrap());
         let target = targets.local(kube::Client::try_from(config).unwrap());
         assert!(targets.is_empty());
-        target.hub_has(TargetRecord { epoch: 3, ..TargetRecord::default() });
-        assert_eq!(target.looks.hub_record().map(|recorded| recorded.epoch), Some(3));
-        targets.forget_turns();
-        assert_eq!(target.looks.hub_record(), None);
-        target.hub_has(TargetRecord { epoch: 4, ..TargetRecord::default() });
-        assert_eq!(target.looks.hub_record().map(|recorded| recorded.epoch), Some(4));
+        target.set_hub_record(TargetRecord { epoch: 3, ..TargetRecord::default() });
+        assert_eq!(target.identity_cache.hub_record().map(|recorded| recorded.epoch), Some(3));
+        targets.invalidate_hub_records();
+        assert_eq!(target.identity_cache.hub_record(), None);
+        target.set_hub_record(TargetRecord { epoch: 4, ..TargetRecord::default() });
+        assert_eq!(target.identity_cache.hub_record().map(|recorded| recorded.epoch), Some(4));
     }
 }

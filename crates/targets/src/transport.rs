@@ -169,12 +169,12 @@ impl Transport {
             return self.watch(request, agent).await;
         }
         let slot = self.slot().await?;
-        let queue = answer::Queue::at(&self.large);
+        let queue = answer::Queue::new(&self.large);
         let sent = tokio::time::timeout(self.limits.call, self.exchange(request, agent, &queue)).await;
         let answer = match sent {
             Ok(answer) => answer,
             // The time passed in the queue of this process, so the target is not slow.
-            Err(_) if queue.held_up() => return Err(TargetError::Throttled(BUSY)),
+            Err(_) if queue.has_waited() => return Err(TargetError::Throttled(BUSY)),
             Err(_) => Err(TargetError::Deadline(self.limits.call)),
         };
         let answer = self.noted(answer);
@@ -207,7 +207,7 @@ impl Transport {
         let permit =
             Arc::clone(&self.watches).try_acquire_owned().map_err(|_| TargetError::Throttled(BUSY))?;
         let slot = self.slot().await?;
-        let queue = answer::Queue::at(&self.large);
+        let queue = answer::Queue::new(&self.large);
         let path = request.uri().path().to_owned();
         let opening = async {
             let answer = self.wire.send(request, agent).await?;
@@ -234,7 +234,7 @@ impl Transport {
         request: Request<Body>,
         agent: HeaderValue,
         queue: &answer::Queue<'_>,
-    ) -> Result<Response<answer::Read>, TargetError> {
+    ) -> Result<Response<answer::CollectedAnswer>, TargetError> {
         let (path, changes) = (request.uri().path().to_owned(), request::changes(&request));
         let answer = self.wire.send(request, agent).await?;
         if changes && answer.status().is_success() {

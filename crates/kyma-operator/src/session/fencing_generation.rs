@@ -46,7 +46,7 @@ pub(crate) async fn advance(
         ..session.identity.clone()
     };
     let kyma = record(state, kyma, &identity).await?;
-    target.hub_has(recorded_of(&kyma));
+    target.set_hub_record(recorded_of(&kyma));
     put(target, Stamp { fencing_generation: Some(next), ..stamp }, &found).await?;
     let unused_fencing_generation = Arc::new(AtomicBool::new(true));
     let taken = Arc::new(Session { identity, unused_fencing_generation, ..(**session).clone() });

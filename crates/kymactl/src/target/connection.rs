@@ -133,7 +133,7 @@ impl Start {
             return Err(refusal(&verdict));
         }
         // The hub's record was read just before. During a hand-over it stays, since all operators are halted.
-        target.hub_has(recorded.clone());
+        target.set_hub_record(recorded.clone());
         Ok((target.fenced(Fence { claim, recorded, ledger: None }), verdict))
     }
 

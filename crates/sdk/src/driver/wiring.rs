@@ -89,7 +89,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
             Change::Listing => {
                 watching.status.listing();
                 // The hub may have been restored from a backup.
-                watching.runtime.targets.forget_turns();
+                watching.runtime.targets.invalidate_hub_records();
             }
             Change::Listed => {}
         }

@@ -25,30 +25,30 @@ use crate::error::TargetError;
 use crate::limits::Limits;
 
 /// Size in bytes from which an answer counts as large.
-const LARGE: usize = 1024 * 1024;
+const LARGE_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// Queue in which a large answer waits for the previous one.
 #[derive(Debug)]
 pub(crate) struct Queue<'a> {
     large: &'a Arc<Semaphore>,
-    stood: AtomicBool,
+    waited: AtomicBool,
 }
 
 impl<'a> Queue<'a> {
-    pub(crate) fn at(large: &'a Arc<Semaphore>) -> Self {
-        Self { large, stood: AtomicBool::new(false) }
+    pub(crate) fn new(large: &'a Arc<Semaphore>) -> Self {
+        Self { large, waited: AtomicBool::new(false) }
     }
 
     /// Reports whether the answer had to wait: then the time of its call says nothing about the target.
-    pub(super) fn held_up(&self) -> bool {
-        self.stood.load(Ordering::Relaxed)
+    pub(super) fn has_waited(&self) -> bool {
+        self.waited.load(Ordering::Relaxed)
     }
 
-    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(turn) = Arc::clone(self.large).try_acquire_owned() {
-            return Some(turn);
+    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(self.large).try_acquire_owned() {
+            return Some(permit);
         }
-        self.stood.store(true, Ordering::Relaxed);
+        self.waited.store(true, Ordering::Relaxed);
         // The semaphore is never closed.
         Arc::clone(self.large).acquire_owned().await.ok()
     }
@@ -69,20 +69,20 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// An answer that was read. A large one blocks others until it is handed over.
+/// An answer with its whole body. A large one blocks others until it is handed over.
 #[derive(Debug)]
-pub(crate) struct Read {
+pub(crate) struct CollectedAnswer {
     pub(crate) bytes: Bytes,
-    _turn: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl From<Read> for AnswerBody {
-    fn from(read: Read) -> Self {
+impl From<CollectedAnswer> for AnswerBody {
+    fn from(read: CollectedAnswer) -> Self {
         read.boxed_unsync()
     }
 }
 
-impl HttpBody for Read {
+impl HttpBody for CollectedAnswer {
     type Data = Bytes;
     type Error = TargetError;
 
@@ -95,9 +95,9 @@ impl HttpBody for Read {
     }
 }
 
-impl From<Bytes> for Read {
+impl From<Bytes> for CollectedAnswer {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, _turn: None }
+        Self { bytes, _permit: None }
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn read(
     answer: Response<AnswerBody>,
     bounds: Bounds<'_>,
     path: &str,
-) -> Result<Response<Read>, TargetError> {
+) -> Result<Response<CollectedAnswer>, TargetError> {
     let is_audited = answer.headers().contains_key(AUDIT_ID);
     let (parts, body) = answer.into_parts();
     if parts.status.is_redirection() {
@@ -200,7 +200,7 @@ fn is_request_refusal(status: &Status) -> bool {
 }
 
 /// Returns the 429 of an API server for a call that is not sent.
-pub(super) fn throttled(pause: Duration) -> Result<Response<Read>, TargetError> {
+pub(super) fn throttled(pause: Duration) -> Result<Response<CollectedAnswer>, TargetError> {
     let mut status = json!(bare_status(StatusCode::TOO_MANY_REQUESTS));
     status["details"] = json!({ "retryAfterSeconds": pause.as_millis().div_ceil(1000) });
     let mut answer = Response::new(to_json(&status)?.into());
@@ -212,8 +212,8 @@ fn to_json(value: &impl serde::Serialize) -> Result<Bytes, TargetError> {
     serde_json::to_vec(value).map(Bytes::from).map_err(|_| TargetError::Unreadable)
 }
 
-async fn collect(mut body: AnswerBody, bounds: Bounds<'_>) -> Result<Read, TargetError> {
-    let (mut read, mut weight, mut turn) = (BytesMut::new(), Weight::default(), None);
+async fn collect(mut body: AnswerBody, bounds: Bounds<'_>) -> Result<CollectedAnswer, TargetError> {
+    let (mut read, mut weight, mut permit) = (BytesMut::new(), Weight::default(), None);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         if read.len() + data.len() > bounds.bytes {
@@ -222,12 +222,12 @@ async fn collect(mut body: AnswerBody, bounds: Bounds<'_>) -> Result<Read, Targe
         if weight.add(&data) > bounds.weight {
             return Err(TargetError::TooLarge(bounds.weight));
         }
-        if turn.is_none() && read.len() + data.len() > LARGE {
-            turn = bounds.queue.turn().await;
+        if permit.is_none() && read.len() + data.len() > LARGE_ANSWER_BYTES {
+            permit = bounds.queue.acquire().await;
         }
         read.extend_from_slice(&data);
     }
-    Ok(Read { bytes: read.freeze(), _turn: turn })
+    Ok(CollectedAnswer { bytes: read.freeze(), _permit: permit })
 }
 
 fn is_json(content_type: Option<&HeaderValue>) -> bool {
@@ -271,11 +271,11 @@ mod tests {
 
     use super::*;
 
-    async fn read_refusal(code: u16, status: &serde_json::Value) -> Response<Read> {
+    async fn read_refusal(code: u16, status: &serde_json::Value) -> Response<CollectedAnswer> {
         let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});
         let answer = Response::builder().status(code).body(body.boxed_unsync()).unwrap();
         let (limits, large) = (Limits::default(), Arc::new(Semaphore::new(1)));
-        let (queue, audits) = (Queue::at(&large), AuditIdPresence::default());
+        let (queue, audits) = (Queue::new(&large), AuditIdPresence::default());
         read(answer, Bounds::of(&limits, &queue, &audits), "/api/v1/namespaces").await.unwrap()
     }
 

@@ -38,7 +38,7 @@ impl Transport {
         }
         // A working API server may answer with 403 too; the next call shows its meaning.
         let large = Arc::new(Semaphore::new(1));
-        let queue = answer::Queue::at(&large);
+        let queue = answer::Queue::new(&large);
         let bounds = answer::Bounds::of(&self.limits, &queue, &self.audits);
         let read = answer::read(answer, bounds, PROBED);
         match tokio::time::timeout(self.limits.connect, read).await {

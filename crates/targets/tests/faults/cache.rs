@@ -25,9 +25,9 @@ async fn the_cache_is_keyed_by_version_and_bounded() -> Result<()> {
         name: second.metadata.name.clone().unwrap_or_default(),
         key: "config".to_owned(),
     };
-    assert!(targets.held(&place, &uid, "2").is_some());
-    assert!(targets.held(&place, &uid, "1").is_none(), "an older state of the Secret");
-    assert!(targets.held(&place, "another", "2").is_none(), "another Secret of that name");
+    assert!(targets.cached_target(&place, &uid, "2").is_some());
+    assert!(targets.cached_target(&place, &uid, "1").is_none(), "an older state of the Secret");
+    assert!(targets.cached_target(&place, "another", "2").is_none(), "another Secret of that name");
     assert_eq!(targets.len(), 1);
     for number in 0..20 {
         let mut other = secret(kubeconfig.clone(), "1");
