@@ -60,10 +60,10 @@ impl fmt::Display for Revision {
 /// Access to targets through access Secrets. Cheap to clone; each process has one.
 #[derive(Clone)]
 pub struct Access {
-    inner: Arc<Inner>,
+    inner: Arc<AccessInner>,
 }
 
-struct Inner {
+struct AccessInner {
     secrets: Api<Secret>,
     namespace: String,
     targets: Targets,
@@ -139,7 +139,7 @@ impl AccessChange {
 impl Access {
     /// Access through the Secrets of `namespace`; [`Access::run`] has to be running for wake-ups.
     pub fn new(hub: Client, namespace: &str, targets: Targets) -> Self {
-        let inner = Inner {
+        let inner = AccessInner {
             secrets: Api::namespaced(hub.clone(), namespace),
             namespace: namespace.to_owned(),
             local: targets.local(hub),

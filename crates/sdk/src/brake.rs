@@ -62,10 +62,10 @@ pub(crate) fn braked_operator<'a>(name: &'a str, spec: &PauseSpec) -> Option<&'a
 /// operator has one.
 #[derive(Clone)]
 pub struct Brake {
-    inner: Arc<Inner>,
+    inner: Arc<BrakeInner>,
 }
 
-struct Inner {
+struct BrakeInner {
     operator: &'static str,
     name: String,
     limit: BrakeLimit,
@@ -114,7 +114,7 @@ impl BrakeState {
 impl Brake {
     pub(crate) fn new(operator: &'static str, hub: &Client, settings: &Settings, pauses: Pauses) -> Self {
         let namespace = &settings.hub_namespace;
-        let inner = Inner {
+        let inner = BrakeInner {
             operator,
             name: brake_name(operator),
             limit: settings.brake,
@@ -181,7 +181,7 @@ impl Brake {
     }
 
     async fn stop(&self, state: &mut BrakeState, what: &str) -> Failure {
-        let Inner { operator, name, makes, .. } = &*self.inner;
+        let BrakeInner { operator, name, makes, .. } = &*self.inner;
         let why = format!("{operator} {what}; if the deletions are meant, delete this Pause");
         let stopped = || Failure::new(Reason::MassDeletion, format!("Pause {name}: {why}"));
         if state.is_on {
@@ -204,7 +204,7 @@ impl Brake {
     }
 
     async fn restore(&self) -> Result<BrakeState, Failure> {
-        let Inner { operator, name, .. } = &*self.inner;
+        let BrakeInner { operator, name, .. } = &*self.inner;
         let (record, mark) = (self.read(name).await?, self.read(&mark_name(operator)).await?);
         let (is_new, is_marked, now) = (record.is_none(), mark.is_some(), moment());
         let window = restored(record, is_marked, now).unwrap_or_else(|| {
@@ -236,7 +236,7 @@ impl Brake {
     }
 
     async fn apply(&self, name: &str, data: &Value) -> Result<(), Failure> {
-        let Inner { operator, records, .. } = &*self.inner;
+        let BrakeInner { operator, records, .. } = &*self.inner;
         let body = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data,
         });

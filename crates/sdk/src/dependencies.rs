@@ -35,10 +35,10 @@ const KINDS: usize = 32;
 
 /// Cache of the dependencies among components. Cheap to clone.
 pub(crate) struct Dependencies<R: ComponentResource> {
-    inner: Arc<Inner<R>>,
+    inner: Arc<DependenciesInner<R>>,
 }
 
-struct Inner<R: ComponentResource> {
+struct DependenciesInner<R: ComponentResource> {
     runtime: Runtime,
     trigger: Trigger<ObjectRef<R>>,
     graph: Mutex<Graph>,
@@ -65,7 +65,7 @@ impl<R: ComponentResource> Clone for Dependencies<R> {
 
 impl<R: ComponentResource> Dependencies<R> {
     pub(crate) fn new(runtime: Runtime, trigger: Trigger<ObjectRef<R>>) -> Self {
-        let inner = Inner {
+        let inner = DependenciesInner {
             runtime,
             trigger,
             graph: Mutex::default(),
@@ -178,7 +178,7 @@ impl<R: ComponentResource> Dependencies<R> {
         Ok(any)
     }
 
-    /// Adds or updates a component. The caller holds [`Inner::update_lock`].
+    /// Adds or updates a component. The caller holds [`DependenciesInner::update_lock`].
     fn learn(
         &self,
         node: &Node,
@@ -231,7 +231,7 @@ impl<R: ComponentResource> Dependencies<R> {
         next
     }
 
-    /// Removes a component. The caller holds [`Inner::update_lock`].
+    /// Removes a component. The caller holds [`DependenciesInner::update_lock`].
     fn lose(&self, node: &Node) {
         let mut graph = lock(&self.inner.graph);
         let affected = graph.remove(node);

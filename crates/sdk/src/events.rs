@@ -34,10 +34,10 @@ const LAST: Duration = Duration::from_secs(2);
 /// since it aggregates repeated events.
 #[derive(Clone)]
 pub struct Events {
-    inner: Arc<Inner>,
+    inner: Arc<EventsInner>,
 }
 
-struct Inner {
+struct EventsInner {
     operator: &'static str,
     metrics: Metrics,
     queue: Sender<Message>,
@@ -58,7 +58,7 @@ impl Events {
         // Creates the series before the first event is dropped.
         metrics.events_dropped(operator, 0);
         let (queue, waiting) = channel(WAITING);
-        Self { inner: Arc::new(Inner { operator, metrics, queue, waiting: Mutex::new(Some(waiting)) }) }
+        Self { inner: Arc::new(EventsInner { operator, metrics, queue, waiting: Mutex::new(Some(waiting)) }) }
     }
 
     /// Queues an event of type Normal. For rare successes, such as an installation or an upgrade.

@@ -18,11 +18,11 @@ use crate::Failure;
 /// Metrics of one process. Cheap to clone; operators in the same process share it and differ in the label `operator`.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    inner: Arc<Inner>,
+    inner: Arc<MetricsInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct MetricsInner {
     registry: Registry,
     /// Descriptions of the registered metrics.
     described: Mutex<Vec<MetricDescription>>,
@@ -106,7 +106,7 @@ impl Metrics {
         let waits = waits.buckets(buckets);
         let counter =
             |name: &str, help: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
-        let inner = Inner {
+        let inner = MetricsInner {
             reconciles: counter(
                 "reconciles_total",
                 "Reconciles by how they ended.",

@@ -73,10 +73,10 @@ fn with_fields(before: &FreeForm, fields: &FreeForm) -> FreeForm {
 /// Writes statuses of one kind. Caches written statuses until the watch shows them, so that a reconcile in between
 /// does not write them again.
 pub(crate) struct StatusWriter<R: ComponentResource> {
-    inner: Arc<Inner<R>>,
+    inner: Arc<StatusWriterInner<R>>,
 }
 
-struct Inner<R: ComponentResource> {
+struct StatusWriterInner<R: ComponentResource> {
     hub: Client,
     manager: &'static str,
     metrics: Metrics,
@@ -104,7 +104,7 @@ impl<R: ComponentResource> Clone for StatusWriter<R> {
 impl<R: ComponentResource> StatusWriter<R> {
     pub(crate) fn new(hub: Client, manager: &'static str, metrics: Metrics) -> Self {
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(StatusWriterInner {
                 hub,
                 manager,
                 metrics,

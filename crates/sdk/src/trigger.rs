@@ -15,10 +15,10 @@ use tokio::sync::Notify;
 /// A waiting key is not added again, so the number of waiting keys is limited by the number of objects, however often
 /// a target or a Secret changes.
 pub struct Trigger<Key> {
-    inner: Arc<Inner<Key>>,
+    inner: Arc<TriggerInner<Key>>,
 }
 
-struct Inner<Key> {
+struct TriggerInner<Key> {
     waiting: Mutex<HashSet<Key>>,
     arrived: Notify,
 }
@@ -26,7 +26,7 @@ struct Inner<Key> {
 impl<Key: Clone + Eq + Hash> Trigger<Key> {
     /// Returns a trigger without waiting keys.
     pub fn new() -> Self {
-        Self { inner: Arc::new(Inner { waiting: Mutex::new(HashSet::new()), arrived: Notify::new() }) }
+        Self { inner: Arc::new(TriggerInner { waiting: Mutex::new(HashSet::new()), arrived: Notify::new() }) }
     }
 
     /// Requests one reconcile of `key` as soon as possible.

@@ -66,7 +66,7 @@ fn is_missing(error: &kube::Error) -> bool {
 
 impl<R: ComponentResource> Dependencies<R> {
     /// Watches exactly these kinds from now on, besides the operator's own; `None` changes nothing. The caller holds
-    /// `Inner::update_lock`.
+    /// `DependenciesInner::update_lock`.
     pub(super) fn follow_all(&self, kinds: Option<BTreeMap<Kind, BTreeSet<String>>>) {
         let Some(mut kinds) = kinds else { return };
         kinds.remove(&Kind::of::<R>());
@@ -154,7 +154,7 @@ impl<R: ComponentResource> Dependencies<R> {
         }
     }
 
-    /// Processes an event of the watch of a kind. The caller holds `Inner::update_lock`.
+    /// Processes an event of the watch of a kind. The caller holds `DependenciesInner::update_lock`.
     fn process_event(
         &self,
         kind: &Kind,

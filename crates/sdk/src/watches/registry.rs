@@ -32,10 +32,10 @@ pub struct WatchLimit {
 /// The same interest on the same target has one stream for all subscribers, which ends with the last one. All streams
 /// end with the process.
 pub struct Watches<D> {
-    inner: Arc<Inner<D>>,
+    inner: Arc<WatchesInner<D>>,
 }
 
-struct Inner<D> {
+struct WatchesInner<D> {
     operator: &'static str,
     metrics: Metrics,
     shutdown: CancellationToken,
@@ -129,7 +129,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     ) -> Self {
         let Process { metrics, shutdown, .. } = process.clone();
         let registry = Mutex::default();
-        let inner = Inner { operator, metrics, shutdown, listener: Box::new(listener), times, registry };
+        let inner =
+            WatchesInner { operator, metrics, shutdown, listener: Box::new(listener), times, registry };
         Self { inner: Arc::new(inner) }
     }
 
@@ -294,7 +295,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         let task = tokio::spawn(async move {
             let (watches, stream) = (&watches, &stream);
             let on_event = |sighting: Sighting| watches.notify(stream, sighting);
-            let Inner { operator, metrics, shutdown, .. } = &*watches.inner;
+            let WatchesInner { operator, metrics, shutdown, .. } = &*watches.inner;
             let restarted = |cause| metrics.watch_restarted(operator, cause);
             let missed = |objects| metrics.watch_missed(operator, objects);
             let refused = || watches.notify_of_refusal(stream);
