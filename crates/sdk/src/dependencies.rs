@@ -19,7 +19,7 @@ use kube::{Api, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 use serde_json::Value;
 
-pub(crate) use decide::{DeletionBlockers, Hold, is_stale};
+pub(crate) use decide::{DeletionBlockers, DependencyEffect, is_stale};
 use follow::KindWatch;
 use graph::{Graph, ListState, UnmetDependency, UnmetReason};
 pub(crate) use view::Kind;
@@ -115,16 +115,16 @@ impl<R: ComponentResource> Dependencies<R> {
     ///
     /// # Errors
     /// A component that an expression needs cannot be read from the hub.
-    pub(crate) async fn hold(
+    pub(crate) async fn effect(
         &self,
         resource: &R,
         contract: &Contract,
         conditions: &[Condition],
-    ) -> Result<Hold, Failure> {
+    ) -> Result<DependencyEffect, Failure> {
         let kyma = kyma_of(resource);
         let needs = needs(contract, kyma);
         if needs.is_empty() {
-            return Ok(Hold::None);
+            return Ok(DependencyEffect::None);
         }
         let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
         let look = || {
@@ -143,7 +143,7 @@ impl<R: ComponentResource> Dependencies<R> {
     ///
     /// # Errors
     /// The list of a kind is not complete yet; its end requeues the component.
-    pub(crate) fn held_up(&self, resource: &R) -> Result<Option<DeletionBlockers>, String> {
+    pub(crate) fn deletion_blockers(&self, resource: &R) -> Result<Option<DeletionBlockers>, String> {
         let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
         let holders = lock(&self.inner.graph).holders(&node);
         let holders = holders.map_err(|kind| format!("waiting for the list of all {} objects", kind.kind))?;

@@ -1,6 +1,6 @@
 //! Commands of every operator's binary: `run`, `crd`, `rbac`, `reasons`, `metrics`, `version`. `main` is one call.
 
-mod line;
+mod command_line;
 mod serve;
 
 use std::{future::Future, process::ExitCode};
@@ -65,5 +65,5 @@ pub struct NoFlags {}
 /// Runs the whole `main`: parses the command line and executes the command. Exit code 0: done, or stopped by SIGTERM
 /// or Ctrl-C; 1: could not start or broke off; 2: wrong flags.
 pub fn run_program<P: Program>(program: P) -> ExitCode {
-    line::dispatch(program)
+    command_line::dispatch(program)
 }

@@ -58,13 +58,13 @@ const LAST_PASSES: Duration = Duration::from_secs(5);
 
 /// Result of a reconcile, for the schedule of verifications.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum ReconcileOutcome {
     /// The reconcile checked everything.
-    Through,
+    Complete,
     /// The reconcile failed.
     Failed,
     /// Nothing was checked: a Pause is in force, or a first answer is awaited.
-    Untried,
+    Skipped,
 }
 
 /// One controller over a custom resource on the hub.
@@ -219,17 +219,17 @@ where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
     /// Schedules the next reconcile after `wait`, or when the object is due for verification, with jitter.
-    fn again(&self, key: ObjectRef<K>, wait: Option<Duration>, end: End) -> Action {
+    fn again(&self, key: ObjectRef<K>, wait: Option<Duration>, outcome: ReconcileOutcome) -> Action {
         let now = Instant::now();
         let resync = shortened(self.runtime.settings.resync, RESYNC_SHARE);
         self.records.forget(self.store.len(), |key| self.store.get(key).is_some());
-        let due = match end {
-            End::Through => {
+        let due = match outcome {
+            ReconcileOutcome::Complete => {
                 self.records.verify_after(key.clone(), now, resync);
                 Some(resync)
             }
-            End::Failed => self.records.not_verified(&key, now, resync.min(VERIFY_AGAIN)),
-            End::Untried => self.records.verifies_in(&key, now),
+            ReconcileOutcome::Failed => self.records.not_verified(&key, now, resync.min(VERIFY_AGAIN)),
+            ReconcileOutcome::Skipped => self.records.verifies_in(&key, now),
         };
         let due = due.unwrap_or(resync);
         self.put_off(key, wait.map_or(due, |wait| wait.min(due)))
@@ -333,8 +333,12 @@ where
     if is_answered {
         work.records.got_through(&key);
     }
-    let end = if is_answered && paused_operations.writes().is_none() { End::Through } else { End::Untried };
-    Ok(work.again(key, wait, end))
+    let outcome = if is_answered && paused_operations.writes().is_none() {
+        ReconcileOutcome::Complete
+    } else {
+        ReconcileOutcome::Skipped
+    };
+    Ok(work.again(key, wait, outcome))
 }
 
 /// Runs a reconcile; a panic in it fails this one alone.
@@ -362,7 +366,7 @@ where
     let key = ObjectRef::from_obj(&*object);
     let in_a_row = work.records.failed(key.clone(), failure);
     tracing::info!(object = %key, reason = %failure.reason, class = %failure.class, in_a_row, "{}", failure.message);
-    work.again(key, delay_after(failure, in_a_row, jitter()), End::Failed)
+    work.again(key, delay_after(failure, in_a_row, jitter()), ReconcileOutcome::Failed)
 }
 
 fn log_result<K: Resource<DynamicType = ()>>(

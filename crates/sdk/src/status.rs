@@ -1,7 +1,7 @@
 //! The status of a component: computed purely, written only if it differs.
 
+mod cache;
 mod delayed;
-mod memory;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use crate::{ComponentCondition, ComponentResource, Contract, Failure, Metrics, apply_status, is_absent};
 
+use cache::StatusCache;
 use delayed::{DelayedReports, ReportSubject};
-use memory::Memory;
 
 /// Result of a reconcile to write to the status.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,7 +80,7 @@ struct StatusWriterInner<R: ComponentResource> {
     hub: Client,
     manager: &'static str,
     metrics: Metrics,
-    memory: Mutex<Memory<R>>,
+    cache: Mutex<StatusCache<R>>,
     delayed: Mutex<DelayedReports<R>>,
 }
 
@@ -108,14 +108,14 @@ impl<R: ComponentResource> StatusWriter<R> {
                 hub,
                 manager,
                 metrics,
-                memory: Mutex::default(),
+                cache: Mutex::default(),
                 delayed: Mutex::default(),
             }),
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory<R>> {
-        self.inner.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, StatusCache<R>> {
+        self.inner.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn delayed(&self) -> MutexGuard<'_, DelayedReports<R>> {
@@ -124,7 +124,7 @@ impl<R: ComponentResource> StatusWriter<R> {
 
     /// Returns the latest known status: that of `resource`, or a newer one of the writer's own last write.
     pub(crate) fn current(&self, resource: &R) -> Result<FreeForm, Failure> {
-        if let Some(own) = self.memory().newer_than(resource) {
+        if let Some(own) = self.cache().newer_than(resource) {
             return Ok(own);
         }
         let mut status = Contract::of(resource)?.whole_status;
@@ -169,34 +169,34 @@ impl<R: ComponentResource> StatusWriter<R> {
     /// Marks the start of a reconcile of `resource`. Dropping the guard marks its end.
     pub(crate) fn begin_reconcile(&self, resource: &R) -> ReconcileGuard<R> {
         let key = ObjectRef::from_obj(resource);
-        self.memory().begin(key.clone());
+        self.cache().begin(key.clone());
         ReconcileGuard { writer: self.clone(), key }
     }
 
     /// Records the metadata after the running reconcile wrote something other than the status.
     pub(crate) fn touched(&self, resource: &R, meta: &ObjectMeta) {
-        self.memory().touched(&ObjectRef::from_obj(resource), meta);
+        self.cache().touched(&ObjectRef::from_obj(resource), meta);
     }
 
     /// Processes a watch event of `resource`. Returns true if its status has to be reconciled again.
     pub(crate) fn process_event(&self, resource: &R) -> bool {
-        self.memory().process_event(resource)
+        self.cache().process_event(resource)
     }
 
     /// Marks the start of a list.
     pub(crate) fn listing(&self) {
-        self.memory().listing();
+        self.cache().listing();
     }
 
     /// Forgets an object that is gone.
     pub(crate) fn forget(&self, key: &ObjectRef<R>) {
-        self.memory().forget(key);
+        self.cache().forget(key);
         self.delayed().forget(key);
     }
 
     async fn apply(&self, resource: &R, status: &FreeForm) -> Result<(), Failure> {
         let (name, namespace) = (resource.name_any(), resource.namespace().unwrap_or_default());
-        let seen = self.memory().latest(resource);
+        let seen = self.cache().latest(resource);
         let api: Api<R> = Api::namespaced(self.inner.hub.clone(), &namespace);
         let written = match apply_status(&api, self.inner.manager, &seen, &json!(status)).await {
             // Deleted meanwhile: there is nothing to report on.
@@ -204,7 +204,7 @@ impl<R: ComponentResource> StatusWriter<R> {
             other => other.map_err(|error| Failure::hub(&format!("status of {namespace}/{name}"), &error))?,
         };
         self.inner.metrics.status_written(self.inner.manager);
-        self.memory().wrote(&written, status.clone());
+        self.cache().wrote(&written, status.clone());
         Ok(())
     }
 }
@@ -217,7 +217,7 @@ pub(crate) struct ReconcileGuard<R: ComponentResource> {
 
 impl<R: ComponentResource> Drop for ReconcileGuard<R> {
     fn drop(&mut self) {
-        self.writer.memory().end(&self.key);
+        self.writer.cache().end(&self.key);
     }
 }
 

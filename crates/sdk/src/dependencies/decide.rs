@@ -12,15 +12,15 @@ const MAX_LISTED_NAMES: usize = 10;
 
 /// Effect of dependencies on a component.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Hold {
+pub(crate) enum DependencyEffect {
     /// The component depends on no other component.
     None,
     /// All dependencies are ready.
-    Free,
+    Ready,
     /// The component is installed and stays unchanged; this dependency is no longer ready.
     Lost(String),
     /// The component is neither installed nor changed.
-    Back {
+    Blocked {
         /// Failure for the condition Ready.
         failure: Failure,
         /// The state of the module meanwhile.
@@ -35,28 +35,32 @@ pub(crate) enum Hold {
 
 /// Decides from the dependencies that are not ready and the cycle that contains the component; `passed`: its spec was
 /// released before.
-pub(crate) fn decide(unmet: &[UnmetDependency], cycle: Option<&[Node]>, passed: bool) -> Hold {
+pub(crate) fn decide(unmet: &[UnmetDependency], cycle: Option<&[Node]>, passed: bool) -> DependencyEffect {
     if let Some(cycle) = cycle {
         let path = path(cycle);
         let back = Failure::new(Reason::DependencyCycle, path.clone());
-        return if passed { Hold::Lost(path) } else { Hold::Back { failure: back, state: State::Error } };
+        return if passed {
+            DependencyEffect::Lost(path)
+        } else {
+            DependencyEffect::Blocked { failure: back, state: State::Error }
+        };
     }
     if unmet.iter().any(|one| one.why == UnmetReason::Listing) {
-        return Hold::Unknown { passed };
+        return DependencyEffect::Unknown { passed };
     }
     if unmet.is_empty() {
-        return Hold::Free;
+        return DependencyEffect::Ready;
     }
     let message = message(unmet);
     if passed {
-        return Hold::Lost(message);
+        return DependencyEffect::Lost(message);
     }
     // These causes can pass without action of a user.
     let comes = unmet
         .iter()
         .all(|one| matches!(one.why, UnmetReason::NotReady | UnmetReason::Denied | UnmetReason::Deleting));
     let state = if comes { State::Processing } else { State::Warning };
-    Hold::Back { failure: Failure::new(Reason::DependencyNotReady, message), state }
+    DependencyEffect::Blocked { failure: Failure::new(Reason::DependencyNotReady, message), state }
 }
 
 /// Reports whether the spec of this generation was released. The status is the record that survives a restart.
@@ -170,12 +174,18 @@ mod tests {
     #[test]
     fn the_first_time_nothing_is_installed_and_later_only_a_change_waits() {
         let missing = [unmet(UnmetReason::Absent)];
-        let Hold::Back { failure, state } = decide(&missing, None, false) else { panic!("held back") };
+        let DependencyEffect::Blocked { failure, state } = decide(&missing, None, false) else {
+            panic!("held back")
+        };
         assert_eq!((failure.reason, failure.class), (Reason::DependencyNotReady, ErrorClass::Blocked));
         assert_eq!((failure.message.as_str(), state), ("HelmComponent a does not exist", State::Warning));
-        assert_eq!(decide(&missing, None, true), Hold::Lost("HelmComponent a does not exist".to_owned()));
-        assert_eq!(decide(&[], None, false), Hold::Free);
-        let Hold::Back { state, .. } = decide(&[unmet(UnmetReason::NotReady)], None, false) else {
+        assert_eq!(
+            decide(&missing, None, true),
+            DependencyEffect::Lost("HelmComponent a does not exist".to_owned())
+        );
+        assert_eq!(decide(&[], None, false), DependencyEffect::Ready);
+        let DependencyEffect::Blocked { state, .. } = decide(&[unmet(UnmetReason::NotReady)], None, false)
+        else {
             panic!("held back")
         };
         assert_eq!(state, State::Processing, "it comes by itself");
@@ -184,20 +194,21 @@ mod tests {
     #[test]
     fn what_is_not_listed_yet_decides_nothing() {
         let both = [unmet(UnmetReason::NotReady), unmet(UnmetReason::Listing)];
-        assert_eq!(decide(&both, None, false), Hold::Unknown { passed: false });
-        assert_eq!(decide(&both, None, true), Hold::Unknown { passed: true });
+        assert_eq!(decide(&both, None, false), DependencyEffect::Unknown { passed: false });
+        assert_eq!(decide(&both, None, true), DependencyEffect::Unknown { passed: true });
     }
 
     #[test]
     fn a_circle_is_told_by_its_path() {
         let circle = [node("a"), node("b"), node("a")];
-        let Hold::Back { failure, state } = decide(&[unmet(UnmetReason::NotReady)], Some(&circle), false)
+        let DependencyEffect::Blocked { failure, state } =
+            decide(&[unmet(UnmetReason::NotReady)], Some(&circle), false)
         else {
             panic!("held back")
         };
         assert_eq!((failure.reason, state), (Reason::DependencyCycle, State::Error));
         assert_eq!(failure.message, "a -> b -> a");
-        assert_eq!(decide(&[], Some(&circle), true), Hold::Lost("a -> b -> a".to_owned()));
+        assert_eq!(decide(&[], Some(&circle), true), DependencyEffect::Lost("a -> b -> a".to_owned()));
         let other = Node { kind: Kind { group: "x".into(), kind: "Greeting".into() }, name: "b".into() };
         assert_eq!(path(&[node("a"), other, node("a")]), "HelmComponent a -> Greeting b -> HelmComponent a");
     }

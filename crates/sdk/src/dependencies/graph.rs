@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::view::{DependencyTarget, Kind, Node, Requirement, Verdict, View};
+use super::view::{DependencyTarget, Kind, Node, Readiness, Requirement, View};
 use crate::Index;
 
 /// State of the list of a kind.
@@ -132,7 +132,7 @@ impl Graph {
     }
 
     /// Adds results of expressions that were added after the component was observed.
-    pub(crate) fn judged(&mut self, node: &Node, judged: BTreeMap<String, Verdict>) {
+    pub(crate) fn judged(&mut self, node: &Node, judged: BTreeMap<String, Readiness>) {
         if let Some(view) = self.views.get_mut(node) {
             for (expression, verdict) in judged {
                 view.judged.entry(expression).or_insert(verdict);
@@ -146,7 +146,7 @@ impl Graph {
         node: &Node,
         uid: &str,
         expressions: &BTreeSet<String>,
-    ) -> BTreeMap<String, Verdict> {
+    ) -> BTreeMap<String, Readiness> {
         let view = self.views.get(node).filter(|view| view.uid == uid);
         let judged = view.into_iter().flat_map(|view| &view.judged);
         let wanted = judged.filter(|(expression, _)| expressions.contains(*expression));
@@ -158,7 +158,7 @@ impl Graph {
         &mut self,
         node: &Node,
         uid: &str,
-        judged: BTreeMap<String, Verdict>,
+        judged: BTreeMap<String, Readiness>,
     ) -> BTreeSet<Node> {
         let Some(view) = self.views.get(node).filter(|view| view.uid == uid) else { return BTreeSet::new() };
         let mut view = view.clone();
@@ -364,9 +364,9 @@ fn reason(kyma: Option<&str>, node: &Node, view: &View, ready: Option<&String>) 
     }
     let Some(expression) = ready else { return (!view.is_ready).then_some(UnmetReason::NotReady) };
     match view.judged.get(expression) {
-        Some(Verdict::Ready) => None,
-        Some(Verdict::NotReady) => Some(UnmetReason::Denied),
-        Some(Verdict::Unclear) => Some(UnmetReason::Unclear),
+        Some(Readiness::Ready) => None,
+        Some(Readiness::NotReady) => Some(UnmetReason::Denied),
+        Some(Readiness::Unclear) => Some(UnmetReason::Unclear),
         None => Some(UnmetReason::Unjudged(node.clone(), expression.clone())),
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Requirement {
 
 /// Result of an expression for a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Readiness {
     Ready,
     NotReady,
     /// The expression is not valid CEL, or reads fields that the component lacks.
@@ -66,7 +66,7 @@ pub(crate) struct View {
     pub(crate) module: Option<String>,
     pub(crate) needs: Vec<Requirement>,
     /// Results of the expressions that dependents have about it.
-    pub(crate) judged: BTreeMap<String, Verdict>,
+    pub(crate) judged: BTreeMap<String, Readiness>,
 }
 
 impl Kind {
@@ -97,7 +97,7 @@ impl fmt::Display for Node {
 
 impl View {
     /// Reduces a component; `judged` holds the results of its dependents' expressions.
-    pub(crate) fn of(meta: &ObjectMeta, contract: &Contract, judged: BTreeMap<String, Verdict>) -> Self {
+    pub(crate) fn of(meta: &ObjectMeta, contract: &Contract, judged: BTreeMap<String, Readiness>) -> Self {
         let label = |key: &str| meta.labels.as_ref().and_then(|all| all.get(key)).cloned();
         let (kyma, module) = (label(labels::KYMA_NAME), label(labels::MODULE_NAME));
         Self {
@@ -167,16 +167,16 @@ pub(crate) fn needs(contract: &Contract, kyma: Option<&str>) -> Vec<Requirement>
 const MAX_EXPRESSIONS: usize = 64;
 
 /// Evaluates expressions for a component. Expressions beyond the maximum are `Unclear`.
-pub(crate) fn judge(expressions: BTreeSet<String>, object: &Value) -> BTreeMap<String, Verdict> {
+pub(crate) fn judge(expressions: BTreeSet<String>, object: &Value) -> BTreeMap<String, Readiness> {
     let judged = expressions.into_iter().enumerate().map(|(at, text)| {
         if at >= MAX_EXPRESSIONS {
-            return (text, Verdict::Unclear);
+            return (text, Readiness::Unclear);
         }
         let judgement = Expression::compile(&text).map(|expression| expression.judge_object(object));
         let verdict = match judgement {
-            Ok(Judgement::Holds) => Verdict::Ready,
-            Ok(Judgement::Fails) => Verdict::NotReady,
-            Ok(Judgement::Unclear | Judgement::TooLarge) | Err(_) => Verdict::Unclear,
+            Ok(Judgement::Holds) => Readiness::Ready,
+            Ok(Judgement::Fails) => Readiness::NotReady,
+            Ok(Judgement::Unclear | Judgement::TooLarge) | Err(_) => Readiness::Unclear,
         };
         (text, verdict)
     });

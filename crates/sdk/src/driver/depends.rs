@@ -6,14 +6,14 @@ use kyma_api::{Reason, condition};
 use super::{Driver, Outcome};
 use crate::{
     Component, ComponentCondition, Contract, Failure, Progress, Removal, Report,
-    dependencies::{DeletionBlockers, Hold, is_stale},
+    dependencies::{DeletionBlockers, DependencyEffect, is_stale},
 };
 
 const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
 
 /// Effect of dependencies on one reconcile, and the condition that was reported before.
 pub(super) struct Dependence {
-    hold: Hold,
+    effect: DependencyEffect,
     is_stale: bool,
 }
 
@@ -27,19 +27,19 @@ impl<C: Component> Driver<C> {
         let depends = contract.spec.depends_on.iter().any(|one| one.api.is_none());
         let is_old = contract.status.observed_generation != resource.meta().generation;
         if !depends && !is_old && !is_stale(&contract.status.conditions) {
-            return Ok(Dependence { hold: Hold::None, is_stale: false });
+            return Ok(Dependence { effect: DependencyEffect::None, is_stale: false });
         }
         let mut status = self.status.current(resource)?;
         let conditions = status.remove("conditions").unwrap_or_default();
         let conditions: Vec<_> = serde_json::from_value(conditions).unwrap_or_default();
-        let hold = self.dependencies.hold(resource, contract, &conditions).await?;
-        Ok(Dependence { hold, is_stale: is_stale(&conditions) })
+        let effect = self.dependencies.effect(resource, contract, &conditions).await?;
+        Ok(Dependence { effect, is_stale: is_stale(&conditions) })
     }
 
     /// Returns the reason for a removal to wait for dependents of this component: removals run in reverse order of
     /// installations.
     pub(super) fn wait_for_dependents(&self, resource: &C::Resource) -> Result<Option<Removal>, Failure> {
-        match self.dependencies.held_up(resource) {
+        match self.dependencies.deletion_blockers(resource) {
             Err(listing) => Ok(Some(Removal::waiting(listing))),
             Ok(Some(DeletionBlockers::Going(names))) => Ok(Some(Removal::waiting(names))),
             Ok(Some(DeletionBlockers::Staying(names))) => Err(Failure::new(Reason::DeletionBlocked, names)),
@@ -51,8 +51,8 @@ impl<C: Component> Driver<C> {
 impl Dependence {
     /// Returns the outcome of a reconcile that must not install or change anything.
     pub(super) fn blocked_outcome(&self) -> Option<Outcome> {
-        match &self.hold {
-            Hold::Back { failure, state } => {
+        match &self.effect {
+            DependencyEffect::Blocked { failure, state } => {
                 let not = |type_| {
                     ComponentCondition::new(
                         type_,
@@ -65,30 +65,33 @@ impl Dependence {
                 let report = Report { state: Some(*state), conditions, ..Report::default() };
                 Some(Outcome { report, result: Err(failure.clone()) })
             }
-            Hold::None | Hold::Free | Hold::Lost(_) | Hold::Unknown { .. } => None,
+            DependencyEffect::None
+            | DependencyEffect::Ready
+            | DependencyEffect::Lost(_)
+            | DependencyEffect::Unknown { .. } => None,
         }
     }
 
     /// Reports whether the lists of dependencies are incomplete and the component's spec was not released before.
     pub(super) fn is_awaited(&self) -> bool {
-        self.hold == Hold::Unknown { passed: false }
+        self.effect == DependencyEffect::Unknown { passed: false }
     }
 
     /// Adds the state of dependencies to the conditions of a step; conditions about API kinds stay.
     pub(super) fn add_to(&self, mut progress: Progress) -> Progress {
         let own = progress.conditions.iter().position(|one| one.type_ == DEPENDENCIES_READY);
-        match (&self.hold, own) {
-            (Hold::Lost(names), own) => {
+        match (&self.effect, own) {
+            (DependencyEffect::Lost(names), own) => {
                 let own = own.map(|own| progress.conditions.remove(own)).map(|own| own.message);
                 let messages: Vec<String> =
                     std::iter::once(names.clone()).chain(own.filter(|message| !message.is_empty())).collect();
                 let (reason, message) = (Reason::DependencyLost, messages.join("; "));
                 progress.with_condition(DEPENDENCIES_READY, condition::Status::False, reason, message)
             }
-            (Hold::Free, None) => ready(progress),
-            (Hold::None, None) if self.is_stale => ready(progress),
+            (DependencyEffect::Ready, None) => ready(progress),
+            (DependencyEffect::None, None) if self.is_stale => ready(progress),
             // The previous condition stays until the state is known.
-            (Hold::Unknown { .. }, Some(own)) if self.is_stale => {
+            (DependencyEffect::Unknown { .. }, Some(own)) if self.is_stale => {
                 progress.conditions.remove(own);
                 progress
             }
@@ -107,8 +110,12 @@ mod tests {
 
     use super::*;
 
-    fn conditions_after(hold: Hold, is_stale: bool, progress: Progress) -> Vec<(Status, Reason, String)> {
-        let told = Dependence { hold, is_stale }.add_to(progress);
+    fn conditions_after(
+        effect: DependencyEffect,
+        is_stale: bool,
+        progress: Progress,
+    ) -> Vec<(Status, Reason, String)> {
+        let told = Dependence { effect, is_stale }.add_to(progress);
         let all = told.conditions.into_iter().filter(|one| one.type_ == DEPENDENCIES_READY);
         all.map(|one| (one.status, one.reason, one.message)).collect()
     }
@@ -123,24 +130,27 @@ mod tests {
                 "kind K",
             )
         };
-        let lost = || Hold::Lost("a is not Ready".to_owned());
+        let lost = || DependencyEffect::Lost("a is not Ready".to_owned());
         let expected = (Status::False, Reason::DependencyLost, "a is not Ready; kind K".to_owned());
         assert_eq!(conditions_after(lost(), false, kinds()), [expected]);
         assert_eq!(conditions_after(lost(), false, Progress::ready("1"))[0].2, "a is not Ready");
-        assert_eq!(conditions_after(Hold::Free, true, kinds())[0].1, Reason::DependencyMissing);
+        assert_eq!(conditions_after(DependencyEffect::Ready, true, kinds())[0].1, Reason::DependencyMissing);
         let ready = (Status::True, Reason::Succeeded, String::new());
-        assert_eq!(conditions_after(Hold::Free, true, Progress::ready("1")), std::slice::from_ref(&ready));
         assert_eq!(
-            conditions_after(Hold::None, true, Progress::ready("1")),
+            conditions_after(DependencyEffect::Ready, true, Progress::ready("1")),
+            std::slice::from_ref(&ready)
+        );
+        assert_eq!(
+            conditions_after(DependencyEffect::None, true, Progress::ready("1")),
             [ready],
             "none is named any more"
         );
-        assert_eq!(conditions_after(Hold::None, false, Progress::ready("1")), []);
+        assert_eq!(conditions_after(DependencyEffect::None, false, Progress::ready("1")), []);
     }
 
     #[test]
     fn what_was_told_stays_until_more_is_known() {
-        let unknown = || Hold::Unknown { passed: true };
+        let unknown = || DependencyEffect::Unknown { passed: true };
         let own =
             || Progress::ready("1").with_condition(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
         assert_eq!(conditions_after(unknown(), true, own()), []);
@@ -150,8 +160,8 @@ mod tests {
     #[test]
     fn whoever_is_held_back_reports_it_in_both_conditions() {
         let failure = Failure::new(Reason::DependencyNotReady, "a is not Ready");
-        let hold = Hold::Back { failure: failure.clone(), state: State::Processing };
-        let outcome = Dependence { hold, is_stale: false }.blocked_outcome().unwrap();
+        let effect = DependencyEffect::Blocked { failure: failure.clone(), state: State::Processing };
+        let outcome = Dependence { effect, is_stale: false }.blocked_outcome().unwrap();
         assert_eq!(outcome.result, Err(failure));
         assert_eq!(outcome.report.state, Some(State::Processing));
         assert!(outcome.report.conditions.iter().all(|one| one.reason == Reason::DependencyNotReady));

@@ -34,13 +34,13 @@ use crate::{
 /// Time for which a failure must last before it counts, as helm-component's `--unhealthy-after-seconds` by default.
 const FAILURE_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
-/// Judgement on the workload of `spec.manager`.
+/// Health of the workload of `spec.manager`.
 #[derive(Clone, Debug, PartialEq)]
-enum Judgement {
+enum ManagerHealth {
     /// The workload is healthy.
     Healthy,
     /// The component waits for the workload: reason, and time after which the judgement changes without an event.
-    Awaited(String, Option<Duration>),
+    Waiting(String, Option<Duration>),
     /// The workload has failed.
     Failed(String),
     /// The health cannot be read until the target's roles or the spec change.
@@ -117,7 +117,7 @@ impl<C: Component> Driver<C> {
                 (unreadable(manager, failure), true)
             }
         };
-        if let Judgement::Unknown(failure) = &judgement {
+        if let ManagerHealth::Unknown(failure) = &judgement {
             let component = context.resource.name_any();
             tracing::info!(%component, %failure, "health of spec.manager is unknown");
         }
@@ -132,7 +132,7 @@ impl<C: Component> Driver<C> {
         &self,
         context: &Context<C::Resource>,
         manager: &Manager,
-    ) -> Result<(Judgement, bool), Failure> {
+    ) -> Result<(ManagerHealth, bool), Failure> {
         let place = namespace_and_name(manager)?;
         let named = GroupVersionKind::gvk(&manager.group, &manager.version, &manager.kind);
         let reported = self.reported(context, condition::types::READY);
@@ -141,7 +141,7 @@ impl<C: Component> Driver<C> {
             context.watch(Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&())));
             let message = format!("waiting for the kind {} of spec.manager", kind_name(manager));
             let again = lookup_interval(reported.as_ref(), Timestamp::now());
-            return Ok((Judgement::Awaited(message, Some(again)), true));
+            return Ok((ManagerHealth::Waiting(message, Some(again)), true));
         };
         let is_namespaced = matches!(capabilities.scope, Scope::Namespaced);
         let place = (place.0.filter(|_| is_namespaced), place.1);
@@ -200,14 +200,14 @@ impl<C: Component> Driver<C> {
     }
 }
 
-impl Judgement {
+impl ManagerHealth {
     /// Adds the judgement to the progress of a step. `reported`: the condition Ready for the current generation, which a
     /// failed read must not change if it says that the component is ready or unhealthy.
     fn add_to(self, progress: Progress, reported: Option<&Condition>) -> Progress {
         match self {
             Self::Healthy => progress,
-            Self::Awaited(event, None) => progress.awaiting(&event),
-            Self::Awaited(event, Some(again)) => progress.awaiting(&event).again_within(again),
+            Self::Waiting(event, None) => progress.awaiting(&event),
+            Self::Waiting(event, Some(again)) => progress.awaiting(&event).again_within(again),
             Self::Failed(message) => unhealthy(progress, message),
             Self::Refused(failure) => progress.stopped_by(failure),
             Self::Unknown(failure) => {
@@ -243,23 +243,23 @@ impl FailureClock {
 }
 
 /// Returns the judgement on these objects, each with its name for messages. `name`: the manager's, for its absence.
-fn judge(name: &str, found: &[(String, Health)], clock: FailureClock) -> Judgement {
+fn judge(name: &str, found: &[(String, Health)], clock: FailureClock) -> ManagerHealth {
     if found.is_empty() {
-        return Judgement::Awaited(format!("waiting for {name} (it does not exist)"), None);
+        return ManagerHealth::Waiting(format!("waiting for {name} (it does not exist)"), None);
     }
     let failing = found.iter().map(|(_, health)| clock.counts_in(health));
     let failing: Vec<Option<Duration>> = failing.collect();
     let failed = found.iter().zip(&failing).filter(|(_, left)| **left == Some(Duration::ZERO));
     let failed: Vec<String> = failed.map(|(object, _)| words(object)).collect();
     if !failed.is_empty() {
-        return Judgement::Failed(kinds::listing(&failed));
+        return ManagerHealth::Failed(kinds::listing(&failed));
     }
     let awaited: Vec<String> = found.iter().filter(|(_, health)| !health.is_current()).map(words).collect();
     if awaited.is_empty() {
-        return Judgement::Healthy;
+        return ManagerHealth::Healthy;
     }
     let event = format!("waiting for {}", kinds::listing(&awaited));
-    Judgement::Awaited(event, failing.into_iter().flatten().min())
+    ManagerHealth::Waiting(event, failing.into_iter().flatten().min())
 }
 
 /// Returns the name of an object with the words of its health.
@@ -271,7 +271,7 @@ fn words((name, health): &(String, Health)) -> String {
 }
 
 /// Returns the judgement on a manager that could not be read.
-fn unreadable(manager: &Manager, failure: Failure) -> Judgement {
+fn unreadable(manager: &Manager, failure: Failure) -> ManagerHealth {
     match failure.reason {
         Reason::TargetForbidden => {
             let Failure { message, .. } = &failure;
@@ -280,10 +280,10 @@ fn unreadable(manager: &Manager, failure: Failure) -> Judgement {
                 "{message}; the role on the target needs list and watch on {kind} for spec.manager (TARGET_RULES of the \
                  component)"
             );
-            Judgement::Refused(Failure { message, ..failure })
+            ManagerHealth::Refused(Failure { message, ..failure })
         }
-        Reason::SpecInvalid => Judgement::Refused(failure),
-        _ => Judgement::Unknown(failure),
+        Reason::SpecInvalid => ManagerHealth::Refused(failure),
+        _ => ManagerHealth::Unknown(failure),
     }
 }
 

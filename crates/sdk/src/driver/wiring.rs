@@ -56,18 +56,18 @@ impl<C: Component> Program for ComponentProgram<C> {
     }
 }
 
-/// Index of components by the name of their access Secret.
-type BySecret<R> = Arc<Mutex<Index<String, ObjectRef<R>>>>;
+/// Index of components by the name of their access Secret, or by their target.
+type ComponentIndex<R> = Arc<Mutex<Index<String, ObjectRef<R>>>>;
 
 /// Reconciles all components of a kind until the process shuts down.
 pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let reconciler = Reconciler::<C::Resource>::new(&runtime);
     let driver = Arc::new(driver(component, runtime, reconciler.trigger()));
-    let by_secret: BySecret<C::Resource> = Arc::default();
-    let by_target: BySecret<C::Resource> = Arc::default();
+    let by_secret: ComponentIndex<C::Resource> = Arc::default();
+    let by_target: ComponentIndex<C::Resource> = Arc::default();
     let targets = Arc::clone(&by_target);
     driver.runtime.brake.set_target_counter(move || lock(&targets).dependencies());
-    wake_on_access(&driver.runtime, &by_secret, &driver.trigger, &driver.watches);
+    requeue_on_access_change(&driver.runtime, &by_secret, &driver.trigger, &driver.watches);
     let watching = Arc::clone(&driver);
     let store = reconciler.store();
     let reconciler = reconciler.on_change(move |change| {
@@ -76,7 +76,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         watching.dependencies.process_change(change, contract.as_ref());
         match change {
             Change::Applied(resource) => {
-                index(&by_secret, &by_target, resource, contract);
+                index_component(&by_secret, &by_target, resource, contract);
                 if watching.status.process_event(resource) {
                     watching.trigger.enqueue(ObjectRef::from_obj(resource));
                 }
@@ -98,9 +98,9 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         .reaching(|resource| Contract::of(resource).ok()?.spec.target.kubeconfig_secret_ref)
         .run(move |resource, reconcile_context| {
             let driver = Arc::clone(&driver);
-            let leftover = Leftover::of(&driver, &store, &resource);
+            let cleanup = CleanupGuard::new(&driver, &store, &resource);
             async move {
-                let _leftover = leftover;
+                let _cleanup = cleanup;
                 let _guard = driver.status.begin_reconcile(&resource);
                 driver.reconcile(resource, reconcile_context).await
             }
@@ -132,19 +132,19 @@ fn driver<C: Component>(
 
 /// A running reconcile. If its component vanishes meanwhile, the reconcile may open watches and fill caches after the
 /// DELETE event; dropping this guard removes them.
-struct Leftover<C: Component> {
+struct CleanupGuard<C: Component> {
     driver: Arc<Driver<C>>,
     store: Store<C::Resource>,
     key: ObjectRef<C::Resource>,
 }
 
-impl<C: Component> Leftover<C> {
-    fn of(driver: &Arc<Driver<C>>, store: &Store<C::Resource>, resource: &C::Resource) -> Self {
+impl<C: Component> CleanupGuard<C> {
+    fn new(driver: &Arc<Driver<C>>, store: &Store<C::Resource>, resource: &C::Resource) -> Self {
         Self { driver: Arc::clone(driver), store: store.clone(), key: ObjectRef::from_obj(resource) }
     }
 }
 
-impl<C: Component> Drop for Leftover<C> {
+impl<C: Component> Drop for CleanupGuard<C> {
     fn drop(&mut self) {
         // The store processes a DELETE event first, so either this guard or the event handler cleans up.
         if self.store.get(&self.key).is_none() {
@@ -225,9 +225,9 @@ fn owner_of<R: Resource<DynamicType = ()>>(key: &ObjectRef<R>) -> String {
     names::owner_hash(key.namespace.as_deref().unwrap_or_default(), &key.name)
 }
 
-fn wake_on_access<R>(
+fn requeue_on_access_change<R>(
     runtime: &Runtime,
-    by_secret: &BySecret<R>,
+    by_secret: &ComponentIndex<R>,
     trigger: &Trigger<ObjectRef<R>>,
     watches: &Watches<ObjectRef<R>>,
 ) where
@@ -247,9 +247,9 @@ fn wake_on_access<R>(
 }
 
 /// Indexes a component by the name of its access Secret, and by name and key, which identify one target.
-fn index<R: crate::ComponentResource>(
-    by_secret: &BySecret<R>,
-    by_target: &BySecret<R>,
+fn index_component<R: crate::ComponentResource>(
+    by_secret: &ComponentIndex<R>,
+    by_target: &ComponentIndex<R>,
     resource: &R,
     contract: Option<Contract>,
 ) {

@@ -256,10 +256,10 @@ pub(super) fn add<'a>(left: &Value<'a>, right: &Value<'a>, budget: &mut Budget) 
 }
 
 /// The functions add, subtract, multiply, divide and take the remainder.
-type Checked<N> = [fn(N, N) -> Option<N>; 5];
+type CheckedOperations<N> = [fn(N, N) -> Option<N>; 5];
 
 /// An operator on two integers; `None` where the result does not fit.
-fn checked<N>(operator: &str, left: N, right: N, functions: Checked<N>) -> Option<N> {
+fn apply_checked<N>(operator: &str, left: N, right: N, functions: CheckedOperations<N>) -> Option<N> {
     let [add, subtract, multiply, divide, modulo] = functions;
     let function = match operator {
         operators::ADD => add,
@@ -276,14 +276,14 @@ fn checked<N>(operator: &str, left: N, right: N, functions: Checked<N>) -> Optio
 pub(super) fn arithmetic<'a>(operator: &str, left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>> {
     let result = match (left, right) {
         (Value::Int(left), Value::Int(right)) => {
-            let functions: Checked<i64> =
+            let functions: CheckedOperations<i64> =
                 [i64::checked_add, i64::checked_sub, i64::checked_mul, i64::checked_div, i64::checked_rem];
-            checked(operator, *left, *right, functions).map(Value::Int)
+            apply_checked(operator, *left, *right, functions).map(Value::Int)
         }
         (Value::Uint(left), Value::Uint(right)) => {
-            let functions: Checked<u64> =
+            let functions: CheckedOperations<u64> =
                 [u64::checked_add, u64::checked_sub, u64::checked_mul, u64::checked_div, u64::checked_rem];
-            checked(operator, *left, *right, functions).map(Value::Uint)
+            apply_checked(operator, *left, *right, functions).map(Value::Uint)
         }
         (Value::Double(left), Value::Double(right)) => match operator {
             operators::ADD => Some(left + right),

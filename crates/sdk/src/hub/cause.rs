@@ -84,14 +84,15 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("client error (Connect)")]
-    struct Outer(#[source] io::Error);
+    struct WrappingError(#[source] io::Error);
 
     #[test]
     fn the_innermost_cause_is_named() {
-        let refused = Outer(io::Error::from_raw_os_error(111));
+        let refused = WrappingError(io::Error::from_raw_os_error(111));
         let text = describe_cause(&kube::Error::Service(Box::new(refused)));
         assert!(text.contains("refused"), "{text}");
-        let hidden = Outer(io::Error::other(Outer(io::Error::other("certificate has expired"))));
+        let hidden =
+            WrappingError(io::Error::other(WrappingError(io::Error::other("certificate has expired"))));
         let text = describe_cause(&kube::Error::Service(Box::new(hidden)));
         assert_eq!(text, "certificate has expired");
     }

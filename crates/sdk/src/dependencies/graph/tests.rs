@@ -112,13 +112,13 @@ fn an_expression_decides_instead_of_the_condition() {
     let mut graph = graph(&[("a", unready(vec![])), ("b", unready(vec![by("x"), by("y")]))]);
     assert_eq!(graph.expressions(&node("a"), None), BTreeSet::from(["x".to_owned(), "y".to_owned()]));
     assert_eq!(why(&graph, by("x")), Some(UnmetReason::Unjudged(node("a"), "x".to_owned())));
-    graph.judged(&node("a"), judged(Verdict::NotReady));
+    graph.judged(&node("a"), judged(Readiness::NotReady));
     assert_eq!(why(&graph, by("x")), Some(UnmetReason::Denied));
-    graph.judged(&node("a"), judged(Verdict::Ready));
+    graph.judged(&node("a"), judged(Readiness::Ready));
     assert_eq!(why(&graph, by("x")), Some(UnmetReason::Denied), "what arrived is newer than what was read");
-    let woken = graph.set(&node("a"), View { judged: judged(Verdict::Ready), ..unready(vec![]) });
+    let woken = graph.set(&node("a"), View { judged: judged(Readiness::Ready), ..unready(vec![]) });
     assert_eq!((names(woken), why(&graph, by("x"))), (vec!["b".to_owned()], None));
-    graph.set(&node("a"), View { judged: judged(Verdict::Unclear), ..unready(vec![]) });
+    graph.set(&node("a"), View { judged: judged(Readiness::Unclear), ..unready(vec![]) });
     assert_eq!(why(&graph, by("x")), Some(UnmetReason::Unclear));
 }
 

@@ -22,7 +22,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 /// Judges objects of these healths 10 seconds after a failure was first seen.
-fn judged(found: &[Health], grace: i64) -> Judgement {
+fn judged(found: &[Health], grace: i64) -> ManagerHealth {
     let found: Vec<(String, Health)> = found.iter().map(|health| (NAME.to_owned(), health.clone())).collect();
     let clock = FailureClock { now: at(110), since: at(100), grace: SignedDuration::from_secs(grace) };
     judge(NAME, &found, clock)
@@ -51,14 +51,14 @@ fn failed(from: Option<i64>) -> Health {
 #[test]
 fn a_manager_is_judged_by_its_health_and_the_age_of_a_failure() {
     let awaited = |words: &str, seconds: Option<u64>| {
-        Judgement::Awaited(format!("waiting for {NAME}{words}"), seconds.map(Duration::from_secs))
+        ManagerHealth::Waiting(format!("waiting for {NAME}{words}"), seconds.map(Duration::from_secs))
     };
-    let fails = || Judgement::Failed(format!("{NAME} (it crashes)"));
+    let fails = || ManagerHealth::Failed(format!("{NAME} (it crashes)"));
     let current = || health(HealthStatus::Current, "");
     let rows = [
         ("absent", vec![], 30, awaited(" (it does not exist)", None)),
-        ("current", vec![current()], 30, Judgement::Healthy),
-        ("paused", vec![health(HealthStatus::Current, "it is paused")], 30, Judgement::Healthy),
+        ("current", vec![current()], 30, ManagerHealth::Healthy),
+        ("paused", vec![health(HealthStatus::Current, "it is paused")], 30, ManagerHealth::Healthy),
         ("in progress", vec![health(HealthStatus::InProgress, "0 of 1")], 30, awaited(" (0 of 1)", None)),
         ("without words", vec![health(HealthStatus::InProgress, "")], 30, awaited("", None)),
         ("being deleted", vec![health(HealthStatus::Terminating, "going")], 30, awaited(" (going)", None)),
@@ -84,10 +84,10 @@ fn a_manager_is_judged_by_its_health_and_the_age_of_a_failure() {
 #[test]
 fn the_state_follows_the_judgement_and_what_the_step_said_stays() {
     let ready = || Progress::ready("1");
-    let waits = || Judgement::Awaited(format!("waiting for {NAME}"), None);
+    let waits = || ManagerHealth::Waiting(format!("waiting for {NAME}"), None);
     let state = |progress: Progress| (progress.state, progress.reason, progress.message);
 
-    assert_eq!(Judgement::Healthy.add_to(ready(), None), ready());
+    assert_eq!(ManagerHealth::Healthy.add_to(ready(), None), ready());
     let was_ready = reported("True", Reason::Succeeded);
     let waiting = waits().add_to(ready(), Some(&was_ready));
     assert_eq!(waiting.version.as_deref(), Some("1"));
@@ -95,10 +95,10 @@ fn the_state_follows_the_judgement_and_what_the_step_said_stays() {
     let working = waits().add_to(Progress::working("waiting for Pods"), Some(&was_ready));
     assert_eq!(working.message, format!("waiting for Pods; waiting for {NAME}"));
     let timed =
-        Judgement::Awaited(String::new(), Some(Duration::from_secs(7))).add_to(ready(), Some(&was_ready));
+        ManagerHealth::Waiting(String::new(), Some(Duration::from_secs(7))).add_to(ready(), Some(&was_ready));
     assert_eq!(timed.wait, Wait::Timer(Duration::from_secs(7)));
 
-    let unhealthy = Judgement::Failed(NAME.to_owned()).add_to(ready(), Some(&was_ready));
+    let unhealthy = ManagerHealth::Failed(NAME.to_owned()).add_to(ready(), Some(&was_ready));
     assert_eq!(unhealthy.failure.clone().map(|failure| failure.reason), Some(Reason::Unhealthy));
     assert_eq!(unhealthy.version.as_deref(), Some("1"));
     assert_eq!(state(unhealthy), (State::Error, Reason::Unhealthy, NAME.to_owned()));
@@ -109,7 +109,7 @@ fn a_failed_read_neither_ends_readiness_nor_grants_it() {
     let failure = || Failure::new(Reason::TargetServerError, "list Deployment manager: 503");
     let unknown = |progress: Progress, reported: Option<&Condition>| {
         let judgement = unreadable(&manager(), failure());
-        assert_eq!(judgement, Judgement::Unknown(failure()));
+        assert_eq!(judgement, ManagerHealth::Unknown(failure()));
         judgement.add_to(progress, reported)
     };
     let was_ready = reported("True", Reason::Succeeded);

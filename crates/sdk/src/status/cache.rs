@@ -11,7 +11,7 @@ use crate::{ComponentResource, Contract};
 
 /// Written statuses that the watch does not show yet or the running reconcile has not seen, and the objects that had
 /// a status.
-pub(super) struct Memory<R: ComponentResource> {
+pub(super) struct StatusCache<R: ComponentResource> {
     written: HashMap<ObjectRef<R>, WrittenStatus>,
     reported: HashSet<ObjectRef<R>>,
     /// Running reconciles, each with the metadata after its last write of other fields than the status.
@@ -35,13 +35,13 @@ struct WrittenMetadata {
     version: u64,
 }
 
-impl<R: ComponentResource> Default for Memory<R> {
+impl<R: ComponentResource> Default for StatusCache<R> {
     fn default() -> Self {
         Self { written: HashMap::new(), reported: HashSet::new(), running: HashMap::new() }
     }
 }
 
-impl<R: ComponentResource> Memory<R> {
+impl<R: ComponentResource> StatusCache<R> {
     /// Returns the status that was written over this state of `resource`, if it is the latest one.
     pub(super) fn newer_than(&self, resource: &R) -> Option<FreeForm> {
         self.over(resource).map(|own| own.status.clone())
@@ -159,42 +159,42 @@ mod tests {
         .unwrap()
     }
 
-    fn wrote(version: u64, state: &str) -> Memory<HelmComponent> {
-        let mut memory = Memory::default();
-        memory.process_event(&seen(version - 1, &status("Processing")));
-        memory.wrote(&seen(version, &status(state)), from_value(status(state)).unwrap());
-        memory
+    fn wrote(version: u64, state: &str) -> StatusCache<HelmComponent> {
+        let mut cache = StatusCache::default();
+        cache.process_event(&seen(version - 1, &status("Processing")));
+        cache.wrote(&seen(version, &status(state)), from_value(status(state)).unwrap());
+        cache
     }
 
     #[test]
     fn what_was_written_counts_until_the_watch_has_caught_up() {
-        let mut memory = wrote(5, "Ready");
+        let mut cache = wrote(5, "Ready");
         let late = seen(4, &status("Processing"));
-        assert!(!memory.process_event(&late));
-        assert_eq!(memory.newer_than(&late).unwrap()["state"], "Ready");
-        assert_eq!(memory.newer_than(&seen(6, &status("Error"))), None);
-        assert!(!memory.process_event(&seen(5, &status("Ready"))), "our own");
-        assert_eq!(memory.newer_than(&late), None);
+        assert!(!cache.process_event(&late));
+        assert_eq!(cache.newer_than(&late).unwrap()["state"], "Ready");
+        assert_eq!(cache.newer_than(&seen(6, &status("Error"))), None);
+        assert!(!cache.process_event(&seen(5, &status("Ready"))), "our own");
+        assert_eq!(cache.newer_than(&late), None);
     }
 
     #[test]
     fn a_pass_that_began_before_goes_by_what_it_wrote_although_the_watch_has_caught_up() {
-        let mut memory = Memory::default();
+        let mut cache = StatusCache::default();
         let old = seen(4, &status("Processing"));
         let key = ObjectRef::from_obj(&old);
-        memory.begin(key.clone());
-        memory.wrote(&seen(6, &status("Ready")), from_value(status("Ready")).unwrap());
-        assert!(!memory.process_event(&seen(6, &status("Ready"))));
-        assert_eq!(memory.newer_than(&old).unwrap()["state"], "Ready");
-        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("6"));
-        assert_eq!(memory.newer_than(&seen(7, &status("Error"))), None, "others wrote since");
-        memory.end(&key);
-        assert_eq!(memory.newer_than(&old), None);
+        cache.begin(key.clone());
+        cache.wrote(&seen(6, &status("Ready")), from_value(status("Ready")).unwrap());
+        assert!(!cache.process_event(&seen(6, &status("Ready"))));
+        assert_eq!(cache.newer_than(&old).unwrap()["state"], "Ready");
+        assert_eq!(cache.latest(&old).resource_version.as_deref(), Some("6"));
+        assert_eq!(cache.newer_than(&seen(7, &status("Error"))), None, "others wrote since");
+        cache.end(&key);
+        assert_eq!(cache.newer_than(&old), None);
     }
 
     #[test]
     fn what_else_a_pass_wrote_of_the_object_makes_no_conflict() {
-        let mut memory = Memory::<HelmComponent>::default();
+        let mut cache = StatusCache::<HelmComponent>::default();
         let old = seen(4, &status("Processing"));
         let key = ObjectRef::from_obj(&old);
         let touched = |uid: &str| ObjectMeta {
@@ -202,36 +202,36 @@ mod tests {
             resource_version: Some("5".to_owned()),
             ..ObjectMeta::default()
         };
-        memory.touched(&key, &touched("u"));
-        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("4"), "no pass is at work");
-        memory.begin(key.clone());
-        memory.touched(&key, &touched("u"));
-        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("5"));
-        memory.wrote(&seen(6, &status("Ready")), from_value(status("Ready")).unwrap());
-        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("6"));
-        memory.listing();
-        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("4"), "a restored hub counts on");
-        memory.touched(&key, &touched("another"));
-        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("4"), "a successor of the name");
-        memory.end(&key);
+        cache.touched(&key, &touched("u"));
+        assert_eq!(cache.latest(&old).resource_version.as_deref(), Some("4"), "no pass is at work");
+        cache.begin(key.clone());
+        cache.touched(&key, &touched("u"));
+        assert_eq!(cache.latest(&old).resource_version.as_deref(), Some("5"));
+        cache.wrote(&seen(6, &status("Ready")), from_value(status("Ready")).unwrap());
+        assert_eq!(cache.latest(&old).resource_version.as_deref(), Some("6"));
+        cache.listing();
+        assert_eq!(cache.latest(&old).resource_version.as_deref(), Some("4"), "a restored hub counts on");
+        cache.touched(&key, &touched("another"));
+        assert_eq!(cache.latest(&old).resource_version.as_deref(), Some("4"), "a successor of the name");
+        cache.end(&key);
     }
 
     #[test]
     fn a_status_that_is_gone_is_noticed_once() {
-        let mut memory = wrote(5, "Ready");
-        assert!(!memory.process_event(&seen(5, &status("Ready"))));
-        assert!(memory.process_event(&seen(6, &json!({}))));
-        assert!(!memory.process_event(&seen(7, &json!({}))));
+        let mut cache = wrote(5, "Ready");
+        assert!(!cache.process_event(&seen(5, &status("Ready"))));
+        assert!(cache.process_event(&seen(6, &json!({}))));
+        assert!(!cache.process_event(&seen(7, &json!({}))));
     }
 
     #[test]
     fn what_a_late_list_hid_is_noticed_when_it_comes() {
-        let mut memory = wrote(5, "Error");
-        memory.listing();
+        let mut cache = wrote(5, "Error");
+        cache.listing();
         let late = seen(4, &status("Processing"));
-        assert!(!memory.process_event(&late));
-        assert_eq!(memory.newer_than(&late), None, "the hub may have been restored");
-        assert!(memory.process_event(&seen(5, &status("Error"))), "the pass rested on what was before");
-        assert!(!memory.process_event(&seen(6, &status("Error"))));
+        assert!(!cache.process_event(&late));
+        assert_eq!(cache.newer_than(&late), None, "the hub may have been restored");
+        assert!(cache.process_event(&seen(5, &status("Error"))), "the pass rested on what was before");
+        assert!(!cache.process_event(&seen(6, &status("Error"))));
     }
 }

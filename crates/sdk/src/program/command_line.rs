@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[derive(Parser)]
-struct Line<F: clap::Args> {
+struct CommandLine<F: clap::Args> {
     #[command(subcommand)]
     command: Command<F>,
 }
@@ -64,23 +64,23 @@ enum RoleScope {
 }
 
 pub(super) fn dispatch<P: Program>(program: P) -> ExitCode {
-    let command = Line::<P::Flags>::command()
+    let command = CommandLine::<P::Flags>::command()
         .name(P::OPERATOR.name)
         .about(P::ABOUT)
         .version(P::OPERATOR.version)
         .subcommand_required(true)
         .arg_required_else_help(true);
-    let line = Line::<P::Flags>::from_arg_matches(&command.get_matches());
+    let line = CommandLine::<P::Flags>::from_arg_matches(&command.get_matches());
     let done = match line {
         Err(error) => error.exit(),
-        Ok(Line { command: Command::Run(flags) }) => {
+        Ok(CommandLine { command: Command::Run(flags) }) => {
             let RunFlags { args, own } = *flags;
             match Settings::resolve(args) {
                 Ok(settings) => run_alone(program, own, settings).map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             }
         }
-        Ok(Line { command }) => print::<P>(&command).map_err(|error| error.to_string()),
+        Ok(CommandLine { command }) => print::<P>(&command).map_err(|error| error.to_string()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
