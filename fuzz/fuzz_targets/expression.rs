@@ -65,7 +65,7 @@ fn check(text: &str) {
     });
     let before = LIVE.with(Cell::get);
     PEAK.with(|peak| peak.set(before));
-    let (_, cost) = expression.judge_with_cost(&[("self", &object)]);
+    let (_, cost) = expression.evaluate_with_cost(&[("self", &object)]);
     let allocated = PEAK.with(Cell::get) - before;
     assert!(cost.steps <= MAX_STEPS, "{cost:?}: {text}");
     assert!(allocated <= MAX_BYTES, "{allocated} bytes, {cost:?}: {text}");

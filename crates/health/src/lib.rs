@@ -5,11 +5,11 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::Value;
 
-mod holdup;
 mod kinds;
+mod pod_failure;
 mod view;
 
-pub use holdup::{holdup, makes_pods, refusal};
+pub use pod_failure::{creates_pods, pod_failure_reason, replica_failure};
 
 use view::View;
 
@@ -151,9 +151,9 @@ pub fn aggregate<'a>(all: impl IntoIterator<Item = &'a Health>) -> HealthStatus 
     all.into_iter().map(weight).max().unwrap_or(HealthStatus::Current)
 }
 
-/// Reports whether objects of a kind are watched whole for their health. For other kinds metadata is enough, and
-/// health is read when it is needed.
-pub fn watched_whole(group: &str, kind: &str) -> bool {
+/// Reports whether the health of a kind needs watches of whole objects. For other kinds metadata is enough, and health
+/// is read when it is needed.
+pub fn needs_whole_object(group: &str, kind: &str) -> bool {
     matches!((group, kind), ("apps", "Deployment" | "StatefulSet" | "DaemonSet") | ("batch", "Job"))
 }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kyma_api::{HealthExpression, HelmComponentSpec, Reason};
 use kyma_health::{Health, HealthStatus};
 use kyma_object_set::GroupKind;
-use kyma_sdk::{Expression, Failure, Judgement};
+use kyma_sdk::{Expression, ExpressionResult, Failure};
 use serde_json::Value;
 
 /// Message for an object whose expression exceeds its budget.
@@ -123,21 +123,21 @@ impl Rule {
             (&self.failed, HealthStatus::Failed, "failed"),
         ];
         for (expression, status, field) in earlier {
-            match expression.as_ref().map(|expression| expression.judge_object(object)) {
-                Some(Judgement::Holds) => return says(status, field, "is true"),
-                Some(Judgement::TooLarge) => return says(HealthStatus::Unknown, field, TOO_LARGE),
-                Some(Judgement::Fails | Judgement::Unclear) | None => {}
+            match expression.as_ref().map(|expression| expression.evaluate_object(object)) {
+                Some(ExpressionResult::Holds) => return says(status, field, "is true"),
+                Some(ExpressionResult::TooLarge) => return says(HealthStatus::Unknown, field, TOO_LARGE),
+                Some(ExpressionResult::Fails | ExpressionResult::Unclear) | None => {}
             }
         }
-        match self.current.judge_object(object) {
-            Judgement::Holds => Health::new(HealthStatus::Current, ""),
-            Judgement::Fails => says(HealthStatus::InProgress, "current", "is false"),
-            Judgement::Unclear => says(
+        match self.current.evaluate_object(object) {
+            ExpressionResult::Holds => Health::new(HealthStatus::Current, ""),
+            ExpressionResult::Fails => says(HealthStatus::InProgress, "current", "is false"),
+            ExpressionResult::Unclear => says(
                 HealthStatus::Unknown,
                 "current",
                 "reads a field that the object lacks, calls an unknown function, or is no condition",
             ),
-            Judgement::TooLarge => says(HealthStatus::Unknown, "current", TOO_LARGE),
+            ExpressionResult::TooLarge => says(HealthStatus::Unknown, "current", TOO_LARGE),
         }
     }
 }

@@ -299,7 +299,7 @@ fn interests(
 /// Reports whether the health of objects of a kind counts: workloads, and other kinds that `helm --wait` waits for.
 pub(crate) fn health_counts(kind: &GroupKind) -> bool {
     let (group, name) = (kind.group.as_str(), kind.kind.as_str());
-    kyma_health::watched_whole(group, name)
+    kyma_health::needs_whole_object(group, name)
         || matches!(
             (group, name),
             ("", "PersistentVolumeClaim" | "Pod" | "ReplicationController" | "Service")

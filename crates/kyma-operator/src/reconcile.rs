@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
-use kyma_sdk::{Failure, KymaKey, PausedOperations, ReconcileContext, Wait, evaluate_apart};
+use kyma_sdk::{Failure, KymaKey, PausedOperations, ReconcileContext, Wait, evaluate_on_thread};
 
 use crate::apply;
 use crate::catalogue::Interest;
@@ -206,7 +206,7 @@ async fn govern(state: &State, observed: &Observation) -> Result<Entries, Failur
         leaving: resolve::govern_leaving(&configs, &labels, &installed),
     };
     let mut entries = if has_rules {
-        evaluate_apart(&observed.key.to_string(), RULES_DEADLINE, evaluate).await?
+        evaluate_on_thread(&observed.key.to_string(), RULES_DEADLINE, evaluate).await?
     } else {
         evaluate()
     };

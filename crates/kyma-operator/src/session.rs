@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
 use kyma_sdk::{
-    Content, Failure, Interest, KymaAccess, KymaKey, Proof, ReconcileContext, fence_of, is_on_record,
+    Content, Failure, Interest, KymaAccess, KymaKey, ReconcileContext, TargetVerification, fence_of,
+    is_on_record,
 };
 use kyma_targets::{STAMP_NAMESPACE, Target};
 
@@ -98,7 +99,8 @@ pub(crate) fn look_again(state: &State, target: &Target) {
 /// Verifies that the target is the recorded cluster and not owned by another Kyma. Writes its stamp if necessary.
 /// Returns its identity.
 async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<TargetIdentity, Failure> {
-    let Proof { identity, kyma: live, stamp, found } = kyma_sdk::prove(&state.runtime, kyma, target).await?;
+    let TargetVerification { identity, kyma: live, stamp, found } =
+        kyma_sdk::verify_target(&state.runtime, kyma, target).await?;
     if let Some(live) = live {
         state.wrote(live);
     }

@@ -10,7 +10,7 @@ use clap::{
     builder::{OsStringValueParser, TypedValueParser},
 };
 use kube::{Client, Config};
-use kyma_sdk::{client_config, name_caller};
+use kyma_sdk::{client_config, set_user_agent};
 
 use crate::{error::Error, output::Format};
 
@@ -104,7 +104,7 @@ impl GlobalFlags {
     /// Returns the configuration of the hub's client.
     pub(crate) async fn config(&self) -> Result<Config, Error> {
         let mut config = client_config(self.given_kubeconfig(), self.given_context()).await?;
-        name_caller(&mut config, AGENT)?;
+        set_user_agent(&mut config, AGENT)?;
         note_address(&config);
         Ok(config)
     }

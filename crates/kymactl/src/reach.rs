@@ -6,7 +6,7 @@ use clap::Args;
 use helm_component::HelmComponentProgram;
 use kube::Api;
 use kyma_api::HelmComponent;
-use kyma_sdk::{AccessArgs, BrakeLimit, Mode, Process, Program as _, Runtime, Settings, bounded};
+use kyma_sdk::{AccessArgs, BrakeLimit, Mode, Process, Program as _, Runtime, Settings, with_hub_limits};
 
 use crate::{error::Error, hub::GlobalFlags};
 
@@ -35,7 +35,7 @@ impl Reach {
     /// Connects to the hub for reading.
     pub(crate) async fn runtime(&self) -> Result<Runtime, Error> {
         let settings = self.settings()?;
-        let config = bounded(self.hub.config().await?);
+        let config = with_hub_limits(self.hub.config().await?);
         Ok(Runtime::reading(HelmComponentProgram::OPERATOR, READER, settings, config, Process::new()?)
             .await?)
     }

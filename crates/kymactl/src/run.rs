@@ -17,7 +17,7 @@ use clap::Args;
 use helm_component::{AccountArgs, ContentArgs};
 use kube::{Config, ResourceExt as _};
 use kyma_operator::KymaArgs;
-use kyma_sdk::{LogFormat, Mode, Process, Settings, bounded, init_telemetry};
+use kyma_sdk::{LogFormat, Mode, Process, Settings, init_telemetry, with_hub_limits};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::duration::duration;
@@ -133,7 +133,7 @@ impl Run {
             }
         }
         init_telemetry(&settings)?;
-        let config = bounded(global.config().await?);
+        let config = with_hub_limits(global.config().await?);
         let process = Process::new()?;
         process.stop_on_signal()?;
         let mut flags = self.flags;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ApiResource;
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels, names};
-use kyma_sdk::{Content, Failure, Interest, KymaAccess, KymaKey, Proof, fence_of, prove_known};
+use kyma_sdk::{
+    Content, Failure, Interest, KymaAccess, KymaKey, TargetVerification, fence_of, verify_recorded_target,
+};
 use kyma_targets::Target;
 
 use crate::copy::Kind;
@@ -44,7 +46,7 @@ pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, 
 pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failure> {
     let access = access_of(state, kyma)?;
     let target = state.runtime.access.target(&access).await?;
-    let known = prove_known(&state.runtime, kyma, &target).await?;
+    let known = verify_recorded_target(&state.runtime, kyma, &target).await?;
     Ok(target.fenced(fence_of(&state.runtime, kyma, &known)))
 }
 
@@ -58,7 +60,8 @@ fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
 
 /// Verifies that the target is the recorded cluster and not owned by another Kyma.
 async fn prove(state: &State, kyma: &Kyma, target: &Target) -> Result<TargetIdentity, Failure> {
-    let Proof { identity, stamp, found, .. } = kyma_sdk::prove(&state.runtime, kyma, target).await?;
+    let TargetVerification { identity, stamp, found, .. } =
+        kyma_sdk::verify_target(&state.runtime, kyma, target).await?;
     if let Some(stamp) = stamp {
         // If the Kyma is being deleted, kyma-operator has just removed the stamp.
         hub::ensure_wanted(state, kyma).await?;

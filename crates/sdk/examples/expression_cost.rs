@@ -20,7 +20,7 @@ fn main() -> Result<(), ExpressionError> {
         let (mut slowest, mut last) = (0.0_f64, None);
         for _ in 0..ROUNDS {
             let start = milliseconds_of_this_thread();
-            last = Some(expression.judge_with_cost(&[("self", &object)]));
+            last = Some(expression.evaluate_with_cost(&[("self", &object)]));
             slowest = slowest.max(milliseconds_of_this_thread() - start);
         }
         let Some((judgement, cost)) = last else { continue };

@@ -45,7 +45,7 @@ pub async fn await_crds(hub: &Client, needed: &[Crd]) -> Result<(), CrdError> {
         loop {
             match found.try_next().await {
                 Ok(Some(installed)) if is_established(&installed) => {
-                    let missing = missing(&installed, crd);
+                    let missing = missing_fields(&installed, crd);
                     if missing.is_empty() {
                         break;
                     }
@@ -66,8 +66,8 @@ fn is_established(crd: &Crd) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
-/// Versions and field paths that `needed` has and `installed` lacks, in order. Pure.
-pub fn missing(installed: &Crd, needed: &Crd) -> Vec<String> {
+/// Returns the versions and field paths that `needed` has and `installed` lacks, in order. Pure.
+pub fn missing_fields(installed: &Crd, needed: &Crd) -> Vec<String> {
     let mut missing = vec![];
     for version in needed.spec.versions.iter().filter(|version| version.served) {
         let held = installed.spec.versions.iter().find(|held| held.name == version.name && held.served);
@@ -139,22 +139,22 @@ mod tests {
             "list": {"type": "array", "items": {"type": "object", "properties":
                 {"x": {"type": "string"}, "y": {"type": "string"}}}}}}),
         );
-        assert_eq!(missing(&new, &old), [""; 0]);
-        assert_eq!(missing(&old, &new), ["spec.b", "spec.list[].y"]);
-        assert_eq!(missing(&crd("v2", &json!({})), &old), ["version v1"]);
+        assert_eq!(missing_fields(&new, &old), [""; 0]);
+        assert_eq!(missing_fields(&old, &new), ["spec.b", "spec.list[].y"]);
+        assert_eq!(missing_fields(&crd("v2", &json!({})), &old), ["version v1"]);
     }
 
     #[test]
     fn a_version_that_is_only_listed_is_not_needed() {
         let mut listed = crd("v1beta1", &json!({"type": "object"}));
         listed.spec.versions[0].served = false;
-        assert_eq!(missing(&crd("v1", &json!({})), &listed), [""; 0]);
+        assert_eq!(missing_fields(&crd("v1", &json!({})), &listed), [""; 0]);
     }
 
     #[test]
     fn what_keeps_unknown_fields_lacks_nothing() {
         let open = crd("v1", &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));
         let needed = crd("v1", &json!({"type": "object", "properties": {"a": {"type": "string"}}}));
-        assert_eq!(missing(&open, &needed), [""; 0]);
+        assert_eq!(missing_fields(&open, &needed), [""; 0]);
     }
 }

@@ -25,7 +25,7 @@ use graph::{Graph, ListState, UnmetDependency, UnmetReason};
 pub(crate) use view::Kind;
 use view::{Node, View, kyma_of, needs};
 
-use crate::evaluation::{evaluate_apart, run_apart};
+use crate::evaluation::{evaluate_on_thread, run_on_thread};
 use crate::{Change, ComponentResource, Contract, Failure, Runtime, Trigger};
 
 /// Time until expressions about one component have to be evaluated.
@@ -171,7 +171,7 @@ impl<R: ComponentResource> Dependencies<R> {
             let object = serde_json::to_value(object).unwrap_or_default();
             let expressions = BTreeSet::from([expression.clone()]);
             let judge = move || view::judge(expressions, &object);
-            let judged = evaluate_apart(&node.to_string(), JUDGING_DEADLINE, judge).await?;
+            let judged = evaluate_on_thread(&node.to_string(), JUDGING_DEADLINE, judge).await?;
             lock(&self.inner.graph).judged(node, judged);
             any = true;
         }
@@ -212,7 +212,7 @@ impl<R: ComponentResource> Dependencies<R> {
             while let Some(PendingJudgement { uid, expressions, object }) = dependencies.next_unjudged(&node)
             {
                 let judge = move || view::judge(expressions, &object);
-                let Ok(judged) = run_apart(&group, judge).await else { continue };
+                let Ok(judged) = run_on_thread(&group, judge).await else { continue };
                 let _guard = lock(&dependencies.inner.update_lock);
                 let affected = lock(&dependencies.inner.graph).rejudged(&node, &uid, judged);
                 dependencies.wake(affected);

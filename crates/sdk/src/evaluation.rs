@@ -26,20 +26,20 @@ static THREADS: FairSemaphore = FairSemaphore::new(MAX_PARALLEL_EVALUATIONS);
 ///
 /// # Errors
 /// `DeadlineExceeded`; `Internal` if `work` panicked.
-pub async fn evaluate_apart<T: Send + 'static>(
+pub async fn evaluate_on_thread<T: Send + 'static>(
     group: &str,
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let done = tokio::time::timeout(deadline, run_apart(group, work)).await;
+    let done = tokio::time::timeout(deadline, run_on_thread(group, work)).await;
     done.unwrap_or_else(|_| {
         let message = format!("expressions were not evaluated within {} s", deadline.as_secs());
         Err(Failure::new(Reason::DeadlineExceeded, message))
     })
 }
 
-/// Runs `work` like [`evaluate_apart`], without a deadline.
-pub(crate) async fn run_apart<T: Send + 'static>(
+/// Runs `work` like [`evaluate_on_thread`], without a deadline.
+pub(crate) async fn run_on_thread<T: Send + 'static>(
     group: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
@@ -77,7 +77,7 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::{Expression, Judgement, Settings};
+    use crate::{Expression, ExpressionResult, Settings};
 
     /// Evaluations of the target with much work, far more than the threads.
     const BUSY_EVALUATIONS: usize = 24;
@@ -91,10 +91,10 @@ mod tests {
     }
 
     impl Evaluations {
-        fn judge(&self, group: &'static str, text: &str) -> Judgement {
+        fn judge(&self, group: &'static str, text: &str) -> ExpressionResult {
             self.started.lock().unwrap().push(group);
             self.most.fetch_max(self.running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            let judgement = Expression::compile(text).unwrap().judge(&[]);
+            let judgement = Expression::compile(text).unwrap().evaluate(&[]);
             self.running.fetch_sub(1, Ordering::SeqCst);
             judgement
         }
@@ -111,14 +111,14 @@ mod tests {
         let mut busy = JoinSet::new();
         for number in 0..BUSY_EVALUATIONS {
             let (text, evaluations) = (texts[number % 2].clone(), Arc::clone(&evaluations));
-            busy.spawn(async move { run_apart("busy", move || evaluations.judge("busy", &text)).await });
+            busy.spawn(async move { run_on_thread("busy", move || evaluations.judge("busy", &text)).await });
         }
         // All of them have requested their threads once the first has one and ends.
-        assert_eq!(busy.join_next().await.unwrap().unwrap().unwrap(), Judgement::TooLarge);
+        assert_eq!(busy.join_next().await.unwrap().unwrap().unwrap(), ExpressionResult::TooLarge);
         let other = Arc::clone(&evaluations);
         let deadline = Settings::for_command("kcp-system", "kyma-system").reconcile_deadline;
-        let judged = evaluate_apart("other", deadline, move || other.judge("other", "1 == 1")).await;
-        assert_eq!(judged.unwrap(), Judgement::Holds);
+        let judged = evaluate_on_thread("other", deadline, move || other.judge("other", "1 == 1")).await;
+        assert_eq!(judged.unwrap(), ExpressionResult::Holds);
         let started = evaluations.started.lock().unwrap().clone();
         assert!(started.len() < BUSY_EVALUATIONS, "others still wait: {started:?}");
         assert!(evaluations.most.load(Ordering::SeqCst) <= MAX_PARALLEL_EVALUATIONS);
@@ -131,7 +131,7 @@ mod tests {
             loop {
                 let (release, released) = mpsc::channel::<()>();
                 let (sender, started) = mpsc::channel();
-                let late = evaluate_apart("a", Duration::from_millis(20), move || {
+                let late = evaluate_on_thread("a", Duration::from_millis(20), move || {
                     sender.send(()).unwrap();
                     released.recv().is_ok()
                 });
@@ -142,16 +142,16 @@ mod tests {
             }
         };
         let release = tokio::time::timeout(Duration::from_mins(1), begun).await.unwrap();
-        assert_eq!(run_apart("a", || 1).await.unwrap(), 1, "others have threads");
+        assert_eq!(run_on_thread("a", || 1).await.unwrap(), 1, "others have threads");
         release.send(()).unwrap();
     }
 
     #[tokio::test]
     async fn panic_in_an_evaluation_is_internal() {
         let failed =
-            evaluate_apart("a", Duration::from_secs(30), || assert!(std::env::args().count() == 0)).await;
+            evaluate_on_thread("a", Duration::from_secs(30), || assert!(std::env::args().count() == 0)).await;
         assert_eq!(failed.unwrap_err().reason, Reason::Internal);
-        assert_eq!(run_apart("a", || 2).await.unwrap(), 2);
+        assert_eq!(run_on_thread("a", || 2).await.unwrap(), 2);
         assert_eq!(contain_panic("test", || assert!(std::env::args().count() == 0)), None);
     }
 }

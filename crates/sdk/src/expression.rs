@@ -21,11 +21,11 @@ use parse::{MAX_DEPTH, MAX_TEXT_BYTES, Tree};
 /// A condition that can be evaluated.
 ///
 /// ```
-/// use kyma_sdk::{Expression, Judgement};
+/// use kyma_sdk::{Expression, ExpressionResult};
 ///
 /// let ready = Expression::compile("status.phase == 'Ready'").unwrap();
 /// let object = serde_json::json!({"status": {"phase": "Ready"}});
-/// assert_eq!(ready.judge_object(&object), Judgement::Holds);
+/// assert_eq!(ready.evaluate_object(&object), ExpressionResult::Holds);
 /// ```
 #[derive(Debug)]
 pub struct Expression {
@@ -46,9 +46,9 @@ pub enum ExpressionError {
     TooLong,
 }
 
-/// The result of a condition.
+/// Result of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judgement {
+pub enum ExpressionResult {
     /// The condition is true.
     Holds,
     /// The condition is false.
@@ -91,34 +91,34 @@ impl Expression {
         called.filter(|name| !functions::is_known(name)).collect()
     }
 
-    /// Judges variables, each by its name. Takes at most 20 ms of processor time and 2 MiB of memory.
-    pub fn judge(&self, variables: &[(&str, &Value)]) -> Judgement {
-        self.judge_with_cost(variables).0
+    /// Evaluates the expression with variables, each by its name. Takes at most 20 ms of processor time and 2 MiB of memory.
+    pub fn evaluate(&self, variables: &[(&str, &Value)]) -> ExpressionResult {
+        self.evaluate_with_cost(variables).0
     }
 
-    /// Judges an object of Kubernetes: `self` is all of it, and its fields have their own names too. Takes at most 20 ms
-    /// of processor time and 2 MiB of memory.
-    pub fn judge_object(&self, object: &Value) -> Judgement {
+    /// Evaluates the expression with an object of Kubernetes: `self` is all of it, and its fields have their own names
+    /// too. Takes at most 20 ms of processor time and 2 MiB of memory.
+    pub fn evaluate_object(&self, object: &Value) -> ExpressionResult {
         // By name, since an object may have far more fields than the expression has names.
         let variables = self.tree.names.iter().filter_map(|name| match name.as_str() {
             "self" => Some(("self", object)),
             field => Some((field, object.get(field)?)),
         });
         let variables: Vec<(&str, &Value)> = variables.collect();
-        self.judge(&variables)
+        self.evaluate(&variables)
     }
 
-    /// Judges like [`judge`](Self::judge), and returns the cost too.
-    pub fn judge_with_cost(&self, variables: &[(&str, &Value)]) -> (Judgement, EvaluationCost) {
+    /// Evaluates like [`evaluate`](Self::evaluate), and returns the cost too.
+    pub fn evaluate_with_cost(&self, variables: &[(&str, &Value)]) -> (ExpressionResult, EvaluationCost) {
         let variables = variables.iter().map(|(name, value)| (*name, value::Value::from_json(value)));
         let variables: BTreeMap<_, _> = variables.collect();
         let mut evaluation =
             Evaluation::new(&self.tree, variables, Budget::new(MAX_STEPS, MAX_ALLOCATED_BYTES));
         let judgement = match evaluation.evaluate(&self.tree.root) {
-            Ok(value::Value::Bool(true)) => Judgement::Holds,
-            Ok(value::Value::Bool(false)) => Judgement::Fails,
-            Ok(_) | Err(EvaluationError::Error) => Judgement::Unclear,
-            Err(EvaluationError::Exhausted) => Judgement::TooLarge,
+            Ok(value::Value::Bool(true)) => ExpressionResult::Holds,
+            Ok(value::Value::Bool(false)) => ExpressionResult::Fails,
+            Ok(_) | Err(EvaluationError::Error) => ExpressionResult::Unclear,
+            Err(EvaluationError::Exhausted) => ExpressionResult::TooLarge,
         };
         let (steps, bytes) = evaluation.budget.remaining();
         let cost = EvaluationCost { steps: MAX_STEPS - steps, allocated_bytes: MAX_ALLOCATED_BYTES - bytes };

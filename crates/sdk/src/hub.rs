@@ -71,13 +71,13 @@ pub enum HubError {
 /// # Errors
 /// If there is no usable kubeconfig and the process does not run in a Pod.
 pub async fn hub_config(settings: &Settings) -> Result<Config, HubError> {
-    Ok(bounded(client_config(settings.kubeconfig.as_deref(), None).await?))
+    Ok(with_hub_limits(client_config(settings.kubeconfig.as_deref(), None).await?))
 }
 
 /// Limits the time to connect and disables kube's own retries, which can hide an outage for minutes; reconciles back
 /// off instead.
 #[must_use]
-pub fn bounded(mut config: Config) -> Config {
+pub fn with_hub_limits(mut config: Config) -> Config {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT);
     config
@@ -87,7 +87,7 @@ pub fn bounded(mut config: Config) -> Config {
 ///
 /// # Errors
 /// The name contains characters that a header value must not contain.
-pub fn name_caller(config: &mut Config, agent: &str) -> Result<(), HubError> {
+pub fn set_user_agent(config: &mut Config, agent: &str) -> Result<(), HubError> {
     let agent = HeaderValue::from_str(agent).map_err(|_| HubError::Agent(agent.to_owned()))?;
     config.headers.push((USER_AGENT, agent));
     Ok(())

@@ -113,7 +113,7 @@ pub(crate) async fn compared<R: ComponentResource>(
     let (claim, recorded) = sides(hub_uid, operator, resource, &found);
     match compare(&claim, &recorded, &found) {
         Verdict::Match { .. } | Verdict::FirstContact { .. } => Ok(()),
-        refused => Err(refusal(&refused)),
+        refused => Err(verdict_failure(&refused)),
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn recorded_uid<R: ComponentResource>(resource: &R) -> Option<String>
 }
 
 /// Returns the failure for a verdict that forbids writes.
-pub fn refusal(verdict: &Verdict) -> Failure {
+pub fn verdict_failure(verdict: &Verdict) -> Failure {
     TargetError::Refused(Box::new(verdict.clone())).into()
 }
 

@@ -12,15 +12,15 @@ mod key;
 mod ledger;
 mod long_names;
 mod pending_sessions;
-mod proof;
 mod stopped;
+mod verification;
 
 pub use key::KymaKey;
 pub(crate) use ledger::KymaLedger;
 pub use long_names::LongNames;
 pub use pending_sessions::{PendingSession, PendingSessions};
-pub use proof::{Proof, prove, prove_known, record_local};
 pub use stopped::note_stop;
+pub use verification::{TargetVerification, record_local, verify_recorded_target, verify_target};
 
 /// Key of the kubeconfig in a Secret that is found by its label.
 const LABELLED_KEY: &str = "config";

@@ -83,31 +83,31 @@ pub use contract::{
     ComponentSpec, ComponentStatus, Contract, Deletion, deletion, has_finalizer, is_suspended,
 };
 pub use copied_secret::{CopyError, holds_no_access, may_be_copied};
-pub use crd_check::{CrdError, await_crds, missing};
+pub use crd_check::{CrdError, await_crds, missing_fields};
 pub use default_resource::{had_default_resource, is_created_for};
 pub use delete_gate::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest};
 pub use deletion_cause::{is_deleted_alone, namespace_and_crds_since};
 pub use deletion_request::{DELETION_CONFIRMATION_TIMEOUT, DeletionRequest, may_be_garbage};
 pub use diagnosis::{Diagnoses, Diagnosis, TargetDiagnosis};
 pub use driver::{ComponentProgram, component_table, drive, run_component};
-pub use evaluation::{contain_panic, evaluate_apart, target_group};
+pub use evaluation::{contain_panic, evaluate_on_thread, target_group};
 pub use events::Events;
-pub use expression::{EvaluationCost, Expression, ExpressionError, Judgement};
+pub use expression::{EvaluationCost, Expression, ExpressionError, ExpressionResult};
 pub use failure::Failure;
 pub use feed::{FeedEvent, feed};
 pub use finalizer::{add_finalizer, patch_finalizers, remove_finalizer};
 pub use hub::{
-    HubError, bounded, client_config, describe_cause, describe_watch_cause, environment_proxy, hub_addresses,
-    hub_apply, hub_config, hub_uid, kubeconfig, name_caller, read_kubeconfig,
+    HubError, client_config, describe_cause, describe_watch_cause, environment_proxy, hub_addresses,
+    hub_apply, hub_config, hub_uid, kubeconfig, read_kubeconfig, set_user_agent, with_hub_limits,
 };
 pub use hub_resource::{HubResource, readable};
 pub use hub_watch::hub_watch;
-pub use identity::refusal;
+pub use identity::verdict_failure;
 pub use index::Index;
 pub use jitter::{jitter, shortened};
 pub use kyma::{
-    KymaAccess, KymaKey, LongNames, PendingSession, PendingSessions, Proof, claim_of, fence_of, is_on_record,
-    note_stop, prove, prove_known, record_local, recorded_of,
+    KymaAccess, KymaKey, LongNames, PendingSession, PendingSessions, TargetVerification, claim_of, fence_of,
+    is_on_record, note_stop, record_local, recorded_of, verify_recorded_target, verify_target,
 };
 pub use local::{is_local, not_local};
 pub use metrics::{MetricDescription, Metrics, MetricsError};

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kyma_api::{Kyma, Reason, labels};
 use kyma_targets::Verdict;
 
-use crate::{ComponentResource, Contract, Failure, Runtime, recorded_of, refusal};
+use crate::{ComponentResource, Contract, Failure, Runtime, recorded_of, verdict_failure};
 
 /// Access and record of the target of a Kyma or component whose target is the hub according to a flag.
 struct LocalTarget<'a> {
@@ -32,9 +32,10 @@ impl LocalTarget<'_> {
         }
         match self.recorded.filter(|uid| !uid.is_empty() && *uid != hub_uid) {
             None => Ok(()),
-            Some(uid) => {
-                Err(refusal(&Verdict::TargetChanged { recorded: uid.to_owned(), found: hub_uid.to_owned() }))
-            }
+            Some(uid) => Err(verdict_failure(&Verdict::TargetChanged {
+                recorded: uid.to_owned(),
+                found: hub_uid.to_owned(),
+            })),
         }
     }
 }

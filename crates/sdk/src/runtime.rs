@@ -15,7 +15,7 @@ use crate::evaluation::panic_text;
 use crate::{
     Access, AdminError, AdminServer, Brake, Diagnoses, Events, Health, Metrics, MetricsError, Pauses,
     Settings, access,
-    hub::{HubError, hub_addresses, hub_uid, name_caller},
+    hub::{HubError, hub_addresses, hub_uid, set_user_agent},
     pauses,
 };
 
@@ -168,7 +168,7 @@ impl Runtime {
     ) -> Result<Self, HubError> {
         let policy = AccessPolicy { hub_addresses: hub_addresses(&config).await, ..settings.access.clone() };
         let agent = format!("{}/{}", operator.name, operator.version);
-        name_caller(&mut config, &format!("{agent} ({replica})"))?;
+        set_user_agent(&mut config, &format!("{agent} ({replica})"))?;
         let client = kyma_targets::client_from(config).map_err(HubError::Client)?;
         let hub = narrowed(client.clone());
         let uid = hub_uid(&hub).await?;

@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt};
 use kyma_health::HealthStatus;
 use kyma_object_set::{Action, CallError, Entry, GroupKind, Identity};
-use kyma_sdk::{Failure, evaluate_apart, target_group};
+use kyma_sdk::{Failure, evaluate_on_thread, target_group};
 use serde_json::Value;
 
 use super::{Pass, failure};
@@ -68,7 +68,7 @@ impl Pass<'_> {
         let (sights, target) = (self.shared.sights.clone(), self.context.target.clone());
         let group = target_group(target.key());
         let judge = move || sights.judge(&target, &rules, &identity, &object);
-        evaluate_apart(&group, JUDGING_DEADLINE, judge).await
+        evaluate_on_thread(&group, JUDGING_DEADLINE, judge).await
     }
 
     async fn whole(&self, identity: &Identity) -> Result<Option<DynamicObject>, CallError> {
@@ -133,9 +133,9 @@ impl Pass<'_> {
     async fn holdup(&self, identity: &Identity) -> Result<Option<String>, Failure> {
         if identity.is("", "Pod") {
             let pod = self.whole(identity).await.map_err(|error| failure(&error))?;
-            return Ok(pod.and_then(|pod| kyma_health::holdup(&pod.data)));
+            return Ok(pod.and_then(|pod| kyma_health::pod_failure_reason(&pod.data)));
         }
-        if !kyma_health::makes_pods(&identity.group, &identity.kind) {
+        if !kyma_health::creates_pods(&identity.group, &identity.kind) {
             return Ok(None);
         }
         let workload = self.whole(identity).await.map_err(|error| failure(&error))?;
@@ -146,7 +146,7 @@ impl Pass<'_> {
             let sets = self.listed(&GroupKind::new("apps", "ReplicaSet"), identity, &selector).await?;
             let newest = sets.into_iter().filter(|set| is_owned_by(set, &owner)).max_by_key(revision);
             let Some(newest) = newest else { return Ok(None) };
-            if let Some(refused) = kyma_health::refusal(&newest.data) {
+            if let Some(refused) = kyma_health::replica_failure(&newest.data) {
                 return Ok(Some(refused));
             }
             if let Some(hash) = newest.labels().get(TEMPLATE) {
@@ -160,9 +160,9 @@ impl Pass<'_> {
         let mut own: Vec<&DynamicObject> = own.collect();
         own.sort_by_key(|pod| std::cmp::Reverse(pod.creation_timestamp().map(|time| time.0)));
         let said = own.iter().find_map(|pod| {
-            kyma_health::holdup(&pod.data).map(|why| format!("Pod {}: {why}", pod.name_any()))
+            kyma_health::pod_failure_reason(&pod.data).map(|why| format!("Pod {}: {why}", pod.name_any()))
         });
-        Ok(said.or_else(|| kyma_health::refusal(&workload.data)))
+        Ok(said.or_else(|| kyma_health::replica_failure(&workload.data)))
     }
 
     async fn listed(

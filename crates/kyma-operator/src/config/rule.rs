@@ -1,7 +1,7 @@
 //! A CEL rule for entries, evaluated within limits.
 
 use kyma_api::ConfigRule;
-use kyma_sdk::{Expression, ExpressionError as RuleError, Judgement};
+use kyma_sdk::{Expression, ExpressionError as RuleError, ExpressionResult};
 use serde_json::Value;
 
 /// Name of the entry in expressions.
@@ -25,21 +25,21 @@ impl Rule {
     /// `steps`; a rule without remaining steps is not evaluated. Messages contain no values.
     pub(crate) fn objection(&self, entry: &Value, steps: &mut u64) -> Option<String> {
         let judgement = if *steps == 0 {
-            Judgement::TooLarge
+            ExpressionResult::TooLarge
         } else {
-            let (judgement, cost) = self.expression.judge_with_cost(&[(ENTRY, entry)]);
+            let (judgement, cost) = self.expression.evaluate_with_cost(&[(ENTRY, entry)]);
             *steps = steps.saturating_sub(cost.steps);
             judgement
         };
         match judgement {
-            Judgement::Holds => None,
-            Judgement::Fails => Some(self.message.clone()),
-            Judgement::Unclear => Some(format!(
+            ExpressionResult::Holds => None,
+            ExpressionResult::Fails => Some(self.message.clone()),
+            ExpressionResult::Unclear => Some(format!(
                 "{} (the entry lacks a field that the rule reads, the field has another type, or the rule calls an \
                  unknown function)",
                 self.message
             )),
-            Judgement::TooLarge => {
+            ExpressionResult::TooLarge => {
                 Some(format!("{} (the entry is too large to be judged: shorten its values)", self.message))
             }
         }

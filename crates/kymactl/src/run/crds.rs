@@ -10,7 +10,7 @@ use kube::{
 };
 use kyma_api::{annotations, crds, labels};
 use kyma_object_set::remove::release_creation;
-use kyma_sdk::{create_new, missing};
+use kyma_sdk::{create_new, missing_fields};
 use semver::Version;
 use tokio::time::{error::Elapsed, timeout};
 
@@ -94,7 +94,7 @@ async fn release_marked(client: &Client) -> Result<(), Error> {
 /// Reports whether the CRD of a program has to be created or updated.
 fn needs_apply(live: Option<&Crd>, needed: &Crd) -> Result<bool, Error> {
     let Some(live) = live else { return Ok(true) };
-    let missing = missing(live, needed);
+    let missing = missing_fields(live, needed);
     if missing.is_empty() || live.labels().contains_key(labels::COMPONENT_CRD) {
         return Ok(false);
     }
@@ -146,7 +146,7 @@ enum Step {
 
 fn judge(installed: Option<&Crd>, ours: &Crd) -> Step {
     let Some(installed) = installed else { return Step::Apply };
-    if missing(installed, ours).is_empty() {
+    if missing_fields(installed, ours).is_empty() {
         return Step::Keep;
     }
     let version = |crd: &Crd| crd.annotations().get(annotations::CRD_VERSION).cloned();

@@ -15,7 +15,7 @@ use kyma_sdk::targets::{
     self, Mismatch, STAMP_NAMESPACE, Stamp, Target, TargetRecord, Verdict, adopt, classify, compare, record,
     recorded as recorded_on,
 };
-use kyma_sdk::{is_conflict, recorded_of, refusal};
+use kyma_sdk::{is_conflict, recorded_of, verdict_failure};
 use serde_json::{Value, json};
 
 use super::connection::{ConnectionArgs, Start, uid_of};
@@ -82,7 +82,7 @@ async fn one(start: Start, meant: Option<&str>) -> Result<String, Error> {
             return Ok(format!("the cluster is the Kyma's; {late} components follow"));
         }
     };
-    let (uid, why) = (uid_of(&refused.found)?.to_owned(), refusal(&refused.verdict));
+    let (uid, why) = (uid_of(&refused.found)?.to_owned(), verdict_failure(&refused.verdict));
     let adoption = refused.adoption()?;
     match meant {
         Some(meant) if meant == uid => {}
@@ -194,7 +194,7 @@ async fn among_all(start: Start, write: bool) -> Result<AdoptionOutcome, Error> 
         return Ok(AdoptionOutcome::NotNeeded);
     };
     if refused.verdict != Verdict::StampMismatch(Mismatch::LaterState) {
-        return Err(refusal(&refused.verdict).into());
+        return Err(verdict_failure(&refused.verdict).into());
     }
     if !write {
         return Ok(AdoptionOutcome::Pending);
@@ -248,7 +248,7 @@ impl RefusedCluster {
         let (claim, recorded) = start.sides();
         let Some((recorded, stamp)) = adopt(&claim, &recorded, &found) else {
             // A refusal that names the owner is more precise than one about a changed cluster.
-            return Err(refusal(&compare(&claim, &TargetRecord::default(), &found)).into());
+            return Err(verdict_failure(&compare(&claim, &TargetRecord::default(), &found)).into());
         };
         Ok(Adoption { start, target, found, recorded, stamp })
     }

@@ -8,7 +8,8 @@ use kyma_sdk::targets::{
     AccessPolicy, Claim, Fence, Limits, LiveIdentity, Target, TargetRecord, Targets, Verdict, compare,
 };
 use kyma_sdk::{
-    Access, AccessArgs, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of, refusal,
+    Access, AccessArgs, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of,
+    verdict_failure,
 };
 
 use crate::{
@@ -130,7 +131,7 @@ impl Start {
         let (claim, recorded) = self.sides();
         let verdict = compare(&claim, &recorded, &found);
         if !matches!(verdict, Verdict::Match { .. } | Verdict::FirstContact { .. }) {
-            return Err(refusal(&verdict));
+            return Err(verdict_failure(&verdict));
         }
         // The hub's record was read just before. During a hand-over it stays, since all operators are halted.
         target.set_hub_record(recorded.clone());

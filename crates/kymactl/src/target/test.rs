@@ -11,7 +11,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::{Api, api::PostParams};
 use kyma_operator::KymaOperator;
 use kyma_sdk::targets::{Target, Verdict, classify, compare};
-use kyma_sdk::{Failure, Program as _, Rule, refusal};
+use kyma_sdk::{Failure, Program as _, Rule, verdict_failure};
 use release_meta_syncer::ReleaseMetaSyncer;
 
 use super::connection::ConnectionArgs;
@@ -60,7 +60,7 @@ impl Test {
         match compare(&claim, &recorded, &found) {
             Verdict::Match { .. } => report.passed("identity", "the cluster on record")?,
             Verdict::FirstContact { .. } => report.passed("identity", "nobody's yet")?,
-            refused => return report.step("identity", Err(refusal(&refused))),
+            refused => return report.step("identity", Err(verdict_failure(&refused))),
         }
         let missing = report.step("rights", missing(&target).await)?;
         if missing.is_empty() {

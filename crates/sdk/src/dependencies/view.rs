@@ -7,7 +7,7 @@ use kube::{Resource, ResourceExt, api::ObjectMeta};
 use kyma_api::{HelmComponent, condition, labels, names};
 use serde_json::Value;
 
-use crate::{Contract, Expression, Judgement, is_object_name};
+use crate::{Contract, Expression, ExpressionResult, is_object_name};
 
 /// A kind of component, in any version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -172,11 +172,11 @@ pub(crate) fn judge(expressions: BTreeSet<String>, object: &Value) -> BTreeMap<S
         if at >= MAX_EXPRESSIONS {
             return (text, Readiness::Unclear);
         }
-        let judgement = Expression::compile(&text).map(|expression| expression.judge_object(object));
+        let judgement = Expression::compile(&text).map(|expression| expression.evaluate_object(object));
         let verdict = match judgement {
-            Ok(Judgement::Holds) => Readiness::Ready,
-            Ok(Judgement::Fails) => Readiness::NotReady,
-            Ok(Judgement::Unclear | Judgement::TooLarge) | Err(_) => Readiness::Unclear,
+            Ok(ExpressionResult::Holds) => Readiness::Ready,
+            Ok(ExpressionResult::Fails) => Readiness::NotReady,
+            Ok(ExpressionResult::Unclear | ExpressionResult::TooLarge) | Err(_) => Readiness::Unclear,
         };
         (text, verdict)
     });

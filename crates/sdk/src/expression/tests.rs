@@ -10,19 +10,19 @@ mod costs;
 /// Stack of a tokio worker.
 const WORKER_STACK_BYTES: usize = 2 << 20;
 
-fn judge(text: &str, object: &Value) -> Judgement {
-    Expression::compile(text).unwrap_or_else(|error| panic!("{text}: {error}")).judge_object(object)
+fn evaluate(text: &str, object: &Value) -> ExpressionResult {
+    Expression::compile(text).unwrap_or_else(|error| panic!("{text}: {error}")).evaluate_object(object)
 }
 
 /// The judgement of the evaluator of the crate `cel`, which has no bounds.
-fn judge_by_cel(text: &str, object: &Value) -> Judgement {
+fn evaluate_by_cel(text: &str, object: &Value) -> ExpressionResult {
     let program = cel::Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let mut context = cel::Context::default();
     context.add_variable("self", JsonWithInts(object)).unwrap();
     match program.execute(&context) {
-        Ok(cel::Value::Bool(true)) => Judgement::Holds,
-        Ok(cel::Value::Bool(false)) => Judgement::Fails,
-        _ => Judgement::Unclear,
+        Ok(cel::Value::Bool(true)) => ExpressionResult::Holds,
+        Ok(cel::Value::Bool(false)) => ExpressionResult::Fails,
+        _ => ExpressionResult::Unclear,
     }
 }
 
@@ -60,11 +60,11 @@ fn object_is_judged_by_itself_or_by_its_fields() {
         "self.status.conditions[0].status == 'True' && metadata.name == 'a'",
         "!has(self.missing)",
     ] {
-        assert_eq!(judge(text, &object()), Judgement::Holds, "{text}");
+        assert_eq!(evaluate(text, &object()), ExpressionResult::Holds, "{text}");
     }
-    assert_eq!(judge("metadata.name == 'b'", &object()), Judgement::Fails);
-    assert_eq!(judge("status.version == '1'", &object()), Judgement::Unclear);
-    assert_eq!(judge("missing.version == '1'", &object()), Judgement::Unclear);
+    assert_eq!(evaluate("metadata.name == 'b'", &object()), ExpressionResult::Fails);
+    assert_eq!(evaluate("status.version == '1'", &object()), ExpressionResult::Unclear);
+    assert_eq!(evaluate("missing.version == '1'", &object()), ExpressionResult::Unclear);
 }
 
 /// Conditions over all operators, functions and macros, with errors of each kind.
@@ -197,7 +197,7 @@ fn only_functions_that_no_condition_can_call_are_unknown() {
 #[test]
 fn conditions_give_what_the_evaluator_of_the_crate_gives() {
     for text in CONDITIONS {
-        assert_eq!(judge(text, &object()), judge_by_cel(text, &object()), "{text}");
+        assert_eq!(evaluate(text, &object()), evaluate_by_cel(text, &object()), "{text}");
     }
 }
 
@@ -206,12 +206,12 @@ fn conditions_give_what_the_evaluator_of_the_crate_gives() {
 fn index_of_a_wrong_type_into_an_optional_is_an_error() {
     for wrong in ["'text')[0]", "1)['a']", "[1])['a']", "{'a': 1})[[1]]"] {
         assert_eq!(
-            judge(&format!("optional.of({wrong}.hasValue()"), &object()),
-            Judgement::Unclear,
+            evaluate(&format!("optional.of({wrong}.hasValue()"), &object()),
+            ExpressionResult::Unclear,
             "{wrong}"
         );
     }
-    assert_eq!(judge("!optional.of({'a': 1})['b'].hasValue()", &object()), Judgement::Holds);
+    assert_eq!(evaluate("!optional.of({'a': 1})['b'].hasValue()", &object()), ExpressionResult::Holds);
 }
 
 #[test]
@@ -239,8 +239,8 @@ fn each_kind_of_growth_ends_at_the_limit() {
     ];
     for text in texts {
         let expression = Expression::compile(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let (judgement, cost) = expression.judge_with_cost(&[]);
-        assert_eq!(judgement, Judgement::TooLarge, "{text}: {cost:?}");
+        let (judgement, cost) = expression.evaluate_with_cost(&[]);
+        assert_eq!(judgement, ExpressionResult::TooLarge, "{text}: {cost:?}");
         assert!(cost.steps <= MAX_STEPS && cost.allocated_bytes <= MAX_ALLOCATED_BYTES, "{text}: {cost:?}");
     }
 }
@@ -249,7 +249,7 @@ fn each_kind_of_growth_ends_at_the_limit() {
 fn steps_count_content_of_variables_and_of_the_expression_alike() {
     let cost = |text: &str, object: &Value| {
         let expression = Expression::compile(text).unwrap();
-        expression.judge_with_cost(&[("self", object)]).1
+        expression.evaluate_with_cost(&[("self", object)]).1
     };
     let zeros = |count: usize| json!(vec![0; count]);
     let of_variable = cost("self.all(v, v == 0)", &zeros(1_000)).steps;
@@ -266,21 +266,21 @@ fn exhaustion_is_not_absorbed_by_operators() {
     for text in
         [format!("{endless} || true"), format!("true && {endless}"), format!("[1].exists(x, {endless})")]
     {
-        assert_eq!(judge(&text, &json!({})), Judgement::TooLarge, "{text}");
+        assert_eq!(evaluate(&text, &json!({})), ExpressionResult::TooLarge, "{text}");
     }
-    assert_eq!(judge(&format!("true || {endless}"), &json!({})), Judgement::Holds);
+    assert_eq!(evaluate(&format!("true || {endless}"), &json!({})), ExpressionResult::Holds);
 }
 
 #[test]
 fn loop_over_a_large_variable_is_evaluated_once_but_not_nested() {
     let object = json!({"parts": vec!["a"; 30_000]});
-    assert_eq!(judge("self.parts.all(a, a == 'a')", &object), Judgement::Holds);
-    assert_eq!(judge("self.parts.all(a, self.parts.all(b, a == b))", &object), Judgement::TooLarge);
+    assert_eq!(evaluate("self.parts.all(a, a == 'a')", &object), ExpressionResult::Holds);
+    assert_eq!(evaluate("self.parts.all(a, self.parts.all(b, a == b))", &object), ExpressionResult::TooLarge);
     let object = json!({"parts": vec!["a"; 100]});
-    assert_eq!(judge("self.parts.all(a, self.parts.all(b, a == b))", &object), Judgement::Holds);
+    assert_eq!(evaluate("self.parts.all(a, self.parts.all(b, a == b))", &object), ExpressionResult::Holds);
     assert_eq!(
-        judge("self.parts.map(a, a + 'b').filter(a, a == 'ab').size() == 100", &object),
-        Judgement::Holds
+        evaluate("self.parts.map(a, a + 'b').filter(a, a == 'ab').size() == 100", &object),
+        ExpressionResult::Holds
     );
 }
 
@@ -337,7 +337,10 @@ fn deep_texts_are_refused_within_the_stack_of_a_worker() {
             let compiled = Expression::compile(&text);
             let refused = matches!(compiled, Err(ExpressionError::TooDeep | ExpressionError::Syntax(_)));
             // Unary operators cancel each other out, and parentheses leave nothing.
-            assert!(refused || compiled.is_ok_and(|one| one.judge(&[]) != Judgement::TooLarge), "{text}");
+            assert!(
+                refused || compiled.is_ok_and(|one| one.evaluate(&[]) != ExpressionResult::TooLarge),
+                "{text}"
+            );
         }
     };
     thread::Builder::new().stack_size(WORKER_STACK_BYTES / 2).spawn(compile).unwrap().join().unwrap();
@@ -402,11 +405,11 @@ proptest! {
     fn generated_conditions_end_within_steps_and_bytes(text in generated()) {
         let object = object();
         if let Ok(expression) = Expression::compile(&text) {
-            let (judgement, cost) = expression.judge_with_cost(&[("self", &object)]);
+            let (judgement, cost) = expression.evaluate_with_cost(&[("self", &object)]);
             prop_assert!(cost.steps <= MAX_STEPS && cost.allocated_bytes <= MAX_ALLOCATED_BYTES, "{cost:?}");
             // Cheap expressions have the same result as in the evaluator without bounds.
             if cost.steps < 3_000 && cost.allocated_bytes < 30_000 {
-                prop_assert_eq!(judgement, judge_by_cel(&text, &object));
+                prop_assert_eq!(judgement, evaluate_by_cel(&text, &object));
             }
         }
     }

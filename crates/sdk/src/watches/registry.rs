@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Interest, Listener, Sighting, WatchTimes, pulse::Pulse, stream::Source};
-use crate::evaluation::{contain_panic, run_apart, target_group};
+use crate::evaluation::{contain_panic, run_on_thread, target_group};
 use crate::{Failure, Metrics, Process};
 
 /// Maximum number of streams on one target. Further subscriptions are refused, and [`Watches::is_healthy`] returns
@@ -333,7 +333,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
             Some(true) => {}
         }
         let (watches, stream) = (self.clone(), stream.clone());
-        let done = run_apart(&target_group(target), move || watches.notify_here(&stream, &sighting)).await;
+        let done =
+            run_on_thread(&target_group(target), move || watches.notify_here(&stream, &sighting)).await;
         done.unwrap_or_else(|failure| {
             tracing::error!(%failure, kind = interest.kind, "watch on target");
             false

@@ -8,8 +8,9 @@ use kube::{
 };
 use kyma_sdk::api::{Kyma, Reason, crds};
 use kyma_sdk::{
-    Runtime, prove,
+    Runtime,
     targets::{STAMP_NAMESPACE, Stamp, Target},
+    verify_target,
 };
 use serde_json::json;
 
@@ -53,7 +54,7 @@ impl Stage {
 
     /// Makes the first contact, after which hub and target have a record of each other.
     async fn contact(&self) -> Result<Stamp> {
-        let proof = prove(&self.runtime, &self.kyma().await?, &self.target).await?;
+        let proof = verify_target(&self.runtime, &self.kyma().await?, &self.target).await?;
         let stamp = proof.stamp.context("a stamp")?;
         self.target.put_stamp(&stamp, &proof.found).await?;
         Ok(stamp)
@@ -87,10 +88,10 @@ async fn a_hub_that_is_not_behind_is_not_taken_for_one() -> Result<()> {
     assert_eq!(stage.on_record().await?.as_deref(), Some("4-a"));
     stage.takes(&stamp, "fencingGeneration", "5-b").await?;
 
-    let proof = prove(&stage.runtime, &contacted, &stage.target).await?;
+    let proof = verify_target(&stage.runtime, &contacted, &stage.target).await?;
     let proven = proof.identity.fencing_generation.as_deref();
     assert_eq!(proven, Some("5-b"), "an earlier Kyma and the present stamp");
-    let proof = prove(&stage.runtime, &before, &stage.target).await?;
+    let proof = verify_target(&stage.runtime, &before, &stage.target).await?;
     let proven = proof.identity.fencing_generation.as_deref();
     assert_eq!(proven, Some("5-b"), "a Kyma from before the first contact");
     assert_eq!(stage.on_record().await?.as_deref(), Some("5-b"));
@@ -99,13 +100,13 @@ async fn a_hub_that_is_not_behind_is_not_taken_for_one() -> Result<()> {
     stage.takes(&stamp, "fencingGeneration", "6-c").await?;
     let stripped = json!({"status": {"target": null}});
     stage.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(stripped)).await?;
-    let proof = prove(&stage.runtime, &stage.kyma().await?, &stage.target).await?;
+    let proof = verify_target(&stage.runtime, &stage.kyma().await?, &stage.target).await?;
     assert_ne!(look.fencing_generation(), proof.found.fencing_generation(), "an earlier look at the target");
     assert_eq!(stage.on_record().await?.as_deref(), Some("6-c"));
 
     let behind = json!({"status": {"target": {"fencingGeneration": "5-b"}}});
     stage.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(behind)).await?;
-    let refused = prove(&stage.runtime, &stage.kyma().await?, &stage.target).await.unwrap_err();
+    let refused = verify_target(&stage.runtime, &stage.kyma().await?, &stage.target).await.unwrap_err();
     assert_eq!(refused.reason, Reason::StampMismatch, "{refused:?}");
     Ok(())
 }

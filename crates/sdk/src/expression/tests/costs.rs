@@ -8,7 +8,7 @@ const LIST_BYTES: usize = 40;
 
 fn cost(text: &str, object: &Value) -> EvaluationCost {
     let expression = Expression::compile(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-    expression.judge_with_cost(&[("self", object)]).1
+    expression.evaluate_with_cost(&[("self", object)]).1
 }
 
 /// Cost of searching a text with a pattern.
@@ -23,8 +23,8 @@ fn small_maps_take_the_node_of_their_tree() {
     let growing = ".map(x, {1: {1: {1: {1: {1: {1: x}}}}}})";
     let text = format!("self{growing} == self{growing}");
     assert_eq!(
-        Expression::compile(&text).unwrap().judge(&[("self", &json!(vec![0; 1_000]))]),
-        Judgement::TooLarge
+        Expression::compile(&text).unwrap().evaluate(&[("self", &json!(vec![0; 1_000]))]),
+        ExpressionResult::TooLarge
     );
 }
 
@@ -92,5 +92,5 @@ fn fields_are_looked_up_by_the_names_of_the_expression() {
     for number in 0..100_000 {
         object[format!("field{number}")] = json!(number);
     }
-    assert_eq!(judge("self.metadata.name == 'a' && field7 == 7", &object), Judgement::Holds);
+    assert_eq!(evaluate("self.metadata.name == 'a' && field7 == 7", &object), ExpressionResult::Holds);
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::view::{View, is_word};
 
 /// Reports whether objects of a kind create Pods of one template.
-pub fn makes_pods(group: &str, kind: &str) -> bool {
+pub fn creates_pods(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
         ("", "ReplicationController")
@@ -16,7 +16,7 @@ pub fn makes_pods(group: &str, kind: &str) -> bool {
 
 /// Returns why a Pod does not work: the waiting reason and last end of a container, or why the scheduler found no
 /// node. `None` if its status gives no reason, or it is being deleted.
-pub fn holdup(pod: &Value) -> Option<String> {
+pub fn pod_failure_reason(pod: &Value) -> Option<String> {
     let view = View::of(pod);
     if view.deleting() {
         return None;
@@ -34,7 +34,7 @@ pub fn holdup(pod: &Value) -> Option<String> {
 }
 
 /// Returns why a workload cannot create its Pods: its condition `ReplicaFailure`.
-pub fn refusal(workload: &Value) -> Option<String> {
+pub fn replica_failure(workload: &Value) -> Option<String> {
     let condition = View::of(workload).condition("ReplicaFailure");
     condition.filter(|condition| condition.is_true()).map(super::view::Condition::words)
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     fn pod(status: &Value) -> Option<String> {
-        holdup(&json!({"apiVersion": "v1", "kind": "Pod", "status": status}))
+        pod_failure_reason(&json!({"apiVersion": "v1", "kind": "Pod", "status": status}))
     }
 
     #[test]
@@ -92,13 +92,13 @@ mod tests {
         assert_eq!(pod(&conditions("Ready", "not a word")).as_deref(), Some("Ready is False"));
         assert_eq!(pod(&json!({"phase": "Running"})), None);
         let going = json!({"metadata": {"deletionTimestamp": "x"}, "status": conditions("Ready", "x")});
-        assert_eq!(holdup(&going), None);
+        assert_eq!(pod_failure_reason(&going), None);
     }
 
     #[test]
     fn what_makes_no_pods_says_why() {
         let set = |status: &str| {
-            refusal(
+            replica_failure(
                 &json!({"status": {"conditions": [{"type": "ReplicaFailure", "status": status, "reason": "FailedCreate"}]}}),
             )
         };

@@ -14,9 +14,9 @@ use crate::{Failure, Runtime, find_object};
 /// Maximum number of tries to record a first contact when other writers change the Kyma.
 const MAX_TRIES: usize = 5;
 
-/// Result of a successful comparison.
+/// Result of a successful verification of a target.
 #[derive(Debug)]
-pub struct Proof {
+pub struct TargetVerification {
     /// The target as recorded on the hub.
     pub identity: TargetIdentity,
     /// The Kyma as read from or written to the hub; `None` if the cached one was sufficient.
@@ -33,23 +33,31 @@ pub struct Proof {
 /// # Errors
 /// The target is another cluster, belongs to another Kyma or hub, or is the hub: nothing may be written or deleted
 /// there, and the next call reads the target again. Target or hub does not answer; the hub refuses the record.
-pub async fn prove(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Proof, Failure> {
+pub async fn verify_target(
+    runtime: &Runtime,
+    kyma: &Kyma,
+    target: &Target,
+) -> Result<TargetVerification, Failure> {
     for _ in 1..MAX_TRIES {
-        match prove_once(runtime, kyma, target).await {
+        match try_verify_target(runtime, kyma, target).await {
             // Another operator recorded its first contact at the same time: its record counts.
             Err(failure) if failure.reason == Reason::ApplyConflict => {}
             proven => return proven,
         }
     }
-    prove_once(runtime, kyma, target).await
+    try_verify_target(runtime, kyma, target).await
 }
 
-async fn prove_once(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Proof, Failure> {
-    let IdentityVerdict { kyma: live, found, verdict } = judge(runtime, kyma, target).await?;
+async fn try_verify_target(
+    runtime: &Runtime,
+    kyma: &Kyma,
+    target: &Target,
+) -> Result<TargetVerification, Failure> {
+    let IdentityVerdict { kyma: live, found, verdict } = compare_latest(runtime, kyma, target).await?;
     let current = live.as_ref().unwrap_or(kyma);
     match verdict {
         Verdict::Match { write } => {
-            Ok(Proof { identity: identity_of(current), kyma: live, stamp: write, found })
+            Ok(TargetVerification { identity: identity_of(current), kyma: live, stamp: write, found })
         }
         Verdict::FirstContact { record, write } => {
             let identity = TargetIdentity {
@@ -59,7 +67,7 @@ async fn prove_once(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<P
                 ..TargetIdentity::default()
             };
             let written = write_record(runtime, current, &identity).await?;
-            Ok(Proof { identity, kyma: Some(written), stamp: write, found })
+            Ok(TargetVerification { identity, kyma: Some(written), stamp: write, found })
         }
         refused => Err(target.refuse(refused).await.into()),
     }
@@ -69,8 +77,12 @@ async fn prove_once(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<P
 ///
 /// # Errors
 /// No target is recorded, or it is not the Kyma's; target or hub does not answer.
-pub async fn prove_known(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<TargetIdentity, Failure> {
-    let IdentityVerdict { kyma: live, verdict, .. } = judge(runtime, kyma, target).await?;
+pub async fn verify_recorded_target(
+    runtime: &Runtime,
+    kyma: &Kyma,
+    target: &Target,
+) -> Result<TargetIdentity, Failure> {
+    let IdentityVerdict { kyma: live, verdict, .. } = compare_latest(runtime, kyma, target).await?;
     match verdict {
         Verdict::Match { .. } => Ok(identity_of(live.as_ref().unwrap_or(kyma))),
         Verdict::FirstContact { .. } => Err(Failure::new(
@@ -109,7 +121,7 @@ struct IdentityVerdict {
 
 /// Compares the last identity read from the target with the cached Kyma. If one may be older than the other, both are
 /// read again: the target first, since a fencing generation is recorded on the hub before it is written to the target.
-async fn judge(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<IdentityVerdict, Failure> {
+async fn compare_latest(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<IdentityVerdict, Failure> {
     let compared =
         |kyma: &Kyma, found: &LiveIdentity| compare(&claim(runtime, kyma), &recorded_of(kyma), found);
     let found = target.identify().await?;
