@@ -18,9 +18,9 @@ use lru::LruCache;
 use crate::{ArtifactError, Digest};
 
 /// Maximum number of cached items, however small.
-const PIECES: usize = 100_000;
+const MAX_CACHED_ITEMS: usize = 100_000;
 /// Age after which a temporary file was left by a killed process.
-const ABANDONED: Duration = Duration::from_hours(1);
+const ABANDONED_FILE_AGE: Duration = Duration::from_hours(1);
 
 /// Source of content: a repository, or an address. Content is shared within an origin, never across origins: a
 /// registry cannot obtain content by claiming to have a known digest.
@@ -163,7 +163,7 @@ impl Cache {
 
     fn evict(&self) {
         let mut index = self.index();
-        while index.total > self.capacity || index.sizes.len() > PIECES {
+        while index.total > self.capacity || index.sizes.len() > MAX_CACHED_ITEMS {
             let Some((key, size)) = index.sizes.pop_lru() else {
                 break;
             };
@@ -202,7 +202,7 @@ fn remove_abandoned(tmp: &Path) -> io::Result<()> {
     for entry in fs::read_dir(tmp)? {
         let entry = entry?;
         let age = entry.metadata()?.modified()?.elapsed().unwrap_or_default();
-        if age > ABANDONED {
+        if age > ABANDONED_FILE_AGE {
             remove(&entry.path());
         }
     }

@@ -11,7 +11,7 @@ const WITH_CREDENTIALS: &str = "with these credentials";
 /// Access without credentials. kymactl reads them from a Docker configuration instead of a pull secret.
 const ANONYMOUS: &str = "without credentials: no pull secret or Docker configuration has any for its host";
 /// Interval at which a missing or untrusted signature is searched again.
-const LOOK_AGAIN: Duration = Duration::from_mins(10);
+const SIGNATURE_RETRY_DELAY: Duration = Duration::from_mins(10);
 
 /// A failed read or write of an artifact.
 ///
@@ -229,7 +229,9 @@ impl ArtifactError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Unavailable { retry_after, .. } => *retry_after,
-            Self::Unsigned { .. } | Self::Untrusted { .. } | Self::Misplaced { .. } => Some(LOOK_AGAIN),
+            Self::Unsigned { .. } | Self::Untrusted { .. } | Self::Misplaced { .. } => {
+                Some(SIGNATURE_RETRY_DELAY)
+            }
             _ => None,
         }
     }

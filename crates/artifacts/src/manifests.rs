@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Maximum number of layers of one artifact.
-const LAYERS: usize = 64;
+const MAX_LAYERS: usize = 64;
 
 /// Source of manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,8 +145,8 @@ async fn yaml_of_layers(
 ) -> Result<Bytes, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
     let layers = manifest_of(what, manifest)?.layers().clone();
-    if layers.len() > LAYERS {
-        return Err(ArtifactError::invalid(what, format!("more than {LAYERS} layers")));
+    if layers.len() > MAX_LAYERS {
+        return Err(ArtifactError::invalid(what, format!("more than {MAX_LAYERS} layers")));
     }
     let (mut parts, mut skipped) = (Vec::new(), Vec::new());
     let mut total = 0;
@@ -178,7 +178,7 @@ async fn yaml_of_layers(
 }
 
 /// Annotation with the file name of a layer, by the convention of ORAS.
-const TITLE: &str = "org.opencontainers.image.title";
+const TITLE_ANNOTATION: &str = "org.opencontainers.image.title";
 
 /// Beginnings of media types of layers that are not manifests: documents, pictures, lists of components, signatures.
 const SKIPPED_MEDIA_TYPES: [&str; 12] = [
@@ -228,7 +228,7 @@ impl LayerUse {
 }
 
 fn title(layer: &Descriptor) -> Option<String> {
-    layer.annotations().as_ref()?.get(TITLE).filter(|title| !title.is_empty()).cloned()
+    layer.annotations().as_ref()?.get(TITLE_ANNOTATION).filter(|title| !title.is_empty()).cloned()
 }
 
 fn manifest_of(what: &str, manifest: &[u8]) -> Result<ImageManifest, ArtifactError> {
@@ -291,7 +291,7 @@ mod tests {
                 "mediaType": media_type, "size": 1, "digest": Digest::of(b"a").to_string(), "annotations": {}
             });
             if let Some(title) = title {
-                layer["annotations"][TITLE] = title.into();
+                layer["annotations"][TITLE_ANNOTATION] = title.into();
             }
             let layer: Descriptor = serde_json::from_value(layer).unwrap();
             assert_eq!(LayerUse::of(&layer), expected, "{media_type} {title:?}");

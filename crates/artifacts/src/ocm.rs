@@ -33,7 +33,7 @@ pub(crate) const DEFAULT_CR: &str = "default-cr";
 
 /// Overhead of a descriptor's tar: header, padding, end.
 const TAR_OVERHEAD: u64 = 16 << 10;
-const CONFIG_LIMIT: u64 = 64 << 10;
+const MAX_CONFIG_BYTES: u64 = 64 << 10;
 
 /// The content of one module version, read from its OCM component version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Reader<'_> {
         let not_ocm = |_| ArtifactError::invalid(self.what, "not an OCM component version");
         let manifest: ImageManifest = serde_json::from_slice(manifest).map_err(not_ocm)?;
         let config = manifests::digest_of(self.what, manifest.config())?;
-        let config = self.blob(config, CONFIG_LIMIT).await?;
+        let config = self.blob(config, MAX_CONFIG_BYTES).await?;
         let Pointer { media_type, digest } =
             serde_json::from_slice::<Config>(&config).map_err(not_ocm)?.component_descriptor_layer;
         let limit = self.fetch.limits().descriptor;

@@ -12,11 +12,11 @@ use tokio::sync::Semaphore;
 use crate::ArtifactError;
 
 /// Maximum number of concurrent pulls over all sources: limits the memory for content in transit.
-const PULLS: usize = 8;
+const MAX_PULLS: usize = 8;
 /// Maximum number of concurrent pulls from one host. Most hubs have one registry, so it may use most permits.
-const PULLS_OF_ONE_HOST: usize = 6;
+const MAX_PULLS_PER_HOST: usize = 6;
 /// Maximum number of concurrent pulls from all hosts together whose last pull got no answer.
-const PULLS_OF_SILENT_HOSTS: usize = 2;
+const MAX_PULLS_OF_SILENT_HOSTS: usize = 2;
 /// Maximum number of remembered hosts without an answer; the least recently used are evicted first.
 const MAX_SILENT_HOSTS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
@@ -33,8 +33,8 @@ pub(crate) struct PullPermits {
 impl PullPermits {
     pub(crate) fn new() -> Self {
         Self {
-            all: Semaphore::new(PULLS),
-            of_silent_hosts: Semaphore::new(PULLS_OF_SILENT_HOSTS),
+            all: Semaphore::new(MAX_PULLS),
+            of_silent_hosts: Semaphore::new(MAX_PULLS_OF_SILENT_HOSTS),
             of_hosts: Mutex::new(HashMap::new()),
             silent_hosts: Mutex::new(LruCache::new(MAX_SILENT_HOSTS)),
         }
@@ -68,7 +68,7 @@ impl PullPermits {
         if let Some(permits) = of_hosts.get(host).and_then(Weak::upgrade) {
             return permits;
         }
-        let permits = Arc::new(Semaphore::new(PULLS_OF_ONE_HOST));
+        let permits = Arc::new(Semaphore::new(MAX_PULLS_PER_HOST));
         of_hosts.insert(host.to_owned(), Arc::downgrade(&permits));
         permits
     }
@@ -114,25 +114,25 @@ mod tests {
     #[tokio::test]
     async fn a_host_that_hangs_leaves_permits_to_others() {
         let (permits, begun) = (PullPermits::new(), Cell::new(0));
-        let mut hanging = pin!(join_all((0..2 * PULLS).map(|_| permits.run("slow", hang(&begun)))));
+        let mut hanging = pin!(join_all((0..2 * MAX_PULLS).map(|_| permits.run("slow", hang(&begun)))));
         assert!(futures::poll!(hanging.as_mut()).is_pending());
-        assert_eq!(begun.get(), PULLS_OF_ONE_HOST);
+        assert_eq!(begun.get(), MAX_PULLS_PER_HOST);
         assert!(permits.run("fast", ready(Ok(()))).now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn hosts_without_an_answer_share_few_permits() {
         let (permits, begun) = (PullPermits::new(), Cell::new(0));
-        let hosts: Vec<String> = (0..PULLS).map(|number| format!("silent-{number}")).collect();
+        let hosts: Vec<String> = (0..MAX_PULLS).map(|number| format!("silent-{number}")).collect();
         for host in &hosts {
             permits.run(host, ready(silence())).await.unwrap_err();
         }
         let mut hanging = pin!(join_all(hosts.iter().map(|host| permits.run(host, hang(&begun)))));
         assert!(futures::poll!(hanging.as_mut()).is_pending());
-        assert_eq!(begun.get(), PULLS_OF_SILENT_HOSTS);
-        let mut others = pin!(join_all((0..PULLS).map(|_| permits.run("fast", hang(&begun)))));
+        assert_eq!(begun.get(), MAX_PULLS_OF_SILENT_HOSTS);
+        let mut others = pin!(join_all((0..MAX_PULLS).map(|_| permits.run("fast", hang(&begun)))));
         assert!(futures::poll!(others.as_mut()).is_pending());
-        assert_eq!(begun.get(), PULLS, "the other permits are free");
+        assert_eq!(begun.get(), MAX_PULLS, "the other permits are free");
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::{Deadlines, Digest, credentials::Fingerprint};
 
-const PROOFS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
+const MAX_PROOFS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
 
 /// A credential and its request: the reference of an artifact, or an address.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ pub(crate) struct Proofs {
 
 impl Proofs {
     pub(crate) fn new(deadlines: Deadlines) -> Self {
-        Self { deadlines, granted: Mutex::new(LruCache::new(PROOFS)) }
+        Self { deadlines, granted: Mutex::new(LruCache::new(MAX_PROOFS)) }
     }
 
     /// Returns the digest of a recent answer of the source to this request.

@@ -31,10 +31,10 @@ const BINARY: &str = "application/octet-stream";
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
 /// Maximum number of pages of tags of one repository, and of all its tags.
-const PAGES: usize = 256;
-const TAGS: usize = 100_000;
+const MAX_TAG_PAGES: usize = 256;
+const MAX_TAGS: usize = 100_000;
 /// Maximum number of pages of artifacts that refer to a manifest.
-const REFERRER_PAGES: usize = 16;
+const MAX_REFERRER_PAGES: usize = 16;
 
 /// A client of all registries, with their tokens.
 pub(crate) struct Registry {
@@ -121,7 +121,7 @@ impl Registry {
         if response.status() == StatusCode::BAD_REQUEST {
             response = self.call(session, &what, Method::GET, "tags/list", None).await?;
         }
-        for _ in 0..PAGES {
+        for _ in 0..MAX_TAG_PAGES {
             let next = next_page(&what, &origin, &response)?;
             let page = http::body(&what, success(session, &what, response)?, self.limits.manifest).await?;
             let page: Page = serde_json::from_slice(&page)
@@ -130,7 +130,7 @@ impl Registry {
             tags.extend(page.tags.unwrap_or_default().into_iter().filter(|tag| is_tag(tag)));
             match next {
                 None => return Ok(tags),
-                Some(_) if tags.len() > TAGS => break,
+                Some(_) if tags.len() > MAX_TAGS => break,
                 Some(next) => {
                     let request = Request::new(&what, Method::GET, next);
                     response = self.send(session, &what, request).await?;
@@ -167,7 +167,7 @@ impl Registry {
         url.query_pairs_mut().append_pair("artifactType", artifact_type);
         let mut pages = vec![];
         let mut remaining = self.limits.manifest;
-        for _ in 0..REFERRER_PAGES {
+        for _ in 0..MAX_REFERRER_PAGES {
             let request = Request::new(&what, Method::GET, url).accept(INDEX);
             let response = self.send(session, &what, request).await?;
             // Registries without this path answer with one of these statuses, or with content of another type.

@@ -35,9 +35,9 @@ use provenance::Keyring;
 pub(crate) use provenance::LAYER as PROVENANCE;
 
 /// Maximum number of timestamps of one signature that are verified.
-const TIMESTAMPS: usize = 8;
+const MAX_TIMESTAMPS: usize = 8;
 /// Maximum number of log entries of one signature that are verified; clients write one.
-const ENTRIES: usize = 8;
+const MAX_LOG_ENTRIES: usize = 8;
 
 /// Trusted signers: content needs one valid signature by any of them.
 #[derive(Clone, Debug)]
@@ -184,10 +184,10 @@ impl Signers {
         let ClaimedSignature { message, payload, signature, entries, timestamps, .. } = claimed;
         let subject =
             log::LogSubject { message: Digest::of(message), payload: *payload, signature, certificate };
-        let stamps = timestamps.iter().take(TIMESTAMPS);
+        let stamps = timestamps.iter().take(MAX_TIMESTAMPS);
         let stamps = stamps.map(|response| timestamp::time(response, signature, &self.root));
         let stamped = stamps.reduce(Result::or).unwrap_or(Err(Flaw::NoTime));
-        let entries = entries.iter().take(ENTRIES);
+        let entries = entries.iter().take(MAX_LOG_ENTRIES);
         let times = entries.map(|entry| entry.time(&self.root, &subject, &stamped));
         // One valid entry is enough; otherwise the last one gives the reason.
         let time = times.reduce(Result::or).unwrap_or(Err(Flaw::NoLog))?;

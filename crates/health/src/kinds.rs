@@ -7,9 +7,9 @@ use super::view::{Condition, View, is_word};
 use super::{Health, HealthStatus};
 
 /// Time after which an unschedulable Pod counts as failed.
-const UNSCHEDULABLE: SignedDuration = SignedDuration::from_secs(15);
+const UNSCHEDULABLE_GRACE: SignedDuration = SignedDuration::from_secs(15);
 /// Maximum number of finalizers in a message.
-const NAMED: usize = 3;
+const MAX_LISTED_FINALIZERS: usize = 3;
 /// Annotation that the scheduler sets on a claim once a Pod uses it.
 const SELECTED_NODE: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
 
@@ -174,7 +174,7 @@ fn pending_pod(view: View<'_>, now: Timestamp) -> Health {
     let created = view.text("/metadata/creationTimestamp").and_then(|text| text.parse::<Timestamp>().ok());
     match created {
         Some(created) if unschedulable => {
-            let limit = created.checked_add(UNSCHEDULABLE).ok();
+            let limit = created.checked_add(UNSCHEDULABLE_GRACE).ok();
             let health = match limit {
                 Some(limit) if now < limit => Health::in_progress("no node takes the Pod yet"),
                 _ => Health::failed("no node takes the Pod"),
@@ -267,7 +267,7 @@ pub(super) fn terminating(view: View<'_>) -> Health {
     let finalizers = view.items("/metadata/finalizers").iter().chain(view.items("/spec/finalizers"));
     let finalizers =
         finalizers.filter_map(Value::as_str).filter(|name| is_word(name) && *name != "kubernetes");
-    let held: Vec<&str> = finalizers.take(NAMED).collect();
+    let held: Vec<&str> = finalizers.take(MAX_LISTED_FINALIZERS).collect();
     let says =
         ["NamespaceContentRemaining", "NamespaceFinalizersRemaining", "NamespaceDeletionContentFailure"];
     let says =

@@ -42,7 +42,7 @@ pub fn replica_failure(workload: &Value) -> Option<String> {
 /// Returns the waiting reason of a container, unless it is only starting.
 fn waiting(status: &Value) -> Option<String> {
     let word = |pointer: &str| status.pointer(pointer)?.as_str().filter(|text| is_word(text));
-    let reason = word("/state/waiting/reason").filter(|reason| !STARTING.contains(reason));
+    let reason = word("/state/waiting/reason").filter(|reason| !STARTUP_REASONS.contains(reason));
     let ended = word("/state/terminated/reason").filter(|reason| *reason != "Completed");
     let reason = reason.or(ended)?;
     let name = word("/name").unwrap_or_default();
@@ -51,7 +51,7 @@ fn waiting(status: &Value) -> Option<String> {
 }
 
 /// Waiting reasons of every container at its start.
-const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+const STARTUP_REASONS: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 #[cfg(test)]
 mod tests {

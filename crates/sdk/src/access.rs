@@ -30,7 +30,7 @@ use grants::Grants;
 use reads::Reads;
 
 /// Name under which the watch of access Secrets appears in /readyz.
-pub(crate) const PART: &str = "access secrets";
+pub(crate) const READYZ_PART: &str = "access secrets";
 
 /// One state of a Secret, without anything of its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -276,7 +276,7 @@ impl Access {
                 watcher::Event::InitDone => {
                     self.relisted(std::mem::take(&mut listed));
                     self.inner.listed.send_replace(true);
-                    health.ready(PART);
+                    health.ready(READYZ_PART);
                 }
             }
         }

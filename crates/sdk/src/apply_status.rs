@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{hub_apply, is_conflict, live_metadata};
 
 /// Maximum number of tries when other writers change the object.
-const TRIES: usize = 5;
+const MAX_TRIES: usize = 5;
 
 /// Applies `status` with [`hub_apply`] to the object with the metadata `seen`, also if other fields of it changed
 /// since.
@@ -44,7 +44,7 @@ where
             "status": status,
         });
         match api.patch_status(name, &hub_apply(manager), &Patch::Apply(&body)).await {
-            Err(error) if is_conflict(&error) && tries < TRIES => {
+            Err(error) if is_conflict(&error) && tries < MAX_TRIES => {
                 let live = live_metadata(api, name).await?.map(|live| live.metadata);
                 let same = live.filter(|live| live.uid == seen.uid);
                 version = same.ok_or_else(|| gone::<K>(name))?.resource_version;

@@ -7,13 +7,13 @@ use kyma_api::{ErrorClass, Reason};
 use crate::Failure;
 
 /// Delay after the first failure in a row.
-const FIRST: Duration = Duration::from_millis(500);
+const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// Longest delay between retries of transient failures.
-const LONGEST: Duration = Duration::from_mins(1);
+const MAX_DELAY: Duration = Duration::from_mins(1);
 /// Longest delay that a server may ask for.
-const LONGEST_ASKED: Duration = Duration::from_mins(10);
+const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(10);
 /// Random share of a delay, so that reconciles that failed together are not retried together.
-const SHARE: f64 = 0.5;
+const JITTER_SHARE: f64 = 0.5;
 
 /// Delays after a refusal by a target, or by the hub's roles. No event announces that roles, policies, quotas or
 /// proxies were repaired, and each retry costs a call. Users repair them soon after the report or much later, so the
@@ -27,7 +27,7 @@ struct Slow {
 
 impl Slow {
     /// Random share of a delay of minutes.
-    const SHARE: f64 = 0.1;
+    const JITTER_SHARE: f64 = 0.1;
 
     fn of(reason: Reason) -> Option<Self> {
         let source = Self { least: Duration::from_secs(5), longest: Duration::from_hours(1) };
@@ -56,15 +56,15 @@ impl Slow {
     }
 
     fn after(&self, failures: u32, jitter: f64) -> Duration {
-        let first = self.least.div_f64(1.0 - Self::SHARE);
-        growing(first, self.longest, Self::SHARE, failures, jitter).max(self.least)
+        let first = self.least.div_f64(1.0 - Self::JITTER_SHARE);
+        growing(first, self.longest, Self::JITTER_SHARE, failures, jitter).max(self.least)
     }
 }
 
 /// Returns `first` after one failure in a row, doubled for each further one up to `longest`. `jitter` in 0..1 spreads
 /// the delay over its upper half, so that reconciles that failed together are not retried together.
 pub(crate) fn doubled(first: Duration, longest: Duration, failures: u32, jitter: f64) -> Duration {
-    growing(first, longest, SHARE, failures, jitter)
+    growing(first, longest, JITTER_SHARE, failures, jitter)
 }
 
 fn growing(first: Duration, longest: Duration, share: f64, failures: u32, jitter: f64) -> Duration {
@@ -86,14 +86,14 @@ pub(crate) fn shares_delays(one: Reason, other: Reason) -> bool {
 /// retry.
 pub fn longest_delay(failure: &Failure) -> Option<Duration> {
     let beside = beside(failure).and_then(|beside| longest_alone(&beside));
-    let latest = failure.at_latest.map(|latest| latest.min(LONGEST_ASKED));
+    let latest = failure.at_latest.map(|latest| latest.min(MAX_REQUESTED_DELAY));
     longest_alone(failure).into_iter().chain(beside).chain(latest).min()
 }
 
 fn longest_alone(failure: &Failure) -> Option<Duration> {
-    let named = failure.retry_after.map(|asked| asked.min(LONGEST_ASKED));
+    let named = failure.retry_after.map(|asked| asked.min(MAX_REQUESTED_DELAY));
     let own = || match failure.class {
-        ErrorClass::Transient | ErrorClass::Unreachable => Some(LONGEST),
+        ErrorClass::Transient | ErrorClass::Unreachable => Some(MAX_DELAY),
         ErrorClass::Blocked | ErrorClass::Invalid => None,
     };
     named.or_else(|| Slow::of_failure(failure).map(|slow| slow.longest)).or_else(own)
@@ -118,7 +118,7 @@ fn beside(failure: &Failure) -> Option<Failure> {
 
 /// Returns a delay that the failure names, limited to 10 minutes, plus jitter.
 fn named(moment: Duration, jitter: f64) -> Duration {
-    moment.min(LONGEST_ASKED) + FIRST.mul_f64(spread(SHARE, jitter))
+    moment.min(MAX_REQUESTED_DELAY) + FIRST_DELAY.mul_f64(spread(JITTER_SHARE, jitter))
 }
 
 fn delay_alone(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
@@ -129,7 +129,9 @@ fn delay_alone(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration
         return Some(slow.after(failures, jitter));
     }
     match failure.class {
-        ErrorClass::Transient | ErrorClass::Unreachable => Some(doubled(FIRST, LONGEST, failures, jitter)),
+        ErrorClass::Transient | ErrorClass::Unreachable => {
+            Some(doubled(FIRST_DELAY, MAX_DELAY, failures, jitter))
+        }
         ErrorClass::Blocked | ErrorClass::Invalid => None,
     }
 }
@@ -183,7 +185,7 @@ mod tests {
         // Transient failures are retried sooner.
         for code in [401, 409, 410, 429, 500, 502, 503, 504] {
             let failure = Failure::new(refused(code, "text"), "");
-            assert!(longest_delay(&failure).is_some_and(|delay| delay <= LONGEST), "{code}");
+            assert!(longest_delay(&failure).is_some_and(|delay| delay <= MAX_DELAY), "{code}");
         }
     }
 

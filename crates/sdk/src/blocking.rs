@@ -14,13 +14,13 @@ use kyma_api::GroupKind;
 use crate::{Blocking, Failure, none_if_unserved};
 
 /// Objects in one page of a list.
-const PAGE: u32 = 500;
+const LIST_PAGE_SIZE: u32 = 500;
 /// Maximum number of objects that a message names.
 const MAX_LISTED_OBJECTS: usize = 20;
 /// Number of objects at which counting stops.
-const COUNTED: usize = 10_000;
+const MAX_COUNTED_OBJECTS: usize = 10_000;
 /// Maximum length of a displayed name or finalizer, in bytes.
-const LONGEST: usize = 253;
+const MAX_NAME_CHARS: usize = 253;
 
 /// Objects that block a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -182,8 +182,8 @@ async fn list(
     found: &mut BTreeMap<String, Blocker>,
 ) -> Result<(), Failure> {
     let api: Api<DynamicObject> = Api::all_with(target.clone(), resource);
-    let mut params = ListParams::default().limit(PAGE);
-    while found.len() < COUNTED {
+    let mut params = ListParams::default().limit(LIST_PAGE_SIZE);
+    while found.len() < MAX_COUNTED_OBJECTS {
         let page = none_if_unserved(target, resource, api.list_metadata(&params).await).await;
         let page = page.map_err(|error| Failure::target(&format!("list {}", resource.kind), &error))?;
         // Discovery lags behind the removal of a CRD, and with the CRD its objects went.
@@ -215,7 +215,7 @@ fn blocker(resource: &ApiResource, object: &PartialObjectMeta<DynamicObject>) ->
 /// Sanitizes a name from an untrusted target: keeps only characters that object names consist of.
 fn shown(name: &str) -> String {
     let allowed = |c: &char| c.is_ascii_alphanumeric() || "-._:/".contains(*c);
-    name.chars().filter(allowed).take(LONGEST).collect()
+    name.chars().filter(allowed).take(MAX_NAME_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -268,6 +268,6 @@ mod tests {
     #[test]
     fn names_from_targets_are_reduced_to_names() {
         assert_eq!(shown("a-b.c\n<script>\u{1b}[31m"), "a-b.cscript31m");
-        assert_eq!(shown(&"x".repeat(10_000)).len(), LONGEST);
+        assert_eq!(shown(&"x".repeat(10_000)).len(), MAX_NAME_CHARS);
     }
 }

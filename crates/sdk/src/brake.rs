@@ -30,9 +30,9 @@ use window::{BrakeDecision, ClockReading, Window};
 use crate::{Failure, Pauses, Settings, call::is_conflict, find_object, hub_apply};
 
 /// Key of the counted targets in the `ConfigMap`.
-const COUNTED: &str = "targets";
+const COUNTED_TARGETS_KEY: &str = "targets";
 /// Key of the number of targets when the window began.
-const ALL: &str = "all";
+const ALL_TARGETS_KEY: &str = "all";
 
 /// Returns the name of the Pause that an operator creates for itself, and of the `ConfigMap` with its counted
 /// targets.
@@ -231,7 +231,7 @@ impl Brake {
 
     async fn record(&self, window: &Window) -> Result<(), Failure> {
         let counted = json!(window.counted()).to_string();
-        let data = json!({ COUNTED: counted, ALL: window.all().to_string() });
+        let data = json!({ COUNTED_TARGETS_KEY: counted, ALL_TARGETS_KEY: window.all().to_string() });
         self.apply(&self.inner.name, &data).await
     }
 
@@ -264,10 +264,10 @@ fn restored(record: Option<ConfigMap>, is_marked: bool, now: ClockReading) -> Op
         return (!is_marked).then(Window::default);
     };
     let mut data = record.data.unwrap_or_default();
-    let Some(counted) = data.remove(COUNTED) else {
+    let Some(counted) = data.remove(COUNTED_TARGETS_KEY) else {
         return (!is_marked).then(Window::default);
     };
-    let all = data.remove(ALL).and_then(|all| all.parse().ok()).unwrap_or_default();
+    let all = data.remove(ALL_TARGETS_KEY).and_then(|all| all.parse().ok()).unwrap_or_default();
     let counted = serde_json::from_str::<BTreeMap<String, Timestamp>>(&counted).ok()?;
     Some(Window::from_record(counted, all, now))
 }
@@ -319,12 +319,17 @@ mod tests {
         assert!(!is_known(None, true));
         assert!(!is_known(Some(record(&[])), true) && is_known(Some(record(&[])), false));
         for is_marked in [false, true] {
-            assert!(!is_known(Some(record(&[(COUNTED, "damaged")])), is_marked));
-            assert!(is_known(Some(record(&[(COUNTED, "{}"), (ALL, "7")])), is_marked));
+            assert!(!is_known(Some(record(&[(COUNTED_TARGETS_KEY, "damaged")])), is_marked));
+            assert!(is_known(
+                Some(record(&[(COUNTED_TARGETS_KEY, "{}"), (ALL_TARGETS_KEY, "7")])),
+                is_marked
+            ));
         }
         let wall = now.wall.to_string();
         let counted = format!("{{\"a/config\":\"{wall}\"}}");
-        let window = restored(Some(record(&[(COUNTED, &counted), (ALL, "7")])), true, now).unwrap();
+        let window =
+            restored(Some(record(&[(COUNTED_TARGETS_KEY, &counted), (ALL_TARGETS_KEY, "7")])), true, now)
+                .unwrap();
         assert_eq!((window.counted().len(), window.all()), (1, 7));
     }
 

@@ -31,7 +31,7 @@ use crate::{Change, ComponentResource, Contract, Failure, Runtime, Trigger};
 /// Time until expressions about one component have to be evaluated.
 const JUDGING_DEADLINE: Duration = Duration::from_secs(10);
 /// Maximum number of watched kinds besides the operator's own.
-const KINDS: usize = 32;
+const MAX_WATCHED_KINDS: usize = 32;
 
 /// Cache of the dependencies among components. Cheap to clone.
 pub(crate) struct Dependencies<R: ComponentResource> {

@@ -22,13 +22,13 @@ use crate::Metrics;
 use pace::Pace;
 
 /// Longest note of an event, in bytes; the API refuses more than 1 kB.
-const NOTE_BYTES: usize = 1000;
+const MAX_NOTE_BYTES: usize = 1000;
 /// Maximum number of queued events, as in client-go; further events are dropped and counted.
-const WAITING: usize = 1000;
+const MAX_QUEUED_EVENTS: usize = 1000;
 /// Timeout of one call.
-const CALL: Duration = Duration::from_secs(10);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for queued events when the process stops.
-const LAST: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Publishes events about objects on the hub: 25 at once, then ten per second. Cheap to clone; each operator has one,
 /// since it aggregates repeated events.
@@ -57,7 +57,7 @@ impl Events {
     pub(crate) fn new(operator: &'static str, metrics: Metrics) -> Self {
         // Creates the series before the first event is dropped.
         metrics.events_dropped(operator, 0);
-        let (queue, waiting) = channel(WAITING);
+        let (queue, waiting) = channel(MAX_QUEUED_EVENTS);
         Self { inner: Arc::new(EventsInner { operator, metrics, queue, waiting: Mutex::new(Some(waiting)) }) }
     }
 
@@ -82,7 +82,8 @@ impl Events {
     where
         K: Resource<DynamicType = ()>,
     {
-        let end = (0..=NOTE_BYTES.min(note.len())).rev().find(|&at| note.is_char_boundary(at)).unwrap_or(0);
+        let end =
+            (0..=MAX_NOTE_BYTES.min(note.len())).rev().find(|&at| note.is_char_boundary(at)).unwrap_or(0);
         let event = Event {
             type_,
             reason: reason.as_str().to_owned(),
@@ -112,7 +113,8 @@ impl Events {
                     // Limits the rate of published events.
                     let delay = tokio::time::sleep(pace.next_delay(Instant::now()));
                     shutdown.run_until_cancelled(delay).await;
-                    let published = tokio::time::timeout(CALL, recorder.publish(&event, &regarding)).await;
+                    let published =
+                        tokio::time::timeout(PUBLISH_TIMEOUT, recorder.publish(&event, &regarding)).await;
                     let failure = match published {
                         Ok(Ok(())) => continue,
                         Ok(Err(error)) => error.to_string(),
@@ -135,7 +137,7 @@ impl Events {
                 let _ = published.await;
             }
         };
-        if tokio::time::timeout(LAST, flushed).await.is_err() {
+        if tokio::time::timeout(FLUSH_TIMEOUT, flushed).await.is_err() {
             tracing::debug!("the hub did not take all events in time");
         }
     }

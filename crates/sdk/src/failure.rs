@@ -117,10 +117,10 @@ pub(crate) const UNPARSED_REASON: &str = "Failed to parse error data";
 /// Delay before a call is repeated that a policy or webhook of the hub denied: no event tells that it changed.
 const DENIAL_RETRY_DELAY: Duration = Duration::from_mins(1);
 /// API servers report an apply with a wrong type as 500 with this text.
-const MISTYPED: &str = "failed to create typed patch object";
+const TYPE_ERROR_TEXT: &str = "failed to create typed patch object";
 
 fn is_refusal(status: &Status) -> bool {
-    matches!(status.code, 400 | 422) || status.message.contains(MISTYPED)
+    matches!(status.code, 400 | 422) || status.message.contains(TYPE_ERROR_TEXT)
 }
 
 /// Returns why an object is refused: reasons and field paths, without values.

@@ -20,7 +20,7 @@ pub use kubeconfig::{client_config, kubeconfig, read_kubeconfig};
 pub use proxy::environment_proxy;
 
 /// Longest time to open a connection to the hub.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Error of a connection to the hub.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +79,7 @@ pub async fn hub_config(settings: &Settings) -> Result<Config, HubError> {
 #[must_use]
 pub fn with_hub_limits(mut config: Config) -> Config {
     config.default_retry = false;
-    config.connect_timeout = Some(CONNECT);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     config
 }
 

@@ -34,9 +34,9 @@ use crate::{
 };
 
 /// Name under which the watch of Pauses appears in /readyz.
-pub(crate) const PART: &str = "pauses";
+pub(crate) const READYZ_PART: &str = "pauses";
 /// Maximum sleep until the end of a Pause, since the wall clock may be changed meanwhile.
-const LONGEST_NAP: Duration = Duration::from_mins(5);
+const MAX_SLEEP: Duration = Duration::from_mins(5);
 
 /// Cache of the Pauses in the hub namespace. Cheap to clone; each operator has one.
 #[derive(Clone, Debug)]
@@ -178,7 +178,7 @@ impl Pauses {
             FeedEvent::Listed(names) => {
                 self.keep(&names);
                 self.listed.send_replace(true);
-                runtime.process.health.ready(PART);
+                runtime.process.health.ready(READYZ_PART);
             }
         }
         None
@@ -235,7 +235,7 @@ async fn nap(until: Option<Timestamp>) {
     let Some(until) = until else { return std::future::pending().await };
     let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
     // The end of a Pause is a time of the wall clock, which may be set meanwhile, so it is read again.
-    tokio::time::sleep((left + Duration::from_millis(10)).min(LONGEST_NAP)).await;
+    tokio::time::sleep((left + Duration::from_millis(10)).min(MAX_SLEEP)).await;
 }
 
 /// Receiver of changes of Pauses.

@@ -51,10 +51,10 @@ const RESYNC_SHARE: f64 = 0.1;
 
 /// Delay before a failed verification is repeated. Longer than the delay of ordinary retries, since a verification
 /// reads everything again.
-const VERIFY_AGAIN: Duration = Duration::from_mins(10);
+const VERIFICATION_RETRY_DELAY: Duration = Duration::from_mins(10);
 
 /// Time for running reconciles to finish after the shutdown began.
-const LAST_PASSES: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// Result of a reconcile, for the schedule of verifications.
 #[derive(Clone, Copy, Debug)]
@@ -201,7 +201,7 @@ where
 /// process until the kubelet kills this one.
 async fn cut_off(shutdown: &CancellationToken) {
     shutdown.cancelled().await;
-    tokio::time::sleep(LAST_PASSES).await;
+    tokio::time::sleep(SHUTDOWN_GRACE).await;
 }
 
 struct Work<K: Resource<DynamicType = ()> + 'static, F> {
@@ -228,7 +228,9 @@ where
                 self.records.verify_after(key.clone(), now, resync);
                 Some(resync)
             }
-            ReconcileOutcome::Failed => self.records.not_verified(&key, now, resync.min(VERIFY_AGAIN)),
+            ReconcileOutcome::Failed => {
+                self.records.not_verified(&key, now, resync.min(VERIFICATION_RETRY_DELAY))
+            }
             ReconcileOutcome::Skipped => self.records.verifies_in(&key, now),
         };
         let due = due.unwrap_or(resync);

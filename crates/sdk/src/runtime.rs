@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Maximum number of targets with cached connections; the least recently used are dropped first.
-const TARGETS: usize = 10_000;
+const MAX_CACHED_TARGETS: usize = 10_000;
 
 /// State that all operators of one process share.
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ impl Runtime {
         let client = kyma_targets::client_from(config).map_err(HubError::Client)?;
         let hub = narrowed(client.clone());
         let uid = hub_uid(&hub).await?;
-        let targets = Targets::new(policy, Limits::default(), &agent, replica, TARGETS);
+        let targets = Targets::new(policy, Limits::default(), &agent, replica, MAX_CACHED_TARGETS);
         // `Access` only reads Secrets; writes to the hub as a target are checked elsewhere.
         let access = Access::new(client, &settings.hub_namespace, targets.clone());
         let pauses = Pauses::new(operator.name);
@@ -196,15 +196,15 @@ impl Runtime {
 
     fn spawn_access(&self) {
         let Process { health, shutdown, .. } = self.process.clone();
-        health.expect(access::PART);
+        health.expect(access::READYZ_PART);
         let access = self.access.clone();
-        self.process.spawn_part(access::PART, async move { access.run(&health, shutdown).await });
+        self.process.spawn_part(access::READYZ_PART, async move { access.run(&health, shutdown).await });
     }
 
     fn spawn_pauses(&self) {
-        self.process.health.expect(pauses::PART);
+        self.process.health.expect(pauses::READYZ_PART);
         let (pauses, runtime) = (self.pauses.clone(), self.clone());
-        self.process.spawn_part(pauses::PART, pauses.run(runtime));
+        self.process.spawn_part(pauses::READYZ_PART, pauses.run(runtime));
         let (brake, pauses, shutdown) =
             (self.brake.clone(), self.pauses.clone(), self.process.shutdown.clone());
         tokio::spawn(async move {

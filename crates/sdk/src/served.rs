@@ -23,7 +23,7 @@ pub async fn is_crd_absent(client: &Client, resource: &ApiResource) -> kube::Res
 
 /// Label on the `APIService`s that the API server creates for the versions of CRDs and of its own kinds. Source:
 /// `AutoRegisterManagedLabel` in `staging/src/k8s.io/kube-aggregator/pkg/controllers/autoregister` of Kubernetes.
-const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+const AUTOMANAGED_LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 
 /// Turns the 404 of a call into `None` if the cluster has neither a CRD of the kind ([`is_crd_absent`]) nor an
 /// aggregated API that may serve it. For groups of Kubernetes itself this proves nothing, so their 404 stays a failure.
@@ -73,7 +73,7 @@ async fn is_discovered(client: &Client, resource: &ApiResource) -> kube::Result<
 }
 
 fn is_automanaged(service: &ObjectMeta) -> bool {
-    service.labels.as_ref().is_some_and(|labels| labels.contains_key(AUTOMANAGED))
+    service.labels.as_ref().is_some_and(|labels| labels.contains_key(AUTOMANAGED_LABEL))
 }
 
 fn is_404(error: &kube::Error) -> bool {
@@ -230,7 +230,13 @@ pub(crate) mod tests {
         let (unserved, unknown) = (true, false);
         let rows = [
             ("no APIService", absent(), page(), page(), unserved),
-            ("the APIService of a CRD", registered(&json!({AUTOMANAGED: "true"})), page(), page(), unserved),
+            (
+                "the APIService of a CRD",
+                registered(&json!({AUTOMANAGED_LABEL: "true"})),
+                page(),
+                page(),
+                unserved,
+            ),
             ("an aggregated API", registered(&json!({})), page(), page(), unknown),
             ("a proxy answers", page(), page(), page(), unknown),
             ("forbidden, no group", forbidden(), groups(&["example.org"]), page(), unserved),

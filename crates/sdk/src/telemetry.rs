@@ -35,7 +35,7 @@ pub fn init_telemetry(settings: &Settings) -> Result<(), TelemetryError> {
 
 /// Libraries that log, below level error, input that they cannot parse: answers of targets, signatures. Text of
 /// untrusted senders must not get into the log.
-const HELD: [&str; 2] = ["kube_client", "pgp"];
+const LIMITED_CRATES: [&str; 2] = ["kube_client", "pgp"];
 
 /// Returns the directives, which limit these libraries to errors unless they name them.
 fn filter(directives: &str) -> Result<EnvFilter, TelemetryError> {
@@ -43,7 +43,7 @@ fn filter(directives: &str) -> Result<EnvFilter, TelemetryError> {
     if let Some(number) = directives.split(',').map(str::trim).find(is_number) {
         return Err(TelemetryError::Number(number.to_owned()));
     }
-    let held = HELD.iter().filter(|name| !directives.contains(**name));
+    let held = LIMITED_CRATES.iter().filter(|name| !directives.contains(**name));
     let all = held.fold(directives.to_owned(), |all, name| format!("{all},{name}=error"));
     Ok(EnvFilter::try_new(all)?)
 }

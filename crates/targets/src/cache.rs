@@ -19,9 +19,9 @@ use crate::target::Target;
 use crate::transport::Transport;
 
 /// Maximum number of concurrent probes of unhealthy targets, over all targets.
-const PROBES: usize = 16;
+const MAX_PARALLEL_PROBES: usize = 16;
 /// Number of events kept for a slow receiver, which otherwise gets an error for missed ones.
-const NOTICES: usize = 1024;
+const EVENT_CHANNEL_CAPACITY: usize = 1024;
 
 /// Cache of an operator's targets. Cheap to clone; clones share the cache.
 #[derive(Clone)]
@@ -57,8 +57,8 @@ impl Targets {
             limits,
             agent: Agent { operator: operator.to_owned(), replica: replica.to_owned() },
             cache: Mutex::new(LruCache::new(capacity)),
-            probes: Arc::new(Semaphore::new(PROBES)),
-            events: broadcast::Sender::new(NOTICES),
+            probes: Arc::new(Semaphore::new(MAX_PARALLEL_PROBES)),
+            events: broadcast::Sender::new(EVENT_CHANNEL_CAPACITY),
             hub_epoch: HubEpoch::default(),
         };
         Self { shared: Arc::new(shared) }

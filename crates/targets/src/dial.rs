@@ -26,7 +26,7 @@ use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, TargetError>> + Send>>;
 
 /// Maximum number of addresses of one name that are checked.
-const MOST_ADDRESSES: usize = 16;
+const MAX_ADDRESSES: usize = 16;
 
 /// TCP to addresses that the policy accepts, directly or through a proxy.
 ///
@@ -66,7 +66,7 @@ impl GuardedTcp {
         let default_port = if to.scheme_str() == Some("http") { 80 } else { 443 };
         let resolved = tokio::net::lookup_host((host(to), to.port_u16().unwrap_or(default_port))).await;
         let resolved = resolved.map_err(|_| TargetError::NameNotFound)?;
-        let addresses: Vec<SocketAddr> = resolved.take(MOST_ADDRESSES).collect();
+        let addresses: Vec<SocketAddr> = resolved.take(MAX_ADDRESSES).collect();
         // One refused address makes the whole name refused: a public address beside it may be bait.
         for address in &addresses {
             self.policy.check(*address).map_err(TargetError::AddressRefused)?;

@@ -295,7 +295,7 @@ const CAUSES: &[&str] = &[
     "UnexpectedServerResponse",
 ];
 /// Maximum number of displayed causes.
-const CAUSES_SHOWN: usize = 3;
+const MAX_SHOWN_CAUSES: usize = 3;
 
 /// Returns reason and field paths of a status. The message is left out, since an untrusted target controls it.
 fn describe(status: &Status) -> String {
@@ -312,7 +312,7 @@ fn describe(status: &Status) -> String {
             None => format!(", {}", cause.reason),
         })
         .collect();
-    known.iter().take(CAUSES_SHOWN).fold(reason.to_owned(), |text, cause| text + cause)
+    known.iter().take(MAX_SHOWN_CAUSES).fold(reason.to_owned(), |text, cause| text + cause)
 }
 
 /// Returns `field` if it looks like the path of a field.
@@ -323,10 +323,10 @@ fn path(field: &str) -> Option<&str> {
 
 /// Finds the cause in an error and its sources.
 pub(crate) fn from_chain(error: &(dyn StdError + 'static)) -> TargetError {
-    const DEEPEST: usize = 16;
+    const MAX_SOURCE_DEPTH: usize = 16;
     let mut next = Some(error);
     let mut best = TargetError::Connect("the connection broke off");
-    for _ in 0..DEEPEST {
+    for _ in 0..MAX_SOURCE_DEPTH {
         let Some(error) = next else { break };
         if let Some(known) = error.downcast_ref::<TargetError>() {
             return known.clone();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-const LONGEST_MARK: usize = 16;
+const MAX_MARK_BYTES: usize = 16;
 
 /// Number of a change that a hub ordered for a target: a fencing token. The hub records it before the change, then it
 /// is written to the target's stamp. A hub that finds a later fencing generation on the stamp than in its own record is
@@ -62,7 +62,7 @@ impl FromStr for FencingGeneration {
         let count = count.parse().map_err(|_| FencingGenerationError)?;
         // The target may have written any text to its stamp, and the fencing generation is copied to the hub.
         let may_stand = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        if !(1..=LONGEST_MARK).contains(&mark.len()) || !mark.bytes().all(may_stand) {
+        if !(1..=MAX_MARK_BYTES).contains(&mark.len()) || !mark.bytes().all(may_stand) {
             return Err(FencingGenerationError);
         }
         Ok(Self { count, mark: mark.to_owned() })

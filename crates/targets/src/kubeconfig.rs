@@ -19,11 +19,11 @@ mod tests;
 mod text;
 
 /// Maximum size of a kubeconfig, in bytes.
-const LARGEST: usize = 256 * 1024;
+const MAX_KUBECONFIG_BYTES: usize = 256 * 1024;
 /// Fields that hardly anything else has.
-const TELLING: [&str; 3] = ["current-context", "certificate-authority", "client-key-data"];
+const KUBECONFIG_FIELDS: [&str; 3] = ["current-context", "certificate-authority", "client-key-data"];
 /// Maximum length of a bearer token, in bytes. API servers refuse longer headers anyway.
-const LONGEST_TOKEN: usize = 16 * 1024;
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// A kubeconfig that passed every check. Holds credentials: `Debug` shows the server only.
 #[derive(Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) struct ClientIdentity {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
     /// Larger than the maximum size.
-    #[error("kubeconfig is larger than {LARGEST} bytes")]
+    #[error("kubeconfig is larger than {MAX_KUBECONFIG_BYTES} bytes")]
     TooLarge,
     /// Not YAML, not a mapping, a duplicate key, or beyond the parser's budget.
     #[error("kubeconfig is not one valid YAML document{}", at_line(*.line))]
@@ -141,7 +141,7 @@ impl Kubeconfig {
         let Ok(root) = document(bytes) else {
             // Several documents, aliases or a large one: what cannot be read here may be read elsewhere.
             let text = text::decode(bytes).unwrap_or_else(|| String::from_utf8_lossy(bytes));
-            return TELLING.iter().any(|field| text.contains(field));
+            return KUBECONFIG_FIELDS.iter().any(|field| text.contains(field));
         };
         let is_config = root.get("kind").is_some_and(|kind| kind == "Config");
         is_config || root.contains_key("clusters") || root.contains_key("current-context")
@@ -166,7 +166,7 @@ impl fmt::Debug for Kubeconfig {
 }
 
 fn document(bytes: &[u8]) -> Result<Map<String, Value>, KubeconfigError> {
-    if bytes.len() > LARGEST {
+    if bytes.len() > MAX_KUBECONFIG_BYTES {
         return Err(KubeconfigError::TooLarge);
     }
     let options = serde_saphyr::options! {
@@ -335,7 +335,7 @@ fn read_user(
     user.only(&known, &["extensions"], REFUSED_IN_USER)?;
     kubeconfig.token = user.text("token", "users[].user.token")?;
     if let Some(token) = &kubeconfig.token {
-        let sendable = token.len() <= LONGEST_TOKEN && token.bytes().all(|byte| byte.is_ascii_graphic());
+        let sendable = token.len() <= MAX_TOKEN_BYTES && token.bytes().all(|byte| byte.is_ascii_graphic());
         if !sendable {
             let why = "printable ASCII without spaces is expected";
             return Err(KubeconfigError::Malformed { field: "users[].user.token", why });

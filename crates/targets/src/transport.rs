@@ -40,7 +40,7 @@ pub(crate) use verified::ExpectedCluster;
 pub(crate) use answer::{AuditIdPresence, Bounds, Queue, read as read_answer};
 
 /// Delay that a caller is asked for if all slots stayed taken.
-const BUSY: Duration = Duration::from_secs(1);
+const BUSY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Body of an answer: a stream, or one that was read whole.
 pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, TargetError>;
@@ -174,7 +174,7 @@ impl Transport {
         let answer = match sent {
             Ok(answer) => answer,
             // The time passed in the queue of this process, so the target is not slow.
-            Err(_) if queue.has_waited() => return Err(TargetError::Throttled(BUSY)),
+            Err(_) if queue.has_waited() => return Err(TargetError::Throttled(BUSY_RETRY_DELAY)),
             Err(_) => Err(TargetError::Deadline(self.limits.call)),
         };
         let answer = self.noted(answer);
@@ -204,8 +204,9 @@ impl Transport {
         agent: HeaderValue,
     ) -> Result<Response<AnswerBody>, TargetError> {
         // Refuses instead of waiting, since a wait would hide a leak of streams.
-        let permit =
-            Arc::clone(&self.watches).try_acquire_owned().map_err(|_| TargetError::Throttled(BUSY))?;
+        let permit = Arc::clone(&self.watches)
+            .try_acquire_owned()
+            .map_err(|_| TargetError::Throttled(BUSY_RETRY_DELAY))?;
         let slot = self.slot().await?;
         let queue = answer::Queue::new(&self.large);
         let path = request.uri().path().to_owned();
@@ -253,7 +254,7 @@ impl Transport {
             freed.as_mut().enable();
             // Checked each time, or a caller that is woken for every slot and gets none would wait forever.
             if tokio::time::Instant::now() >= deadline {
-                return Err(TargetError::Throttled(BUSY));
+                return Err(TargetError::Throttled(BUSY_RETRY_DELAY));
             }
             let slot = lock(&self.throttle).take(Instant::now());
             match slot {
@@ -266,7 +267,7 @@ impl Transport {
                 Slot::Full => {
                     tokio::time::timeout_at(deadline, freed)
                         .await
-                        .map_err(|_| TargetError::Throttled(BUSY))?;
+                        .map_err(|_| TargetError::Throttled(BUSY_RETRY_DELAY))?;
                 }
                 Slot::Paused(until) if tokio::time::Instant::from_std(until) >= deadline => {
                     let pause = until.saturating_duration_since(Instant::now());

@@ -8,16 +8,16 @@ use tokio::{
 
 const MIB: u64 = 1 << 20;
 /// MiB of the largest unpacked archive, by default: [`Limits::unpacked`](crate::Limits::unpacked).
-const LARGEST: u32 = 100;
+const MAX_UNPACKED_MIB: u32 = 100;
 /// MiB for all archives that are unpacked concurrently: two of the largest.
-const ROOM: usize = 200;
+const TOTAL_UNPACKED_MIB: usize = 200;
 /// Maximum expansion of one byte by deflate.
-const RATIO: u64 = 1032;
+const MAX_EXPANSION: u64 = 1032;
 
 /// The limit admits every archive.
-const _: () = assert!(LARGEST as usize <= ROOM);
+const _: () = assert!(MAX_UNPACKED_MIB as usize <= TOTAL_UNPACKED_MIB);
 
-static ROOM_LEFT: Semaphore = Semaphore::const_new(ROOM);
+static FREE_MIB: Semaphore = Semaphore::const_new(TOTAL_UNPACKED_MIB);
 
 /// Runs `work`, which unpacks `archive`, on a blocking thread. First waits for memory for the maximum unpacked size:
 /// small archives need little, so many are unpacked concurrently. `work` must not wait for another archive, and its
@@ -30,7 +30,7 @@ pub async fn unpacking<T: Send + 'static>(
     work: impl FnOnce(&Bytes) -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     // The semaphore is never closed.
-    let room = ROOM_LEFT.acquire_many(mebibytes(archive.len())).await.ok();
+    let room = FREE_MIB.acquire_many(mebibytes(archive.len())).await.ok();
     // The work continues even if its caller is cancelled, so it keeps the permit.
     let begun = spawn_blocking(move || {
         let done = work(&archive);
@@ -43,11 +43,11 @@ pub async fn unpacking<T: Send + 'static>(
 /// Returns the maximum unpacked size of an archive in bytes, without archives in it. A chart whose nested archives
 /// exceed it is refused.
 pub fn most(packed: usize) -> u64 {
-    (packed as u64).saturating_mul(RATIO).max(MIB)
+    (packed as u64).saturating_mul(MAX_EXPANSION).max(MIB)
 }
 
 fn mebibytes(packed: usize) -> u32 {
-    u32::try_from(most(packed).div_ceil(MIB)).unwrap_or(LARGEST).min(LARGEST)
+    u32::try_from(most(packed).div_ceil(MIB)).unwrap_or(MAX_UNPACKED_MIB).min(MAX_UNPACKED_MIB)
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
         for (packed, room) in sizes {
             assert_eq!(mebibytes(packed), room, "{packed}");
         }
-        assert_eq!(mebibytes(usize::MAX), LARGEST);
+        assert_eq!(mebibytes(usize::MAX), MAX_UNPACKED_MIB);
     }
 
     /// One test, since the limit is shared by the process.

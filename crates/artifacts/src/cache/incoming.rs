@@ -15,7 +15,7 @@ use crate::{ArtifactError, Digest};
 
 /// Maximum number of attempts to move a file into its directory. Each attempt fails only if another process, or the
 /// eviction of the directory's last other file, removes the directory in between.
-const ATTEMPTS: usize = 100;
+const MAX_NAME_ATTEMPTS: usize = 100;
 
 /// A file that grows piece by piece. It is deleted when this is dropped.
 pub(crate) struct IncomingFile {
@@ -65,7 +65,7 @@ impl Cache {
 /// Moves a file to its path. The directory may be removed concurrently, together with its last file.
 pub(super) fn settle(mut file: NamedTempFile, path: &Path) -> io::Result<()> {
     let parent = path.parent().map(PathBuf::from).unwrap_or_default();
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_NAME_ATTEMPTS {
         fs::create_dir_all(&parent)?;
         match file.persist(path) {
             Ok(_) => return Ok(()),

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Maximum size of one write to disk, in bytes.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Digest of the content at an address, with the content if it is needed in memory.
 pub(super) type Document = (Digest, Option<Bytes>);
@@ -260,7 +260,7 @@ impl Fetch {
                 return Err(ArtifactError::TooLarge { what: what.clone(), limit });
             }
             piece.extend_from_slice(&chunk);
-            if piece.len() >= PIECE {
+            if piece.len() >= CHUNK_BYTES {
                 check_start(what, &incoming, &piece, form)?;
                 incoming = incoming.with(piece.split().freeze()).await?;
             }

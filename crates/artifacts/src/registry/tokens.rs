@@ -27,8 +27,8 @@ use crate::{
     http::{self, Request},
 };
 
-const TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
-const TOKEN_LIMIT: u64 = 256 << 10;
+const MAX_CACHED_TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+const MAX_TOKEN_ANSWER_BYTES: u64 = 256 << 10;
 /// Validity of a token without expiry, by the specification.
 const DEFAULT_EXPIRY: Duration = Duration::from_mins(1);
 const MAX_EXPIRY: Duration = Duration::from_hours(1);
@@ -86,7 +86,7 @@ pub(super) struct Tokens {
 
 impl Tokens {
     pub(super) fn new() -> Self {
-        Self { cached: Mutex::new(LruCache::new(TOKENS)) }
+        Self { cached: Mutex::new(LruCache::new(MAX_CACHED_TOKENS)) }
     }
 
     /// Returns the authorization for which the registry asked last.
@@ -273,7 +273,7 @@ async fn fetch(
         }
         _ => return Err(http::refusal(what, &response).of_request(auth.is_some())),
     }
-    let answer = http::body(what, response, TOKEN_LIMIT).await?;
+    let answer = http::body(what, response, MAX_TOKEN_ANSWER_BYTES).await?;
     let token: Token = serde_json::from_slice(&answer)
         .map_err(|_| ArtifactError::invalid(what, "the token service's answer cannot be read"))?;
     if token.secret().is_empty() {

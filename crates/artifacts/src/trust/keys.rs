@@ -9,7 +9,7 @@ use webpki::{Error, RawPublicKeyEntity};
 use crate::ArtifactError;
 
 /// Maximum number of keys in one Secret.
-const KEYS: usize = 32;
+const MAX_KEYS: usize = 32;
 
 /// Algorithms of cosign: P-256 by default, the others for imported keys.
 static ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
@@ -63,7 +63,7 @@ pub(super) fn parse(pem: &[u8]) -> Result<Vec<PublicKey>, ArtifactError> {
     match keys.len() {
         0 => Err(unusable("there is no PEM block PUBLIC KEY")),
         count if count != begun => Err(unusable("something else than PUBLIC KEY is among them")),
-        count if count > KEYS => Err(unusable("more than 32")),
+        count if count > MAX_KEYS => Err(unusable("more than 32")),
         _ => Ok(keys),
     }
 }
@@ -111,7 +111,7 @@ mod tests {
             "{}-----BEGIN RSA PUBLIC KEY-----\nMAA=\n-----END RSA PUBLIC KEY-----\n",
             pair.public_key_pem()
         );
-        let many = vec![pair.public_key_pem(); KEYS + 1].concat();
+        let many = vec![pair.public_key_pem(); MAX_KEYS + 1].concat();
         let cases = [
             ("", "no PEM block"),
             ("ssh-ed25519 AAAA", "no PEM block"),

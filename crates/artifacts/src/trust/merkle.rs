@@ -8,10 +8,10 @@ use super::keys::PublicKey;
 type Hash = [u8; 32];
 
 /// Length of the key hint before a signature in a checkpoint, in bytes.
-const KEY_HINT: usize = 4;
+const KEY_HINT_BYTES: usize = 4;
 /// Maximum number of signatures of one checkpoint that are verified, since each is compared with the whole text.
 /// Witnesses sign after the log.
-const SIGNATURES: usize = 32;
+const MAX_SIGNATURES: usize = 32;
 
 /// Returns the hash of an entry.
 pub(super) fn leaf(entry: &[u8]) -> Hash {
@@ -56,9 +56,9 @@ pub(super) fn checkpoint(note: &str, key: &PublicKey) -> Option<(i64, Hash)> {
         let (_, signature) = line.strip_prefix("\u{2014} ")?.rsplit_once(' ')?;
         STANDARD.decode(signature).ok()
     });
-    let mut signatures = signatures.take(SIGNATURES);
+    let mut signatures = signatures.take(MAX_SIGNATURES);
     let is_signed = signatures.any(|signature| {
-        signature.get(KEY_HINT..).is_some_and(|signature| key.has_signed(signed.as_bytes(), signature))
+        signature.get(KEY_HINT_BYTES..).is_some_and(|signature| key.has_signed(signed.as_bytes(), signature))
     });
     if !is_signed {
         return None;
@@ -134,7 +134,7 @@ mod tests {
             let others = "\u{2014} witness.example.org AAAA\n".repeat(others);
             checkpoint(&format!("{text}\n{others}\u{2014} log.example.org {}\n", signed(&text)), &key)
         };
-        assert_eq!(behind(SIGNATURES - 1), Some((7, [9; 32])));
-        assert_eq!(behind(SIGNATURES), None);
+        assert_eq!(behind(MAX_SIGNATURES - 1), Some((7, [9; 32])));
+        assert_eq!(behind(MAX_SIGNATURES), None);
     }
 }

@@ -22,9 +22,9 @@ const SEPARATOR: &str = "\r\n...\r\n";
 /// First line of an armoured key.
 const ARMOUR: &str = "-----BEGIN PGP ";
 /// Maximum number of keys of one keyring.
-const KEYS: usize = 64;
+const MAX_KEYS: usize = 64;
 /// Maximum number of signatures of one provenance that are verified: each may be by any key, and Helm writes one.
-const SIGNATURES: usize = 4;
+const MAX_SIGNATURES: usize = 4;
 
 /// OpenPGP public keys whose owners are trusted to sign provenance.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl Keyring {
         let keys = keys.ok_or_else(|| unusable("not OpenPGP public keys"))?;
         match keys.len() {
             0 => Err(unusable("there is no OpenPGP public key in it")),
-            count if count > KEYS => Err(unusable("more than 64 keys")),
+            count if count > MAX_KEYS => Err(unusable("more than 64 keys")),
             _ => Ok(Self(keys.into())),
         }
     }
@@ -64,7 +64,7 @@ impl Keyring {
         let text = text.ok_or_else(unreadable)?;
         let (message, _) = CleartextSignedMessage::from_string(text).map_err(|_| unreadable())?;
         let signed = message.signed_text();
-        let signatures = message.signatures().iter().take(SIGNATURES);
+        let signatures = message.signatures().iter().take(MAX_SIGNATURES);
         let judged = signatures.map(|signature| self.made(signature, &signed, now));
         judged.reduce(better).unwrap_or(Err(Flaw::OtherKey))?;
         let sums = signed.split_once(SEPARATOR).map(|(_, sums)| sums).ok_or_else(unreadable)?;

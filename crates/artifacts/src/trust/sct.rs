@@ -6,7 +6,7 @@ use super::root::{Authority, TrustRoot};
 use crate::Digest;
 
 /// Extension with the timestamps.
-const TIMESTAMPS: &str = "1.3.6.1.4.1.11129.2.4.2";
+const TIMESTAMPS_OID: &str = "1.3.6.1.4.1.11129.2.4.2";
 /// The same OID as encoded in a certificate.
 const TIMESTAMPS_DER: &[u8] = &[0x06, 0x0a, 0x2b, 6, 1, 4, 1, 0xd6, 0x79, 2, 4, 2];
 
@@ -47,7 +47,7 @@ fn issuers(certificate: &X509Certificate<'_>, authority: &Authority) -> Vec<Dige
 
 /// Returns the timestamps in a certificate, and its body without them.
 fn timestamps<'a>(certificate: &X509Certificate<'a>) -> Option<(Vec<Timestamp<'a>>, Vec<u8>)> {
-    let extension = certificate.extensions().iter().find(|one| one.oid.to_id_string() == TIMESTAMPS)?;
+    let extension = certificate.extensions().iter().find(|one| one.oid.to_id_string() == TIMESTAMPS_OID)?;
     let list =
         element(extension.value).filter(|list| list.tag == OCTET_STRING && list.rest.is_empty())?.content;
     Some((parse(list)?, without_timestamps(certificate.tbs_certificate.as_ref())?))

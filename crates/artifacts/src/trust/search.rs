@@ -9,7 +9,7 @@ use super::{Flaw, Trust, bundle, cosign};
 use crate::{ArtifactError, Credentials, Digest, OciReference, fetch::Fetch, registry::Session};
 
 /// Maximum number of signatures of one manifest that are verified, of each kind.
-const SIGNATURES: usize = 64;
+const MAX_SIGNATURES: usize = 64;
 /// Message if no signature is found.
 const NO_SIGNATURE: &str = "no signature under cosign's tag or among the referrers";
 
@@ -115,11 +115,11 @@ impl Search {
     }
 
     fn bounded(&self, count: usize) -> Result<(), ArtifactError> {
-        if count <= SIGNATURES {
+        if count <= MAX_SIGNATURES {
             return Ok(());
         }
         let what = self.reference.clone().pinned(self.digest).to_string();
-        Err(ArtifactError::Untrusted { what, flaws: format!("there are more than {SIGNATURES}") })
+        Err(ArtifactError::Untrusted { what, flaws: format!("there are more than {MAX_SIGNATURES}") })
     }
 
     fn session(&self) -> Session<'_> {

@@ -215,7 +215,7 @@ fn a_few_log_entries_are_looked_at() {
     let trust = trusting(&sigstore.trusted_root());
     let entry = |bundle: &Value| bundle["verificationMaterial"]["tlogEntries"][0].clone();
     let (good, another) = (sigstore.bundle(&options()), entry(&sigstore.bundle(&options())));
-    for (others, flaw) in [(ENTRIES - 1, Ok(())), (ENTRIES, Err(Flaw::OtherEntry))] {
+    for (others, flaw) in [(MAX_LOG_ENTRIES - 1, Ok(())), (MAX_LOG_ENTRIES, Err(Flaw::OtherEntry))] {
         let mut bundle = good.clone();
         let mut entries = vec![another.clone(); others];
         entries.push(entry(&good));

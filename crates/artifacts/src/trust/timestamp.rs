@@ -31,9 +31,9 @@ const TIME_STAMPING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 8];
 
 /// Maximum size of a response, in bytes. With three certificates of RSA 4096 it has about seven thousand. Its sets
 /// are sorted one by one, so the work grows with the square of the size.
-const RESPONSE: usize = 8 << 10;
+const MAX_RESPONSE_BYTES: usize = 8 << 10;
 /// Maximum number of digits after the second: nanoseconds.
-const DIGITS: usize = 9;
+const MAX_FRACTION_DIGITS: usize = 9;
 
 /// Content of a timestamp, with its signature.
 struct Token {
@@ -67,7 +67,7 @@ pub(super) fn time(response: &[u8], signature: &[u8], root: &TrustRoot) -> Resul
 
 /// Returns the content of a response, if its single signer signed all of it.
 fn read(response: &[u8]) -> Option<Token> {
-    if response.len() > RESPONSE {
+    if response.len() > MAX_RESPONSE_BYTES {
         return None;
     }
     // A response without a token reports a refusal.
@@ -120,7 +120,9 @@ fn seconds(text: &[u8]) -> Option<Duration> {
     let (whole, rest) = text.split_at_checked(14)?;
     let is_utc = match rest {
         [b'Z'] => true,
-        [b'.', part @ .., b'Z'] => (1..=DIGITS).contains(&part.len()) && part.iter().all(u8::is_ascii_digit),
+        [b'.', part @ .., b'Z'] => {
+            (1..=MAX_FRACTION_DIGITS).contains(&part.len()) && part.iter().all(u8::is_ascii_digit)
+        }
         _ => false,
     };
     is_utc.then_some(())?;

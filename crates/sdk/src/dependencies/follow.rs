@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::graph::ListState;
 use super::view::{Kind, Node};
-use super::{Dependencies, KINDS, lock};
+use super::{Dependencies, MAX_WATCHED_KINDS, lock};
 use crate::{ComponentResource, Contract, describe_cause, hub_watch};
 
 /// A watched kind.
@@ -86,7 +86,7 @@ impl<R: ComponentResource> Dependencies<R> {
         }
         for (kind, versions) in kinds {
             let followed = lock(&self.inner.followed);
-            let (is_known, has_place) = (followed.contains_key(&kind), followed.len() < KINDS);
+            let (is_known, has_place) = (followed.contains_key(&kind), followed.len() < MAX_WATCHED_KINDS);
             drop(followed);
             if is_known || has_place {
                 self.follow(kind, versions);

@@ -336,7 +336,7 @@ fn what_is_no_kubeconfig_is_a_syntax_error_that_quotes_nothing() {
 
 #[test]
 fn a_large_document_is_not_even_parsed() {
-    let large = vec![b'['; LARGEST + 1];
+    let large = vec![b'['; MAX_KUBECONFIG_BYTES + 1];
     let error = Kubeconfig::parse(&large, &AccessPolicy::default()).unwrap_err();
     assert_eq!(error, KubeconfigError::TooLarge);
 }

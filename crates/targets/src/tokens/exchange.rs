@@ -22,14 +22,14 @@ const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 
 /// Maximum size of the operator's own token and of an answer, in bytes.
-const LARGEST: u64 = 64 * 1024;
+const MAX_TOKEN_TEXT_BYTES: u64 = 64 * 1024;
 /// Validity of a token whose issuer names no expiry.
-const UNSAID: Duration = Duration::from_mins(5);
+const DEFAULT_VALIDITY: Duration = Duration::from_mins(5);
 /// Placeholder for the target's server in an audience.
 const SERVER: &str = "{server}";
 
 /// Error codes of RFC 6749 and RFC 8693.
-const CODES: [&str; 7] = [
+const OAUTH_ERROR_CODES: [&str; 7] = [
     "invalid_request",
     "invalid_client",
     "invalid_grant",
@@ -140,7 +140,7 @@ impl TokenExchange {
         let status = response.status();
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(&error))? {
-            if (body.len() + chunk.len()) as u64 > LARGEST {
+            if (body.len() + chunk.len()) as u64 > MAX_TOKEN_TEXT_BYTES {
                 return Err(TokenError::Unreadable("it is too large"));
             }
             body.extend_from_slice(&chunk);
@@ -159,7 +159,7 @@ impl TokenExchange {
         let failed = |error: std::io::Error| TokenError::Own(error.kind());
         let file = tokio::fs::File::open(&self.settings.token_file).await.map_err(failed)?;
         let mut text = String::new();
-        file.take(LARGEST).read_to_string(&mut text).await.map_err(failed)?;
+        file.take(MAX_TOKEN_TEXT_BYTES).read_to_string(&mut text).await.map_err(failed)?;
         let token = text.trim();
         if token.is_empty() {
             return Err(TokenError::Own(std::io::ErrorKind::UnexpectedEof));
@@ -193,7 +193,7 @@ impl Answer {
             Some(Value::String(text)) => text.trim().parse().ok(),
             other => other.as_ref().and_then(Value::as_f64),
         };
-        seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(UNSAID)
+        seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(DEFAULT_VALIDITY)
     }
 }
 
@@ -213,7 +213,7 @@ fn code(body: &[u8]) -> &'static str {
         error: String,
     }
     let refusal = serde_json::from_slice::<Refusal>(body).ok();
-    let known = refusal.and_then(|refusal| CODES.into_iter().find(|code| *code == refusal.error));
+    let known = refusal.and_then(|refusal| OAUTH_ERROR_CODES.into_iter().find(|code| *code == refusal.error));
     known.unwrap_or("no known code")
 }
 
@@ -357,7 +357,7 @@ mod tests {
             issued(br#"{"access_token":"t","token_type":"Bearer","expires_in":60,"issued_token_type":"x"}"#);
         assert_eq!(good.unwrap().valid_for, Duration::from_mins(1));
         let unsaid = issued(br#"{"access_token":"t","token_type":"bearer"}"#).unwrap();
-        assert_eq!((unsaid.token.expose_secret(), unsaid.valid_for), ("t", UNSAID));
+        assert_eq!((unsaid.token.expose_secret(), unsaid.valid_for), ("t", DEFAULT_VALIDITY));
         for (written, seconds) in [(r#""3599""#, 3599.0), ("59.5", 59.5), ("null", 300.0), ("-1", 300.0)] {
             let answer = format!(r#"{{"access_token":"t","token_type":"Bearer","expires_in":{written}}}"#);
             let valid_for = issued(answer.as_bytes()).unwrap().valid_for;

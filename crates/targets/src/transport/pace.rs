@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::limits::WatchPace;
 
 /// Minimum cost of a line, in bytes: each wakes a subscriber, however short it is.
-const LINE: f64 = 4096.0;
+const LINE_COST_BYTES: f64 = 4096.0;
 
 /// The bucket of one target's watches.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Pace {
         let refill = now.saturating_duration_since(self.seen).as_secs_f64() * as_f64(self.limits.per_second);
         self.seen = now;
         let lines = data.split(|byte| *byte == b'\n').count() - 1;
-        let cost = as_f64(data.len()).max(as_f64(lines) * LINE);
+        let cost = as_f64(data.len()).max(as_f64(lines) * LINE_COST_BYTES);
         self.left = (self.left + refill).min(as_f64(self.limits.burst)) - cost;
         let wait = -self.left / as_f64(self.limits.per_second.max(1));
         (self.left < 0.0).then(|| Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))

@@ -13,7 +13,7 @@ use crate::breaker::Effect;
 use crate::error::TargetError;
 
 /// Path of a probe.
-const PROBED: &str = "/readyz";
+const PROBE_PATH: &str = "/readyz";
 
 impl Transport {
     /// Starts the only probing task of this target, which ends when calls pass again or the target is no longer used.
@@ -23,7 +23,7 @@ impl Transport {
 
     async fn probe(&self) -> bool {
         let _permit = self.notices.probe_permit().await;
-        let Ok(request) = Request::get(PROBED).body(Body::empty()) else {
+        let Ok(request) = Request::get(PROBE_PATH).body(Body::empty()) else {
             return false;
         };
         let agent = HeaderValue::from_static(concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (probe)"));
@@ -40,7 +40,7 @@ impl Transport {
         let large = Arc::new(Semaphore::new(1));
         let queue = answer::Queue::new(&large);
         let bounds = answer::Bounds::of(&self.limits, &queue, &self.audits);
-        let read = answer::read(answer, bounds, PROBED);
+        let read = answer::read(answer, bounds, PROBE_PATH);
         match tokio::time::timeout(self.limits.connect, read).await {
             Ok(Ok(answer)) => !answer.status().is_server_error(),
             _ => false,

@@ -1,9 +1,9 @@
 //! Memory of decoded JSON: a few bytes, such as `[{},{},{}]`, can need much.
 
 /// A value and its place in a list or map.
-const VALUE: usize = 64;
+const VALUE_BYTES: usize = 64;
 /// An object, which may become a map or a Kubernetes object with all its metadata.
-const OBJECT: usize = 640;
+const OBJECT_BYTES: usize = 640;
 
 /// Estimates the decoded size of JSON as it arrives, without decoding it. An upper bound of what a parser needs.
 #[derive(Clone, Debug, Default)]
@@ -52,8 +52,8 @@ impl Weight {
                 0
             }
             _ if self.in_text => 0,
-            b'{' => OBJECT,
-            b'[' | b',' | b':' => VALUE,
+            b'{' => OBJECT_BYTES,
+            b'[' | b',' | b':' => VALUE_BYTES,
             _ => 0,
         };
         self.total = self.total.saturating_add(cost);
@@ -72,8 +72,8 @@ mod tests {
     fn many_small_values_weigh_more_than_one_large_one() {
         assert_eq!(of(&format!("\"{}\"", "{[,:".repeat(100))), 402, "text is text");
         assert_eq!(of(r#""\"{\\""#), 7, "an escaped quote ends no text");
-        assert!(of(&"{},".repeat(1000)) > 1000 * OBJECT);
-        assert!(of(&"0,".repeat(1000)) > 1000 * VALUE);
+        assert!(of(&"{},".repeat(1000)) > 1000 * OBJECT_BYTES);
+        assert!(of(&"0,".repeat(1000)) > 1000 * VALUE_BYTES);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::{
 use crate::{ArtifactError, Digest, archive};
 
 /// Maximum number of charts and versions together. The largest public repositories have about ten thousand.
-const ENTRIES: usize = 200_000;
+const MAX_ENTRIES: usize = 200_000;
 
 /// The charts of a repository, with the fields in use of each version.
 #[derive(Deserialize)]
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Charts {
                 let (mut charts, mut count) = (HashMap::new(), 0);
                 while let Some((name, Versions(versions))) = map.next_entry()? {
                     count += 1 + versions.len();
-                    if count > ENTRIES {
+                    if count > MAX_ENTRIES {
                         return Err(A::Error::custom("too many entries"));
                     }
                     charts.insert(name, versions);
@@ -165,7 +165,7 @@ impl<'de> Deserialize<'de> for Versions {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Versions, A::Error> {
                 let mut versions = Vec::new();
                 while let Some(entry) = list.next_element()? {
-                    if versions.len() == ENTRIES {
+                    if versions.len() == MAX_ENTRIES {
                         return Err(A::Error::custom("too many entries"));
                     }
                     versions.push(entry);
@@ -289,11 +289,11 @@ entries:
     #[test]
     fn an_index_of_more_entries_than_any_has_is_refused() {
         let versions = |count: usize| "{},".repeat(count);
-        let one = format!("entries: {{demo: [{}]}}", versions(ENTRIES - 1));
-        assert_eq!(Index::parse("index", one.as_bytes()).unwrap().entries("demo").len(), ENTRIES - 1);
-        let more = format!("entries: {{demo: [{}]}}", versions(ENTRIES + 1));
+        let one = format!("entries: {{demo: [{}]}}", versions(MAX_ENTRIES - 1));
+        assert_eq!(Index::parse("index", one.as_bytes()).unwrap().entries("demo").len(), MAX_ENTRIES - 1);
+        let more = format!("entries: {{demo: [{}]}}", versions(MAX_ENTRIES + 1));
         assert!(Index::parse("index", more.as_bytes()).is_err());
-        let names: String = (0..=ENTRIES).map(|number| format!("a{number}: [],")).collect();
+        let names: String = (0..=MAX_ENTRIES).map(|number| format!("a{number}: [],")).collect();
         assert!(Index::parse("index", format!("entries: {{{names}}}").as_bytes()).is_err());
     }
 }

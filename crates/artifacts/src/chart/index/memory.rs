@@ -11,11 +11,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::content::{Entry, Index};
 use crate::{Digest, cache::Key, single_flight::SingleFlight};
 
-const ANSWERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4_095);
+const MAX_ANSWERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4_095);
 /// Maximum size of a query and its answer that are kept, in bytes.
-const LONGEST: usize = 2_048;
+const MAX_ANSWER_BYTES: usize = 2_048;
 /// Maximum number of indexes that are read concurrently: each takes memory for its content and its entries.
-const READ_AT_ONCE: usize = 1;
+const MAX_PARALLEL_READS: usize = 1;
 
 /// Answers from indexes, by the digest of the index, and reads in progress. Limited; the least recently used are
 /// evicted first.
@@ -42,9 +42,9 @@ pub(super) struct Question {
 impl Indexes {
     pub(crate) fn new() -> Self {
         Self {
-            answers: Mutex::new(LruCache::new(ANSWERS)),
+            answers: Mutex::new(LruCache::new(MAX_ANSWERS)),
             reads: SingleFlight::new(),
-            turns: Semaphore::new(READ_AT_ONCE),
+            turns: Semaphore::new(MAX_PARALLEL_READS),
         }
     }
 
@@ -55,7 +55,7 @@ impl Indexes {
 
     pub(super) fn remember(&self, question: Question, answer: Answer) {
         let size = question.name.len() + question.what.len() + answer.as_ref().map_or(0, Entry::size);
-        if size <= LONGEST {
+        if size <= MAX_ANSWER_BYTES {
             self.answers.lock().unwrap_or_else(PoisonError::into_inner).put(question, answer);
         }
     }
@@ -82,12 +82,12 @@ mod tests {
     #[test]
     fn answers_are_bounded_in_number_and_size() {
         let indexes = Indexes::new();
-        for number in 0..ANSWERS.get() + 10 {
+        for number in 0..MAX_ANSWERS.get() + 10 {
             indexes.remember(question(&number.to_string()), None);
         }
         assert!(indexes.recall(&question("9")).is_none());
         assert_eq!(indexes.recall(&question("10")), Some(None));
-        let long = "a".repeat(LONGEST);
+        let long = "a".repeat(MAX_ANSWER_BYTES);
         indexes.remember(question(&long), None);
         assert!(indexes.recall(&question(&long)).is_none());
         let other = Question { index: Digest::of(b"another index"), ..question("10") };

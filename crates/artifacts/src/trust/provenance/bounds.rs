@@ -6,11 +6,11 @@ use std::io::Read as _;
 use pgp::armor::Dearmor;
 
 /// Maximum depth of nested signatures. A signature that binds a subkey for signing contains one; more is not in use.
-const DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 /// Maximum number of lines of a provenance.
-const LINES: usize = 4096;
+const MAX_LINES: usize = 4096;
 /// Maximum size of its armoured signatures, in bytes.
-const ARMOURED: usize = 16 << 10;
+const MAX_ARMOURED_BYTES: usize = 16 << 10;
 const TEXT: &str = "-----BEGIN PGP SIGNED MESSAGE-----";
 const SIGNATURE: &str = "-----BEGIN PGP SIGNATURE-----";
 /// Tag of a signature packet.
@@ -24,8 +24,8 @@ pub(super) fn allow_text(text: &str) -> bool {
     let armoured = text.find("\n-----").map_or("", |end| &text[end + 1..]);
     text.starts_with(TEXT)
         && armoured.starts_with(SIGNATURE)
-        && armoured.len() <= ARMOURED
-        && text.lines().count() <= LINES
+        && armoured.len() <= MAX_ARMOURED_BYTES
+        && text.lines().count() <= MAX_LINES
         && allow_armoured(armoured)
 }
 
@@ -47,7 +47,7 @@ pub(super) fn allow(mut packets: &[u8]) -> bool {
         };
         let Some((length, rest)) = sized else { return false };
         let (body, rest) = rest.split_at(length.min(rest.len()));
-        if tag == PACKET && !is_shallow(body, DEPTH) {
+        if tag == PACKET && !is_shallow(body, MAX_DEPTH) {
             return false;
         }
         packets = rest;
@@ -158,8 +158,8 @@ mod tests {
     fn signatures_inside_of_one_another_have_a_bound() {
         for (version, is_signed) in [(4, true), (4, false), (6, true), (6, false)] {
             let of = |depth| nested(version, depth, is_signed);
-            assert!(allow(&packet(&of(DEPTH))) && allow(&old_packet(&of(DEPTH))));
-            for depth in [DEPTH + 1, 300] {
+            assert!(allow(&packet(&of(MAX_DEPTH))) && allow(&old_packet(&of(MAX_DEPTH))));
+            for depth in [MAX_DEPTH + 1, 300] {
                 assert!(!allow(&packet(&of(depth))), "{version}, {is_signed}, {depth}");
                 assert!(!allow(&old_packet(&of(depth))));
                 assert!(!allow(&[packet(&of(0)), packet(&of(depth))].concat()), "behind a good one");
@@ -179,8 +179,8 @@ mod tests {
         let good = packet(&nested(4, 0, true));
         assert!(allow_text(&text("name: demo", &good)));
         assert!(allow_text(&text("name: demo", &good).replace('\n', "\r\n")));
-        assert!(!allow_text(&text(&"\n".repeat(LINES), &good)));
-        assert!(!allow_text(&text("name: demo", &vec![0xc0; ARMOURED])));
+        assert!(!allow_text(&text(&"\n".repeat(MAX_LINES), &good)));
+        assert!(!allow_text(&text("name: demo", &vec![0xc0; MAX_ARMOURED_BYTES])));
         assert!(!allow_text(&text("name: demo", &packet(&nested(4, 300, true)))));
         assert!(!allow_text(&text("-----BEGIN PGP MESSAGE-----\n", &good)));
         assert!(!allow_text(&format!("a\n{}", text("name: demo", &good))));

@@ -213,7 +213,7 @@ fn a_provenance_is_by_a_few_at_most() {
         config.hashed_subpackets = vec![Subpacket::regular(created).unwrap()];
         config.sign(&by.primary_key, &Password::empty(), text.as_bytes()).unwrap()
     };
-    for (others, judged) in [(SIGNATURES - 1, Ok(())), (SIGNATURES, Err(Flaw::OtherKey))] {
+    for (others, judged) in [(MAX_SIGNATURES - 1, Ok(())), (MAX_SIGNATURES, Err(Flaw::OtherKey))] {
         let message = CleartextSignedMessage::new_many(&text(archive), |text| {
             Ok((0..others).map(|_| sign(&other, text)).chain([sign(&builder, text)]).collect())
         });

@@ -120,7 +120,7 @@ fn a_time_is_in_utc_to_the_second_or_a_part_of_one() {
 fn a_response_has_a_bound() {
     let authority = TimestampAuthority::new(ExtendedKeyUsagePurpose::TimeStamping);
     let stamp = authority.response(STAMPED, "20250615150640Z");
-    let longer = [&*stamp, &[0; RESPONSE]].concat();
+    let longer = [&*stamp, &[0; MAX_RESPONSE_BYTES]].concat();
     let found = time(&longer, STAMPED, &root(&authority.chain(), &json!({})));
     assert_eq!(found, Err(Flaw::Unreadable("its timestamp")));
 }
