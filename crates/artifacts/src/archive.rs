@@ -13,7 +13,7 @@ use bytes::Bytes;
 use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
 use tar::EntryType;
 
-pub use self::room::{most, unpacking};
+pub use self::room::{max_unpacked_bytes, run_unpacking};
 use crate::{ArtifactError, Limits, digest::printable};
 
 /// The regular files of an archive by their path, `/`-separated, without leading `./`.

@@ -140,7 +140,7 @@ impl ChartMetadata {
         let (what, name, version) = match source {
             ChartSource::Oci(reference) => {
                 let path = reference.repository().path();
-                let version = reference.tag().filter(|tag| versions::of_tag(tag).is_some());
+                let version = reference.tag().filter(|tag| versions::parse_tag(tag).is_some());
                 let name = path.rsplit('/').next().unwrap_or(path);
                 (reference.to_string(), name, version.map(|tag| tag.replace('_', "+")))
             }
@@ -278,7 +278,7 @@ pub(crate) async fn read(
 
 async fn parsed(what: String, content: Bytes, limits: Limits) -> Result<ChartArchive, ArtifactError> {
     let parse = move |content: &Bytes| ChartArchive::parse(&what, content.clone(), &limits);
-    let parsed = archive::unpacking(content, parse).await;
+    let parsed = archive::run_unpacking(content, parse).await;
     parsed.unwrap_or_else(|_| Err(ArtifactError::invalid("a chart archive", "it cannot be unpacked")))
 }
 

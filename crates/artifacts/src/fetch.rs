@@ -15,7 +15,7 @@ pub(crate) use self::{
     format::{ContentFormat, check_unpacked},
 };
 use self::{
-    documents::{Document, DocumentRequest, ask_of},
+    documents::{Document, DocumentRequest, access_request},
     validators::Validators,
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     cache::{Cache, Key, Origin},
     http::Http,
     permits::PullPermits,
-    proofs::{Ask, Proofs},
+    proofs::{AccessRequest, Proofs},
     registry::{Registry, Session},
     single_flight::SingleFlight,
     trust::{VerificationCache, VerificationKey},
@@ -37,13 +37,13 @@ pub(crate) struct Fetch {
     proofs: Proofs,
     limits: Limits,
     permits: PullPermits,
-    manifests: SingleFlight<Ask, DigestedBytes>,
+    manifests: SingleFlight<AccessRequest, DigestedBytes>,
     blobs: SingleFlight<Key, Bytes>,
-    documents: SingleFlight<(Ask, DocumentRequest), Document>,
+    documents: SingleFlight<(AccessRequest, DocumentRequest), Document>,
     pulls: SingleFlight<(Origin, DocumentRequest), Document>,
     validators: Validators,
-    tags: SingleFlight<Ask, Arc<[String]>>,
-    searches: SingleFlight<(VerificationKey, Ask), ()>,
+    tags: SingleFlight<AccessRequest, Arc<[String]>>,
+    searches: SingleFlight<(VerificationKey, AccessRequest), ()>,
     verifications: VerificationCache,
 }
 
@@ -101,7 +101,7 @@ impl Fetch {
     }
 
     /// Returns the searches for signatures in progress.
-    pub(crate) fn searches(&self) -> &SingleFlight<(VerificationKey, Ask), ()> {
+    pub(crate) fn searches(&self) -> &SingleFlight<(VerificationKey, AccessRequest), ()> {
         &self.searches
     }
 
@@ -122,7 +122,7 @@ impl Fetch {
         reference: &OciReference,
         credentials: &Credentials,
     ) -> Result<DigestedBytes, ArtifactError> {
-        self.look_up(reference, credentials, AnswerReuse::Allowed).await
+        self.find_manifest(reference, credentials, AnswerReuse::Allowed).await
     }
 
     /// Returns the current manifest, whatever answer is remembered.
@@ -131,10 +131,10 @@ impl Fetch {
         reference: &OciReference,
         credentials: &Credentials,
     ) -> Result<DigestedBytes, ArtifactError> {
-        self.look_up(reference, credentials, AnswerReuse::Forbidden).await
+        self.find_manifest(reference, credentials, AnswerReuse::Forbidden).await
     }
 
-    async fn look_up(
+    async fn find_manifest(
         self: &Arc<Self>,
         reference: &OciReference,
         credentials: &Credentials,
@@ -142,30 +142,32 @@ impl Fetch {
     ) -> Result<DigestedBytes, ArtifactError> {
         let repository = reference.repository();
         let who = credentials.fingerprint(repository.host(), repository.path());
-        let ask = Ask { who, what: reference.to_string() };
+        let access_request = AccessRequest { who, what: reference.to_string() };
         let origin = Origin::of(&repository.to_string());
         if reuse == AnswerReuse::Allowed
-            && let Some(digest) = self.proofs.fresh(&ask)
+            && let Some(digest) = self.proofs.fresh(&access_request)
             && let Some(content) = self.cache.get((origin, digest)).await?
         {
             return Ok((digest, content));
         }
         let (fetch, reference, credentials) = (self.clone(), reference.clone(), credentials.clone());
-        let key = ask.clone();
-        let work =
-            move || async move { fetch.ask_manifest(ask, origin, &reference, &credentials).await }.boxed();
+        let key = access_request.clone();
+        let work = move || {
+            async move { fetch.request_manifest(access_request, origin, &reference, &credentials).await }
+                .boxed()
+        };
         self.manifests.join(key, work).await
     }
 
-    async fn ask_manifest(
+    async fn request_manifest(
         &self,
-        ask: Ask,
+        access_request: AccessRequest,
         origin: Origin,
         reference: &OciReference,
         credentials: &Credentials,
     ) -> Result<DigestedBytes, ArtifactError> {
-        let answer = self.prove_manifest(&ask, origin, reference, credentials).await;
-        let stands_in = self.judge(&ask, answer.as_ref().map(|(digest, _)| *digest));
+        let answer = self.prove_manifest(&access_request, origin, reference, credentials).await;
+        let stands_in = self.judge(&access_request, answer.as_ref().map(|(digest, _)| *digest));
         if let Some(digest) = stands_in
             && let Some(content) = self.cache.get((origin, digest)).await?
         {
@@ -178,13 +180,13 @@ impl Fetch {
     /// refuse HEAD but answer GET, so only GET decides whether these credentials may read it.
     async fn prove_manifest(
         &self,
-        ask: &Ask,
+        access_request: &AccessRequest,
         origin: Origin,
         reference: &OciReference,
         credentials: &Credentials,
     ) -> Result<DigestedBytes, ArtifactError> {
         let session = self.session(reference.repository(), credentials);
-        let expected = reference.digest().or_else(|| self.proofs.during_outage(ask));
+        let expected = reference.digest().or_else(|| self.proofs.during_outage(access_request));
         if let Some(expected) = expected
             && self.cache.holds((origin, expected))
             && self.registry.confirms(session, reference, expected).await?
@@ -198,19 +200,23 @@ impl Fetch {
     }
 
     /// Stores the answer of the source. Without an answer, returns the previous digest if it still counts.
-    fn judge(&self, ask: &Ask, answer: Result<Digest, &ArtifactError>) -> Option<Digest> {
+    fn judge(
+        &self,
+        access_request: &AccessRequest,
+        answer: Result<Digest, &ArtifactError>,
+    ) -> Option<Digest> {
         match answer {
             Ok(digest) => {
-                self.proofs.grant(ask.clone(), digest);
+                self.proofs.grant(access_request.clone(), digest);
                 None
             }
             Err(error) if error.is_outage() => {
-                let digest = self.proofs.during_outage(ask)?;
-                tracing::warn!(artifact = %ask.what, %error, "source gives no answer; what is in the cache is used");
+                let digest = self.proofs.during_outage(access_request)?;
+                tracing::warn!(artifact = %access_request.what, %error, "source gives no answer; what is in the cache is used");
                 Some(digest)
             }
             Err(_) => {
-                self.proofs.revoke(ask);
+                self.proofs.revoke(access_request);
                 None
             }
         }
@@ -219,7 +225,7 @@ impl Fetch {
     /// Drops the cached content of an address whose content is invalid, so that the next read pulls it again.
     pub(crate) fn reject_document(&self, url: &Url, digest: Digest, credentials: &Credentials) {
         let origin = Origin::of(url.as_str());
-        self.proofs.revoke(&ask_of(url, credentials));
+        self.proofs.revoke(&access_request(url, credentials));
         self.validators.forget(origin);
         self.cache.forget((origin, digest));
     }
@@ -228,7 +234,7 @@ impl Fetch {
     pub(crate) fn reject_manifest(&self, reference: &OciReference, credentials: &Credentials) {
         let repository = reference.repository();
         let who = credentials.fingerprint(repository.host(), repository.path());
-        self.proofs.revoke(&Ask { who, what: reference.to_string() });
+        self.proofs.revoke(&AccessRequest { who, what: reference.to_string() });
     }
 
     /// Returns the current tags of a repository.
@@ -238,7 +244,7 @@ impl Fetch {
         credentials: &Credentials,
     ) -> Result<Arc<[String]>, ArtifactError> {
         let who = credentials.fingerprint(repository.host(), repository.path());
-        let ask = Ask { who, what: repository.to_string() };
+        let access_request = AccessRequest { who, what: repository.to_string() };
         let (fetch, repository, credentials) = (self.clone(), repository.clone(), credentials.clone());
         let work = move || {
             async move {
@@ -248,7 +254,7 @@ impl Fetch {
             }
             .boxed()
         };
-        self.tags.join(ask, work).await
+        self.tags.join(access_request, work).await
     }
 
     /// Returns a blob of a repository of which these credentials have just read a manifest.

@@ -183,7 +183,8 @@ impl Http {
             scope.check_literal(url).map_err(refused)?;
         }
         let clients = self.clients.get().await;
-        let mut builder = clients.of(scope).request(method.clone(), url.clone()).header(ACCEPT, *accept);
+        let mut builder =
+            clients.client_for(scope).request(method.clone(), url.clone()).header(ACCEPT, *accept);
         if let Some(authorization) = authorization {
             builder = builder.header(AUTHORIZATION, authorization);
         }

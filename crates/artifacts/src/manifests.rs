@@ -44,7 +44,7 @@ pub(crate) async fn yaml(what: &str, content: Bytes, limits: &Limits) -> Result<
         return yaml_of(what, &content, limits);
     }
     let (name, limits) = (what.to_owned(), *limits);
-    let unpacked = archive::unpacking(content, move |content| yaml_of(&name, content, &limits)).await;
+    let unpacked = archive::run_unpacking(content, move |content| yaml_of(&name, content, &limits)).await;
     unpacked.unwrap_or_else(|_| Err(ArtifactError::invalid(what, "it cannot be unpacked")))
 }
 

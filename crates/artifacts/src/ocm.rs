@@ -177,7 +177,7 @@ impl Reader<'_> {
                 ArtifactError::invalid(what, format!("no {DESCRIPTOR_FILE} in the descriptor layer"))
             })
         };
-        let unpacked = archive::unpacking(layer, read).await;
+        let unpacked = archive::run_unpacking(layer, read).await;
         unpacked.unwrap_or_else(|_| Err(ArtifactError::invalid(self.what, "it cannot be unpacked")))
     }
 

@@ -50,9 +50,9 @@ impl PullPermits {
         host: &str,
         pull: impl Future<Output = Result<T, ArtifactError>>,
     ) -> Result<T, ArtifactError> {
-        let of_host = self.of_host(host);
+        let host_permits = self.host_permits(host);
         // No semaphore is ever closed, so every result is a permit.
-        let _of_host = of_host.acquire().await;
+        let _host_permit = host_permits.acquire().await;
         let _of_silent_hosts =
             if self.is_silent(host) { Some(self.of_silent_hosts.acquire().await) } else { None };
         let _permit = self.all.acquire().await;
@@ -61,7 +61,7 @@ impl PullPermits {
         result
     }
 
-    fn of_host(&self, host: &str) -> Arc<Semaphore> {
+    fn host_permits(&self, host: &str) -> Arc<Semaphore> {
         let mut of_hosts = self.of_hosts.lock().unwrap_or_else(PoisonError::into_inner);
         // Hosts without pulls are dropped here, so the map contains only hosts of pulls in progress.
         of_hosts.retain(|_, permits| permits.strong_count() > 0);

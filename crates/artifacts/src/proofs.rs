@@ -14,7 +14,7 @@ const MAX_PROOFS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
 
 /// A credential and its request: the reference of an artifact, or an address.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Ask {
+pub(crate) struct AccessRequest {
     pub(crate) who: Fingerprint,
     pub(crate) what: String,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Ask {
 /// Stored answers. Limited; the least recently used are evicted first.
 pub(crate) struct Proofs {
     deadlines: Deadlines,
-    granted: Mutex<LruCache<Ask, (Digest, Instant)>>,
+    granted: Mutex<LruCache<AccessRequest, (Digest, Instant)>>,
 }
 
 impl Proofs {
@@ -31,25 +31,28 @@ impl Proofs {
     }
 
     /// Returns the digest of a recent answer of the source to this request.
-    pub(crate) fn fresh(&self, ask: &Ask) -> Option<Digest> {
-        self.within(ask, self.deadlines.proof)
+    pub(crate) fn fresh(&self, access_request: &AccessRequest) -> Option<Digest> {
+        self.within(access_request, self.deadlines.proof)
     }
 
     /// Returns the digest that still counts while the source gives no answer.
-    pub(crate) fn during_outage(&self, ask: &Ask) -> Option<Digest> {
-        self.within(ask, self.deadlines.proof_unreachable)
+    pub(crate) fn during_outage(&self, access_request: &AccessRequest) -> Option<Digest> {
+        self.within(access_request, self.deadlines.proof_unreachable)
     }
 
-    pub(crate) fn grant(&self, ask: Ask, digest: Digest) {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner).put(ask, (digest, Instant::now()));
+    pub(crate) fn grant(&self, access_request: AccessRequest, digest: Digest) {
+        self.granted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .put(access_request, (digest, Instant::now()));
     }
 
-    pub(crate) fn revoke(&self, ask: &Ask) {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner).pop(ask);
+    pub(crate) fn revoke(&self, access_request: &AccessRequest) {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner).pop(access_request);
     }
 
-    fn within(&self, ask: &Ask, age: std::time::Duration) -> Option<Digest> {
+    fn within(&self, access_request: &AccessRequest, age: std::time::Duration) -> Option<Digest> {
         let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
-        granted.get(ask).filter(|(_, at)| at.elapsed() < age).map(|(digest, _)| *digest)
+        granted.get(access_request).filter(|(_, at)| at.elapsed() < age).map(|(digest, _)| *digest)
     }
 }

@@ -90,7 +90,7 @@ impl Trust {
     /// If a key is invalid or of another kind, or there is none.
     pub fn and_keys(mut self, pem: &[u8]) -> Result<Self, ArtifactError> {
         self.keys.extend(keys::parse(pem)?);
-        self.told("keys", pem);
+        self.extend_digest("keys", pem);
         Ok(self)
     }
 
@@ -103,10 +103,10 @@ impl Trust {
         if signers.is_empty() || signers.iter().any(|one| one.issuer.is_empty() || one.subject.is_empty()) {
             return Err(ArtifactError::verification("an identity needs an issuer and a subject"));
         }
-        self.told("root", root.digest().to_string().as_bytes());
+        self.extend_digest("root", root.digest().to_string().as_bytes());
         for Signer { issuer, subject } in signers {
-            self.told("issuer", issuer.as_bytes());
-            self.told("subject", subject.as_bytes());
+            self.extend_digest("issuer", issuer.as_bytes());
+            self.extend_digest("subject", subject.as_bytes());
         }
         self.signers = Some(Signers { root, identities: signers.to_vec() });
         Ok(self)
@@ -119,7 +119,7 @@ impl Trust {
     /// If it is no keyring, or an empty one.
     pub fn and_keyring(mut self, content: &[u8]) -> Result<Self, ArtifactError> {
         self.keyring = Some(Keyring::parse(content)?);
-        self.told("keyring", content);
+        self.extend_digest("keyring", content);
         Ok(self)
     }
 
@@ -128,7 +128,7 @@ impl Trust {
         self.digest
     }
 
-    fn told(&mut self, kind: &str, part: &[u8]) {
+    fn extend_digest(&mut self, kind: &str, part: &[u8]) {
         self.digest = Digest::of(format!("{} {kind} {}", self.digest, Digest::of(part)).as_bytes());
     }
 

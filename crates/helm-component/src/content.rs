@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, ReleaseRevision};
-use kyma_artifacts::archive::unpacking;
+use kyma_artifacts::archive::run_unpacking;
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trust, TrustRoot};
 use kyma_object_set::{Identity, Kinds, ObjectSet};
 use kyma_sdk::Failure;
@@ -333,14 +333,14 @@ async fn request(
 /// Returns the API versions and kinds of the chart's own CRDs, as in `.Capabilities.APIVersions`.
 async fn own_kinds(chart: &Arc<Chart>) -> Result<Vec<String>, Failure> {
     let (chart, archive) = (Arc::clone(chart), chart.archive().clone());
-    let read = unpacking(archive, move |_| chart.own_kinds().values().flatten().cloned().collect()).await;
+    let read = run_unpacking(archive, move |_| chart.own_kinds().values().flatten().cloned().collect()).await;
     read.map_err(|error| Failure::new(Reason::Internal, error.to_string()))
 }
 
 /// Returns the identities of the objects in a chart's `crds` folders.
 async fn crds(chart: &Arc<Chart>) -> Result<BTreeSet<Identity>, Failure> {
     let (chart, archive) = (Arc::clone(chart), chart.archive().clone());
-    let read = unpacking(archive, move |_| chart.crds()).await;
+    let read = run_unpacking(archive, move |_| chart.crds()).await;
     read.map_err(|error| Failure::new(Reason::Internal, error.to_string()))
 }
 

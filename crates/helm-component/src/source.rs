@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kyma_api::{ErrorClass, Reason, Source};
 use kyma_artifacts::{
     ArtifactError, Artifacts, ChartSource, Credentials, Digest, Image, ManifestsSource, OciReference,
-    RegistryBase, archive::unpacking,
+    RegistryBase, archive::run_unpacking,
 };
 use kyma_sdk::Failure;
 use url::Url;
@@ -245,7 +245,7 @@ async fn pull(
             if let Some(chart) = opened.get(&digest) {
                 return Ok(Content::Chart { digest, chart });
             }
-            let chart = unpacking(archive.content().clone(), |bytes| Chart::open(bytes))
+            let chart = run_unpacking(archive.content().clone(), |bytes| Chart::open(bytes))
                 .await
                 .map_err(|error| Failure::new(Reason::Internal, error.to_string()))?
                 .map_err(|fault| Failure::new(Reason::SourceInvalid, fault.to_string()))?;

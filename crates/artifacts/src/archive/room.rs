@@ -25,7 +25,7 @@ static FREE_MIB: Semaphore = Semaphore::const_new(TOTAL_UNPACKED_MIB);
 ///
 /// # Errors
 /// If `work` panicked.
-pub async fn unpacking<T: Send + 'static>(
+pub async fn run_unpacking<T: Send + 'static>(
     archive: Bytes,
     work: impl FnOnce(&Bytes) -> T + Send + 'static,
 ) -> Result<T, JoinError> {
@@ -42,12 +42,12 @@ pub async fn unpacking<T: Send + 'static>(
 
 /// Returns the maximum unpacked size of an archive in bytes, without archives in it. A chart whose nested archives
 /// exceed it is refused.
-pub fn most(packed: usize) -> u64 {
+pub fn max_unpacked_bytes(packed: usize) -> u64 {
     (packed as u64).saturating_mul(MAX_EXPANSION).max(MIB)
 }
 
 fn mebibytes(packed: usize) -> u32 {
-    u32::try_from(most(packed).div_ceil(MIB)).unwrap_or(MAX_UNPACKED_MIB).min(MAX_UNPACKED_MIB)
+    u32::try_from(max_unpacked_bytes(packed).div_ceil(MIB)).unwrap_or(MAX_UNPACKED_MIB).min(MAX_UNPACKED_MIB)
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
         let all = Arc::new(Barrier::new(8));
         let small = (0..8).map(|_| {
             let all = all.clone();
-            unpacking(Bytes::from_static(b"small"), move |_| all.wait().is_leader())
+            run_unpacking(Bytes::from_static(b"small"), move |_| all.wait().is_leader())
         });
         let leaders = join_all(small).await.into_iter().filter(|leads| *leads.as_ref().unwrap());
         assert_eq!(leaders.count(), 1, "none waits for another");
@@ -85,7 +85,7 @@ mod tests {
         let content = Bytes::from(vec![0; 1 << 20]);
         let large = (0..20).map(|_| {
             let (at_work, most) = (at_work.clone(), most.clone());
-            unpacking(content.clone(), move |_| {
+            run_unpacking(content.clone(), move |_| {
                 most.fetch_max(at_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 std::thread::yield_now();
                 at_work.fetch_sub(1, Ordering::SeqCst);
@@ -94,8 +94,8 @@ mod tests {
         assert!(join_all(large).await.iter().all(Result::is_ok));
         assert!((1..=2).contains(&most.load(Ordering::SeqCst)));
 
-        let panicked = (0..4).map(|_| unpacking(content.clone(), |archive| archive[archive.len()]));
+        let panicked = (0..4).map(|_| run_unpacking(content.clone(), |archive| archive[archive.len()]));
         assert!(join_all(panicked).await.iter().all(Result::is_err), "each gives its room back");
-        assert!(unpacking(content, Bytes::len).await.is_ok());
+        assert!(run_unpacking(content, Bytes::len).await.is_ok());
     }
 }

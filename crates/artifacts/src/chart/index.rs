@@ -1,7 +1,7 @@
 //! `index.yaml` of a chart repository.
 
 mod content;
-mod memory;
+mod entry_cache;
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::{
 pub(crate) use content::find;
 pub(super) use content::{Entry, is_build_of, read_digest, same_version};
 use content::{Index, at_version, place};
-pub(crate) use memory::Indexes;
-use memory::Question;
+use entry_cache::EntryKey;
+pub(crate) use entry_cache::Indexes;
 
 /// Location of a chart version by an index.
 #[derive(Debug, PartialEq, Eq)]
@@ -122,8 +122,8 @@ impl IndexQuery<'_> {
         // Content that changed on disk is missing at the second attempt.
         for _ in 0..2 {
             let key = fetch.index(&address, now, credentials).await?;
-            let question = Question { index: key.1, name: name.to_owned(), what: what.clone() };
-            if let Some(answer) = indexes.recall(&question) {
+            let entry_key = EntryKey { index: key.1, name: name.to_owned(), what: what.clone() };
+            if let Some(answer) = indexes.cached_entry(&entry_key) {
                 return Ok(answer);
             }
             let index = read(fetch, indexes, &address, key).await;
@@ -133,7 +133,7 @@ impl IndexQuery<'_> {
             if let Some(index) = index? {
                 let entries = index.entries(name);
                 let answer = choose(entries).and_then(|at| entries.get(at)).cloned();
-                indexes.remember(question, answer.clone());
+                indexes.cache_entry(entry_key, answer.clone());
                 return Ok(answer);
             }
         }
@@ -152,7 +152,7 @@ async fn read(
     let (fetch, owner, what) = (Arc::clone(fetch), Arc::clone(indexes), shown(address));
     let work = move || {
         async move {
-            let _turn = owner.turn().await;
+            let _permit = owner.acquire_read_permit().await;
             let Some(content) = fetch.cache().get(key).await? else { return Ok(None) };
             let (described, limit) = (what.clone(), fetch.limits().index);
             let parsed = tokio::task::spawn_blocking(move || Index::read(&described, content, limit)).await;

@@ -109,7 +109,7 @@ fn choose<'a>(
 }
 
 /// Parses the version in a tag. `1.2` and `latest` are not versions: such tags may move.
-pub(super) fn of_tag(tag: &str) -> Option<Version> {
+pub(super) fn parse_tag(tag: &str) -> Option<Version> {
     let text = tag.replace('_', "+");
     Version::parse(text.strip_prefix('v').unwrap_or(&text)).ok()
 }

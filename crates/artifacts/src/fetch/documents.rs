@@ -15,7 +15,7 @@ use crate::{
     cache::{IncomingFile, Key, Origin},
     credentials::Auth,
     http::{self, Request, Response},
-    proofs::Ask,
+    proofs::AccessRequest,
     registry,
 };
 
@@ -38,7 +38,7 @@ pub(super) struct DocumentRequest {
 /// A request for an address with its credentials.
 #[derive(Clone)]
 struct AddressRequest {
-    ask: Ask,
+    access_request: AccessRequest,
     what: String,
     origin: Origin,
     url: Url,
@@ -55,7 +55,7 @@ impl Fetch {
         credentials: &Credentials,
     ) -> Result<DigestedBytes, ArtifactError> {
         let wanted = DocumentRequest { expected, limit, form, on_disk: false };
-        self.whole(url, self.look(url, wanted, credentials, AnswerReuse::Allowed).await?).await
+        self.whole(url, self.fetch_document(url, wanted, credentials, AnswerReuse::Allowed).await?).await
     }
 
     /// Returns the current document, whatever answer is remembered.
@@ -66,7 +66,7 @@ impl Fetch {
         credentials: &Credentials,
     ) -> Result<DigestedBytes, ArtifactError> {
         let wanted = DocumentRequest { expected: None, limit, form, on_disk: false };
-        self.whole(url, self.look(url, wanted, credentials, AnswerReuse::Forbidden).await?).await
+        self.whole(url, self.fetch_document(url, wanted, credentials, AnswerReuse::Forbidden).await?).await
     }
 
     /// Returns the cache key of the index at an address that these credentials may read. The index was written to the
@@ -84,7 +84,7 @@ impl Fetch {
             on_disk: true,
         };
         let reuse = if now { AnswerReuse::Forbidden } else { AnswerReuse::Allowed };
-        let (digest, _) = self.look(url, wanted, credentials, reuse).await?;
+        let (digest, _) = self.fetch_document(url, wanted, credentials, reuse).await?;
         Ok((Origin::of(url.as_str()), digest))
     }
 
@@ -99,7 +99,7 @@ impl Fetch {
             .ok_or_else(|| ArtifactError::TooLarge { what: shown(url), limit })
     }
 
-    async fn look(
+    async fn fetch_document(
         self: &Arc<Self>,
         url: &Url,
         wanted: DocumentRequest,
@@ -108,24 +108,30 @@ impl Fetch {
     ) -> Result<Document, ArtifactError> {
         let what = shown(url);
         self.http.check_address(&what, url)?;
-        let ask = ask_of(url, credentials);
+        let access_request = access_request(url, credentials);
         let origin = Origin::of(url.as_str());
         if reuse == AnswerReuse::Allowed
-            && let Some(digest) = self.proofs.fresh(&ask)
+            && let Some(digest) = self.proofs.fresh(&access_request)
             && wanted.expected.is_none_or(|expected| expected == digest)
-            && let Some(found) = self.held((origin, digest), wanted).await?
+            && let Some(found) = self.cached_document((origin, digest), wanted).await?
         {
             return Ok(found);
         }
         let authorization = authorization(url, credentials);
-        let address = AddressRequest { ask: ask.clone(), what, origin, url: url.clone(), authorization };
+        let address = AddressRequest {
+            access_request: access_request.clone(),
+            what,
+            origin,
+            url: url.clone(),
+            authorization,
+        };
         let fetch = self.clone();
         let work = move || {
             async move {
                 let answer = fetch.prove_document(&address, wanted).await;
                 let digest = answer.as_ref().map(|(digest, _)| *digest);
-                match fetch.judge(&address.ask, digest) {
-                    Some(digest) => match fetch.held((origin, digest), wanted).await? {
+                match fetch.judge(&address.access_request, digest) {
+                    Some(digest) => match fetch.cached_document((origin, digest), wanted).await? {
                         Some(found) => Ok(found),
                         None => answer,
                     },
@@ -134,10 +140,14 @@ impl Fetch {
             }
             .boxed()
         };
-        self.documents.join((ask, wanted), work).await
+        self.documents.join((access_request, wanted), work).await
     }
 
-    async fn held(&self, key: Key, wanted: DocumentRequest) -> Result<Option<Document>, ArtifactError> {
+    async fn cached_document(
+        &self,
+        key: Key,
+        wanted: DocumentRequest,
+    ) -> Result<Option<Document>, ArtifactError> {
         if wanted.on_disk {
             return Ok(self.cache.holds(key).then_some((key.1, None)));
         }
@@ -155,7 +165,7 @@ impl Fetch {
             && self.cache.holds((address.origin, expected))
         {
             self.may_read(address).await?;
-            if let Some(found) = self.held((address.origin, expected), wanted).await? {
+            if let Some(found) = self.cached_document((address.origin, expected), wanted).await? {
                 return Ok(found);
             }
         }
@@ -201,8 +211,8 @@ impl Fetch {
         address: &AddressRequest,
         wanted: DocumentRequest,
     ) -> Result<Document, ArtifactError> {
-        let AddressRequest { ask, what, origin, .. } = address;
-        let known = || self.validators.condition(*origin, ask.who);
+        let AddressRequest { access_request, what, origin, .. } = address;
+        let known = || self.validators.condition(*origin, access_request.who);
         let known = if wanted.expected.is_none() { known() } else { None };
         let known = known.filter(|known| self.cache.holds((*origin, known.digest)));
         let response = match known {
@@ -210,7 +220,7 @@ impl Fetch {
                 let request = address.request(Method::GET).modifier(known.header);
                 let response = self.http.send(request).await?;
                 if response.status() == StatusCode::NOT_MODIFIED {
-                    if let Some(found) = self.held((*origin, known.digest), wanted).await? {
+                    if let Some(found) = self.cached_document((*origin, known.digest), wanted).await? {
                         return Ok(found);
                     }
                     self.http.send(address.request(Method::GET)).await?
@@ -239,7 +249,7 @@ impl Fetch {
             (found, Some(content))
         };
         if wanted.expected.is_none() {
-            self.validators.remember(*origin, ask.who, &headers, found.0);
+            self.validators.remember(*origin, access_request.who, &headers, found.0);
         }
         Ok(found)
     }
@@ -281,10 +291,10 @@ fn check_start(
 }
 
 /// Returns the cache key of a request: address and credentials.
-pub(super) fn ask_of(url: &Url, credentials: &Credentials) -> Ask {
+pub(super) fn access_request(url: &Url, credentials: &Credentials) -> AccessRequest {
     let who = credentials.fingerprint(&http::authority(url), url.path().trim_start_matches('/'));
     // The query may contain a credential, so the key contains only its hash.
-    Ask { who, what: format!("{} {}", shown(url), Digest::of(url.as_str().as_bytes())) }
+    AccessRequest { who, what: format!("{} {}", shown(url), Digest::of(url.as_str().as_bytes())) }
 }
 
 impl AddressRequest {

@@ -47,7 +47,7 @@ impl ClientPair {
     }
 
     /// Returns the client for hosts of a scope.
-    pub(super) fn of(&self, scope: NetworkScope) -> &Client {
+    pub(super) fn client_for(&self, scope: NetworkScope) -> &Client {
         match scope {
             NetworkScope::Public => &self.public,
             NetworkScope::Private => &self.private,

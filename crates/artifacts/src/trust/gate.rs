@@ -10,7 +10,7 @@ use super::{Flaw, Search, Trust, provenance::Keyring};
 use crate::{
     ArtifactError, Credentials, Digest, OciReference,
     fetch::{ContentFormat, Fetch, shown},
-    proofs::Ask,
+    proofs::AccessRequest,
 };
 
 /// Admits content with a trusted signature; all content if no signature is required.
@@ -40,7 +40,7 @@ impl Gate<'_> {
         }
         let repository = reference.repository();
         let who = self.credentials.fingerprint(repository.host(), repository.path());
-        let ask = Ask { who, what: repository.to_string() };
+        let access_request = AccessRequest { who, what: repository.to_string() };
         let search = Search {
             fetch: Arc::clone(self.fetch),
             trust: Arc::clone(trust),
@@ -48,7 +48,7 @@ impl Gate<'_> {
             digest,
             credentials: self.credentials.clone(),
         };
-        let searched = self.fetch.searches().join((passed, ask), move || search.run().boxed());
+        let searched = self.fetch.searches().join((passed, access_request), move || search.run().boxed());
         searched.await?;
         verified.remember(passed);
         Ok(())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kyma_artifacts::archive::unpacking;
+use kyma_artifacts::archive::run_unpacking;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 use tokio::sync::Semaphore;
@@ -177,7 +177,7 @@ impl HelmProgram {
             return Err(RenderError::Chart(fault));
         }
         let chart = Arc::clone(&request.chart);
-        let text = unpacking(request.chart.archive().clone(), move |_| TemplateText::of(&chart))
+        let text = run_unpacking(request.chart.archive().clone(), move |_| TemplateText::of(&chart))
             .await
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
         Err(message::reduce(&error_text, &text))

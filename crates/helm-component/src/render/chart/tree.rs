@@ -33,7 +33,7 @@ impl Tree {
     /// Reads the archive of a chart, and the archives in its `charts` folders.
     pub(super) fn read(packed: &[u8]) -> Result<Self, ChartFault> {
         // Limited by the size of the archive: nested archives could unpack to more.
-        let unpacked = TOTAL.min(archive::most(packed.len()));
+        let unpacked = TOTAL.min(archive::max_unpacked_bytes(packed.len()));
         let limits = Limits { unpacked, file: TOTAL, entries: FILES, ..Limits::default() };
         Self::unpack(packed, 0, &mut Unpacker::new(&limits))
     }

@@ -20,17 +20,17 @@ const MAX_PARALLEL_READS: usize = 1;
 /// Answers from indexes, by the digest of the index, and reads in progress. Limited; the least recently used are
 /// evicted first.
 pub(crate) struct Indexes {
-    answers: Mutex<LruCache<Question, Answer>>,
+    answers: Mutex<LruCache<EntryKey, Answer>>,
     reads: SingleFlight<Key, Option<Arc<Index>>>,
-    turns: Semaphore,
+    read_permits: Semaphore,
 }
 
 /// An entry; `None` if the index has none.
 pub(super) type Answer = Option<Entry>;
 
-/// Query for an index.
+/// Key of a cached entry: an index and a query for it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Question {
+pub(super) struct EntryKey {
     /// Digest of the index.
     pub(super) index: Digest,
     /// Name of the chart.
@@ -44,19 +44,19 @@ impl Indexes {
         Self {
             answers: Mutex::new(LruCache::new(MAX_ANSWERS)),
             reads: SingleFlight::new(),
-            turns: Semaphore::new(MAX_PARALLEL_READS),
+            read_permits: Semaphore::new(MAX_PARALLEL_READS),
         }
     }
 
     /// Returns the answer, if it is kept.
-    pub(super) fn recall(&self, question: &Question) -> Option<Answer> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(question).cloned()
+    pub(super) fn cached_entry(&self, entry_key: &EntryKey) -> Option<Answer> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(entry_key).cloned()
     }
 
-    pub(super) fn remember(&self, question: Question, answer: Answer) {
-        let size = question.name.len() + question.what.len() + answer.as_ref().map_or(0, Entry::size);
+    pub(super) fn cache_entry(&self, entry_key: EntryKey, answer: Answer) {
+        let size = entry_key.name.len() + entry_key.what.len() + answer.as_ref().map_or(0, Entry::size);
         if size <= MAX_ANSWER_BYTES {
-            self.answers.lock().unwrap_or_else(PoisonError::into_inner).put(question, answer);
+            self.answers.lock().unwrap_or_else(PoisonError::into_inner).put(entry_key, answer);
         }
     }
 
@@ -66,8 +66,8 @@ impl Indexes {
     }
 
     /// Waits until an index may be read. The semaphore is never closed.
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        self.turns.acquire().await.ok()
+    pub(super) async fn acquire_read_permit(&self) -> Option<SemaphorePermit<'_>> {
+        self.read_permits.acquire().await.ok()
     }
 }
 
@@ -75,22 +75,22 @@ impl Indexes {
 mod tests {
     use super::*;
 
-    fn question(what: &str) -> Question {
-        Question { index: Digest::of(b"index"), name: "demo".to_owned(), what: what.to_owned() }
+    fn entry_key(what: &str) -> EntryKey {
+        EntryKey { index: Digest::of(b"index"), name: "demo".to_owned(), what: what.to_owned() }
     }
 
     #[test]
     fn answers_are_bounded_in_number_and_size() {
         let indexes = Indexes::new();
         for number in 0..MAX_ANSWERS.get() + 10 {
-            indexes.remember(question(&number.to_string()), None);
+            indexes.cache_entry(entry_key(&number.to_string()), None);
         }
-        assert!(indexes.recall(&question("9")).is_none());
-        assert_eq!(indexes.recall(&question("10")), Some(None));
+        assert!(indexes.cached_entry(&entry_key("9")).is_none());
+        assert_eq!(indexes.cached_entry(&entry_key("10")), Some(None));
         let long = "a".repeat(MAX_ANSWER_BYTES);
-        indexes.remember(question(&long), None);
-        assert!(indexes.recall(&question(&long)).is_none());
-        let other = Question { index: Digest::of(b"another index"), ..question("10") };
-        assert!(indexes.recall(&other).is_none());
+        indexes.cache_entry(entry_key(&long), None);
+        assert!(indexes.cached_entry(&entry_key(&long)).is_none());
+        let other = EntryKey { index: Digest::of(b"another index"), ..entry_key("10") };
+        assert!(indexes.cached_entry(&other).is_none());
     }
 }
