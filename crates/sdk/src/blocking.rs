@@ -123,7 +123,7 @@ pub(crate) async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<A
             let all = group.versioned_resources(version).into_iter().map(|(resource, _)| resource);
             found.extend(all.filter(|resource| kinds.contains_key(resource.kind.as_str())));
         }
-        resources.extend(looked_at(&kinds, &found));
+        resources.extend(kinds_to_list(&kinds, &found));
     }
     Ok(resources)
 }
@@ -163,7 +163,7 @@ type Versions<'a> = Option<BTreeSet<&'a str>>;
 
 /// Keeps only the named versions of a kind if the target serves each of them; otherwise keeps all served versions,
 /// since the named ones may not show all objects.
-fn looked_at(kinds: &BTreeMap<&str, Versions<'_>>, served: &[ApiResource]) -> Vec<ApiResource> {
+fn kinds_to_list(kinds: &BTreeMap<&str, Versions<'_>>, served: &[ApiResource]) -> Vec<ApiResource> {
     let is_served = |kind: &str, version: &str| {
         served.iter().any(|resource| resource.kind == kind && resource.version == version)
     };
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_version_is_looked_at_where_it_is_served() {
+    fn a_named_version_is_listed_where_it_is_served() {
         let resource = |version: &str| ApiResource {
             group: "x.io".into(),
             version: version.into(),
@@ -243,7 +243,7 @@ mod tests {
         };
         let found = |versions: Versions<'_>| -> Vec<String> {
             let kinds = BTreeMap::from([("Sample", versions)]);
-            let all = looked_at(&kinds, &[resource("v1"), resource("v2")]);
+            let all = kinds_to_list(&kinds, &[resource("v1"), resource("v2")]);
             all.into_iter().map(|resource| resource.version).collect()
         };
         assert_eq!(found(None), ["v1", "v2"]);

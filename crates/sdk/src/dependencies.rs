@@ -29,7 +29,7 @@ use crate::evaluation::{evaluate_on_thread, run_on_thread};
 use crate::{Change, ComponentResource, Contract, Failure, Runtime, Trigger};
 
 /// Time until expressions about one component have to be evaluated.
-const JUDGING_DEADLINE: Duration = Duration::from_secs(10);
+const EVALUATION_DEADLINE: Duration = Duration::from_secs(10);
 /// Maximum number of watched kinds besides the operator's own.
 const MAX_WATCHED_KINDS: usize = 32;
 
@@ -44,14 +44,14 @@ struct DependenciesInner<R: ComponentResource> {
     graph: Mutex<Graph>,
     followed: Mutex<HashMap<Kind, KindWatch>>,
     /// Components whose expressions are being evaluated, each with its latest state that is not evaluated yet.
-    judging: Mutex<HashMap<Node, Option<PendingJudgement>>>,
+    pending_evaluations: Mutex<HashMap<Node, Option<PendingEvaluation>>>,
     /// Held from a change of the graph until the watches of the kinds match it, so that these updates keep their
     /// order.
     update_lock: Mutex<()>,
 }
 
 /// A component for which expressions have to be evaluated.
-struct PendingJudgement {
+struct PendingEvaluation {
     uid: String,
     expressions: BTreeSet<String>,
     object: Value,
@@ -70,12 +70,12 @@ impl<R: ComponentResource> Dependencies<R> {
             trigger,
             graph: Mutex::default(),
             followed: Mutex::default(),
-            judging: Mutex::default(),
+            pending_evaluations: Mutex::default(),
             update_lock: Mutex::default(),
         };
         let new = Self { inner: Arc::new(inner) };
         let own = Kind::of::<R>();
-        lock(&new.inner.graph).stands(&own, ListState::Listing);
+        lock(&new.inner.graph).set_list_state(&own, ListState::Listing);
         if !new.shows_all() {
             new.follow(own, [R::api_version(&()).into_owned()].into());
         }
@@ -97,15 +97,20 @@ impl<R: ComponentResource> Dependencies<R> {
                 let whole = || serde_json::to_value(resource).unwrap_or_default();
                 let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
                 let _guard = lock(&self.inner.update_lock);
-                self.learn(&node, resource.meta(), contract.unwrap_or(&Contract::default()), whole);
+                self.update_component(
+                    &node,
+                    resource.meta(),
+                    contract.unwrap_or(&Contract::default()),
+                    whole,
+                );
             }
             Change::Deleted(key) => {
                 let _guard = lock(&self.inner.update_lock);
-                self.lose(&Node { kind: Kind::of::<R>(), name: key.name.clone() });
+                self.remove_component(&Node { kind: Kind::of::<R>(), name: key.name.clone() });
             }
             Change::Listed => {
-                let affected = lock(&self.inner.graph).stands(&Kind::of::<R>(), ListState::Listed);
-                self.wake(affected);
+                let affected = lock(&self.inner.graph).set_list_state(&Kind::of::<R>(), ListState::Listed);
+                self.requeue(affected);
             }
             Change::Listing => {}
         }
@@ -132,7 +137,7 @@ impl<R: ComponentResource> Dependencies<R> {
             (graph.unmet(kyma, &needs), graph.cycle(&node, &needs))
         };
         let (mut unmet, cycle) = look();
-        if self.judge_unjudged(&unmet, &needs).await? {
+        if self.evaluate_missing(&unmet, &needs).await? {
             unmet = look().0;
         }
         let passed = decide::has_passed(conditions, resource.meta().generation);
@@ -151,14 +156,14 @@ impl<R: ComponentResource> Dependencies<R> {
     }
 
     /// Reads components that were observed before an expression was added. Returns whether there were any.
-    async fn judge_unjudged(
+    async fn evaluate_missing(
         &self,
         unmet: &[UnmetDependency],
         needs: &[view::Requirement],
     ) -> Result<bool, Failure> {
         let mut any = false;
         for one in unmet {
-            let UnmetReason::Unjudged(node, expression) = &one.why else { continue };
+            let UnmetReason::NotEvaluated(node, expression) = &one.why else { continue };
             let named = needs.iter().filter(|need| need.name == one.name);
             let versions = named.map(|need| need.version.clone()).collect();
             let resource = self.resource(&node.kind, &versions).await;
@@ -170,16 +175,16 @@ impl<R: ComponentResource> Dependencies<R> {
             let Some(object) = found else { continue };
             let object = serde_json::to_value(object).unwrap_or_default();
             let expressions = BTreeSet::from([expression.clone()]);
-            let judge = move || view::judge(expressions, &object);
-            let judged = evaluate_on_thread(&node.to_string(), JUDGING_DEADLINE, judge).await?;
-            lock(&self.inner.graph).judged(node, judged);
+            let evaluate = move || view::evaluate(expressions, &object);
+            let judged = evaluate_on_thread(&node.to_string(), EVALUATION_DEADLINE, evaluate).await?;
+            lock(&self.inner.graph).add_results(node, judged);
             any = true;
         }
         Ok(any)
     }
 
     /// Adds or updates a component. The caller holds [`DependenciesInner::update_lock`].
-    fn learn(
+    fn update_component(
         &self,
         node: &Node,
         meta: &kube::api::ObjectMeta,
@@ -189,60 +194,60 @@ impl<R: ComponentResource> Dependencies<R> {
         let mut view = View::of(meta, contract, std::collections::BTreeMap::new());
         let mut graph = lock(&self.inner.graph);
         let expressions = graph.expressions(node, view.as_module().as_ref());
-        view.judged = graph.judgements(node, &view.uid, &expressions);
+        view.judged = graph.results(node, &view.uid, &expressions);
         let uid = view.uid.clone();
         let affected = graph.set(node, view);
         let kinds = graph.new_kinds();
         drop(graph);
-        self.wake(affected);
+        self.requeue(affected);
         self.follow_all(kinds);
         if !expressions.is_empty() {
-            self.judge_apart(node, PendingJudgement { uid, expressions, object: whole() });
+            self.queue_evaluation(node, PendingEvaluation { uid, expressions, object: whole() });
         }
     }
 
     /// Evaluates the expressions of a component outside of the watch. Until then the results for its previous state
     /// count; of several pending states only the latest is evaluated.
-    fn judge_apart(&self, node: &Node, unjudged: PendingJudgement) {
-        if lock(&self.inner.judging).insert(node.clone(), Some(unjudged)).is_some() {
+    fn queue_evaluation(&self, node: &Node, pending: PendingEvaluation) {
+        if lock(&self.inner.pending_evaluations).insert(node.clone(), Some(pending)).is_some() {
             return;
         }
         let (dependencies, node, group) = (self.clone(), node.clone(), node.to_string());
         tokio::spawn(async move {
-            while let Some(PendingJudgement { uid, expressions, object }) = dependencies.next_unjudged(&node)
+            while let Some(PendingEvaluation { uid, expressions, object }) = dependencies.next_pending(&node)
             {
-                let judge = move || view::judge(expressions, &object);
-                let Ok(judged) = run_on_thread(&group, judge).await else { continue };
+                let evaluate = move || view::evaluate(expressions, &object);
+                let Ok(judged) = run_on_thread(&group, evaluate).await else { continue };
                 let _guard = lock(&dependencies.inner.update_lock);
-                let affected = lock(&dependencies.inner.graph).rejudged(&node, &uid, judged);
-                dependencies.wake(affected);
+                let affected = lock(&dependencies.inner.graph).set_results(&node, &uid, judged);
+                dependencies.requeue(affected);
             }
         });
     }
 
     /// Returns the latest state of a component that is not evaluated yet. Without one, the task ends and the next
     /// state needs a new task.
-    fn next_unjudged(&self, node: &Node) -> Option<PendingJudgement> {
-        let mut judging = lock(&self.inner.judging);
-        let next = judging.get_mut(node).and_then(Option::take);
+    fn next_pending(&self, node: &Node) -> Option<PendingEvaluation> {
+        let mut pending_evaluations = lock(&self.inner.pending_evaluations);
+        let next = pending_evaluations.get_mut(node).and_then(Option::take);
         if next.is_none() {
-            judging.remove(node);
+            pending_evaluations.remove(node);
         }
         next
     }
 
     /// Removes a component. The caller holds [`DependenciesInner::update_lock`].
-    fn lose(&self, node: &Node) {
+    fn remove_component(&self, node: &Node) {
         let mut graph = lock(&self.inner.graph);
         let affected = graph.remove(node);
         let kinds = graph.new_kinds();
         drop(graph);
-        self.wake(affected);
+        self.requeue(affected);
         self.follow_all(kinds);
     }
 
     /// Requeues components of the operator's own kind; other kinds have their own reconcilers.
-    fn wake(&self, nodes: BTreeSet<Node>) {
+    fn requeue(&self, nodes: BTreeSet<Node>) {
         let own = Kind::of::<R>();
         for node in nodes.into_iter().filter(|node| node.kind == own) {
             let key = ObjectRef::new(&node.name).within(&self.inner.runtime.settings.hub_namespace);

@@ -99,7 +99,7 @@ fn describe(unmet: &UnmetDependency) -> String {
         UnmetReason::Absent if name.starts_with("module ") => format!("{name} is not enabled in this Kyma"),
         UnmetReason::Absent => format!("{name} does not exist"),
         UnmetReason::Deleting => format!("{name} is being deleted"),
-        UnmetReason::NotReady | UnmetReason::Listing | UnmetReason::Unjudged(..) => {
+        UnmetReason::NotReady | UnmetReason::Listing | UnmetReason::NotEvaluated(..) => {
             format!("{name} is not Ready")
         }
         UnmetReason::Denied => format!("{name} is not ready: its expression is false"),

@@ -82,7 +82,7 @@ impl<R: ComponentResource> Dependencies<R> {
         });
         for kind in dropped {
             let affected = lock(&self.inner.graph).drop_kind(&kind);
-            self.wake(affected);
+            self.requeue(affected);
         }
         for (kind, versions) in kinds {
             let followed = lock(&self.inner.followed);
@@ -109,7 +109,7 @@ impl<R: ComponentResource> Dependencies<R> {
         }
         followed.insert(kind.clone(), KindWatch { versions: versions.clone(), stop: stop.clone() });
         drop(followed);
-        lock(&self.inner.graph).stands(&kind, ListState::Listing);
+        lock(&self.inner.graph).set_list_state(&kind, ListState::Listing);
         let dependencies = self.clone();
         tokio::spawn(async move {
             let following = dependencies.run(&kind, &versions, &stop);
@@ -126,7 +126,7 @@ impl<R: ComponentResource> Dependencies<R> {
         loop {
             match self.resource(kind, versions).await {
                 Ok(resource) => self.watch(kind, &resource, stop).await,
-                Err(error) => self.failed(kind, &error),
+                Err(error) => self.record_failure(kind, &error),
             }
             // Back-off of the watch: a refused or failed list must not be repeated in a tight loop.
             match backoff.next() {
@@ -165,33 +165,35 @@ impl<R: ComponentResource> Dependencies<R> {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => {
                 listed.insert(object.name_any());
-                self.learn_of(kind, &object);
+                self.update_object(kind, &object);
             }
             Ok(Event::InitDone) => {
                 let affected = lock(&self.inner.graph).listed(kind, listed);
-                self.wake(affected);
+                self.requeue(affected);
             }
-            Ok(Event::Apply(object)) => self.learn_of(kind, &object),
+            Ok(Event::Apply(object)) => self.update_object(kind, &object),
             Ok(Event::Delete(object)) => {
-                self.lose(&Node { kind: kind.clone(), name: object.name_any() });
+                self.remove_component(&Node { kind: kind.clone(), name: object.name_any() });
             }
             Err(
                 watcher::Error::InitialListFailed(error)
                 | watcher::Error::WatchStartFailed(error)
                 | watcher::Error::WatchFailed(error),
-            ) => self.failed(kind, &error),
+            ) => self.record_failure(kind, &error),
             Err(_) => {}
         }
     }
 
-    fn learn_of(&self, kind: &Kind, object: &DynamicObject) {
+    fn update_object(&self, kind: &Kind, object: &DynamicObject) {
         let node = Node { kind: kind.clone(), name: object.name_any() };
         let contract = Contract::of_value(&object.data).unwrap_or_default();
-        self.learn(&node, &object.metadata, &contract, || serde_json::to_value(object).unwrap_or_default());
+        self.update_component(&node, &object.metadata, &contract, || {
+            serde_json::to_value(object).unwrap_or_default()
+        });
     }
 
     /// Records a kind that stays unreadable until a CRD or role on the hub changes; other errors are transient.
-    fn failed(&self, kind: &Kind, error: &kube::Error) {
+    fn record_failure(&self, kind: &Kind, error: &kube::Error) {
         match error {
             kube::Error::Api(status) if status.code == 403 => {
                 self.refuse(kind, "this operator may not list and watch it");
@@ -208,7 +210,7 @@ impl<R: ComponentResource> Dependencies<R> {
     }
 
     fn refuse(&self, kind: &Kind, why: &str) {
-        let affected = lock(&self.inner.graph).stands(kind, ListState::Refused(why.to_owned()));
-        self.wake(affected);
+        let affected = lock(&self.inner.graph).set_list_state(kind, ListState::Refused(why.to_owned()));
+        self.requeue(affected);
     }
 }

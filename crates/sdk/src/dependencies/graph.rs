@@ -28,7 +28,7 @@ pub(crate) enum UnmetReason {
     /// The expression cannot be evaluated.
     Unclear,
     /// The dependency was observed before this expression was added: its object has to be read.
-    Unjudged(Node, String),
+    NotEvaluated(Node, String),
     /// The dependency is a module, and the dependent component belongs to no Kyma.
     NoKyma,
     /// The dependency belongs to another Kyma.
@@ -53,7 +53,7 @@ pub(crate) struct Graph {
     views: HashMap<Node, View>,
     needed: Index<DependencyTarget, Node>,
     modules: HashMap<DependencyTarget, BTreeSet<Node>>,
-    standing: HashMap<Kind, ListState>,
+    list_states: HashMap<Kind, ListState>,
     /// The kinds that components depend on, each with the number of references for each API version.
     kinds: BTreeMap<Kind, BTreeMap<String, usize>>,
     /// Whether a kind or version was added or removed since the last [`Graph::new_kinds`].
@@ -67,11 +67,11 @@ impl Graph {
         if before == Some(&view) {
             return BTreeSet::new();
         }
-        let offers = before.is_none_or(|before| !before.offers_the_same(&view));
-        let turns = before.is_none_or(|before| before.needs != view.needs);
+        let readiness_changed = before.is_none_or(|before| !before.offers_the_same(&view));
+        let needs_changed = before.is_none_or(|before| before.needs != view.needs);
         let module_before = before.and_then(View::as_module);
-        let mut affected = self.affected(node, offers, turns);
-        if turns {
+        let mut affected = self.affected(node, readiness_changed, needs_changed);
+        if needs_changed {
             let needs = before.map(|before| before.needs.clone()).unwrap_or_default();
             self.count_kinds(&view.needs, &needs);
         }
@@ -83,7 +83,7 @@ impl Graph {
         }
         self.needed.set(node.clone(), view.needs.iter().map(|need| need.on.clone()));
         self.views.insert(node.clone(), view);
-        affected.extend(self.affected(node, offers, turns));
+        affected.extend(self.affected(node, readiness_changed, needs_changed));
         affected
     }
 
@@ -104,15 +104,15 @@ impl Graph {
     pub(crate) fn listed(&mut self, kind: &Kind, names: &BTreeSet<String>) -> BTreeSet<Node> {
         let gone = self.views.keys().filter(|node| node.kind == *kind && !names.contains(&node.name));
         let gone: Vec<Node> = gone.cloned().collect();
-        let mut affected = self.stands(kind, ListState::Listed);
+        let mut affected = self.set_list_state(kind, ListState::Listed);
         affected.extend(gone.iter().flat_map(|node| self.remove(node)));
         affected
     }
 
     /// Sets the state of the list of a kind. Returns the components to requeue.
-    pub(crate) fn stands(&mut self, kind: &Kind, standing: ListState) -> BTreeSet<Node> {
-        let is_news = self.standing.get(kind) != Some(&standing);
-        self.standing.insert(kind.clone(), standing);
+    pub(crate) fn set_list_state(&mut self, kind: &Kind, state: ListState) -> BTreeSet<Node> {
+        let is_news = self.list_states.get(kind) != Some(&state);
+        self.list_states.insert(kind.clone(), state);
         let concerned = |(node, view): (&Node, &View)| {
             let names = view.needs.iter().any(|need| match &need.on {
                 DependencyTarget::Component(node) => node.kind == *kind,
@@ -127,12 +127,12 @@ impl Graph {
     /// Drops a kind that no component depends on any more.
     pub(crate) fn drop_kind(&mut self, kind: &Kind) -> BTreeSet<Node> {
         let affected = self.listed(kind, &BTreeSet::new());
-        self.standing.remove(kind);
+        self.list_states.remove(kind);
         affected
     }
 
     /// Adds results of expressions that were added after the component was observed.
-    pub(crate) fn judged(&mut self, node: &Node, judged: BTreeMap<String, Readiness>) {
+    pub(crate) fn add_results(&mut self, node: &Node, judged: BTreeMap<String, Readiness>) {
         if let Some(view) = self.views.get_mut(node) {
             for (expression, verdict) in judged {
                 view.judged.entry(expression).or_insert(verdict);
@@ -141,7 +141,7 @@ impl Graph {
     }
 
     /// Returns the results of these expressions for the previous state of a component with the same uid.
-    pub(crate) fn judgements(
+    pub(crate) fn results(
         &self,
         node: &Node,
         uid: &str,
@@ -154,7 +154,7 @@ impl Graph {
     }
 
     /// Sets the results of expressions for the latest state of a component. Returns the components to requeue.
-    pub(crate) fn rejudged(
+    pub(crate) fn set_results(
         &mut self,
         node: &Node,
         uid: &str,
@@ -223,7 +223,7 @@ impl Graph {
         let mut open = VecDeque::new();
         let steps = |at: &Node, needs: &[Requirement]| {
             let mut steps: Vec<(Node, Node)> = vec![];
-            for target in needs.iter().flat_map(|need| self.meant(&need.on)) {
+            for target in needs.iter().flat_map(|need| self.resolve(&need.on)) {
                 steps.push((at.clone(), target.clone()));
             }
             steps
@@ -231,7 +231,7 @@ impl Graph {
         open.extend(steps(node, needs));
         while let Some((before, at)) = open.pop_front() {
             if at == *node {
-                return Some(way(&from, node, before));
+                return Some(cycle_path(&from, node, before));
             }
             if from.contains_key(&at) {
                 continue;
@@ -250,12 +250,12 @@ impl Graph {
     /// # Errors
     /// The list of a kind is under way, so there may be more.
     pub(crate) fn holders(&self, node: &Node) -> Result<BTreeMap<Node, bool>, Kind> {
-        if let Some((kind, _)) = self.standing.iter().find(|(_, standing)| **standing == ListState::Listing) {
+        if let Some((kind, _)) = self.list_states.iter().find(|(_, state)| **state == ListState::Listing) {
             return Err(kind.clone());
         }
         let Some(view) = self.views.get(node) else { return Ok(BTreeMap::new()) };
         let needed = self.reaches(node);
-        let holders = self.direct(node).into_iter().filter(|holder| !needed.contains(holder));
+        let holders = self.direct_dependents(node).into_iter().filter(|holder| !needed.contains(holder));
         let holders = holders.filter_map(|holder| {
             let held = self.views.get(&holder)?;
             (held.kyma == view.kyma).then_some((holder, held.is_deleting))
@@ -270,10 +270,10 @@ impl Graph {
             DependencyTarget::ModuleWithoutKyma(_) => return Some(UnmetReason::NoKyma),
         };
         // The cached components of this kind may be outdated.
-        if let Some(ListState::Refused(why)) = self.standing.get(&kind) {
+        if let Some(ListState::Refused(why)) = self.list_states.get(&kind) {
             return Some(UnmetReason::Refused(why.clone()));
         }
-        let meant = self.meant(&need.on);
+        let meant = self.resolve(&need.on);
         let known = meant.iter().filter_map(|node| self.views.get(*node).map(|view| (*node, view)));
         let mut whys = vec![];
         for (node, view) in known {
@@ -282,9 +282,9 @@ impl Graph {
         // Of several components for a module, as during a replacement, the first that is not being deleted gives the
         // reason.
         let closest = whys.into_iter().find(|why| *why != UnmetReason::Deleting);
-        closest.or_else(|| (!self.meant(&need.on).is_empty()).then_some(UnmetReason::Deleting)).or_else(
+        closest.or_else(|| (!self.resolve(&need.on).is_empty()).then_some(UnmetReason::Deleting)).or_else(
             || {
-                Some(match self.standing.get(&kind) {
+                Some(match self.list_states.get(&kind) {
                     Some(ListState::Listed) => UnmetReason::Absent,
                     _ => UnmetReason::Listing,
                 })
@@ -293,7 +293,7 @@ impl Graph {
     }
 
     /// Returns the existing components that the dependency refers to.
-    fn meant(&self, on: &DependencyTarget) -> Vec<&Node> {
+    fn resolve(&self, on: &DependencyTarget) -> Vec<&Node> {
         match on {
             DependencyTarget::Component(node) => {
                 self.views.get_key_value(node).map(|(node, _)| node).into_iter().collect()
@@ -305,31 +305,32 @@ impl Graph {
 
     /// Returns all direct and transitive dependencies of a component, itself included if it is in a cycle.
     fn reaches(&self, node: &Node) -> HashSet<Node> {
-        walk(node, |at| {
+        reachable_from(node, |at| {
             let needs = self.views.get(at).into_iter().flat_map(|view| &view.needs);
-            needs.flat_map(|need| self.meant(&need.on)).cloned().collect()
+            needs.flat_map(|need| self.resolve(&need.on)).cloned().collect()
         })
     }
 
     /// Returns the direct dependents of a component or of its module.
-    fn direct(&self, node: &Node) -> Vec<Node> {
+    fn direct_dependents(&self, node: &Node) -> Vec<Node> {
         let module = self.views.get(node).and_then(View::as_module);
         let named = std::iter::once(DependencyTarget::Component(node.clone())).chain(module);
         named.flat_map(|on| self.needed.dependents(&on).cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// Returns the components to requeue. If the state that dependents see changes (`offers`): its direct dependents.
-    /// If its dependencies change (`turns`): all transitive dependents, since a cycle may have appeared or vanished.
+    /// Returns the components to requeue. If the state that dependents see changes (`readiness_changed`): its
+    /// direct dependents. If its dependencies change (`needs_changed`): all transitive dependents, since a cycle may have
+    /// appeared or vanished.
     /// In any case: its dependencies that are being deleted, since their removal waits for it.
-    fn affected(&self, node: &Node, offers: bool, turns: bool) -> BTreeSet<Node> {
+    fn affected(&self, node: &Node, readiness_changed: bool, needs_changed: bool) -> BTreeSet<Node> {
         let mut affected = BTreeSet::new();
-        if turns {
-            affected.extend(walk(node, |at| self.direct(at)));
-        } else if offers {
-            affected.extend(self.direct(node));
+        if needs_changed {
+            affected.extend(reachable_from(node, |at| self.direct_dependents(at)));
+        } else if readiness_changed {
+            affected.extend(self.direct_dependents(node));
         }
         let needs = self.views.get(node).into_iter().flat_map(|view| &view.needs);
-        let needed = needs.flat_map(|need| self.meant(&need.on));
+        let needed = needs.flat_map(|need| self.resolve(&need.on));
         let going = needed.filter(|node| self.views.get(*node).is_some_and(|view| view.is_deleting));
         affected.extend(going.cloned());
         affected
@@ -367,12 +368,12 @@ fn reason(kyma: Option<&str>, node: &Node, view: &View, ready: Option<&String>) 
         Some(Readiness::Ready) => None,
         Some(Readiness::NotReady) => Some(UnmetReason::Denied),
         Some(Readiness::Unclear) => Some(UnmetReason::Unclear),
-        None => Some(UnmetReason::Unjudged(node.clone(), expression.clone())),
+        None => Some(UnmetReason::NotEvaluated(node.clone(), expression.clone())),
     }
 }
 
 /// Returns all nodes that are reachable in one or more steps.
-fn walk(start: &Node, next: impl Fn(&Node) -> Vec<Node>) -> HashSet<Node> {
+fn reachable_from(start: &Node, next: impl Fn(&Node) -> Vec<Node>) -> HashSet<Node> {
     let mut found = HashSet::new();
     let mut open = next(start);
     while let Some(node) = open.pop() {
@@ -385,17 +386,17 @@ fn walk(start: &Node, next: impl Fn(&Node) -> Vec<Node>) -> HashSet<Node> {
 }
 
 /// Returns the path from `start` to `end`, both included, followed by `start`.
-fn way(from: &HashMap<Node, Node>, start: &Node, end: Node) -> Vec<Node> {
-    let mut way = vec![start.clone()];
+fn cycle_path(from: &HashMap<Node, Node>, start: &Node, end: Node) -> Vec<Node> {
+    let mut path = vec![start.clone()];
     let mut at = end;
     while at != *start {
-        way.push(at.clone());
+        path.push(at.clone());
         let Some(before) = from.get(&at) else { break };
         at = before.clone();
     }
-    way.push(start.clone());
-    way.reverse();
-    way
+    path.push(start.clone());
+    path.reverse();
+    path
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ pub(crate) fn needs(contract: &Contract, kyma: Option<&str>) -> Vec<Requirement>
 const MAX_EXPRESSIONS: usize = 64;
 
 /// Evaluates expressions for a component. Expressions beyond the maximum are `Unclear`.
-pub(crate) fn judge(expressions: BTreeSet<String>, object: &Value) -> BTreeMap<String, Readiness> {
+pub(crate) fn evaluate(expressions: BTreeSet<String>, object: &Value) -> BTreeMap<String, Readiness> {
     let judged = expressions.into_iter().enumerate().map(|(at, text)| {
         if at >= MAX_EXPRESSIONS {
             return (text, Readiness::Unclear);

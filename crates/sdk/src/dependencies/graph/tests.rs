@@ -24,7 +24,7 @@ fn unready(needs: Vec<Requirement>) -> View {
 /// Returns a graph of these HelmComponents, whose list is complete.
 fn graph(components: &[(&str, View)]) -> Graph {
     let mut graph = Graph::default();
-    graph.stands(&Kind::helm(), ListState::Listed);
+    graph.set_list_state(&Kind::helm(), ListState::Listed);
     for (name, view) in components {
         graph.set(&node(name), view.clone());
     }
@@ -66,10 +66,10 @@ fn a_dependent_looks_again_when_its_dependency_turns_and_not_at_every_write() {
 fn what_is_not_listed_is_not_missing_and_what_a_list_lacks_is_gone() {
     let mut graph = Graph::default();
     assert_eq!(why(&graph, on("a")), Some(UnmetReason::Listing));
-    graph.stands(&Kind::helm(), ListState::Refused("not served".to_owned()));
+    graph.set_list_state(&Kind::helm(), ListState::Refused("not served".to_owned()));
     assert_eq!(why(&graph, on("a")), Some(UnmetReason::Refused("not served".to_owned())));
     graph.set(&node("b"), unready(vec![on("a")]));
-    assert_eq!(names(graph.stands(&Kind::helm(), ListState::Listed)), ["b"]);
+    assert_eq!(names(graph.set_list_state(&Kind::helm(), ListState::Listed)), ["b"]);
     assert_eq!(why(&graph, on("a")), Some(UnmetReason::Absent));
     graph.set(&node("a"), ready(vec![]));
     let woken = graph.listed(&Kind::helm(), &BTreeSet::from(["b".to_owned()]));
@@ -111,10 +111,10 @@ fn an_expression_decides_instead_of_the_condition() {
     let judged = |verdict| BTreeMap::from([("x".to_owned(), verdict)]);
     let mut graph = graph(&[("a", unready(vec![])), ("b", unready(vec![by("x"), by("y")]))]);
     assert_eq!(graph.expressions(&node("a"), None), BTreeSet::from(["x".to_owned(), "y".to_owned()]));
-    assert_eq!(why(&graph, by("x")), Some(UnmetReason::Unjudged(node("a"), "x".to_owned())));
-    graph.judged(&node("a"), judged(Readiness::NotReady));
+    assert_eq!(why(&graph, by("x")), Some(UnmetReason::NotEvaluated(node("a"), "x".to_owned())));
+    graph.add_results(&node("a"), judged(Readiness::NotReady));
     assert_eq!(why(&graph, by("x")), Some(UnmetReason::Denied));
-    graph.judged(&node("a"), judged(Readiness::Ready));
+    graph.add_results(&node("a"), judged(Readiness::Ready));
     assert_eq!(why(&graph, by("x")), Some(UnmetReason::Denied), "what arrived is newer than what was read");
     let woken = graph.set(&node("a"), View { judged: judged(Readiness::Ready), ..unready(vec![]) });
     assert_eq!((names(woken), why(&graph, by("x"))), (vec!["b".to_owned()], None));
@@ -171,9 +171,13 @@ fn a_removal_waits_for_those_that_depend_on_it_but_in_a_circle_for_nobody() {
 fn while_a_kind_is_listed_no_removal_goes_on() {
     let mut graph = graph(&[("a", View { is_deleting: true, ..ready(vec![]) })]);
     let greeting = Kind { group: "x".to_owned(), kind: "Greeting".to_owned() };
-    graph.stands(&greeting, ListState::Listing);
+    graph.set_list_state(&greeting, ListState::Listing);
     assert_eq!(graph.holders(&node("a")), Err(greeting.clone()));
-    assert_eq!(names(graph.stands(&greeting, ListState::Refused(String::new()))), ["a"], "it is woken");
+    assert_eq!(
+        names(graph.set_list_state(&greeting, ListState::Refused(String::new()))),
+        ["a"],
+        "it is woken"
+    );
     assert_eq!(
         graph.holders(&node("a")),
         Ok(BTreeMap::new()),
@@ -202,7 +206,7 @@ fn a_kind_is_followed_while_somebody_names_it() {
     assert_eq!(graph.new_kinds(), in_versions(&["v1"]));
     graph.set(&other, ready(vec![]));
     assert_eq!(why(&graph, by.clone()), None);
-    graph.stands(&kind, ListState::Refused("gone".to_owned()));
+    graph.set_list_state(&kind, ListState::Refused("gone".to_owned()));
     let refused = Some(UnmetReason::Refused("gone".to_owned()));
     assert_eq!(why(&graph, by.clone()), refused, "nobody knows whether it is ready still");
     graph.set(&node("b"), ready(vec![]));
