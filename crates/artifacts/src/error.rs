@@ -101,7 +101,7 @@ pub enum ArtifactError {
         what: String,
         /// Host of the token service.
         host: String,
-        /// Why it may not be called.
+        /// Reason of the refusal.
         refusal: Refusal,
     },
     /// The source sends the client to an address that may not be called: by a redirect, or in its answer.
@@ -113,7 +113,7 @@ pub enum ArtifactError {
         how: &'static str,
         /// Host of the address.
         host: String,
-        /// Why it may not be called.
+        /// Reason of the refusal.
         refusal: Refusal,
     },
     /// A host has an address in a range that needs a flag.

@@ -137,7 +137,7 @@ impl AccessChange {
 }
 
 impl Access {
-    /// Access through the Secrets of `namespace`; [`Access::run`] has to be running for wake-ups.
+    /// Returns the access through the Secrets of `namespace`. Changes are noticed while [`Access::run`] runs.
     pub fn new(hub: Client, namespace: &str, targets: Targets) -> Self {
         let inner = AccessInner {
             secrets: Api::namespaced(hub.clone(), namespace),

@@ -19,7 +19,7 @@ const LIST_PAGE_SIZE: u32 = 500;
 const MAX_LISTED_OBJECTS: usize = 20;
 /// Number of objects at which counting stops.
 const MAX_COUNTED_OBJECTS: usize = 10_000;
-/// Maximum length of a displayed name or finalizer, in bytes.
+/// Maximum length of a displayed name or finalizer, in characters.
 const MAX_NAME_CHARS: usize = 253;
 
 /// Objects that block a removal.

@@ -7,7 +7,7 @@ use kyma_targets::Kubeconfig;
 
 use crate::Failure;
 
-/// Why the content of a Secret of the hub is not copied to a target. Names the Secret and its keys, never content.
+/// Error of a Secret of the hub that must not be copied to a target. Names the Secret and its keys, never content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
     /// The hub does not have it.

@@ -11,7 +11,7 @@ use kube_runtime::{WatchStreamExt, watcher};
 
 use crate::hub_watch;
 
-/// Why the program does not start.
+/// Error that prevents the start of the program.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
     /// The hub's CRD lacks fields that the program reads or writes; the API server would drop them silently.

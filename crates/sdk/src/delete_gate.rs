@@ -30,16 +30,16 @@ pub struct DeleteRequest<'a> {
     pub resource: &'a ApiResource,
     /// Metadata of the live object: name, namespace, uid and `managedFields` are required.
     pub live: &'a ObjectMeta,
-    /// Why the object is the requester's.
+    /// Proof that the requester may delete the object.
     pub authorship: Authorship<'a>,
-    /// Evidence for kinds that hold data or other objects.
+    /// Proof for kinds that hold data or other objects.
     pub proof: DeleteProof,
     /// Propagation to dependents.
     pub propagation: PropagationPolicy,
 }
 
 impl<'a> DeleteRequest<'a> {
-    /// A request without proof that deletes dependents in the background.
+    /// Returns a request without proof, which deletes dependents in the background.
     pub fn new(resource: &'a ApiResource, live: &'a ObjectMeta, managers: &'a [&'a str]) -> Self {
         Self {
             resource,
@@ -50,7 +50,7 @@ impl<'a> DeleteRequest<'a> {
         }
     }
 
-    /// The same request with evidence.
+    /// Returns the same request with a proof.
     #[must_use]
     pub fn proven(self, proof: DeleteProof) -> Self {
         Self { proof, ..self }
@@ -120,7 +120,7 @@ fn outcome(answer: Option<DynamicObject>) -> DeleteOutcome {
     terminating.map_or(DeleteOutcome::Gone, |object| DeleteOutcome::Waiting(Box::new(object)))
 }
 
-/// Why an object was not deleted.
+/// Error of a deletion.
 #[derive(Debug)]
 pub enum DeleteError {
     /// The gate refused it.

@@ -50,7 +50,7 @@ pub struct TargetDiagnosis {
     /// Seconds until the next probe, while the breaker refuses calls; absent: calls pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_for: Option<f64>,
-    /// Why calls are refused.
+    /// Cause of the refusal of calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
 }

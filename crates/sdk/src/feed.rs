@@ -8,7 +8,7 @@ use kube_runtime::watcher;
 
 use crate::{HubResource, Runtime, hub_watch, readable};
 
-/// Event of a feed.
+/// Event of the watch of a kind that only feeds an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedEvent<K> {
     /// An object was added or changed.

@@ -35,7 +35,7 @@ pub enum HubError {
     NoAccess {
         /// The searched files.
         files: String,
-        /// Why the ServiceAccount of a Pod cannot be used.
+        /// Error of the ServiceAccount of a Pod.
         source: kube::config::InClusterError,
     },
     /// A context was selected, and no kubeconfig file exists.

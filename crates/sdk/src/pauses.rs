@@ -93,8 +93,8 @@ impl Pauses {
         self.snapshot.borrow().lost
     }
 
-    /// Returns the Pauses in force for an object. Selectors match the labels of a Kyma itself, or of the Kyma that
-    /// the label `kyma-name` of the object names; for an object of no Kyma only Pauses without selector count.
+    /// Returns the operations that Pauses forbid for an object. Selectors match the labels of a Kyma itself, or of the
+    /// Kyma that the label `kyma-name` of the object names; for an object of no Kyma only Pauses without selector count.
     pub fn paused_operations<K: Resource<DynamicType = ()>>(&self, object: &K) -> PausedOperations {
         self.snapshot.borrow().paused_operations(self.operator, PauseSubject::of(object), Timestamp::now())
     }

@@ -55,7 +55,7 @@ impl ReconcileContext {
         self.last_request
     }
 
-    /// Returns the Pauses in force for the object. A later Pause cancels the reconcile.
+    /// Returns the operations that Pauses forbid for the object. A later Pause cancels the reconcile.
     pub fn paused_operations(&self) -> &PausedOperations {
         &self.paused_operations
     }

@@ -94,8 +94,8 @@ impl<K> Reconciler<K>
 where
     K: HubResource,
 {
-    /// A controller over the objects of `K` in the hub namespace that match the selector. The process is not ready
-    /// before they are listed.
+    /// Returns a controller over the objects of `K` in the hub namespace that match the selector. The process is not
+    /// ready before they are listed.
     pub fn new(runtime: &Runtime) -> Self {
         runtime.process.health.expect(&K::kind(&()));
         let (store, writer) = reflector::store();

@@ -157,7 +157,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Connects, with `narrowed` client for the hub, and starts nothing.
+    /// Connects with the client for the hub that `narrowed` returns, and starts nothing.
     pub(crate) async fn connected(
         operator: Operator,
         replica: &str,

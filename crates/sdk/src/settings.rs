@@ -17,7 +17,7 @@ use crate::{Args, BrakeLimit, LogFormat, Mode};
 pub struct Settings {
     /// Namespace on the hub in which custom resources and access Secrets live.
     pub hub_namespace: String,
-    /// Namespace on targets for what the operators put there themselves.
+    /// Namespace on targets for objects of the operators themselves.
     pub target_namespace: String,
     /// Label selector for the operator's custom resources; `None`: all.
     pub selector: Option<String>,
@@ -84,7 +84,7 @@ pub enum SettingsError {
         flag: &'static str,
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// Error of the read.
         source: std::io::Error,
     },
     /// Two flags that exclude each other.
@@ -177,7 +177,7 @@ impl Settings {
 }
 
 impl AccessArgs {
-    /// The policy that the flags stand for; the hub's addresses are not among them.
+    /// Returns the policy of the flags, without the hub's addresses.
     ///
     /// # Errors
     /// Token exchange that cannot work or would send tokens to any server, or a file that cannot be read.

@@ -4,7 +4,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 
 use crate::{LogFormat, Settings};
 
-/// Why logging could not be set up.
+/// Error of the setup of logging.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// `--log-level` is not a list of directives.

@@ -10,8 +10,8 @@ const MAX_FIELDS: usize = 5;
 /// Longest path in a message, in characters.
 const MAX_PATH_CHARACTERS: usize = 200;
 
-/// Paths of the fields that keep `value` from being read as `T`, for messages: `spec.module.version`. Key names are
-/// named, values never.
+/// Returns the paths of the fields that prevent `value` from being read as `T`, for messages: `spec.module.version`.
+/// Contains key names, never values.
 pub fn unreadable_fields<T: DeserializeOwned>(value: &Value) -> String {
     let mut found = vec![];
     collect::<T>(&[], value, &mut found);

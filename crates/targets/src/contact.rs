@@ -10,7 +10,7 @@ pub struct Contact {
     pub answered: Option<Duration>,
     /// Time until the next probe while calls are refused; `None`: calls pass.
     pub held_for: Option<Duration>,
-    /// Why calls are refused.
+    /// Cause of the refusal of calls.
     pub cause: Option<String>,
 }
 

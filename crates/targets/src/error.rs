@@ -119,7 +119,7 @@ pub enum TargetError {
     Request,
 }
 
-/// Why a TLS handshake failed.
+/// Cause of a failed TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFault {
     /// The certificate was issued by an authority that the kubeconfig does not hold.

@@ -53,7 +53,7 @@ pub(crate) struct ClientIdentity {
     pub(crate) key: Vec<u8>,
 }
 
-/// Why a kubeconfig is not used. Names fields, never values.
+/// Error of a kubeconfig that is not used. Names fields, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
     /// Larger than the maximum size.

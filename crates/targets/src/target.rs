@@ -151,7 +151,7 @@ impl Target {
         self.identity_cache.refuse(verdict).await
     }
 
-    /// Keeps the record that was read from the hub, for later verdicts.
+    /// Caches a record that was read from the hub, for later verdicts.
     pub fn set_hub_record(&self, recorded: TargetRecord) {
         self.identity_cache.set_hub_record(recorded);
     }

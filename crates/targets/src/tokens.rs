@@ -39,7 +39,7 @@ pub struct IssuedToken {
     pub valid_for: Duration,
 }
 
-/// Why there is no token. Contains no text of the issuer except error codes of the specifications.
+/// Error of a request for a token. Contains no text of the issuer except error codes of the specifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The operator's own token, which it would exchange, cannot be read.

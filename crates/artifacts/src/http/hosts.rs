@@ -9,7 +9,7 @@ use crate::{
     config::{KNOWN_REGISTRIES, WELL_KNOWN_HOSTS},
 };
 
-/// Why an address from a source is refused. Its text ends a sentence that names the host.
+/// Reason that an address from a source is refused. Its text ends a sentence that names the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {

@@ -13,7 +13,7 @@ const BYTES_PER_STEP: usize = 64;
 /// Bytes that an allocation takes beside its content.
 const ALLOCATION_OVERHEAD: usize = 48;
 
-/// Why an evaluation gives no value.
+/// Reason that an evaluation gives no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EvaluationError {
     /// The expression gives an error, as CEL defines it.

@@ -31,7 +31,7 @@ impl PendingSessions {
         }
     }
 
-    /// The number of sessions that are being opened.
+    /// Returns the number of sessions that are being opened.
     pub fn count(&self) -> usize {
         self.lock().len()
     }

@@ -10,7 +10,8 @@ use kyma_api::Pause;
 use super::snapshot::{PauseSnapshot, PauseSubject, PausedOperations};
 use crate::none_if_unserved;
 
-/// Reads the Pauses of an object from the hub, for a command of a user. Selectors of Pauses count as matching.
+/// Reads the Pauses on the hub and returns the operations that they forbid for an object, for a command of a user.
+/// Selectors of Pauses count as matching.
 ///
 /// # Errors
 /// The hub does not answer or forbids to list Pauses. A hub without the CRD of Pauses has none.

@@ -23,18 +23,19 @@ pub struct PausedOperations {
 }
 
 impl PausedOperations {
-    /// Returns why nothing may be written except the object's own status; `None` if writes are allowed.
+    /// Returns the message of a Pause that forbids all writes except of the object's own status; `None` if writes are
+    /// allowed.
     pub fn writes(&self) -> Option<&str> {
         self.writes.as_deref()
     }
 
-    /// Returns why nothing may be removed from the target or requested to be removed; `None` if deletions are
-    /// allowed.
+    /// Returns the message of a Pause that forbids removals from the target, and requests for them; `None` if
+    /// deletions are allowed.
     pub fn deletes(&self) -> Option<&str> {
         self.writes().or(self.deletes.as_deref())
     }
 
-    /// Returns why the installed version must not change; `None` if upgrades are allowed.
+    /// Returns the message of a Pause that forbids changes of the installed version; `None` if upgrades are allowed.
     pub fn upgrades(&self) -> Option<&str> {
         self.writes().or(self.upgrades.as_deref())
     }

@@ -19,7 +19,7 @@ const STABLE_WATCH_AGE: Duration = Duration::from_secs(10);
 /// First and longest delay before a list repeats an event at which the listener panicked.
 const REPEAT_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_hours(1));
 
-/// Why a stream has to start over.
+/// Reason that a stream starts over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gap {
     /// The API server no longer has the resourceVersion (410).
