@@ -92,7 +92,8 @@ impl Namespaces {
         if !lock(&self.state).subscribe(dependent, keys) {
             return;
         }
-        if let Err(limit) = self.watches.want(target, dependent, names.iter().map(|name| interest(name))) {
+        if let Err(limit) = self.watches.subscribe(target, dependent, names.iter().map(|name| interest(name)))
+        {
             tracing::info!(component = %dependent.name, "{limit}; it is asked for");
         }
     }
@@ -131,7 +132,7 @@ impl Namespaces {
     /// Removes `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         let _subscribing = lock(&self.subscribing);
-        self.watches.leave_all(dependent);
+        self.watches.unsubscribe(dependent);
         lock(&self.state).subscribe(dependent, BTreeSet::new());
     }
 }

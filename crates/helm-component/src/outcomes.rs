@@ -118,7 +118,7 @@ impl Outcomes {
             return false;
         }
         let streams = lock(&self.held).subscribe(target.key(), dependent, (mark, interests), hooks);
-        let refused = self.watches.want(target, dependent, streams).err();
+        let refused = self.watches.subscribe(target, dependent, streams).err();
         if let Some(limit) = &refused {
             tracing::info!(component = %dependent.name, "{limit}; hooks are asked how they end");
         }
@@ -143,9 +143,9 @@ impl Outcomes {
         let _subscribing = lock(&self.subscribing);
         let left = lock(&self.held).retain(dependent, marks);
         match left {
-            Some(left) if left.is_empty() => self.watches.leave_all(dependent),
+            Some(left) if left.is_empty() => self.watches.unsubscribe(dependent),
             Some(left) => {
-                if let Err(limit) = self.watches.want(target, dependent, left) {
+                if let Err(limit) = self.watches.subscribe(target, dependent, left) {
                     tracing::info!(component = %dependent.name, "{limit}; hooks are asked how they end");
                 }
             }
@@ -162,7 +162,7 @@ impl Outcomes {
     /// Removes `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         let _subscribing = lock(&self.subscribing);
-        self.watches.leave_all(dependent);
+        self.watches.unsubscribe(dependent);
         lock(&self.held).subscriptions.remove(dependent);
     }
 }

@@ -7,7 +7,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kyma_api::{HelmComponent, kyma_owner, labels};
-use kyma_sdk::{CopyError, holds_no_access, may_be_copied};
+use kyma_sdk::{CopyError, check_no_access, may_be_copied};
 
 /// The identity for which a component reads objects of the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Reader {
     /// The reason for which the Secret must not be copied.
     pub(crate) fn may_copy(&self, name: &str, found: &Secret) -> Result<(), CopyError> {
         match self {
-            Self::Module(_) => holds_no_access(name, found),
+            Self::Module(_) => check_no_access(name, found),
             Self::Standalone => may_be_copied(name, Some(found)).map(drop),
         }
     }

@@ -133,7 +133,7 @@ impl Sights {
         let _subscribing = self.subscribing();
         let subscription = Subscription::new(interests.clone(), Arc::clone(rules));
         self.store.subscribe(target.key(), dependent, subscription);
-        self.watches.want(target, dependent, interests)
+        self.watches.subscribe(target, dependent, interests)
     }
 
     /// Returns the watched state of the objects of `dependent`, and of those in `also`.
@@ -228,7 +228,7 @@ impl Sights {
     /// Removes `dependent`, which is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
         let _subscribing = self.subscribing();
-        self.watches.leave_all(dependent);
+        self.watches.unsubscribe(dependent);
         self.store.forget(dependent);
     }
 

@@ -1,7 +1,7 @@
 //! Decides whether the hub is the target of a Kyma.
 
 use kyma_api::Kyma;
-use kyma_sdk::{Failure, KymaKey, not_local};
+use kyma_sdk::{Failure, KymaKey, local_access_failure};
 
 use crate::state::State;
 
@@ -21,6 +21,6 @@ pub(crate) fn is_local(state: &State, kyma: &Kyma) -> Result<bool, Failure> {
     let components = state.components().of(&key);
     match components.iter().find_map(|view| view.secret.as_deref()) {
         None => Ok(true),
-        Some(secret) => Err(not_local(&format!("a component of Kyma {}", key.name), secret)),
+        Some(secret) => Err(local_access_failure(&format!("a component of Kyma {}", key.name), secret)),
     }
 }

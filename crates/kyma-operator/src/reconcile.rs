@@ -163,7 +163,7 @@ async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait
     // The operator no longer reports metrics of this Kyma.
     state.metrics.forget(&key);
     if actor == Actor::HandOver {
-        kyma_sdk::note_stop(&state.runtime, kyma).await?;
+        kyma_sdk::record_stop(&state.runtime, kyma).await?;
     } else if state.notes_klms(&key) {
         let note = Reason::NotHandedOver.summary();
         state.runtime.events.normal(kyma.as_ref(), Reason::NotHandedOver, "Reconcile", note);

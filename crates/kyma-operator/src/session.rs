@@ -127,5 +127,5 @@ pub(crate) fn watch(state: &State, kyma: &KymaKey, target: &Target, has_policies
     let remote = std::iter::once(interest(state)).chain(pull_secret::interest(state));
     let policies = admission::interests(kyma).filter(|_| has_policies);
     let interests: Vec<Interest> = remote.filter(|_| !target.is_local()).chain(policies).collect();
-    Ok(state.watches.want(target, kyma, interests)?)
+    Ok(state.watches.subscribe(target, kyma, interests)?)
 }

@@ -217,7 +217,7 @@ impl State {
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         self.sessions().remove(kyma);
         self.pending_sessions.interrupt(kyma);
-        self.watches.leave_all(kyma);
+        self.watches.unsubscribe(kyma);
         self.remotes().forget(kyma);
         self.pull_secrets().forget(kyma);
         self.policies().end_session(kyma);
@@ -337,7 +337,7 @@ impl State {
         }
         self.sessions().remove(kyma);
         self.remotes().forget(kyma);
-        self.watches.leave_all(kyma);
+        self.watches.unsubscribe(kyma);
         self.pull_secrets().forget(kyma);
         self.policies().forget(kyma);
         self.own_writes().forget(kyma);

@@ -90,7 +90,7 @@ fn interests(state: &State) -> [Interest; 3] {
 
 /// Starts missing watches.
 pub(crate) fn watch(state: &State, key: &KymaKey, target: &Target) -> Result<(), Failure> {
-    let wanted = state.watches.want(target, key, interests(state));
+    let wanted = state.watches.subscribe(target, key, interests(state));
     wanted.map_err(|limit| Failure::new(Reason::Internal, limit.to_string()))
 }
 

@@ -247,7 +247,7 @@ async fn reconcile(state: &State, kyma: &Kyma, context: &ReconcileContext) -> Re
     if actor.keeps_us_away() {
         state.end_session(&key);
         if actor == Actor::HandOver {
-            kyma_sdk::note_stop(&state.runtime, kyma).await?;
+            kyma_sdk::record_stop(&state.runtime, kyma).await?;
         }
         return Ok(Wait::Event);
     }

@@ -91,7 +91,7 @@ impl State {
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         lock(&self.sessions).remove(kyma);
         self.pending_sessions.interrupt(kyma);
-        self.watches.leave_all(kyma);
+        self.watches.unsubscribe(kyma);
     }
 
     /// Sets the access Secrets that the Kyma depends on.

@@ -156,11 +156,11 @@ impl Contract {
 
 /// Effect of a component's deletion on its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deletion {
+pub enum DeletionEffect {
     /// Only the finalizer is removed; everything on the target stays.
     Orphan,
     /// The module is removed from the target, as kyma-operator requested.
-    Ordered(DeletionOrder),
+    Requested(DeletionOrder),
     /// A component without a Kyma: the module is removed, unless the namespace or CRD is being deleted too, which
     /// the caller has to check first.
     Standalone,
@@ -172,17 +172,17 @@ pub enum Deletion {
 ///
 /// A component is managed if it has an owner reference to a Kyma or the label `kyma-name`; its deletion request
 /// must name the uid of the Kyma that owns it.
-pub fn deletion<R: ComponentResource>(resource: &R, policy: DeletionPolicy) -> Deletion {
+pub fn deletion_effect<R: ComponentResource>(resource: &R, policy: DeletionPolicy) -> DeletionEffect {
     if policy == DeletionPolicy::Orphan {
-        return Deletion::Orphan;
+        return DeletionEffect::Orphan;
     }
     let owners = resource.owner_references();
     let kyma = kyma_owner(owners);
     let order = DeletionOrder::from_annotations(resource.annotations());
     match (kyma, order) {
-        (Some(kyma), Some(order)) if kyma.uid == order.kyma_uid => Deletion::Ordered(order),
-        (None, None) if !resource.labels().contains_key(labels::KYMA_NAME) => Deletion::Standalone,
-        _ => Deletion::Unproven,
+        (Some(kyma), Some(order)) if kyma.uid == order.kyma_uid => DeletionEffect::Requested(order),
+        (None, None) if !resource.labels().contains_key(labels::KYMA_NAME) => DeletionEffect::Standalone,
+        _ => DeletionEffect::Unproven,
     }
 }
 
@@ -272,22 +272,28 @@ mod tests {
 
     #[test]
     fn only_the_owning_kyma_can_order_a_removal() {
-        assert!(matches!(deletion(&owned(Some("u")), DeletionPolicy::Delete), Deletion::Ordered(_)));
-        assert_eq!(deletion(&owned(Some("another")), DeletionPolicy::Delete), Deletion::Unproven);
-        assert_eq!(deletion(&owned(None), DeletionPolicy::Delete), Deletion::Unproven);
-        assert_eq!(deletion(&owned(Some("u")), DeletionPolicy::Orphan), Deletion::Orphan);
+        assert!(matches!(
+            deletion_effect(&owned(Some("u")), DeletionPolicy::Delete),
+            DeletionEffect::Requested(_)
+        ));
+        assert_eq!(
+            deletion_effect(&owned(Some("another")), DeletionPolicy::Delete),
+            DeletionEffect::Unproven
+        );
+        assert_eq!(deletion_effect(&owned(None), DeletionPolicy::Delete), DeletionEffect::Unproven);
+        assert_eq!(deletion_effect(&owned(Some("u")), DeletionPolicy::Orphan), DeletionEffect::Orphan);
     }
 
     #[test]
     fn a_component_that_lost_its_owner_is_not_taken_for_a_standalone_one() {
         let labelled = json!({"name": "a", "labels": {labels::KYMA_NAME: "k"}});
         let labelled = thing(&labelled, &json!({}), &json!({}));
-        assert_eq!(deletion(&labelled, DeletionPolicy::Delete), Deletion::Unproven);
+        assert_eq!(deletion_effect(&labelled, DeletionPolicy::Delete), DeletionEffect::Unproven);
         let order = owned(Some("u")).metadata.annotations;
         let with_order = thing(&json!({"name": "a", "annotations": order}), &json!({}), &json!({}));
-        assert_eq!(deletion(&with_order, DeletionPolicy::Delete), Deletion::Unproven);
+        assert_eq!(deletion_effect(&with_order, DeletionPolicy::Delete), DeletionEffect::Unproven);
         let alone = thing(&json!({"name": "a"}), &json!({}), &json!({}));
-        assert_eq!(deletion(&alone, DeletionPolicy::Delete), Deletion::Standalone);
+        assert_eq!(deletion_effect(&alone, DeletionPolicy::Delete), DeletionEffect::Standalone);
     }
 
     #[test]

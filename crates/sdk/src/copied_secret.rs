@@ -72,14 +72,14 @@ pub fn may_be_copied<'a>(name: &str, found: Option<&'a Secret>) -> Result<&'a Se
     if found.labels().get(labels::COPY_TO_TARGETS).is_none_or(|value| value != "true") {
         return Err(CopyError::NotAllowed { secret: secret() });
     }
-    holds_no_access(name, found).map(|()| found)
+    check_no_access(name, found).map(|()| found)
 }
 
 /// Checks that a Secret of the hub holds no access to a target.
 ///
 /// # Errors
 /// If the Secret belongs to a Kyma or holds a kubeconfig.
-pub fn holds_no_access(name: &str, found: &Secret) -> Result<(), CopyError> {
+pub fn check_no_access(name: &str, found: &Secret) -> Result<(), CopyError> {
     let secret = || name.to_owned();
     if found.labels().contains_key(labels::KYMA_NAME) {
         return Err(CopyError::Access { secret: secret() });

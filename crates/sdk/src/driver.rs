@@ -195,18 +195,18 @@ impl<C: Component> Driver<C> {
         let key = ObjectRef::from_obj(&*context.resource);
         let mut interests = context.take_interests();
         if !complete {
-            interests.extend(self.watches.wanted(&key));
+            interests.extend(self.watches.subscriptions(&key));
         }
-        self.want(&context.target, &key, interests);
+        self.subscribe(&context.target, &key, interests);
     }
 
-    fn want(
+    fn subscribe(
         &self,
         target: &ComponentTarget,
         key: &ObjectRef<C::Resource>,
         interests: impl IntoIterator<Item = Interest>,
     ) {
-        if let Err(limit) = self.watches.want(target, key, interests) {
+        if let Err(limit) = self.watches.subscribe(target, key, interests) {
             tracing::warn!(object = %key, "{limit}; the resync finds changes");
         }
     }
@@ -220,7 +220,7 @@ impl<C: Component> Driver<C> {
 
     async fn suspended(&self, resource: &C::Resource, contract: &Contract) -> Result<Wait, Failure> {
         let key = ObjectRef::from_obj(resource);
-        self.watches.leave_all(&key);
+        self.watches.unsubscribe(&key);
         self.manager_failures.forget(&key);
         let (reason, why) = if contract.spec.suspend {
             (Reason::Suspended, "spec.suspend is true")

@@ -6,7 +6,7 @@ use futures::{Stream, StreamExt};
 use kube::{Api, ResourceExt, core::DeserializeGuard};
 use kube_runtime::watcher;
 
-use crate::{HubResource, Runtime, hub_watch, readable};
+use crate::{HubResource, Runtime, decode_or_log, hub_watch};
 
 /// Event of the watch of a kind that only feeds an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ fn convert_event<K: HubResource>(
     listed: &mut BTreeSet<String>,
     event: watcher::Event<DeserializeGuard<K>>,
 ) -> Option<FeedEvent<K>> {
-    let applied = |object| readable(object).map(|object| FeedEvent::Applied(Box::new(object)));
+    let applied = |object| decode_or_log(object).map(|object| FeedEvent::Applied(Box::new(object)));
     match event {
         watcher::Event::Init => {
             listed.clear();

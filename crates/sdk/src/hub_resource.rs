@@ -33,7 +33,7 @@ impl<K> HubResource for K where
 
 /// Returns the decoded object, or logs that it cannot be decoded and returns `None`; callers then keep its previous
 /// state. The decoder's message is not logged, since it quotes values.
-pub fn readable<K: Resource<DynamicType = ()>>(guard: DeserializeGuard<K>) -> Option<K> {
+pub fn decode_or_log<K: Resource<DynamicType = ()>>(guard: DeserializeGuard<K>) -> Option<K> {
     let log = |invalid: &kube::core::error_boundary::InvalidObject| {
         let name = invalid.metadata.name.as_deref().unwrap_or_default();
         tracing::error!(

@@ -12,7 +12,7 @@ pub fn jitter() -> f64 {
 }
 
 /// Returns `longest`, shortened at random by up to `share` of it.
-pub fn shortened(longest: Duration, share: f64) -> Duration {
+pub fn shorten_randomly(longest: Duration, share: f64) -> Duration {
     longest.mul_f64(1.0 - share.clamp(0.0, 1.0) * jitter())
 }
 

@@ -19,7 +19,7 @@ pub use key::KymaKey;
 pub(crate) use ledger::KymaLedger;
 pub use long_names::LongNames;
 pub use pending_sessions::{PendingSession, PendingSessions};
-pub use stopped::note_stop;
+pub use stopped::record_stop;
 pub use verification::{TargetVerification, record_local, verify_recorded_target, verify_target};
 
 /// Key of the kubeconfig in a Secret that is found by its label.
@@ -67,7 +67,7 @@ impl KymaAccess {
 }
 
 /// Returns the record of a Kyma's target on the hub. Pure.
-pub fn recorded_of(kyma: &Kyma) -> TargetRecord {
+pub fn target_record(kyma: &Kyma) -> TargetRecord {
     let target = kyma.status.as_ref().and_then(|status| status.target.as_ref());
     target.map(TargetRecord::from).unwrap_or_default()
 }

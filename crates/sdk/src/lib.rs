@@ -80,9 +80,9 @@ pub use component::{
 };
 pub use context::{Context, Waker};
 pub use contract::{
-    ComponentSpec, ComponentStatus, Contract, Deletion, deletion, has_finalizer, is_suspended,
+    ComponentSpec, ComponentStatus, Contract, DeletionEffect, deletion_effect, has_finalizer, is_suspended,
 };
-pub use copied_secret::{CopyError, holds_no_access, may_be_copied};
+pub use copied_secret::{CopyError, check_no_access, may_be_copied};
 pub use crd_check::{CrdError, await_crds, missing_fields};
 pub use default_resource::{had_default_resource, is_created_for};
 pub use delete_gate::{Authorship, DeleteError, DeleteGate, DeleteOutcome, DeleteRequest};
@@ -100,16 +100,16 @@ pub use hub::{
     HubError, client_config, describe_cause, describe_watch_cause, environment_proxy, hub_addresses,
     hub_apply, hub_config, hub_uid, kubeconfig, read_kubeconfig, set_user_agent, with_hub_limits,
 };
-pub use hub_resource::{HubResource, readable};
+pub use hub_resource::{HubResource, decode_or_log};
 pub use hub_watch::hub_watch;
 pub use identity::verdict_failure;
 pub use index::Index;
-pub use jitter::{jitter, shortened};
+pub use jitter::{jitter, shorten_randomly};
 pub use kyma::{
     KymaAccess, KymaKey, LongNames, PendingSession, PendingSessions, TargetVerification, claim_of, fence_of,
-    is_on_record, note_stop, record_local, recorded_of, verify_recorded_target, verify_target,
+    is_on_record, record_local, record_stop, target_record, verify_recorded_target, verify_target,
 };
-pub use local::{is_local, not_local};
+pub use local::{is_local, local_access_failure};
 pub use metrics::{MetricDescription, Metrics, MetricsError};
 pub use pauses::{PauseChanges, PausedOperations, Pauses, is_in_force, read_paused_operations};
 pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kyma_api::{Kyma, Reason, labels};
 use kyma_targets::Verdict;
 
-use crate::{ComponentResource, Contract, Failure, Runtime, recorded_of, verdict_failure};
+use crate::{ComponentResource, Contract, Failure, Runtime, target_record, verdict_failure};
 
 /// Access and record of the target of a Kyma or component whose target is the hub according to a flag.
 struct LocalTarget<'a> {
@@ -25,10 +25,10 @@ impl LocalTarget<'_> {
     /// Checks that nothing says that the target is another cluster. Pure.
     fn check(&self, hub_uid: &str) -> Result<(), Failure> {
         if let Some(secret) = self.named {
-            return Err(not_local(&self.subject, secret));
+            return Err(local_access_failure(&self.subject, secret));
         }
         if let [secret, ..] = self.labelled {
-            return Err(not_local(&self.subject, secret));
+            return Err(local_access_failure(&self.subject, secret));
         }
         match self.recorded.filter(|uid| !uid.is_empty() && *uid != hub_uid) {
             None => Ok(()),
@@ -41,7 +41,7 @@ impl LocalTarget<'_> {
 }
 
 /// Returns the failure for an object that has an access Secret although its target is the hub according to a flag.
-pub fn not_local(subject: &str, secret: &str) -> Failure {
+pub fn local_access_failure(subject: &str, secret: &str) -> Failure {
     let message = format!(
         "{subject} has access Secret {secret}, but this operator runs with --mode=single-cluster or --local-kyma, which \
          make the hub its target; remove the reference and the label of the Secret, or run the operator without the flag"
@@ -59,7 +59,7 @@ pub fn is_local(runtime: &Runtime, kyma: &Kyma) -> Result<bool, Failure> {
     if !runtime.settings.is_local(&name) {
         return Ok(false);
     }
-    let recorded = recorded_of(kyma).target_uid;
+    let recorded = target_record(kyma).target_uid;
     let target = LocalTarget {
         subject: format!("Kyma {name}"),
         named: kyma.spec.kubeconfig_secret_ref.as_ref().map(|named| named.name.as_str()),

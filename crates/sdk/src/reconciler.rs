@@ -37,7 +37,7 @@ use crate::{
     backoff::delay_after,
     diagnosis::{Diagnosis, TargetDiagnosis},
     evaluation::panic_text,
-    jitter::{jitter, shortened},
+    jitter::{jitter, shorten_randomly},
     metrics::ReconcileResult,
     reconcile_context::ReconcileContext,
 };
@@ -221,7 +221,7 @@ where
     /// Schedules the next reconcile after `wait`, or when the object is due for verification, with jitter.
     fn again(&self, key: ObjectRef<K>, wait: Option<Duration>, outcome: ReconcileOutcome) -> Action {
         let now = Instant::now();
-        let resync = shortened(self.runtime.settings.resync, RESYNC_SHARE);
+        let resync = shorten_randomly(self.runtime.settings.resync, RESYNC_SHARE);
         self.records.forget(self.store.len(), |key| self.store.get(key).is_some());
         let due = match outcome {
             ReconcileOutcome::Complete => {
@@ -294,7 +294,7 @@ where
     }
     // Objects of unreachable targets must not take all slots.
     let _unhealthy = match work.records.was_unreachable(&key).then(|| work.unhealthy.try_acquire()) {
-        Some(Err(_)) => return Ok(work.put_off(key, shortened(UNHEALTHY_DELAY, 0.5))),
+        Some(Err(_)) => return Ok(work.put_off(key, shorten_randomly(UNHEALTHY_DELAY, 0.5))),
         Some(Ok(permit)) => Some(permit),
         None => None,
     };

@@ -42,7 +42,7 @@ fn what_is_logged_of_an_unreadable_object_quotes_no_value() {
     let unreadable: DeserializeGuard<ConfigMap> = serde_json::from_value(object).unwrap();
     let log = Log::default();
     tracing::subscriber::with_default(log.clone(), || {
-        assert!(kyma_sdk::readable(unreadable).is_none());
+        assert!(kyma_sdk::decode_or_log(unreadable).is_none());
     });
     let text = log.0.lock().unwrap().clone();
     assert!(text.contains("cannot be read") && !text.contains("s3cret"), "{text}");

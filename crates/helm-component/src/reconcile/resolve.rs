@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kyma_api::{HelmComponent, ResolvedVersion};
-use kyma_sdk::{Context, Failure, jitter, shortened};
+use kyma_sdk::{Context, Failure, jitter, shorten_randomly};
 
 use super::load;
 use crate::memory::Session;
@@ -42,7 +42,7 @@ pub(super) async fn read(
         return Ok(None);
     }
     let found = look(shared, context, &query).await;
-    session.next_check = every.map(|every| Instant::now() + shortened(every, SPREAD));
+    session.next_check = every.map(|every| Instant::now() + shorten_randomly(every, SPREAD));
     let resolved = match (held, found) {
         (held, Ok(found)) => ranges::settled(held, &found, &query.request_digest),
         (Some(held), Err(failure)) => ranges::kept(held, &failure),

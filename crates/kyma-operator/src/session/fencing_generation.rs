@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
-use kyma_sdk::{Failure, KymaKey, fence_of, recorded_of};
+use kyma_sdk::{Failure, KymaKey, fence_of, target_record};
 use kyma_targets::{FencingGeneration, LiveIdentity, STAMP_NAMESPACE, Stamp, Target, Verdict};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub(crate) async fn advance(
     let target = &session.target;
     let found = target.identify_anew().await?;
     let stamp = ours(state, kyma, session, &found).await?;
-    let (recorded, stamped) = (recorded_of(kyma).fencing_generation, stamp.fencing_generation.clone());
+    let (recorded, stamped) = (target_record(kyma).fencing_generation, stamp.fencing_generation.clone());
     // No stamp is written to a target whose Kyma is being deleted: it would have to be removed again.
     let is_cleaned = kyma.metadata.deletion_timestamp.is_some() && found.stamp.is_none();
     let is_unused = session.has_unused_fencing_generation() && recorded.is_some() && recorded == stamped;
@@ -46,7 +46,7 @@ pub(crate) async fn advance(
         ..session.identity.clone()
     };
     let kyma = record(state, kyma, &identity).await?;
-    target.set_hub_record(recorded_of(&kyma));
+    target.set_hub_record(target_record(&kyma));
     put(target, Stamp { fencing_generation: Some(next), ..stamp }, &found).await?;
     let unused_fencing_generation = Arc::new(AtomicBool::new(true));
     let taken = Arc::new(Session { identity, unused_fencing_generation, ..(**session).clone() });
@@ -128,7 +128,7 @@ async fn send_record(
         source => Error::RecordFencingGeneration { kyma: key.clone(), source },
     };
     let written = api.patch_status(&key.name, params, patch).await.map_err(failed)?;
-    let kept = recorded_of(&written).fencing_generation.map(|generation| generation.to_string());
+    let kept = target_record(&written).fencing_generation.map(|generation| generation.to_string());
     if kept.as_deref() == next {
         Ok(written)
     } else {

@@ -7,7 +7,7 @@ use kube::{
     api::{ApiResource, ListParams},
 };
 use kyma_api::{Kyma, labels, names::label_selector};
-use kyma_sdk::{hub_uid, none_if_unserved, recorded_of};
+use kyma_sdk::{hub_uid, none_if_unserved, target_record};
 
 use crate::error::Error;
 
@@ -62,7 +62,7 @@ fn judge(kyma: &Kyma, present: &NamespaceContents, allow_other_kymas: bool) -> R
         );
         return Err(Error::input(format!("Kyma {namespace}/{name}"), problem));
     }
-    let recorded = live.and_then(|kyma| recorded_of(kyma).target_uid);
+    let recorded = live.and_then(|kyma| target_record(kyma).target_uid);
     if let Some(uid) = recorded.filter(|uid| *uid != present.cluster_uid) {
         let problem = format!(
             "its recorded target is cluster {uid}, and the kubeconfig leads to cluster {}; choose the other \

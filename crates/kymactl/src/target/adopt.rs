@@ -15,7 +15,7 @@ use kyma_sdk::targets::{
     self, Mismatch, STAMP_NAMESPACE, Stamp, Target, TargetRecord, Verdict, adopt, classify, compare, record,
     recorded as recorded_on,
 };
-use kyma_sdk::{is_conflict, recorded_of, verdict_failure};
+use kyma_sdk::{is_conflict, target_record, verdict_failure};
 use serde_json::{Value, json};
 
 use super::connection::{ConnectionArgs, Start, uid_of};
@@ -115,7 +115,7 @@ async fn local(start: Start, meant: Option<&str>) -> Result<String, Error> {
         let problem = format!("the hub is cluster {uid}; if it is meant, repeat with --cluster-uid={uid}");
         return Err(Error::input("--cluster-uid", problem));
     }
-    let before = recorded_of(&start.kyma);
+    let before = target_record(&start.kyma);
     let is_on_record = before.target_uid.as_ref() == Some(&uid);
     let epoch = if is_on_record { before.epoch } else { before.epoch.saturating_add(1) };
     let recorded = TargetRecord { target_uid: Some(uid.clone()), epoch, fencing_generation: None };

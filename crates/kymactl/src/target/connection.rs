@@ -8,7 +8,7 @@ use kyma_sdk::targets::{
     AccessPolicy, Claim, Fence, Limits, LiveIdentity, Target, TargetRecord, Targets, Verdict, compare,
 };
 use kyma_sdk::{
-    Access, AccessArgs, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of,
+    Access, AccessArgs, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, target_record,
     verdict_failure,
 };
 
@@ -148,7 +148,7 @@ impl Start {
 
     /// Returns the Kyma's claim and the hub's record for a comparison.
     pub(crate) fn sides(&self) -> (Claim, TargetRecord) {
-        (claim_of(&self.kyma, &self.hub_uid, OPERATOR), recorded_of(&self.kyma))
+        (claim_of(&self.kyma, &self.hub_uid, OPERATOR), target_record(&self.kyma))
     }
 }
 

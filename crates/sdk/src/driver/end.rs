@@ -20,7 +20,7 @@ use crate::{
     Blocking, Component, ComponentCondition, Context, Contract, DeletionRequest, Failure, Interest, Progress,
     ReconcileContext, Removal, Report, Wait, add_finalizer,
     blocking::find_blockers,
-    contract::{Deletion, deletion},
+    contract::{DeletionEffect, deletion_effect},
     dependencies::Kind,
     has_finalizer, identity, live_metadata, patch_finalizers, remove_finalizer,
 };
@@ -40,16 +40,16 @@ impl<C: Component> Driver<C> {
             return self.paused(&resource, why).await;
         }
         let policy = contract.spec.deletion_policy;
-        let removes = match deletion(&*resource, policy) {
-            Deletion::Orphan => false,
-            Deletion::Ordered(_) => true,
-            Deletion::Standalone if self.is_hub_scope_terminating(&resource).await? => false,
-            Deletion::Standalone => match DeletionRequest::of(resource.meta(), Timestamp::now()) {
+        let removes = match deletion_effect(&*resource, policy) {
+            DeletionEffect::Orphan => false,
+            DeletionEffect::Requested(_) => true,
+            DeletionEffect::Standalone if self.is_hub_scope_terminating(&resource).await? => false,
+            DeletionEffect::Standalone => match DeletionRequest::of(resource.meta(), Timestamp::now()) {
                 DeletionRequest::Confirmed => true,
                 DeletionRequest::Orphan => false,
                 DeletionRequest::Unconfirmed { until } => return self.unconfirmed(&resource, until).await,
             },
-            Deletion::Unproven => {
+            DeletionEffect::Unproven => {
                 let note = "deletionPolicy is Delete without a valid order of its Kyma: everything on the target stays";
                 self.runtime.events.warning(&*resource, Reason::Orphaned, "Delete", note);
                 false
@@ -102,7 +102,7 @@ impl<C: Component> Driver<C> {
             let blockers = find_blockers(&context.target.client(), &blocking).await?;
             if blockers.count > 0 {
                 let key = ObjectRef::from_obj(&**resource);
-                self.want(&context.target, &key, one_version_each(&blockers.resources));
+                self.subscribe(&context.target, &key, one_version_each(&blockers.resources));
                 return Err(Failure::new(Reason::DeletionBlocked, blockers.describe()));
             }
         }

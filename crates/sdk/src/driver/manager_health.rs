@@ -110,7 +110,7 @@ impl<C: Component> Driver<C> {
             Ok(judged) => judged,
             Err(failure) => {
                 // The failure says nothing about the streams of the previous pass.
-                let before = self.watches.wanted(&key).into_iter();
+                let before = self.watches.subscriptions(&key).into_iter();
                 for watch in before.filter(|one| one.group == manager.group && one.kind == manager.kind) {
                     context.watch(watch);
                 }
@@ -183,7 +183,8 @@ impl<C: Component> Driver<C> {
         let owned = objects.first().filter(|_| all_owned).map(|object| &object.metadata);
         let watch = interest(kind, place, owned, context.owner());
         context.watch(watch.clone());
-        let is_subscribed = self.watches.wanted(&ObjectRef::from_obj(&*context.resource)).contains(&watch);
+        let is_subscribed =
+            self.watches.subscriptions(&ObjectRef::from_obj(&*context.resource)).contains(&watch);
         let unhealthy = self.watches.unhealthy(&context.target, [watch]);
         let is_watched = is_subscribed && unhealthy.is_empty();
         // A missing right to watch is reported, since only the target's owner can grant it.

@@ -162,7 +162,7 @@ impl<C: Component> Driver<C> {
 
     /// Drops all state and watches of a component that is gone or released.
     pub(super) fn released(&self, key: &ObjectRef<C::Resource>) {
-        self.watches.leave_all(key);
+        self.watches.unsubscribe(key);
         self.status.forget(key);
         self.manager_failures.forget(key);
         self.deleted_alone.remove(key);

@@ -5,7 +5,7 @@ use kube::Api;
 use kyma_api::Kyma;
 use kyma_targets::{Ledger, TargetError, TargetRecord};
 
-use super::recorded_of;
+use super::target_record;
 use crate::{Runtime, find_object};
 
 /// The Kyma on the hub, whose status records the fencing generation.
@@ -26,7 +26,7 @@ impl Ledger for KymaLedger {
             let read = find_object(&self.kymas, &self.name).await;
             let read = read.map_err(|_| TargetError::Unconfirmed)?;
             let Some(kyma) = read else { return Ok(None) };
-            let recorded = recorded_of(&kyma);
+            let recorded = target_record(&kyma);
             // A stripped status proves nothing; kyma-operator writes it again.
             if recorded.target_uid.is_some() { Ok(Some(recorded)) } else { Err(TargetError::Unconfirmed) }
         })

@@ -12,7 +12,7 @@ use crate::{Failure, Runtime, is_absent};
 ///
 /// # Errors
 /// The hub refuses the write; or the Kyma, which had no annotations, changed meanwhile.
-pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
+pub async fn record_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
     let note = annotations::stopped(runtime.operator.name);
     if kyma.annotations().contains_key(&note) {
         return Ok(());

@@ -8,7 +8,7 @@ use kyma_api::{Kyma, Reason, TargetIdentity};
 use kyma_targets::{LiveIdentity, Mismatch, Stamp, Target, Verdict, compare};
 use serde_json::json;
 
-use super::{claim, recorded_of};
+use super::{claim, target_record};
 use crate::{Failure, Runtime, find_object};
 
 /// Maximum number of tries to record a first contact when other writers change the Kyma.
@@ -100,11 +100,11 @@ pub async fn verify_recorded_target(
 /// # Errors
 /// Another cluster was recorded meanwhile; the hub does not answer or does not take the record.
 pub async fn record_local(runtime: &Runtime, kyma: &Kyma) -> Result<Option<Kyma>, Failure> {
-    if recorded_of(kyma).target_uid.is_some() {
+    if target_record(kyma).target_uid.is_some() {
         return Ok(None);
     }
     let live = read(runtime, kyma).await?;
-    if !crate::is_local(runtime, &live)? || recorded_of(&live).target_uid.is_some() {
+    if !crate::is_local(runtime, &live)? || target_record(&live).target_uid.is_some() {
         return Ok(Some(live));
     }
     let cluster_uid = runtime.hub_uid.to_string();
@@ -123,7 +123,7 @@ struct IdentityVerdict {
 /// read again: the target first, since a fencing generation is recorded on the hub before it is written to the target.
 async fn compare_latest(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<IdentityVerdict, Failure> {
     let compared =
-        |kyma: &Kyma, found: &LiveIdentity| compare(&claim(runtime, kyma), &recorded_of(kyma), found);
+        |kyma: &Kyma, found: &LiveIdentity| compare(&claim(runtime, kyma), &target_record(kyma), found);
     let found = target.identify().await?;
     let verdict = compared(kyma, &found);
     if !matches!(verdict, Verdict::FirstContact { .. } | Verdict::StampMismatch(Mismatch::LaterState)) {

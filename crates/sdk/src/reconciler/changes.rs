@@ -14,7 +14,7 @@ use kyma_api::hand_over;
 
 use super::event_filter::EventFilter;
 use crate::evaluation::contain_panic;
-use crate::{HubResource, Runtime, hub_watch, readable};
+use crate::{HubResource, Runtime, decode_or_log, hub_watch};
 
 /// A change of an object on the hub, for indexes.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ fn decode<K: Resource<DynamicType = ()> + Clone + 'static>(
 ) -> Option<watcher::Event<K>> {
     use watcher::Event;
     match event {
-        Event::Apply(guard) => readable(guard).map(slim).map(Event::Apply),
+        Event::Apply(guard) => decode_or_log(guard).map(slim).map(Event::Apply),
         Event::Delete(guard) => latest(guard, last).map(Event::Delete),
         Event::InitApply(guard) => latest(guard, last).map(Event::InitApply),
         Event::Init => Some(Event::Init),
@@ -89,7 +89,7 @@ fn latest<K: Resource<DynamicType = ()> + Clone + 'static>(
     let meta = guard.meta();
     let name = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
     let key = name.within(meta.namespace.as_deref().unwrap_or_default());
-    readable(guard).map(slim).or_else(|| last.get(&key).map(|object| (*object).clone()))
+    decode_or_log(guard).map(slim).or_else(|| last.get(&key).map(|object| (*object).clone()))
 }
 
 /// Removes `managedFields`, except KLM's entry, which shows that KLM works on a Kyma.

@@ -146,7 +146,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     ///
     /// # Errors
     /// The maximum number of streams on this target is reached; earlier interests have streams.
-    pub fn want(
+    pub fn subscribe(
         &self,
         target: impl Into<Streams>,
         dependent: &D,
@@ -196,13 +196,13 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     }
 
     /// Returns the subscriptions of `dependent`.
-    pub fn wanted(&self, dependent: &D) -> Vec<Interest> {
+    pub fn subscriptions(&self, dependent: &D) -> Vec<Interest> {
         let registry = self.registry();
         registry.subscriptions.get(dependent).into_iter().flatten().map(|key| key.interest.clone()).collect()
     }
 
     /// Cancels all subscriptions of `dependent`.
-    pub fn leave_all(&self, dependent: &D) {
+    pub fn unsubscribe(&self, dependent: &D) {
         let mut registry = self.registry();
         for key in registry.subscriptions.remove(dependent).unwrap_or_default() {
             self.leave(&mut registry, &key, dependent);

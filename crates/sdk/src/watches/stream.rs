@@ -19,7 +19,7 @@ use super::bounds::{Implausible, Tally, is_bearable, is_plausible, is_plausible_
 use super::gap::{Gap, GapCount, Panics, pause_after};
 use super::{Content, Interest, Sighting, delivered::DeliveredObjects, pulse::Pulse};
 use crate::Failure;
-use crate::jitter::{jitter, shortened};
+use crate::jitter::{jitter, shorten_randomly};
 
 /// Number of objects in one page of a list.
 const LIST_PAGE_SIZE: u32 = 500;
@@ -65,7 +65,7 @@ impl Source {
                         missed(unseen);
                     }
                     let is_processed = on_event(Sighting::Listed { objects, version: version.clone() }).await;
-                    let verify = shortened(self.verify, VERIFY_SHARE);
+                    let verify = shorten_randomly(self.verify, VERIFY_SHARE);
                     let repeat = panics.after_list(is_processed, jitter());
                     let due = Instant::now() + repeat.map_or(verify, |repeat| repeat.min(verify));
                     let start = Instant::now();
@@ -156,7 +156,7 @@ impl Source {
     ) -> Gap {
         let (api, mut early_ends) = (self.api(), GapCount::default());
         loop {
-            let asked = shortened(MAX_WATCH_DURATION, 0.5);
+            let asked = shorten_randomly(MAX_WATCH_DURATION, 0.5);
             let opens = tokio::time::Instant::now();
             let opened = self.open(&api, &self.watch_params(asked), &version).await;
             let mut events = match opened {

@@ -116,7 +116,7 @@ async fn a_quiet_stream_is_verified_by_a_list_of_its_own_without_a_gap() -> Resu
     let times = WatchTimes { verify: Duration::from_secs(1), ..WatchTimes::default() };
     let watches = log.watches_within(times, &process);
     put(&cluster, &namespace, "a").await?;
-    watches.want(&target, &"x", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"x", [maps_in(&namespace)])?;
     until("it is listed again, and again", SOON, || async { Ok((log.count("listed a") >= 3).then_some(())) })
         .await?;
     let text = process.metrics.render()?;
@@ -133,12 +133,12 @@ async fn streams_end_with_the_process() -> Result<()> {
     let (ended, process) = (Log::default(), Process::new()?);
     let of_process = ended.watches_within(WatchTimes::default(), &process);
     put(&cluster, &namespace, "before").await?;
-    of_process.want(&target, &"x", [maps_in(&namespace)])?;
+    of_process.subscribe(&target, &"x", [maps_in(&namespace)])?;
     ended.until("listed before").await?;
     process.shutdown.cancel();
     let other = Log::default();
     let watches = other.watches(SOON);
-    watches.want(&target, &"y", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"y", [maps_in(&namespace)])?;
     other.until("listed before").await?;
     for name in ["after", "later"] {
         put(&cluster, &namespace, name).await?;
@@ -158,18 +158,18 @@ async fn one_stream_serves_all_who_want_it_and_ends_with_the_last() -> Result<()
     put(&cluster, &namespace, "before").await?;
     let interest = || [maps_in(&namespace)];
     assert!(!watches.is_healthy(&target, interest()));
-    watches.want(&target, &"one", interest())?;
+    watches.subscribe(&target, &"one", interest())?;
     assert_eq!(log.until("listed before").await?, ["one"]);
-    watches.want(&target, &"two", interest())?;
+    watches.subscribe(&target, &"two", interest())?;
     assert_eq!(watches.count(), 1);
     put(&cluster, &namespace, "after").await?;
     assert_eq!(log.until("applied after").await?, ["one", "two"]);
     assert!(watches.is_healthy(&target, interest()));
-    watches.leave_all(&"one");
+    watches.unsubscribe(&"one");
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client()?, &namespace);
     maps.delete("after", &DeleteParams::default()).await?;
     assert_eq!(log.until("deleted after").await?, ["two"]);
-    watches.want(&target, &"two", [])?;
+    watches.subscribe(&target, &"two", [])?;
     assert_eq!((watches.count(), watches.is_healthy(&target, interest())), (0, false));
     Ok(())
 }
@@ -192,8 +192,8 @@ async fn whoever_joins_while_a_list_is_told_hears_of_it_too() -> Result<()> {
         };
     let watches = Watches::new("test", &Process::new()?, listener);
     let (late, through, interest) = (watches.clone(), target.clone(), maps_in(&namespace));
-    joining.set(Box::new(move || late.want(&through, &"late", [interest.clone()]).unwrap())).ok();
-    watches.want(&target, &"first", [maps_in(&namespace)])?;
+    joining.set(Box::new(move || late.subscribe(&through, &"late", [interest.clone()]).unwrap())).ok();
+    watches.subscribe(&target, &"first", [maps_in(&namespace)])?;
     until("the late one is told", SOON, || async {
         let told = log.0.lock().unwrap();
         Ok((*told == [("listed a".to_owned(), vec!["first"]), ("listed a".to_owned(), vec!["late"])])
@@ -219,7 +219,7 @@ async fn event_at_which_the_listener_panicked_is_repeated() -> Result<()> {
     let process = Process::new()?;
     let watches = Watches::new("test", &process, listener);
     put(&cluster, &namespace, "a").await?;
-    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"one", [maps_in(&namespace)])?;
     log.until("listed a").await?;
     put(&cluster, &namespace, "b").await?;
     assert_eq!(log.until("listed a,b").await?, ["one"]);
@@ -251,13 +251,13 @@ async fn joiner_of_a_listed_stream_gets_one_event_for_itself() -> Result<()> {
     let log = Log::default();
     let watches = Watches::new("test", &Process::new()?, JoinLog(log.clone()));
     put(&cluster, &namespace, "a").await?;
-    watches.want(&target, &"first", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"first", [maps_in(&namespace)])?;
     log.until("listed a").await?;
     assert_eq!(log.count("joined"), 0, "the first subscriber gets the list");
-    watches.want(&target, &"late", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"late", [maps_in(&namespace)])?;
     assert_eq!(log.until("joined").await?, ["late"]);
     for dependent in ["first", "late"] {
-        watches.want(&target, &dependent, [maps_in(&namespace)])?;
+        watches.subscribe(&target, &dependent, [maps_in(&namespace)])?;
     }
     assert_eq!(log.count("joined"), 1, "both are subscribed already");
     let seen = log.0.lock().unwrap().clone();
@@ -274,7 +274,7 @@ async fn joiner_of_a_stream_without_list_waits_for_the_list() -> Result<()> {
     let log = Log::default();
     let watches = Watches::new("test", &Process::new()?, JoinLog(log.clone()));
     for dependent in ["first", "late"] {
-        watches.want(&target, &dependent, [maps_in("default")])?;
+        watches.subscribe(&target, &dependent, [maps_in("default")])?;
     }
     assert_eq!((watches.count(), log.count("joined")), (1, 0));
     Ok(())
@@ -286,7 +286,7 @@ async fn accepted(name: &str, content: Content) -> Result<BTreeSet<String>> {
     let target = target(name, server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
-    watches.want(&target, &"one", [Interest { content, ..maps_in(&namespace) }])?;
+    watches.subscribe(&target, &"one", [Interest { content, ..maps_in(&namespace) }])?;
     log.until("listed ").await?;
     put(&cluster, &namespace, "new").await?;
     log.until("applied new").await?;
@@ -315,7 +315,7 @@ async fn an_expired_watch_is_listed_anew_and_nothing_is_missed() -> Result<()> {
     let target = target("expired", server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
-    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"one", [maps_in(&namespace)])?;
     until("the list came three times", SOON, || async { Ok((log.count("listed ") == 3).then_some(())) })
         .await?;
     put(&cluster, &namespace, "new").await?;
@@ -335,7 +335,7 @@ async fn a_stream_that_broke_off_in_the_future_of_its_target_is_listed_anew() ->
     let target = target("restored", server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
-    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"one", [maps_in(&namespace)])?;
     log.until("applied lost").await?;
     until("it was listed anew", SOON, || async { Ok((log.count("listed ") == 2).then_some(())) }).await?;
     put(&cluster, &namespace, "new").await?;
@@ -354,7 +354,7 @@ async fn event_without_version_shows_why_the_stream_is_not_healthy() -> Result<(
     let target = target("versionless", front.server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
-    watches.want(&target, &"one", [maps_in(&front.namespace)])?;
+    watches.subscribe(&target, &"one", [maps_in(&front.namespace)])?;
     until("the cause is known", SOON, || async {
         let unhealthy = watches.unhealthy(&target, [maps_in(&front.namespace)]);
         let reasons: Vec<Reason> = unhealthy.into_iter().filter_map(|(_, why)| Some(why?.reason)).collect();
@@ -373,7 +373,7 @@ async fn every_request_of_a_watch_that_ends_early_has_its_selectors() -> Result<
     let target = target("selected", server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
-    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"one", [maps_in(&namespace)])?;
     log.until("listed ").await?;
     put(&cluster, &namespace, "new").await?;
     log.until("applied new").await?;
@@ -393,7 +393,7 @@ async fn a_silent_stream_is_not_trusted() -> Result<()> {
     let target = target("silent", server.access())?;
     let log = Log::default();
     let watches = log.watches(Duration::from_millis(500));
-    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"one", [maps_in(&namespace)])?;
     log.until("listed ").await?;
     put(&cluster, &namespace, "unseen").await?;
     until("what the silent stream hid is found", SOON, || async {
@@ -409,7 +409,7 @@ async fn a_stream_that_may_list_and_not_watch_says_why_and_does_not_seem_to_reco
     let target = target("refused", server.access())?;
     let log = Log::default();
     let watches = log.watches(SOON);
-    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    watches.subscribe(&target, &"one", [maps_in(&namespace)])?;
     let refusals = || server.count(&Matching::watch(&path));
     until("it is tried again, and again", SOON, || async { Ok((refusals() >= 4).then_some(())) }).await?;
     assert_eq!(log.count("listed "), 1, "a list alone is no recovery");
@@ -435,7 +435,7 @@ async fn an_outage_is_survived_and_what_happened_meanwhile_is_seen() -> Result<(
     let log = Log::default();
     let watches = log.watches(SOON);
     let interest = || [maps_in("default")];
-    watches.want(&target, &"one", interest())?;
+    watches.subscribe(&target, &"one", interest())?;
     log.until("listed ").await?;
     cluster.stop();
     until("the stream is not trusted any more", SOON, || async {
@@ -457,11 +457,14 @@ async fn changed_access_ends_the_streams_that_went_through_it() -> Result<()> {
     let (old, other) = (target("rotated", cluster.admin())?, target("other", cluster.admin())?);
     let log = Log::default();
     let watches = log.watches(SOON);
-    watches.want(&old, &"one", [maps_in(&namespace)])?;
-    watches.want(&other, &"two", [maps_in(&namespace)])?;
+    watches.subscribe(&old, &"one", [maps_in(&namespace)])?;
+    watches.subscribe(&other, &"two", [maps_in(&namespace)])?;
     watches.access_changed("rotated");
-    assert_eq!((watches.count(), watches.wanted(&"one").len(), watches.wanted(&"two").len()), (1, 0, 1));
-    watches.want(&target("rotated", cluster.admin())?, &"one", [maps_in(&namespace)])?;
+    assert_eq!(
+        (watches.count(), watches.subscriptions(&"one").len(), watches.subscriptions(&"two").len()),
+        (1, 0, 1)
+    );
+    watches.subscribe(&target("rotated", cluster.admin())?, &"one", [maps_in(&namespace)])?;
     until("both lists came", SOON, || async { Ok((log.count("listed ") >= 2).then_some(())) }).await
 }
 
@@ -473,17 +476,20 @@ async fn nothing_is_opened_late_with_access_that_changed() -> Result<()> {
     let interest = || [maps_in("default")];
     let (first, second) = (Grant::default(), Grant::default());
     let old = target("rotated", server.access())?.granted(first.clone());
-    watches.want(&old, &"one", interest())?;
+    watches.subscribe(&old, &"one", interest())?;
     assert_eq!(watches.count(), 1);
     first.withdraw();
     watches.access_changed("rotated");
-    watches.want(&old, &"one", interest())?;
-    watches.want(&old.acting_for("uid", None), &"two", interest())?;
-    assert_eq!((watches.count(), watches.wanted(&"one").len()), (0, 0));
+    watches.subscribe(&old, &"one", interest())?;
+    watches.subscribe(&old.acting_for("uid", None), &"two", interest())?;
+    assert_eq!((watches.count(), watches.subscriptions(&"one").len()), (0, 0));
     let new = target("rotated", server.access())?.granted(second);
-    watches.want(&new, &"one", interest())?;
-    watches.want(&old, &"two", interest())?;
-    assert_eq!((watches.count(), watches.wanted(&"one").len(), watches.wanted(&"two").len()), (1, 1, 0));
+    watches.subscribe(&new, &"one", interest())?;
+    watches.subscribe(&old, &"two", interest())?;
+    assert_eq!(
+        (watches.count(), watches.subscriptions(&"one").len(), watches.subscriptions(&"two").len()),
+        (1, 1, 0)
+    );
     Ok(())
 }
 
@@ -493,11 +499,11 @@ async fn subscription_of_withdrawn_access_ends_with_its_stream() -> Result<()> {
     let watches = Log::default().watches(SOON);
     let grant = Grant::default();
     let target = target("withdrawn", server.access())?.granted(grant.clone());
-    watches.want(&target, &"one", [maps_in("default")])?;
+    watches.subscribe(&target, &"one", [maps_in("default")])?;
     grant.withdraw();
-    watches.want(&target, &"one", [maps_in("default"), maps_in("other")])?;
-    assert_eq!((watches.count(), watches.wanted(&"one")), (1, vec![maps_in("default")]));
-    watches.leave_all(&"one");
+    watches.subscribe(&target, &"one", [maps_in("default"), maps_in("other")])?;
+    assert_eq!((watches.count(), watches.subscriptions(&"one")), (1, vec![maps_in("default")]));
+    watches.unsubscribe(&"one");
     assert_eq!(watches.count(), 0);
     Ok(())
 }
@@ -508,15 +514,15 @@ async fn streams_on_one_target_are_bounded() -> Result<()> {
     let target = target("bounded", server.access())?;
     let watches = Log::default().watches(SOON);
     let kinds = (0..200).map(|number| Interest { plural: format!("kinds{number}"), ..maps_in("default") });
-    let refused = watches.want(&target, &"greedy", kinds.clone());
+    let refused = watches.subscribe(&target, &"greedy", kinds.clone());
     assert!(refused.is_err());
     assert_eq!(watches.count(), 96);
     assert_eq!(
-        watches.wanted(&"greedy"),
+        watches.subscriptions(&"greedy"),
         kinds.take(96).collect::<Vec<_>>(),
         "the first interests have streams"
     );
-    watches.leave_all(&"greedy");
+    watches.unsubscribe(&"greedy");
     assert_eq!(watches.count(), 0);
     Ok(())
 }
