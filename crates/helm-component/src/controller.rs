@@ -122,10 +122,10 @@ impl HelmComponents {
     ///
     /// # Errors
     /// If the content cannot be loaded, or the state of the target cannot be read.
-    pub async fn rehearse(&self, runtime: &Runtime, component: HelmComponent) -> Result<Prospect, Failure> {
-        let context = runtime.rehearse(self, Arc::new(component)).await?;
+    pub async fn dry_run(&self, runtime: &Runtime, component: HelmComponent) -> Result<Prospect, Failure> {
+        let context = runtime.dry_run_context(self, Arc::new(component)).await?;
         self.wakes(&context);
-        Box::pin(Pass::begin(&self.shared, &context, Order::Install).await?.rehearse()).await
+        Box::pin(Pass::begin(&self.shared, &context, Order::Install).await?.dry_run()).await
     }
 
     fn wakes(&self, context: &Context<HelmComponent>) {

@@ -1,7 +1,7 @@
-//! Result of a rehearsal: changes that a reconcile would make on a target.
+//! Result of a dry run: changes that a reconcile would make on a target.
 
 use kyma_api::FreeForm;
-use kyma_object_set::{Identity, KeepReason, Rehearsed};
+use kyma_object_set::{Identity, KeepReason, ObjectDiff};
 use kyma_sdk::Failure;
 
 /// Changes that a reconcile of a component would make on its target now.
@@ -13,7 +13,7 @@ pub struct Prospect {
     pub hooks: Vec<Moment>,
     /// The objects that would be applied, in their order; some of them may need no change. Objects that are known to
     /// be unchanged are not applied.
-    pub objects: Vec<(Identity, Rehearsed)>,
+    pub objects: Vec<(Identity, ObjectDiff)>,
     /// The objects that would be deleted, in their order.
     pub deleted: Vec<Identity>,
     /// Objects that left the content and would stay on the target, with the reason.

@@ -205,7 +205,7 @@ impl Sights {
     /// The state is kept until the component is removed with [`forget`](Self::forget).
     pub(crate) fn cluster(&self, target: &ComponentTarget, dependent: &Dependent) -> Cluster {
         let (discovery, turns) = self.store.register_component(target.key(), dependent);
-        Cluster { client: target.client(), discovery, turns, rehearsal: None, deleter: None }
+        Cluster { client: target.client(), discovery, turns, dry_run: None, deleter: None }
     }
 
     /// Reports whether CRDs or aggregated APIs of the target changed recently, so that discovery may lag behind.

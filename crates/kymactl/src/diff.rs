@@ -65,7 +65,7 @@ impl Diff {
         let flags = Flags { content, accounts: self.accounts, hub: self.shared };
         let components = HelmComponents::new(&flags, &runtime)
             .map_err(|error| Error::Operator { name: "helm-component", problem: error.to_string() })?;
-        let prospect = Box::pin(components.rehearse(&runtime, component)).await?;
+        let prospect = Box::pin(components.dry_run(&runtime, component)).await?;
         told(&prospect, format)?;
         Ok(prospect.changes())
     }

@@ -10,13 +10,13 @@ use kyma_api::ObjectSelector;
 use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
 use crate::discovery::{Kinds, Mapping};
 use crate::drift::Observed;
+use crate::dry_run::{DryRun, NoDryRunReason};
 use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::normalise::normalise;
 use crate::object::{Gvk, Identity, Object};
 use crate::order::{self, Stage};
 use crate::protect::Protection;
-use crate::rehearsal::{Rehearsal, Untried};
 use crate::set::ObjectSet;
 use crate::yielded::Yielded;
 
@@ -108,7 +108,7 @@ pub struct ApplyOptions<'a> {
     pub recreate: &'a [ObjectSelector],
     /// Whether objects without an inventory entry most likely do not exist, as in a first apply. They are then sent
     /// without a GET, by one request that can only create. If the name is taken, the object is read and handled as
-    /// usual. Rehearsals, Namespaces and CRDs always read first.
+    /// usual. Dry runs, Namespaces and CRDs always read first.
     pub are_new: bool,
     /// Deadline: objects that were not sent by then are [`Outcome::Waiting`] for [`TIME_IS_UP`]. `None`: no deadline.
     pub until: Option<Instant>,
@@ -188,19 +188,19 @@ pub async fn apply(
     let objects = ObjectSet::new(objects);
     applied.warnings.extend_from_slice(objects.warnings());
     let objects = objects.into_objects();
-    if let Some(rehearsal) = &cluster.rehearsal {
+    if let Some(dry_run) = &cluster.dry_run {
         let namespaces = objects.iter().filter(|object| object.identity().is_namespace());
-        namespaces.for_each(|namespace| rehearsal.brings(namespace.name()));
+        namespaces.for_each(|namespace| dry_run.add_namespace(namespace.name()));
     }
     for (stage, objects) in order::stages(objects) {
-        // A rehearsal reports every object that would be refused.
-        if applied.is_held_up() && cluster.rehearsal.is_none() {
+        // A dry run reports every object that would be refused.
+        if applied.is_held_up() && cluster.dry_run.is_none() {
             applied.skip(objects.iter().map(Object::identity));
             continue;
         }
         let found = run.stage(&objects).await;
         let crds_changed = applied.take(found);
-        if stage == Stage::Foundation && crds_changed && cluster.rehearsal.is_none() {
+        if stage == Stage::Foundation && crds_changed && cluster.dry_run.is_none() {
             run.after_crds(&objects, &mut applied).await;
         }
     }
@@ -240,7 +240,7 @@ impl Run<'_> {
             Some(mapping) if desired.identity.is_crd() => self.crd(&desired, mapping).await,
             Some(mapping) => self.plain_of_any_version(&desired, mapping).await,
         };
-        let done = self.excused(&desired, done).await;
+        let done = self.accept_without_dry_run(&desired, done).await;
         if let Err(Refusal::Call(error)) = &done
             && error.may_be_of_group()
             && !self.own_kinds.iter().any(|kind| kind.group == identity.group)
@@ -261,29 +261,29 @@ impl Run<'_> {
         }
     }
 
-    /// In a rehearsal, counts an object as sent if its dry run failed although a real apply may succeed: for example,
+    /// In a dry run, counts a refused object as sent if a real apply may succeed: for example,
     /// if its Namespace or CRD is in the same set.
-    async fn excused(&self, desired: &DesiredObject, done: Done) -> Done {
-        let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &desired.mapping) else {
+    async fn accept_without_dry_run(&self, desired: &DesiredObject, done: Done) -> Done {
+        let (Some(dry_run), Some(mapping)) = (&self.cluster.dry_run, &desired.mapping) else {
             return done;
         };
         let Err(Refusal::Call(error)) = &done else { return done };
-        let Some(why) = rehearsal.excuse(error, self.is_new(mapping)) else { return done };
-        Ok(self.untried(rehearsal, desired, mapping, why).await)
+        let Some(why) = dry_run.no_dry_run_reason(error, self.is_new(mapping)) else { return done };
+        Ok(self.record_without_dry_run(dry_run, desired, mapping, why).await)
     }
 
-    async fn untried(
+    async fn record_without_dry_run(
         &self,
-        rehearsal: &Rehearsal,
+        dry_run: &DryRun,
         desired: &DesiredObject,
         mapping: &Mapping,
-        why: Untried,
+        why: NoDryRunReason,
     ) -> (Outcome, Option<Entry>) {
         let api = mapping.api(&self.cluster.client, desired.identity.namespace.as_deref());
         let before = api.get_opt(&desired.identity.name).await.ok().flatten();
         let created = before.is_none();
         let uid = before.as_ref().and_then(|before| before.metadata.uid.clone()).unwrap_or_default();
-        rehearsal.untried(&desired.object, before, why);
+        dry_run.record_without_dry_run(&desired.object, before, why);
         let entry = Entry {
             version: mapping.resource.version.clone(),
             uid,

@@ -11,9 +11,9 @@ use lockable::LockPool;
 
 use crate::apply::serving_pauses;
 use crate::discovery::{Discovery, Mapping};
+use crate::dry_run::DryRun;
 use crate::error::{Action, CallError, Failure};
 use crate::object::Identity;
-use crate::rehearsal::Rehearsal;
 
 /// Access to one cluster, as one user of it.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub struct Cluster {
     pub turns: Arc<Turns>,
     /// If set, nothing is changed: applies are dry runs, deletions are not sent, and their effects are recorded here.
     /// The client must refuse all other writes.
-    pub rehearsal: Option<Arc<Rehearsal>>,
+    pub dry_run: Option<Arc<DryRun>>,
     /// Sends the DELETEs. Without one nothing is deleted.
     pub deleter: Option<Arc<dyn Deleter>>,
 }
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Cluster {
 impl Cluster {
     /// Returns a cluster without cached discovery.
     pub fn new(client: Client) -> Self {
-        Self { client, discovery: Arc::default(), turns: Arc::default(), rehearsal: None, deleter: None }
+        Self { client, discovery: Arc::default(), turns: Arc::default(), dry_run: None, deleter: None }
     }
 
     /// Returns the same cluster with a delete gate.

@@ -21,7 +21,7 @@ mod error;
 
 // Changes of the target.
 pub mod apply;
-mod rehearsal;
+mod dry_run;
 pub mod remove;
 pub mod sweep;
 
@@ -44,6 +44,7 @@ pub use cluster::{
 };
 pub use discovery::{Discovery, Kinds, Mapping};
 pub use drift::Observed;
+pub use dry_run::{DryRun, NoDryRunReason, ObjectDiff, content};
 pub use error::{Action, CallError, Failure};
 pub use inventory::{Entry, Inventory};
 pub use normalise::normalise;
@@ -52,7 +53,6 @@ pub use parse::{Limits, ParseError, parse_map};
 pub use patch::{PatchError, Patches};
 pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
-pub use rehearsal::{Rehearsal, Rehearsed, Untried, content};
 pub use remove::{Removal, uninstall};
 pub use set::{ObjectSet, Warning};
 pub use yielded::{PartOfWhole, PathProblem, YieldError, Yielded, is_autoscaler};

@@ -167,7 +167,7 @@ impl Run<'_> {
                 .filter(|id| order::teardown(id) == step && !removal.gone.contains(id))
                 .collect();
             let held_up = !removal.waiting.is_empty() || !removal.failed.is_empty();
-            if held_up && self.cluster.rehearsal.is_none() {
+            if held_up && self.cluster.dry_run.is_none() {
                 removal.later.extend(of_step.into_iter().cloned());
                 continue;
             }
@@ -249,13 +249,13 @@ impl Run<'_> {
             None => self.must_stay(identity, entry, mapping, &live).await?,
         };
         let reason = match judged {
-            // A rehearsal sends no DELETE: its client, which refuses writes, cannot tell a dry run of it from a real
-            // one.
-            Ok(_) if self.cluster.rehearsal.is_some() => return Ok(Fate::Waiting),
+            // A dry run sends no DELETE: the body of a DELETE has the option, and the client only checks the
+            // query.
+            Ok(_) if self.cluster.dry_run.is_some() => return Ok(Fate::Waiting),
             Ok(proof) => return self.delete_gated(identity, mapping, &live, proof).await,
             Err(reason) => reason,
         };
-        if self.cluster.rehearsal.is_some() {
+        if self.cluster.dry_run.is_some() {
             return Ok(Fate::Kept(reason));
         }
         if identity.is_crd() {
@@ -274,7 +274,9 @@ impl Run<'_> {
         identity: &Identity,
         mapping: &Mapping,
     ) -> Result<Result<ObjectMeta, Fate>, CallError> {
-        if let Some(claimed) = self.cluster.rehearsal.as_ref().and_then(|held| held.claimed(identity)) {
+        if let Some(claimed) =
+            self.cluster.dry_run.as_ref().and_then(|dry_run| dry_run.marked_metadata(identity))
+        {
             return Ok(Ok(claimed));
         }
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());

@@ -51,8 +51,8 @@ pub struct Context<R: ComponentResource> {
     pub(crate) reconcile_context: ReconcileContext,
     pub(crate) brake: Brake,
     pub(crate) interests: Mutex<HashSet<Interest>>,
-    /// Whether this is a rehearsal: nothing is written to hub or target.
-    pub(crate) rehearses: bool,
+    /// Whether this is a dry run: nothing is written to hub or target.
+    pub(crate) is_dry_run: bool,
 }
 
 /// Requests reconciles of one component. Cheap to clone; may outlive the reconcile.
@@ -127,13 +127,13 @@ impl<R: ComponentResource> Context<R> {
         gate.for_module(&self.settings.target_namespace)
     }
 
-    /// Reports whether this is a rehearsal ([`Runtime::rehearse`](crate::Runtime::rehearse)): writes to the target
-    /// are dry runs, and nothing is written to the hub.
-    pub fn is_rehearsal(&self) -> bool {
-        self.rehearses
+    /// Reports whether this is a dry run ([`Runtime::dry_run_context`](crate::Runtime::dry_run_context)): writes
+    /// to the target are dry runs, and nothing is written to the hub.
+    pub fn is_dry_run(&self) -> bool {
+        self.is_dry_run
     }
 
-    /// Waits until a reconcile of the component is requested. For rehearsals, which no driver requeues.
+    /// Waits until a reconcile of the component is requested. For dry runs, which no driver requeues.
     pub async fn woken(&self) {
         pin!(self.wake.stream()).next().await;
     }
@@ -144,12 +144,12 @@ impl<R: ComponentResource> Context<R> {
     }
 
     /// Writes fields of the status in the middle of a step, so that a later process finds them after a crash. `null`
-    /// removes a field. Writes only if something differs, and never in a rehearsal.
+    /// removes a field. Writes only if something differs, and never in a dry run.
     ///
     /// # Errors
     /// The hub refuses the write.
     pub async fn checkpoint(&self, fields: FreeForm) -> Result<(), Failure> {
-        if self.rehearses {
+        if self.is_dry_run {
             return Ok(());
         }
         self.status.write_fields(&self.resource, fields).await

@@ -181,7 +181,7 @@ impl<C: Component> Driver<C> {
             reconcile_context,
             brake: self.runtime.brake.clone(),
             interests: std::sync::Mutex::default(),
-            rehearses: false,
+            is_dry_run: false,
         })
     }
 

@@ -44,8 +44,8 @@ mod trigger;
 // The hub, targets, and what is watched on them.
 mod access;
 mod copied_secret;
+mod dry_run;
 mod hub;
-mod rehearsal;
 mod runtime;
 mod served;
 mod watches;

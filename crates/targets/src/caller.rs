@@ -131,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rehearsal_sends_writes_as_dry_runs_and_deletions_not_at_all() {
-        let rehearsed = |method, uri| judged(AllowedCalls::DryRuns, method, uri);
-        assert_eq!(rehearsed(Method::GET, "/api/v1/pods?limit=1").as_deref(), Some("/api/v1/pods?limit=1"));
-        assert_eq!(rehearsed(Method::POST, "/api/v1/pods").as_deref(), Some("/api/v1/pods?dryRun=All"));
-        let patch = rehearsed(Method::PATCH, "/a/b?&fieldManager=x&dryRun=&force=true");
+    fn a_dry_run_sends_writes_with_dry_run_all_and_no_deletions() {
+        let sent = |method, uri| judged(AllowedCalls::DryRuns, method, uri);
+        assert_eq!(sent(Method::GET, "/api/v1/pods?limit=1").as_deref(), Some("/api/v1/pods?limit=1"));
+        assert_eq!(sent(Method::POST, "/api/v1/pods").as_deref(), Some("/api/v1/pods?dryRun=All"));
+        let patch = sent(Method::PATCH, "/a/b?&fieldManager=x&dryRun=&force=true");
         assert_eq!(patch.as_deref(), Some("/a/b?fieldManager=x&force=true&dryRun=All"));
-        assert_eq!(rehearsed(Method::DELETE, "/a/b?dryRun=All"), None, "its body decides, not its query");
+        assert_eq!(sent(Method::DELETE, "/a/b?dryRun=All"), None, "its body decides, not its query");
         assert_eq!(judged(AllowedCalls::Reads, Method::POST, "/a/b?dryRun=All"), None);
         assert_eq!(judged(AllowedCalls::All, Method::POST, "/a/b").as_deref(), Some("/a/b"));
     }

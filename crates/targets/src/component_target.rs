@@ -30,7 +30,7 @@ impl Target {
     /// Returns the same as [`Target::acting_for`], with a client that changes nothing: writes are sent as dry runs.
     /// Deletions are not sent, since their dry run is requested in the body; they fail with
     /// [`TargetError::Request`](crate::TargetError::Request).
-    pub fn rehearsing_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> ComponentTarget {
+    pub fn dry_run_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> ComponentTarget {
         let client = self.component_client(component_uid, account.as_ref(), AllowedCalls::DryRuns);
         ComponentTarget { target: self.clone(), account, client }
     }

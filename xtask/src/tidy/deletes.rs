@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 /// The delete gate itself, admission policies that match DELETEs, the conformance check that other teams run against their
-/// own component, and the client of rehearsals, which refuses DELETEs.
+/// own component, and the client of dry runs, which refuses DELETEs.
 const ALLOWED: &[&str] = &[
     "crates/sdk/src/delete_gate.rs",
     "crates/sdk/src/rbac/guard.rs",

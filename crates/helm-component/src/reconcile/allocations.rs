@@ -28,7 +28,7 @@ impl Pass<'_> {
             .filter(|(_, refusal)| matches!(refusal, Refusal::Call(error) if error.is_already_allocated()))
             .map(|(identity, _)| identity.clone())
             .collect();
-        if refused.is_empty() || self.context.is_rehearsal() {
+        if refused.is_empty() || self.context.is_dry_run() {
             return Ok(applied);
         }
         let refused: Vec<&Object> =

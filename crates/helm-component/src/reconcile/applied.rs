@@ -263,7 +263,7 @@ impl Pass<'_> {
     /// Claims objects that other components own: an owner that drops one hands it over to this component, which would
     /// adopt it once it has no owner.
     fn claim(&self, applied: &Applied) {
-        if !self.takes_what_is_nobodys() || self.context.is_rehearsal() {
+        if !self.takes_what_is_nobodys() || self.context.is_dry_run() {
             return;
         }
         let owners = applied.errors().filter_map(|(_, refusal)| match refusal {

@@ -250,7 +250,7 @@ impl Pass<'_> {
     fn time_to_send(&self) -> Option<Instant> {
         let deadline = self.context.settings.reconcile_deadline;
         let least = Instant::now().checked_add(deadline / 8);
-        self.half_time().max(least).filter(|_| !self.context.is_rehearsal())
+        self.half_time().max(least).filter(|_| !self.context.is_dry_run())
     }
 
     /// Returns the time after which the pass begins no more large steps.
@@ -272,7 +272,7 @@ impl Pass<'_> {
             return Ok(applied);
         }
         let live = self.components(|_| true).await?;
-        if adopts && !self.context.is_rehearsal() {
+        if adopts && !self.context.is_dry_run() {
             has_component(&live, &self.dependent.owner)?;
         }
         let mut applied = if adopts {

@@ -76,7 +76,7 @@ impl Pass<'_> {
         let warnings = &loaded.prepared.warnings;
         let Session { recorded, warned, .. } = &mut self.session;
         let is_told = recorded.is(loaded) || warned.as_ref() == Some(&loaded.rendered);
-        if warnings.is_empty() || is_told || self.context.is_rehearsal() {
+        if warnings.is_empty() || is_told || self.context.is_dry_run() {
             return;
         }
         let (events, component) = (&self.context.events, &*self.context.resource);
@@ -126,8 +126,8 @@ impl Pass<'_> {
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
-        // The watch may lag behind this process's writes, and a rehearsal has no watch.
-        let asks = self.session.has_frozen || self.context.is_rehearsal();
+        // The watch may lag behind this process's writes, and a dry run has no watch.
+        let asks = self.session.has_frozen || self.context.is_dry_run();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
         let mut standing = Standing::of(recorded, self.session.recorded.rollback_target.as_ref());
         if component.spec.source.verify.is_some() {

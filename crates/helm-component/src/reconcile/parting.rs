@@ -97,7 +97,7 @@ impl Pass<'_> {
         let has = record.is_some_and(|record| record.has_delete_hooks);
         // A repeated apply finds them stored.
         let is_kept = has && self.session.parting_of.as_ref() == Some(&loaded.release);
-        if (!had && !has) || is_kept || self.cluster.rehearsal.is_some() {
+        if (!had && !has) || is_kept || self.cluster.dry_run.is_some() {
             return Ok(());
         }
         self.session.parting = None;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use helm_component::{Moment, Prospect};
-use kyma_object_set::{Identity, Rehearsed, Untried, content};
+use kyma_object_set::{Identity, NoDryRunReason, ObjectDiff, content};
 use serde::Serialize;
 use serde_json::Value;
 use similar::TextDiff;
@@ -107,15 +107,17 @@ fn runs(moment: &Moment) -> impl Iterator<Item = Change> {
     moment.hooks.iter().map(|hook| Change::of(Action::RunHook, hook, moment.event.clone()))
 }
 
-fn change(identity: &Identity, object: &Rehearsed) -> Result<Change, Error> {
-    let untried = object.untried.as_ref();
-    if let Some(why @ Untried::Webhook(_)) = untried {
+fn change(identity: &Identity, object: &ObjectDiff) -> Result<Change, Error> {
+    let no_dry_run = object.no_dry_run.as_ref();
+    if let Some(why @ NoDryRunReason::Webhook(_)) = no_dry_run {
         return Ok(Change::of(Action::Undiffable, identity, why.to_string()));
     }
     let takes_over =
         "fields that kubectl or Helm set and the content lacks go too, which a dry run does not show";
-    let notes =
-        [untried.map(|why| format!("not tried, as {why}")), object.takes_over.then(|| takes_over.to_owned())];
+    let notes = [
+        no_dry_run.map(|why| format!("not tried, as {why}")),
+        object.takes_over.then(|| takes_over.to_owned()),
+    ];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     let action = if object.before.is_none() { Action::Create } else { Action::Change };
     let (before, after) = masked(identity, object.before.as_ref().map(content), content(&object.after));

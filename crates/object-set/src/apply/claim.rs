@@ -52,12 +52,12 @@ pub async fn claim(
     });
     let api = mapping.api(&cluster.client, identity.namespace.as_deref());
     let params = PatchParams::apply(&ownership.manager).force();
-    let params = PatchParams { dry_run: cluster.rehearsal.is_some(), ..params };
+    let params = PatchParams { dry_run: cluster.dry_run.is_some(), ..params };
     match api.patch_metadata(&identity.name, &params, &Patch::Apply(mark)).await {
         Ok(marked) => {
             let fingerprint = drift::fingerprint(&marked.metadata, &ownership.manager);
-            if let Some(rehearsal) = &cluster.rehearsal {
-                rehearsal.claims(identity, marked.metadata);
+            if let Some(dry_run) = &cluster.dry_run {
+                dry_run.record_marks(identity, marked.metadata);
             }
             let version = mapping.resource.version.clone();
             Ok(Some(Entry { version, fingerprint, ..entry.clone() }))

@@ -96,7 +96,7 @@ impl Run<'_> {
             LiveState::Changed(_) | LiveState::Found(_) => {}
             LiveState::Empty | LiveState::Unseen => {
                 state.set_annotation(CREATED_BY, &ownership.owner);
-                let aim = if self.cluster.rehearsal.is_some() { Aim::New } else { Aim::OnlyNew };
+                let aim = if self.cluster.dry_run.is_some() { Aim::New } else { Aim::OnlyNew };
                 return match self.bring(&state, desired, mapping, aim, false).await {
                     Ok(sent) => {
                         let (outcome, entry) = self.done(mapping, sent, hash, true, true);

@@ -41,7 +41,7 @@ impl Run<'_> {
         mapping: &Mapping,
         gone: &str,
     ) -> Result<bool, CallError> {
-        if self.cluster.rehearsal.is_some() {
+        if self.cluster.dry_run.is_some() {
             return Ok(false);
         }
         let Some(found) = self.cluster.metadata(mapping, &desired.identity).await? else { return Ok(true) };

@@ -54,9 +54,9 @@ impl Run<'_> {
             }
         };
         let owner = &self.options.ownership.owner;
-        if let Some(rehearsal) = self.cluster.rehearsal.as_ref().filter(|_| is_new) {
-            // The rehearsal did not create the Namespace, so its labels cannot be tried.
-            rehearsal.created(&desired.identity, Value::Object(desired.object.body().clone()));
+        if let Some(dry_run) = self.cluster.dry_run.as_ref().filter(|_| is_new) {
+            // The dry run did not create the Namespace, so a dry run of its labels would fail.
+            dry_run.record_creation(&desired.identity, Value::Object(desired.object.body().clone()));
             let entry =
                 Entry { version: mapping.resource.version.clone(), uid, hash, created, ..Entry::default() };
             return Ok((Outcome::Applied { created: true, revision: None }, Some(entry)));
@@ -81,10 +81,8 @@ impl Run<'_> {
         let ownership = self.options.ownership;
         let mut bare = DynamicObject::new(object.name(), &mapping.resource);
         bare.metadata.annotations = creator.map(|owner| [(CREATED_BY.to_owned(), owner.to_owned())].into());
-        let params = PostParams {
-            field_manager: Some(ownership.creator()),
-            dry_run: self.cluster.rehearsal.is_some(),
-        };
+        let params =
+            PostParams { field_manager: Some(ownership.creator()), dry_run: self.cluster.dry_run.is_some() };
         match api.create(&params, &bare).await {
             Ok(created) => Ok(Some(created.metadata.uid.unwrap_or_default())),
             Err(error) => match CallError::new(Action::Create, Some(&object.identity()), error) {

@@ -67,7 +67,7 @@ impl Run<'_> {
 
     /// Reports whether the object has no record and most likely does not exist.
     fn is_unlikely(&self, identity: &Identity) -> bool {
-        self.options.are_new && self.recorded.get(identity).is_none() && self.cluster.rehearsal.is_none()
+        self.options.are_new && self.recorded.get(identity).is_none() && self.cluster.dry_run.is_none()
     }
 
     /// Applies an object once.
@@ -129,7 +129,7 @@ impl Run<'_> {
             return self.send_as_is(&as_is, &desired.identity, mapping, uid.as_deref(), created).await;
         }
         // The read may have missed an object, which must not count as created here.
-        let only_new = unseen || uid.is_none() && is_marked && self.cluster.rehearsal.is_none();
+        let only_new = unseen || uid.is_none() && is_marked && self.cluster.dry_run.is_none();
         let aim = if only_new { Aim::OnlyNew } else { Aim::of(uid.as_deref()) };
         match self.bring(&state, desired, mapping, aim, is_adopted).await {
             Ok(sent) => Ok(self.done(mapping, sent, state.hash, created, uid.is_none())),

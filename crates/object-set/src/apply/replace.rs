@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::one::Done;
 use super::{DesiredObject, Outcome, Run};
+use crate::dry_run::NoDryRunReason;
 use crate::error::{CallError, Failure};
 use crate::inventory::Entry;
 use crate::object::{Identity, Object};
 use crate::prune::holds_data;
-use crate::rehearsal::Untried;
 use crate::remove::{ReplacementState, make_way};
 use crate::select::selects;
 
@@ -23,8 +23,10 @@ impl Run<'_> {
         if !matches!(error.failure, Failure::Immutable(_)) {
             return Err(error.into());
         }
-        if let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &desired.mapping) {
-            return Ok(self.untried(rehearsal, desired, mapping, Untried::Anew).await);
+        if let (Some(dry_run), Some(mapping)) = (&self.cluster.dry_run, &desired.mapping) {
+            return Ok(self
+                .record_without_dry_run(dry_run, desired, mapping, NoDryRunReason::Recreation)
+                .await);
         }
         let kinds = Arc::clone(&self.kinds);
         let (ownership, protection) = (self.options.ownership, self.options.protection);

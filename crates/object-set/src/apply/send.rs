@@ -57,8 +57,8 @@ impl Run<'_> {
         let mut body = object.body().clone();
         let mut params = PatchParams::apply(&self.options.ownership.manager);
         let lists = take_lists_as_written(&mut body, &identity.group, &identity.kind);
-        // A rehearsal creates nothing, and only compares the lists of an existing object.
-        let is_permitted = matches!(aim, Aim::At(_)) || self.cluster.rehearsal.is_none();
+        // A dry run creates nothing, and only compares the lists of an existing object.
+        let is_permitted = matches!(aim, Aim::At(_)) || self.cluster.dry_run.is_none();
         let is_fixed = !lists.is_empty() && has_fixed_template(identity) && is_permitted;
         let fixed = if is_fixed {
             self.ensure_fixed_lists(object, &lists, identity, mapping, aim).await?
@@ -85,7 +85,7 @@ impl Run<'_> {
             return self.send_corrected(identity, mapping, &params, body).await;
         }
         let sent = self.send_corrected(identity, mapping, &params, body).await?;
-        if lists.is_empty() || self.cluster.rehearsal.is_some() {
+        if lists.is_empty() || self.cluster.dry_run.is_some() {
             return Ok(sent);
         }
         self.restore_lists(&lists, identity, mapping, sent.uid.as_deref()).await
@@ -100,10 +100,7 @@ impl Run<'_> {
         params: &PatchParams,
         body: Value,
     ) -> Result<ObjectMeta, CallError> {
-        if params.force
-            && !is_builtin(&identity.group)
-            && has_empty(&body)
-            && self.cluster.rehearsal.is_none()
+        if params.force && !is_builtin(&identity.group) && has_empty(&body) && self.cluster.dry_run.is_none()
         {
             self.empty_fields(identity, mapping, &body).await?;
         }
@@ -127,7 +124,7 @@ impl Run<'_> {
             return Err(error);
         };
         match self.remove_defaults(identity, mapping, &corrected).await {
-            Ok(rehearsed) if self.cluster.rehearsal.is_some() => return Ok(rehearsed),
+            Ok(sent) if self.cluster.dry_run.is_some() => return Ok(sent),
             Ok(_) => {}
             Err(left) => return Err(narrowed(error, left)),
         }
@@ -147,8 +144,8 @@ impl Run<'_> {
         let manager = self.options.ownership.lists_manager();
         let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
         let patch = Patch::Strategic(corrected);
-        if let Some(rehearsal) = &self.cluster.rehearsal {
-            return Ok(rehearsal.patch(&api, identity, &params, &patch).await?.metadata);
+        if let Some(dry_run) = &self.cluster.dry_run {
+            return Ok(dry_run.patch(&api, identity, &params, &patch).await?.metadata);
         }
         let sent = api.patch_metadata(&identity.name, &params, &patch).await;
         sent.map(|found| found.metadata).map_err(|error| CallError::new(Action::Patch, Some(identity), error))
@@ -209,8 +206,8 @@ impl Run<'_> {
     ) -> Result<ObjectMeta, CallError> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let patch = Patch::Apply(body);
-        if let Some(rehearsal) = &self.cluster.rehearsal {
-            return Ok(rehearsal.patch(&api, identity, params, &patch).await?.metadata);
+        if let Some(dry_run) = &self.cluster.dry_run {
+            return Ok(dry_run.patch(&api, identity, params, &patch).await?.metadata);
         }
         let mut pauses = serving_pauses();
         loop {

@@ -31,7 +31,7 @@ impl Run<'_> {
         let client = &self.cluster.client;
         let failed = |error| CallError::new(Action::Get, Some(crd), error);
         let live = of_crds.api(client, None).get(&crd.name).await.map_err(failed)?;
-        if self.cluster.rehearsal.is_some() {
+        if self.cluster.dry_run.is_some() {
             return match is_in_use(client, &live).await.map_err(|error| holding(crd, error))? {
                 Some(false) => Ok(Ok(String::new())),
                 Some(true) => Ok(Err(KeepReason::InUse)),

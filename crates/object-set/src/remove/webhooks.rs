@@ -30,7 +30,7 @@ pub async fn remove_webhook(
     let run = Run::of(cluster, kinds, Rules { inventory, ownership, protection, purpose, going });
     let identities: Vec<Identity> = inventory.iter().map(|(identity, _)| identity.clone()).collect();
     let mut removal = Removal::default();
-    if cluster.rehearsal.is_none() {
+    if cluster.dry_run.is_none() {
         run.remove_configurations(&mut removal, &identities, &BTreeSet::from([webhook.to_owned()])).await;
     }
     Ok(removal)
@@ -42,7 +42,7 @@ impl Run<'_> {
     pub(super) async fn remove_dead_webhooks(&self, removal: &mut Removal, going: &[Identity]) {
         let dead: BTreeSet<String> =
             removal.failed.iter().filter_map(|error| dead_webhook(&error.failure)).collect();
-        if dead.is_empty() || self.cluster.rehearsal.is_some() {
+        if dead.is_empty() || self.cluster.dry_run.is_some() {
             return;
         }
         if !self.remove_configurations(removal, going, &dead).await {

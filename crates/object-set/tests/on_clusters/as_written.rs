@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::Reason;
-use kyma_object_set::{Identity, NothingObserved, Outcome, Refusal, Rehearsal};
+use kyma_object_set::{DryRun, Identity, NothingObserved, Outcome, Refusal};
 use serde_json::{Value, json};
 
 use super::story::{MANAGER, Story, outcome};
@@ -237,19 +237,19 @@ async fn a_job_is_created_with_the_list_as_written_and_never_changed() -> Result
 }
 
 #[tokio::test]
-async fn a_rehearsal_accepts_a_job_with_the_list_as_written() -> Result<()> {
-    let mut story = Story::begin("written-rehearsal").await?;
+async fn a_dry_run_accepts_a_job_with_the_list_as_written() -> Result<()> {
+    let mut story = Story::begin("written-dry-run").await?;
     story.apply(&job("one", READ)).await?;
-    let rehearsal = Arc::new(Rehearsal::default());
-    story.cluster.rehearsal = Some(Arc::clone(&rehearsal));
+    let dry_run = Arc::new(DryRun::default());
+    story.cluster.dry_run = Some(Arc::clone(&dry_run));
     let applied = story.try_apply(&job("two", READ), &NothingObserved).await?;
     assert!(matches!(outcome(&applied, "d"), Outcome::Applied { created: false, .. }), "{applied:?}");
-    let found = rehearsal.found();
-    let (_, rehearsed) = found.first().context("the change")?;
-    assert_eq!(rehearsed.after["metadata"]["labels"]["l"], "two");
+    let diffs = dry_run.diffs();
+    let (_, diff) = diffs.first().context("the change")?;
+    assert_eq!(diff.after["metadata"]["labels"]["l"], "two");
     let env = |job: &Value| job["spec"]["template"]["spec"]["containers"][0]["env"].clone();
-    let before = env(rehearsed.before.as_ref().context("the Job")?);
+    let before = env(diff.before.as_ref().context("the Job")?);
     assert_eq!(before.as_array().map(Vec::len), Some(3));
-    assert_eq!(env(&rehearsed.after), before);
+    assert_eq!(env(&diff.after), before);
     Ok(())
 }

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_changes_something_unless_it_is_a_rehearsal() {
+    fn a_write_is_a_change_unless_it_is_a_dry_run() {
         let of = |method: Method, uri: &str| {
             changes(&Request::builder().method(method).uri(uri).body(()).expect("a request"))
         };

@@ -254,9 +254,9 @@ async fn events_of_what_was_written_do_not_wait_but_those_of_dry_runs_do() -> Re
         maps.patch("m", &apply, &change).await?;
         tokio::time::timeout(LONG_TIMEOUT, events.next()).await?.context("the stream goes on")??;
     }
-    let rehearsal = apply.dry_run();
+    let dry_run = apply.dry_run();
     for _ in 0..32 {
-        maps.patch("m", &rehearsal, &change).await?;
+        maps.patch("m", &dry_run, &change).await?;
         if tokio::time::timeout(Duration::from_secs(1), events.next()).await.is_err() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ fn text(prospect: &Prospect) -> String {
     changes(prospect).unwrap().iter().map(Change::to_string).collect()
 }
 
-fn one(kind: &str, object: Rehearsed) -> Prospect {
+fn one(kind: &str, object: ObjectDiff) -> Prospect {
     let identity = Identity::new("", kind, Some("n"), "a");
     Prospect { objects: vec![(identity, object)], ..Prospect::default() }
 }
@@ -18,12 +18,12 @@ fn a_change_is_a_diff_without_what_the_server_keeps() {
         json!({"kind": "ConfigMap", "metadata": {"name": "a", "uid": "u", "resourceVersion": version,
             "managedFields": [{"manager": version}]}, "data": {"v": value}, "status": version})
     };
-    let rehearsed = |after: &str| Rehearsed {
+    let diff = |after: &str| ObjectDiff {
         before: Some(object("one", "1")),
         after: object(after, "2"),
-        ..Rehearsed::default()
+        ..ObjectDiff::default()
     };
-    assert_eq!(text(&one("ConfigMap", rehearsed("one"))), "");
+    assert_eq!(text(&one("ConfigMap", diff("one"))), "");
     let expected = "\
 change ConfigMap n/a
 --- live/ConfigMap n/a
@@ -36,7 +36,7 @@ change ConfigMap n/a
  metadata:
    name: a
 ";
-    assert_eq!(text(&one("ConfigMap", rehearsed("two"))), expected);
+    assert_eq!(text(&one("ConfigMap", diff("two"))), expected);
 }
 
 #[test]
@@ -45,18 +45,18 @@ fn of_a_secret_only_keys_are_told() {
         json!({"kind": "Secret", "data": data, "stringData": {"s": "hush"}, "metadata": {
             "name": "a", "annotations": {LAST_APPLIED: "hush"}}})
     };
-    let rehearsed = Rehearsed {
+    let diff = ObjectDiff {
         before: Some(secret(json!({"same": "hush1", "other": "hush2", "old": "hush3"}))),
         after: secret(json!({"same": "hush1", "other": "hush4", "new": "hush5"})),
-        ..Rehearsed::default()
+        ..ObjectDiff::default()
     };
-    let told = text(&one("Secret", rehearsed));
+    let told = text(&one("Secret", diff));
     assert!(!told.contains("hush"), "{told}");
     let lines: Vec<String> = told.lines().map(|line| line.replace(['\'', '"'], "")).collect();
     for line in ["   same: (hidden)", "+  new: (hidden)", "-  old: (hidden)", "+  other: (hidden, changed)"] {
         assert!(lines.iter().any(|told| told == line), "{line}: {told}");
     }
-    let created = Rehearsed { before: None, after: secret(json!({"k": "hush"})), ..Rehearsed::default() };
+    let created = ObjectDiff { before: None, after: secret(json!({"k": "hush"})), ..ObjectDiff::default() };
     let told = text(&one("Secret", created));
     assert!(told.starts_with("create Secret n/a\n") && !told.contains("hush"), "{told}");
 }
@@ -66,14 +66,17 @@ fn everything_is_told_in_the_order_in_which_it_happens() {
     let identity = |name: &str| Identity::new("", "ConfigMap", Some("n"), name);
     let moment =
         |event: &str| Moment { event: event.to_owned(), hooks: vec![format!("Job.batch n/{event}")] };
-    let untried =
-        |why: Untried| Rehearsed { after: json!({"a": 1}), untried: Some(why), ..Rehearsed::default() };
+    let without_dry_run = |why: NoDryRunReason| ObjectDiff {
+        after: json!({"a": 1}),
+        no_dry_run: Some(why),
+        ..ObjectDiff::default()
+    };
     let prospect = Prospect {
         namespace: Some("n".to_owned()),
         hooks: vec![moment("post-upgrade"), moment("pre-upgrade")],
         objects: vec![
-            (identity("w"), untried(Untried::Webhook("w.example.org".to_owned()))),
-            (identity("k"), untried(Untried::Kind)),
+            (identity("w"), without_dry_run(NoDryRunReason::Webhook("w.example.org".to_owned()))),
+            (identity("k"), without_dry_run(NoDryRunReason::Kind)),
         ],
         deleted: vec![identity("gone")],
         given_up: vec![(identity("kept"), KeepReason::ResourcePolicy)],

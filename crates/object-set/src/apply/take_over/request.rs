@@ -29,8 +29,8 @@ impl Run<'_> {
             let Some(moved) = patch(metadata, manager, self.options.take_over, object) else {
                 return Ok(None);
             };
-            if let Some(rehearsal) = &self.cluster.rehearsal {
-                rehearsal.takes_over(identity);
+            if let Some(dry_run) = &self.cluster.dry_run {
+                dry_run.record_take_over(identity);
                 return Ok(None);
             }
             let error = match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(moved)).await

@@ -45,13 +45,13 @@ impl Runtime {
         Ok(target)
     }
 
-    /// Returns the context of a component's step for a rehearsal: reads are real, writes to the target are dry runs,
+    /// Returns the context of a component's step for a dry run: reads are real, writes to the target are dry runs,
     /// and deletions are not sent.
     ///
     /// # Errors
     /// Errors of [`Runtime::resolve_target`], and if the resource names no `ServiceAccount` although a policy requires
     /// one.
-    pub async fn rehearse<C: Component>(
+    pub async fn dry_run_context<C: Component>(
         &self,
         component: &C,
         resource: Arc<C::Resource>,
@@ -61,7 +61,7 @@ impl Runtime {
         let metrics = self.process.metrics.clone();
         Ok(Context {
             contract: Contract::of(&*resource)?,
-            target: target.rehearsing_for(&resource.uid().unwrap_or_default(), account),
+            target: target.dry_run_for(&resource.uid().unwrap_or_default(), account),
             hub: self.hub.clone(),
             settings: Arc::clone(&self.settings),
             events: self.events.clone(),
@@ -72,7 +72,7 @@ impl Runtime {
             reconcile_context: ReconcileContext::new(C::NAME, false, PausedOperations::default(), metrics),
             brake: self.brake.clone(),
             interests: std::sync::Mutex::default(),
-            rehearses: true,
+            is_dry_run: true,
             resource,
         })
     }

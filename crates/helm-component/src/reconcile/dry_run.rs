@@ -7,7 +7,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kyma_api::{CreatedResource, FreeForm, HookPhase, Hooks, Reason, ReleaseRecord};
-use kyma_object_set::{Identity, Rehearsal, remove};
+use kyma_object_set::{DryRun, Identity, remove};
 use kyma_sdk::Failure;
 use tokio::time::Instant;
 
@@ -26,9 +26,9 @@ impl Pass<'_> {
     ///
     /// # Errors
     /// If the state of the target cannot be read.
-    pub(crate) async fn rehearse(mut self) -> Result<Prospect, Failure> {
-        let rehearsal = Arc::new(Rehearsal::default());
-        self.cluster.rehearsal = Some(Arc::clone(&rehearsal));
+    pub(crate) async fn dry_run(mut self) -> Result<Prospect, Failure> {
+        let dry_run = Arc::new(DryRun::default());
+        self.cluster.dry_run = Some(Arc::clone(&dry_run));
         let mut prospect = Prospect::default();
         let until = Instant::now() + PATIENCE;
         let mut steps = 0..STEPS;
@@ -41,18 +41,18 @@ impl Pass<'_> {
                 Step::LookForPredecessor => self.look_for_predecessor().await,
                 Step::LookForRelease => self.look_for_release().await,
                 Step::Record(_) => self.count_as_recorded(),
-                Step::Namespace => prospect.namespace = self.missing_namespace(&rehearsal).await?,
+                Step::Namespace => prospect.namespace = self.missing_namespace(&dry_run).await?,
                 // CRDs are applied with everything else.
                 Step::ApplyCrds => self.done.crds_applied = true,
                 Step::Hooks(event) => prospect.hooks.extend(self.hooks_passed(event)),
                 Step::Apply => self.apply(&seen).await,
-                Step::Prune(surplus) => self.prune_rehearsed(surplus, &seen, &mut prospect).await,
-                Step::DefaultResource => self.default_resource_rehearsed(&mut prospect).await,
+                Step::Prune(surplus) => self.dry_run_prune(surplus, &seen, &mut prospect).await,
+                Step::DefaultResource => self.dry_run_default_resource(&mut prospect).await,
                 Step::Rest(Rest::Looking) => {
                     self.shown(until).await?;
                     steps = 0..STEPS;
                 }
-                Step::Rest(rest) => return Ok(self.prospect(prospect, &rehearsal, &seen, rest)),
+                Step::Rest(rest) => return Ok(self.prospect(prospect, &dry_run, &seen, rest)),
                 Step::Judge => self.judge_health(&seen).await,
                 // Its result is only used after the apply.
                 Step::Explain => self.done.explained = true,
@@ -61,17 +61,17 @@ impl Pass<'_> {
                 Step::Test => self.done.tests = Some(Ok(None)),
                 Step::Retry => self.retry().await,
                 Step::RollBack(failure) => {
-                    return Ok(self.prospect(prospect, &rehearsal, &seen, Rest::Failed(failure)));
+                    return Ok(self.prospect(prospect, &dry_run, &seen, Rest::Failed(failure)));
                 }
                 Step::Sweep => self.sweep().await,
-                // A rehearsal of an installation removes nothing.
+                // A dry run of an installation removes nothing.
                 Step::Remove => break,
             }
             if let Some(failure) = self.done.load.take() {
                 return Err(failure);
             }
         }
-        Err(Failure::new(Reason::Internal, "the rehearsal did not come to an end"))
+        Err(Failure::new(Reason::Internal, "the dry run did not end"))
     }
 
     /// Waits until the watches deliver something.
@@ -82,7 +82,7 @@ impl Pass<'_> {
     }
 
     /// Returns the release's namespace, if it would be created.
-    async fn missing_namespace(&mut self, rehearsal: &Rehearsal) -> Result<Option<String>, Failure> {
+    async fn missing_namespace(&mut self, dry_run: &DryRun) -> Result<Option<String>, Failure> {
         self.session.namespace_ready = true;
         let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
         if !release.create_namespace {
@@ -92,7 +92,7 @@ impl Pass<'_> {
         let found = namespaces.get_metadata_opt(&release.namespace).await;
         let found = found
             .map_err(|error| Failure::target(&format!("read Namespace {}", release.namespace), &error))?;
-        rehearsal.brings(&release.namespace);
+        dry_run.add_namespace(&release.namespace);
         Ok(found.is_none().then_some(release.namespace))
     }
 
@@ -114,7 +114,7 @@ impl Pass<'_> {
         Some(Moment { event: event.as_str().to_owned(), hooks: names })
     }
 
-    async fn prune_rehearsed(&mut self, surplus: Vec<Identity>, seen: &Observed, prospect: &mut Prospect) {
+    async fn dry_run_prune(&mut self, surplus: Vec<Identity>, seen: &Observed, prospect: &mut Prospect) {
         self.adopt_strays(&surplus);
         if let Err(failure) = self.claim_left(seen).await {
             self.done.pruned = Some(Err(failure));
@@ -145,7 +145,7 @@ impl Pass<'_> {
         });
     }
 
-    async fn default_resource_rehearsed(&mut self, prospect: &mut Prospect) {
+    async fn dry_run_default_resource(&mut self, prospect: &mut Prospect) {
         match self.default_resource_due().await {
             Ok((made, object)) => {
                 self.session.recorded.resource = Some(made);
@@ -163,14 +163,8 @@ impl Pass<'_> {
         Ok((made, (!is_there).then_some((identity, body))))
     }
 
-    fn prospect(
-        self,
-        mut prospect: Prospect,
-        rehearsal: &Rehearsal,
-        seen: &Observed,
-        rest: Rest,
-    ) -> Prospect {
-        prospect.objects = rehearsal.found();
+    fn prospect(self, mut prospect: Prospect, dry_run: &DryRun, seen: &Observed, rest: Rest) -> Prospect {
+        prospect.objects = dry_run.diffs();
         let waiting = self.done.waiting.iter();
         prospect.waits = waiting.map(|(identity, what)| format!("{identity}: {what}")).collect();
         prospect.failures = self.done.faults.values().cloned().collect();
