@@ -12,13 +12,13 @@ use crate::discovery::{Kinds, Mapping};
 use crate::drift::Observed;
 use crate::dry_run::{DryRun, NoDryRunReason};
 use crate::error::{CallError, Failure};
+use crate::ignored_fields::IgnoredFields;
 use crate::inventory::{Entry, Inventory};
 use crate::normalise::normalise;
 use crate::object::{Gvk, Identity, Object};
 use crate::order::{self, Stage};
 use crate::protect::Protection;
 use crate::set::ObjectSet;
-use crate::yielded::Yielded;
 
 mod as_is;
 mod as_written;
@@ -100,7 +100,7 @@ pub struct ApplyOptions<'a> {
     /// How to treat objects of other systems.
     pub foreign: Foreign,
     /// Fields that other managers may change once the object exists.
-    pub yielded: &'a Yielded,
+    pub ignored_fields: &'a IgnoredFields,
     /// CRDs that are created if missing and never updated.
     pub made_once: &'a BTreeSet<Identity>,
     /// Objects that are deleted and created again if an immutable field changes. A selector without kind never

@@ -188,9 +188,9 @@ impl Ownership {
         format!("{}-create", self.manager)
     }
 
-    /// Returns the field manager that owns yielded fields instead of the operator's, so that they are not removed or
-    /// reset. It applies nothing.
-    pub fn yielded_manager(&self) -> String {
+    /// Returns the field manager that owns ignored fields instead of the operator's, so that they are not removed or
+    /// reset. It applies nothing. Its name is stored on targets, so it cannot change.
+    pub fn ignored_fields_manager(&self) -> String {
         format!("{}-yielded", self.manager)
     }
 

@@ -28,12 +28,12 @@ pub mod sweep;
 // Decisions: pure.
 pub mod drift;
 mod field_set;
+mod ignored_fields;
 pub mod inventory;
 mod managed_fields;
 pub mod order;
 mod protect;
 pub mod prune;
-mod yielded;
 
 pub use apply::{
     Adopt, Applied, ApplyOptions, Foreign, NothingObserved, Observations, Outcome, Refusal, System,
@@ -46,6 +46,7 @@ pub use discovery::{Discovery, Kinds, Mapping};
 pub use drift::Observed;
 pub use dry_run::{DryRun, NoDryRunReason, ObjectDiff, content};
 pub use error::{Action, CallError, Failure};
+pub use ignored_fields::{IgnoreRuleError, IgnoredFields, PartOfWhole, PathProblem, is_autoscaler};
 pub use inventory::{Entry, Inventory};
 pub use normalise::normalise;
 pub use object::{GroupKind, Gvk, Identity, Object, ObjectError};
@@ -55,4 +56,3 @@ pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
 pub use remove::{Removal, uninstall};
 pub use set::{ObjectSet, Warning};
-pub use yielded::{PartOfWhole, PathProblem, YieldError, Yielded, is_autoscaler};

@@ -9,6 +9,7 @@ mod on_clusters {
     mod first;
     mod handover;
     mod health;
+    mod ignored_fields;
     mod injected;
     mod inputs;
     mod leftovers;
@@ -21,5 +22,4 @@ mod on_clusters {
     mod schemas;
     mod story;
     mod take_over;
-    mod yielded;
 }

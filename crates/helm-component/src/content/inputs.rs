@@ -1,7 +1,7 @@
 //! Inputs that determine a component's objects.
 
 use kyma_api::{HelmComponentSpec, InstalledValues, Reason, ReleaseRevision, ResolvedVersion, Source};
-use kyma_object_set::Yielded;
+use kyma_object_set::IgnoredFields;
 use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
 
@@ -31,7 +31,7 @@ pub(crate) struct Inputs {
     /// Changes of the objects by the spec.
     pub(super) changes: Changes,
     /// Fields that other managers may change.
-    pub yielded: Yielded,
+    pub ignored_fields: IgnoredFields,
     /// Additions to the objects by the operator.
     pub additions: Additions,
     /// Digest of all inputs.
@@ -106,7 +106,7 @@ impl Inputs {
             whole["verifiedBy"] = json!(additions.verified_by);
         }
         let changes = Changes::of(spec)?;
-        let yielded = Yielded::parse(ignored)
+        let ignored_fields = IgnoredFields::parse(ignored)
             .map_err(|error| Failure::new(Reason::SpecInvalid, format!("spec.{error}")))?;
         let text = whole.to_string();
         // These inputs change without a change of the component.
@@ -123,7 +123,7 @@ impl Inputs {
             merged,
             values_from: from.optional.clone(),
             changes,
-            yielded,
+            ignored_fields,
             additions,
             digest,
             requested_digest,

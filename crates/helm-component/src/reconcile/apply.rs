@@ -10,7 +10,9 @@ use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Adopt, HelmComponent, Reason, klm, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
-use kyma_object_set::{GroupKind, Identity, Inventory, Object, ObjectSet, Observed, Yielded, is_autoscaler};
+use kyma_object_set::{
+    GroupKind, Identity, IgnoredFields, Inventory, Object, ObjectSet, Observed, is_autoscaler,
+};
 use kyma_sdk::Failure;
 
 use super::endings::fault_of;
@@ -184,7 +186,7 @@ impl Pass<'_> {
     ) -> Result<Applied, Failure> {
         let namespace =
             self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
-        let yielded = self.yielded();
+        let ignored_fields = self.ignored_fields();
         let made_once = self.session.loaded.as_ref().map(|loaded| loaded.made_once.clone());
         let options = ApplyOptions {
             ownership: &self.ownership,
@@ -197,7 +199,7 @@ impl Pass<'_> {
             protection: &self.shared.protection,
             take_over: &[klm::APPLIER],
             foreign: former::foreign(self),
-            yielded: &yielded,
+            ignored_fields: &ignored_fields,
             made_once: &made_once.unwrap_or_default(),
             recreate: self.context.resource.spec.recreate.as_deref().unwrap_or_default(),
             are_new: self.is_first(),
@@ -234,15 +236,15 @@ impl Pass<'_> {
 
     /// Returns the fields that other managers may change: those in the spec, and replicas that the content's
     /// autoscalers scale. An autoscaler that leaves the content returns them.
-    fn yielded(&self) -> Yielded {
-        let rules = self.inputs.as_ref().map(|inputs| inputs.yielded.clone()).unwrap_or_default();
+    fn ignored_fields(&self) -> IgnoredFields {
+        let rules = self.inputs.as_ref().map(|inputs| inputs.ignored_fields.clone()).unwrap_or_default();
         let Some(loaded) = &self.session.loaded else { return rules };
         let objects = &loaded.prepared.objects;
         let wanted: BTreeSet<Identity> = objects.iter().map(Object::identity).collect();
         let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity);
         let leaving = recorded.filter(|identity| is_autoscaler(identity) && !wanted.contains(identity));
-        let retaken = leaving.filter_map(|identity| identity.namespace.clone()).collect();
-        rules.with_autoscalers(objects).with_retaken(retaken)
+        let namespaces = leaving.filter_map(|identity| identity.namespace.clone()).collect();
+        rules.with_autoscalers(objects).with_overwritten_scale(namespaces)
     }
 
     /// Returns the time until which this pass applies objects. An interrupted pass forgets what it applied, so a pass

@@ -71,7 +71,7 @@ impl Run<'_> {
         let once = self.options.made_once.contains(&desired.identity).then(|| object.intent_hash());
         object.set_annotation(SET_VERSION, &ownership.version);
         check_size(&object, &desired.identity)?;
-        let mut state = DesiredState::of(object, self.options.yielded);
+        let mut state = DesiredState::of(object, self.options.ignored_fields);
         let hash = once.clone().unwrap_or_else(|| state.hash.clone());
         self.guard(&desired.identity)?;
         let place = self.look(&desired.identity, mapping).await?;
@@ -152,7 +152,7 @@ impl Run<'_> {
             self.take_over(desired, mapping, &metadata).await?;
         }
         let created = object.annotation(CREATED_BY).is_some();
-        let mut state = DesiredState::of(*object, self.options.yielded);
+        let mut state = DesiredState::of(*object, self.options.ignored_fields);
         self.let_go(&mut state, desired, mapping, None).await?;
         match self.bring(&state, desired, mapping, Aim::At(&uid), !was_ours).await {
             Ok(sent) => Ok(self.done(mapping, sent, hash, created, false)),

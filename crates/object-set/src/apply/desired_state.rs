@@ -1,4 +1,4 @@
-//! Desired state of an object: complete for its creation, without yielded fields for later applies.
+//! Desired state of an object: complete for its creation, without ignored fields for later applies.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
@@ -11,8 +11,8 @@ use crate::discovery::Mapping;
 use crate::drift::{Observed, applied_entry};
 use crate::error::{Action, CallError, Failure};
 use crate::field_set;
+use crate::ignored_fields::{Field, IgnoredFields, leave_out, split};
 use crate::object::{Object, hash_value};
-use crate::yielded::{Field, Yielded, leave_out, split};
 
 /// Maximum number of tries to move field ownership while controllers write to a new object.
 pub(super) const TRIES: usize = 5;
@@ -37,14 +37,14 @@ pub(super) struct SentObject {
 }
 
 impl<'a> DesiredState<'a> {
-    pub(super) fn of(mut object: Object, yielded: &'a Yielded) -> Self {
-        let fields = yielded.of(&object);
+    pub(super) fn of(mut object: Object, ignored_fields: &'a IgnoredFields) -> Self {
+        let fields = ignored_fields.fields_of(&object);
         let whole = (!fields.is_empty()).then(|| object.clone());
         let left_out = leave_out(&mut object, &fields);
         let mut hash = object.intent_hash();
         if !left_out.is_empty() {
-            // The fields left out are part of the hash: otherwise a yielded field that leaves the set, or is no
-            // longer yielded, would change nothing.
+            // The fields left out are part of the hash: otherwise an ignored field that leaves the set, or is no
+            // longer ignored, would change nothing.
             hash = hash_value(&json!([hash, left_out]));
         }
         Self { object, hash, whole, fields }
@@ -73,7 +73,7 @@ impl<'a> DesiredState<'a> {
 }
 
 impl Run<'_> {
-    /// Moves ownership of yielded fields first, so that an apply without them does not remove them from the live
+    /// Moves ownership of ignored fields first, so that an apply without them does not remove them from the live
     /// object.
     pub(super) async fn let_go(
         &self,
@@ -92,7 +92,7 @@ impl Run<'_> {
         let (metadata, _) = self.settle(state, desired, mapping, found.metadata).await?;
         let manager = &self.options.ownership.manager;
         if let Some(taken) = field_set::scaled(&metadata, manager)
-            && !self.options.yielded.retakes(&desired.identity)
+            && !self.options.ignored_fields.overwrites_scale(&desired.identity)
         {
             field_set::remove_leaves(&taken, state.object.body_mut());
         }
@@ -137,8 +137,8 @@ impl Run<'_> {
         Ok(self.send(&state.object, &desired.identity, mapping, aim).await?)
     }
 
-    /// Moves the ownership of yielded fields to the manager of yielded fields, and that of fields that are no longer
-    /// yielded back. Returns whether any moved back.
+    /// Moves the ownership of ignored fields to the manager of ignored fields, and that of fields that are no longer
+    /// ignored back. Returns whether any moved back.
     pub(super) async fn settle(
         &self,
         state: &DesiredState<'_>,
@@ -147,8 +147,8 @@ impl Run<'_> {
         mut metadata: ObjectMeta,
     ) -> Result<(ObjectMeta, bool), Refusal> {
         let Ownership { manager, .. } = self.options.ownership;
-        let keeper = self.options.ownership.yielded_manager();
-        if state.fields.is_empty() && applied_entry(&metadata, &keeper).is_none() {
+        let ignored_manager = self.options.ownership.ignored_fields_manager();
+        if state.fields.is_empty() && applied_entry(&metadata, &ignored_manager).is_none() {
             return Ok((metadata, false));
         }
         let whole = Value::Object(state.whole().body().clone());
@@ -156,9 +156,10 @@ impl Run<'_> {
         let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
         let mut tries = 0;
         loop {
-            let split = split(&metadata, &whole, &state.fields, manager, &keeper).map_err(|part| {
-                Refusal::PartOfWhole { object: desired.identity.clone(), part: Box::new(part) }
-            })?;
+            let split =
+                split(&metadata, &whole, &state.fields, manager, &ignored_manager).map_err(|part| {
+                    Refusal::PartOfWhole { object: desired.identity.clone(), part: Box::new(part) }
+                })?;
             let Some(split) = split else { return Ok((metadata, false)) };
             let moved =
                 api.patch_metadata(&desired.identity.name, &params, &Patch::<Value>::Json(split.patch)).await;
@@ -193,20 +194,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_object_with_yielded_fields_is_copied() {
+    fn only_an_object_with_ignored_fields_is_copied() {
         let spec = json!({"replicas": 2, "paused": false});
         let value =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec});
         let object = Object::from_value(value).unwrap();
-        let none = Yielded::default();
+        let none = IgnoredFields::default();
         let state = DesiredState::of(object.clone(), &none);
         assert!(std::ptr::eq(state.object.body(), object.body()));
         assert!(std::ptr::eq(state.whole().body(), object.body()));
 
         let rules: Vec<DriftIgnore> =
             serde_json::from_value(json!([{ "paths": ["/spec/replicas"] }])).unwrap();
-        let yielded = Yielded::parse(&rules).unwrap();
-        let state = DesiredState::of(object.clone(), &yielded);
+        let ignored_fields = IgnoredFields::parse(&rules).unwrap();
+        let state = DesiredState::of(object.clone(), &ignored_fields);
         assert_eq!(state.object.body()["spec"], json!({"paused": false}));
         assert!(std::ptr::eq(state.into_whole().body(), object.body()));
     }

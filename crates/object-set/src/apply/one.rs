@@ -78,7 +78,7 @@ impl Run<'_> {
         guard: Option<Guard>,
         place: LiveState,
     ) -> Done {
-        let mut state = DesiredState::of(desired.object.clone(), self.options.yielded);
+        let mut state = DesiredState::of(desired.object.clone(), self.options.ignored_fields);
         let recorded = self.recorded.get(&desired.identity);
         if let (LiveState::Changed(_), Some(recorded)) = (&place, recorded)
             && self.options.repair

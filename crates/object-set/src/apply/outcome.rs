@@ -8,10 +8,10 @@ use thiserror::Error;
 
 use super::System;
 use crate::error::{CallError, Failure};
+use crate::ignored_fields::PartOfWhole;
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
 use crate::set::Warning;
-use crate::yielded::PartOfWhole;
 
 /// Outcome of one object.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub enum Refusal {
         /// The maximum size.
         limit: usize,
     },
-    /// A yielded field of the object cannot have its own owner.
+    /// An ignored field of the object cannot have its own owner.
     #[error("{object}: {part}")]
     PartOfWhole {
         /// The refused object.

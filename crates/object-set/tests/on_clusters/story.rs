@@ -13,8 +13,9 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kyma_api::ObjectSelector;
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
-    Adopt, Applied, ApplyOptions, Cluster, Failure, Foreign, Identity, Inventory, Limits, NothingObserved,
-    ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Refusal, Removal, Yielded, remove,
+    Adopt, Applied, ApplyOptions, Cluster, Failure, Foreign, Identity, IgnoredFields, Inventory, Limits,
+    NothingObserved, ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Refusal, Removal,
+    remove,
 };
 use serde_json::{Value, json};
 use testbed::{InterceptedRequest, Scripted, SharedBed, until, until_or_why};
@@ -40,7 +41,7 @@ pub(crate) struct Story {
     pub(crate) adopt: Adopt,
     pub(crate) repair: bool,
     pub(crate) foreign: Foreign,
-    pub(crate) yielded: Yielded,
+    pub(crate) ignored_fields: IgnoredFields,
     pub(crate) take_over: Vec<&'static str>,
     pub(crate) made_once: BTreeSet<Identity>,
     pub(crate) recreate: Vec<ObjectSelector>,
@@ -84,7 +85,7 @@ impl Story {
             adopt: Adopt::Unowned,
             repair: false,
             foreign: Foreign::Take,
-            yielded: Yielded::default(),
+            ignored_fields: IgnoredFields::default(),
             take_over: vec![],
             made_once: BTreeSet::new(),
             recreate: vec![],
@@ -109,7 +110,7 @@ impl Story {
             protection: &Protection::of_kubernetes(),
             foreign: self.foreign,
             take_over: &self.take_over,
-            yielded: &self.yielded,
+            ignored_fields: &self.ignored_fields,
             made_once: &self.made_once,
             recreate: &self.recreate,
             are_new: self.are_new,

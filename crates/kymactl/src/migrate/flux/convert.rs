@@ -7,7 +7,7 @@ use kyma_api::{
     CommonMetadata, CrdPolicy, Drift, DriftMode, Health, HealthExpression, HelmComponent, HelmComponentSpec,
     HookPolicy, Release, SecretKeyRef, TargetRef,
 };
-use kyma_object_set::{Patches, Yielded};
+use kyma_object_set::{IgnoredFields, Patches};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -151,7 +151,7 @@ fn refused(spec: &HelmComponentSpec) -> impl Iterator<Item = (&'static str, Stri
     let patches = spec.patches.as_deref().unwrap_or_default();
     let all = [
         ("spec.healthCheckExprs", helm_component::invalid_expressions(spec)),
-        ("spec.driftDetection.ignore", Yielded::parse(ignored).err().map(|error| error.to_string())),
+        ("spec.driftDetection.ignore", IgnoredFields::parse(ignored).err().map(|error| error.to_string())),
         ("spec.postRenderers", Patches::parse(patches).err().map(|error| error.to_string())),
     ];
     all.into_iter().filter_map(|(place, refused)| Some((place, refused?)))

@@ -8,11 +8,11 @@ use testbed::{Answer, Matching, Scripted};
 
 use crate::apply::{Adopt, Applied, ApplyOptions, Foreign, NothingObserved, apply};
 use crate::cluster::{Cluster, Ownership};
+use crate::ignored_fields::IgnoredFields;
 use crate::inventory::Inventory;
 use crate::object::{Gvk, Object};
 use crate::protect::Protection;
 use crate::set::ObjectSet;
-use crate::yielded::Yielded;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -81,7 +81,7 @@ async fn applied(cluster: &Cluster, objects: Vec<Object>) -> Result<Applied> {
         protection: &Protection::of_kubernetes(),
         take_over: &[],
         foreign: Foreign::Take,
-        yielded: &Yielded::default(),
+        ignored_fields: &IgnoredFields::default(),
         made_once: &BTreeSet::new(),
         recreate: &[],
         are_new: false,

@@ -4,19 +4,19 @@ use anyhow::{Context as _, Result};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kyma_api::Reason;
-use kyma_object_set::{Identity, Limits, NothingObserved, ObjectSet, Outcome, Refusal, Yielded};
+use kyma_object_set::{Identity, IgnoredFields, Limits, NothingObserved, ObjectSet, Outcome, Refusal};
 use serde_json::{Value, json};
 
 use super::crds::{crd, crd_id};
 use super::drift::drift_of;
 use super::story::{MANAGER, Story, outcome};
 
-/// Field manager that keeps yielded fields which no other manager owns.
-const KEEPER: &str = "helm-component-yielded";
+/// Field manager of ignored fields that no other manager changed.
+const IGNORED_FIELDS_MANAGER: &str = "helm-component-yielded";
 
-fn rules(paths: &[&str]) -> Result<Yielded> {
+fn rules(paths: &[&str]) -> Result<IgnoredFields> {
     let rules = vec![serde_json::from_value(json!({ "paths": paths }))?];
-    Ok(Yielded::parse(&rules)?)
+    Ok(IgnoredFields::parse(&rules)?)
 }
 
 /// Returns a ConfigMap with a field of the owner, and a field and an annotation that others may change.
@@ -54,9 +54,9 @@ async fn workloads(story: &Story, kind: &str) -> Result<Api<DynamicObject>> {
 
 #[tokio::test]
 async fn what_others_may_change_is_set_at_birth_and_theirs_from_then_on() -> Result<()> {
-    let mut story = Story::begin("yielded").await?;
+    let mut story = Story::begin("ignored").await?;
     let id = story.config_map("a");
-    story.yielded = rules(&["/data/theirs", "/metadata/annotations/example.org~1a-b"])?;
+    story.ignored_fields = rules(&["/data/theirs", "/metadata/annotations/example.org~1a-b"])?;
     story.apply(&shared("1")).await?;
     assert_eq!(state(&story).await?.0, json!({"data": {"ours": "1", "theirs": "1"}, "annotation": "1"}));
 
@@ -79,7 +79,7 @@ async fn what_others_may_change_is_set_at_birth_and_theirs_from_then_on() -> Res
     assert_eq!(state(&story).await?.1, version);
 
     // Without the rule the owner owns all of it again.
-    story.yielded = Yielded::default();
+    story.ignored_fields = IgnoredFields::default();
     story.apply(&shared("2")).await?;
     assert_eq!(state(&story).await?.0, json!({"data": {"ours": "2", "theirs": "2"}, "annotation": "2"}));
     story.apply("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {ours: '2'}\n").await?;
@@ -104,25 +104,25 @@ async fn a_field_that_is_let_go_later_is_not_reset_and_one_that_is_taken_back_go
 {
     let mut story = Story::begin("letgo").await?;
     story.apply(&deployment("replicas: 3", &["x:1"])).await?;
-    story.yielded = rules(&["/spec/replicas"])?;
+    story.ignored_fields = rules(&["/spec/replicas"])?;
     story.apply(&deployment("replicas: 4", &["x:1"])).await?;
     let found = live(&story, "Deployment").await?;
     assert_eq!(found.data["spec"]["replicas"], 3, "neither the default nor the new value");
-    assert!(managers(&found).contains(&KEEPER), "{:?}", managers(&found));
+    assert!(managers(&found).contains(&IGNORED_FIELDS_MANAGER), "{:?}", managers(&found));
 
     // The rule is removed, and with it the field.
-    story.yielded = Yielded::default();
+    story.ignored_fields = IgnoredFields::default();
     story.apply(&deployment("", &["x:1"])).await?;
     let found = live(&story, "Deployment").await?;
     assert_eq!(found.data["spec"]["replicas"], 1, "the default");
-    assert!(!managers(&found).contains(&KEEPER), "{:?}", managers(&found));
+    assert!(!managers(&found).contains(&IGNORED_FIELDS_MANAGER), "{:?}", managers(&found));
     Ok(())
 }
 
 #[tokio::test]
 async fn an_item_of_a_list_is_the_one_that_the_set_has_there() -> Result<()> {
     let mut story = Story::begin("items").await?;
-    story.yielded = rules(&["/spec/template/spec/containers/1/image"])?;
+    story.ignored_fields = rules(&["/spec/template/spec/containers/1/image"])?;
     story.apply(&deployment("", &["x:1", "y:1"])).await?;
     story.apply(&deployment("", &["x:2", "y:2"])).await?;
     let images = |found: &DynamicObject| {
@@ -138,9 +138,9 @@ async fn an_item_of_a_list_is_the_one_that_the_set_has_there() -> Result<()> {
     story.apply(&deployment("", &["x:3", "y:3"])).await?;
     assert_eq!(images(&live(&story, "Deployment").await?), ["x:3", "y:edited"]);
 
-    // An unchanged item is removed with the set, even if some of its fields were yielded.
+    // An unchanged item is removed with the set, even if some of its fields were ignored.
     let mut other = story.neighbour("1.0.0");
-    other.yielded = rules(&["/spec/template/spec/containers/1/image"])?;
+    other.ignored_fields = rules(&["/spec/template/spec/containers/1/image"])?;
     let named = |images: &[&str]| deployment("", images).replace("{name: d}", "{name: e}");
     other.apply(&named(&["x:1", "y:1"])).await?;
     other.apply(&named(&["x:1"])).await?;
@@ -156,7 +156,7 @@ async fn a_part_of_a_list_that_changes_as_a_whole_is_refused_and_the_whole_is_no
     let role = format!(
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {name}}}\nrules: [{{apiGroups: [''], resources: [pods], verbs: [get]}}]\n"
     );
-    story.yielded = rules(&["/rules/0/verbs"])?;
+    story.ignored_fields = rules(&["/rules/0/verbs"])?;
     let applied = story.try_apply(&role, &NothingObserved).await?;
     let Outcome::Refused(refusal) = outcome(&applied, &name) else { panic!("{applied:?}") };
     assert!(
@@ -165,7 +165,7 @@ async fn a_part_of_a_list_that_changes_as_a_whole_is_refused_and_the_whole_is_no
     );
     assert!(refusal.to_string().contains("spec.drift.ignore[0].paths[0]: /rules/0/verbs"), "{refusal}");
 
-    story.yielded = rules(&["/rules"])?;
+    story.ignored_fields = rules(&["/rules"])?;
     story.apply(&role).await?;
     let id = Identity::new("rbac.authorization.k8s.io", "ClusterRole", None, &name);
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
@@ -184,7 +184,7 @@ async fn what_helm_set_is_not_reset_where_others_may_change_it() -> Result<()> {
     let object = json!({"metadata": {"name": "a"}, "data": {"ours": "0", "theirs": "0", "left-out": "0"}});
     let helm = PostParams { field_manager: Some("helm".to_owned()), ..PostParams::default() };
     story.config_maps().create(&helm, &serde_json::from_value(object)?).await?;
-    story.yielded = rules(&["/data/theirs"])?;
+    story.ignored_fields = rules(&["/data/theirs"])?;
     story.apply(&shared("1")).await?;
     assert_eq!(state(&story).await?.0, json!({"data": {"ours": "1", "theirs": "0"}, "annotation": "1"}));
     Ok(())
@@ -192,13 +192,13 @@ async fn what_helm_set_is_not_reset_where_others_may_change_it() -> Result<()> {
 
 #[tokio::test]
 async fn fields_of_crds_may_be_of_others_too() -> Result<()> {
-    let mut story = Story::begin("yieldedcrd").await?;
+    let mut story = Story::begin("ignoredcrd").await?;
     let group = format!("{}.io", story.namespace);
     let marked = |value: &str| {
         crd(&group, &["v1"])
             .replace("metadata: {", &format!("metadata: {{annotations: {{example.org/ca: '{value}'}}, "))
     };
-    story.yielded = rules(&["/metadata/annotations/example.org~1ca"])?;
+    story.ignored_fields = rules(&["/metadata/annotations/example.org~1ca"])?;
     story.apply(&marked("born")).await?;
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     let id = crd_id(&group);
@@ -258,7 +258,7 @@ async fn an_autoscaler_of_the_set_has_the_replicas_and_gives_them_back_when_it_g
     for object in &mut objects {
         object.set_namespace(Some(&story.namespace));
     }
-    story.yielded = Yielded::default().with_autoscalers(&objects);
+    story.ignored_fields = IgnoredFields::default().with_autoscalers(&objects);
     story.apply(&with("x:1")).await?;
     let found = live(&story, "Deployment").await?;
     assert_eq!(found.data["spec"]["replicas"], 2, "as it was made");
@@ -274,7 +274,7 @@ async fn an_autoscaler_of_the_set_has_the_replicas_and_gives_them_back_when_it_g
     story.apply(&with("x:2")).await?;
     assert_eq!(live(&story, "Deployment").await?.data["spec"]["replicas"], 7);
 
-    story.yielded = Yielded::default().with_retaken([story.namespace.clone()].into());
+    story.ignored_fields = IgnoredFields::default().with_overwritten_scale([story.namespace.clone()].into());
     story.apply(&deployment("replicas: 2", &["x:2"])).await?;
     assert_eq!(live(&story, "Deployment").await?.data["spec"]["replicas"], 2);
     Ok(())

@@ -3,8 +3,8 @@ use serde_json::json;
 
 use super::*;
 
-fn rules(value: &Value) -> Result<Yielded, YieldError> {
-    Yielded::parse(&serde_json::from_value::<Vec<DriftIgnore>>(value.clone()).unwrap())
+fn rules(value: &Value) -> Result<IgnoredFields, IgnoreRuleError> {
+    IgnoredFields::parse(&serde_json::from_value::<Vec<DriftIgnore>>(value.clone()).unwrap())
 }
 
 fn object(value: &Value) -> Object {
@@ -25,7 +25,7 @@ fn what_an_object_does_not_have_is_not_left_out() {
     );
     let rules = rules.unwrap();
     let mut object = deployment();
-    let left_out = leave_out(&mut object, &rules.of(&deployment()));
+    let left_out = leave_out(&mut object, &rules.fields_of(&deployment()));
     assert_eq!(
         left_out.into_iter().collect::<Vec<_>>(),
         ["/spec/replicas", "/spec/template/spec/containers/2"]
@@ -35,7 +35,7 @@ fn what_an_object_does_not_have_is_not_left_out() {
 fn left_out(paths: &Value) -> Value {
     let rules = rules(&json!([{ "paths": paths }])).unwrap();
     let mut object = deployment();
-    let fields: Vec<Field> = rules.of(&object).into_iter().cloned().collect();
+    let fields: Vec<Field> = rules.fields_of(&object).into_iter().cloned().collect();
     leave_out(&mut object, &fields.iter().collect::<Vec<_>>());
     object.into_value()
 }
@@ -56,7 +56,7 @@ fn paths_that_are_none_are_told_by_their_place() {
     ];
     for (path, problem) in rows {
         let error = rules(&json!([{"paths": ["/spec"]}, {"paths": ["/spec/a~0b~1c", path]}])).unwrap_err();
-        assert_eq!(error, YieldError { rule: 1, path: 1, problem }, "{path}");
+        assert_eq!(error, IgnoreRuleError { rule: 1, path: 1, problem }, "{path}");
         assert!(error.to_string().starts_with("drift.ignore[1].paths[1]: "), "{error}");
     }
     assert!(rules(&json!([{"paths": ["/metadata/labels/team", "/data/tls.crt", "/spec"]}])).is_ok());
@@ -70,7 +70,7 @@ fn rules_hold_for_the_objects_that_they_select() {
         {"paths": ["/spec/c"]},
     ]))
     .unwrap();
-    let told: Vec<String> = rules.of(&deployment()).into_iter().map(ToString::to_string).collect();
+    let told: Vec<String> = rules.fields_of(&deployment()).into_iter().map(ToString::to_string).collect();
     assert_eq!(told, ["/spec/a", "/spec/c"]);
 }
 
@@ -106,12 +106,15 @@ fn an_autoscaler_has_the_replicas_of_what_it_scales() {
     let autoscaler = object(&json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "h", "namespace": "n"},
         "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}}));
-    let yielded = Yielded::default().with_autoscalers([&deployment(), &autoscaler]);
-    let told: Vec<String> = yielded.of(&deployment()).into_iter().map(ToString::to_string).collect();
+    let ignored_fields = IgnoredFields::default().with_autoscalers([&deployment(), &autoscaler]);
+    let told: Vec<String> =
+        ignored_fields.fields_of(&deployment()).into_iter().map(ToString::to_string).collect();
     assert_eq!(told, ["/spec/replicas"]);
     let mut elsewhere = deployment();
     elsewhere.set_namespace(Some("m"));
-    assert!(yielded.of(&elsewhere).is_empty() && yielded.of(&autoscaler).is_empty());
+    assert!(
+        ignored_fields.fields_of(&elsewhere).is_empty() && ignored_fields.fields_of(&autoscaler).is_empty()
+    );
 }
 
 fn held(entries: &Value) -> ObjectMeta {
@@ -124,9 +127,13 @@ fn held(entries: &Value) -> ObjectMeta {
 }
 
 /// Returns the fields that each manager owns afterwards.
-fn moved(before: &Value, whole: &Object, rules: &Yielded) -> Result<Option<(Value, bool)>, PartOfWhole> {
+fn moved(
+    before: &Value,
+    whole: &Object,
+    rules: &IgnoredFields,
+) -> Result<Option<(Value, bool)>, PartOfWhole> {
     let body = Value::Object(whole.body().clone());
-    let moved = split(&held(before), &body, &rules.of(whole), "us", "keeper")?;
+    let moved = split(&held(before), &body, &rules.fields_of(whole), "us", "keeper")?;
     Ok(moved.map(|moved| {
         let operations = serde_json::to_value(&moved.patch).unwrap();
         assert_eq!(operations[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}));
@@ -168,7 +175,7 @@ fn what_we_own_of_others_fields_is_kept_for_them() {
 fn what_is_not_for_others_any_more_comes_back() {
     let before = json!({"us": {"f:spec": {"f:paused": {}}}, "keeper": {"f:spec": {"f:replicas": {}}}});
     let back = json!({"us": {"f:spec": {"f:paused": {}, "f:replicas": {}}}});
-    assert_eq!(moved(&before, &deployment(), &Yielded::default()).unwrap(), Some((back.clone(), true)));
+    assert_eq!(moved(&before, &deployment(), &IgnoredFields::default()).unwrap(), Some((back.clone(), true)));
     // The chart no longer has the field: an apply removes it if no other manager took it.
     let mut without = deployment();
     without.body_mut()["spec"].as_object_mut().unwrap().remove("replicas");

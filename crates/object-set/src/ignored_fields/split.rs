@@ -1,4 +1,4 @@
-//! Splits field ownership of an object between the operator's manager and the manager of yielded fields.
+//! Splits field ownership of an object between the operator's manager and the manager of ignored fields.
 
 use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -12,10 +12,10 @@ use crate::managed_fields;
 
 /// A field is part of a value that the API server owns only as a whole, so the field has no manager of its own.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{place}: {field} is part of {whole}, which changes as a whole; name that instead")]
+#[error("{rule}: {field} is part of {whole}, which changes as a whole; name that instead")]
 pub struct PartOfWhole {
     /// The rule that names the field.
-    pub place: String,
+    pub rule: String,
     /// The field, as a JSON pointer.
     pub field: String,
     /// JSON pointer of the whole that it is part of.
@@ -31,16 +31,16 @@ pub(crate) struct Split {
     pub(crate) returns: bool,
 }
 
-/// Returns the move after which `keeper` owns exactly those of `fields` that `manager` or `keeper` owned before;
+/// Returns the move after which `ignored_manager` owns exactly those of `fields` that one of both managers owned before;
 /// `None` if nothing has to move. `whole` is the object in the form for its creation.
 pub(crate) fn split(
     metadata: &ObjectMeta,
     whole: &Value,
     fields: &[&Field],
     manager: &str,
-    keeper: &str,
+    ignored_manager: &str,
 ) -> Result<Option<Split>, PartOfWhole> {
-    let entries = [manager, keeper].map(|name| applied_entry(metadata, name));
+    let entries = [manager, ignored_manager].map(|name| applied_entry(metadata, name));
     let owned = |entry: Option<&ManagedFieldsEntry>| {
         entry.and_then(|entry| entry.fields_v1.as_ref()).map_or_else(empty, |fields| fields.0.clone())
     };
@@ -54,7 +54,7 @@ pub(crate) fn split(
             }
         }
     }
-    // Other fields of the keeper are no longer yielded, or no longer part of the object.
+    // Other fields of `ignored_manager` are no longer ignored, or no longer part of the object.
     union(&mut ours, &theirs);
     if ours == had && keeps == kept {
         return Ok(None);
@@ -63,7 +63,8 @@ pub(crate) fn split(
     let held = metadata.managed_fields.iter().flatten();
     let mut all: Vec<ManagedFieldsEntry> =
         held.filter(|held| !entries.contains(&Some(*held))).cloned().collect();
-    let moved = [(manager, ours), (keeper, keeps)].into_iter().filter(|(_, fields)| !is_leaf(fields));
+    let moved =
+        [(manager, ours), (ignored_manager, keeps)].into_iter().filter(|(_, fields)| !is_leaf(fields));
     all.extend(moved.map(|(name, fields)| managed_fields::applied(name, version.clone(), fields)));
     Ok(Some(Split { patch: managed_fields::replace(metadata, &all), returns: !is_leaf(&theirs) }))
 }
@@ -89,7 +90,7 @@ fn find(field: &Field, whole: &Value, set: &Value) -> Result<Option<Vec<String>>
             Key::None => return Ok(None),
             Key::Unclear => {
                 let whole = pointer(&field.tokens[..depth]);
-                return Err(PartOfWhole { place: field.place.clone(), field: field.to_string(), whole });
+                return Err(PartOfWhole { rule: field.rule.clone(), field: field.to_string(), whole });
             }
         };
         let Some(next) = place.get(&key) else { return Ok(None) };

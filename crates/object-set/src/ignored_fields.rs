@@ -2,7 +2,7 @@
 //!
 //! The API server removes or resets a field without manager. So, before an apply leaves such a field out, its
 //! ownership moves from the operator to a manager that never applies anything
-//! ([`crate::Ownership::yielded_manager`]).
+//! ([`crate::Ownership::ignored_fields_manager`]).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ pub(crate) use split::split;
 /// Why a path is invalid. Rules and paths count from 0, as in their lists.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("drift.ignore[{rule}].paths[{path}]: {problem}")]
-pub struct YieldError {
+pub struct IgnoreRuleError {
     /// Index of the rule.
     pub rule: usize,
     /// Index of the path in the rule.
@@ -54,8 +54,8 @@ pub enum PathProblem {
 pub(crate) struct Field {
     /// Names and indices on the way to it.
     tokens: Vec<String>,
-    /// The rule that yields it, as in `spec.drift.ignore[0].paths[1]`.
-    place: String,
+    /// The rule that names it, as in `spec.drift.ignore[0].paths[1]`.
+    rule: String,
 }
 
 impl fmt::Display for Field {
@@ -74,34 +74,32 @@ struct Rule {
     fields: Vec<Field>,
 }
 
-/// Yielded fields by object: other managers may change them once the object exists.
+/// Fields that drift detection ignores, by object: other managers may change them once the object exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Yielded {
+pub struct IgnoredFields {
     rules: Vec<Rule>,
-    /// Namespaces in which writes through the scale subresource do not count.
-    retaken: BTreeSet<String>,
+    /// Namespaces in which writes through the scale subresource are overwritten.
+    overwritten_scale: BTreeSet<String>,
 }
 
-impl Yielded {
+impl IgnoredFields {
     /// Parses rules.
     ///
     /// # Errors
     /// The first path that is invalid, or that cannot have another manager.
-    pub fn parse(rules: &[DriftIgnore]) -> Result<Self, YieldError> {
+    pub fn parse(rules: &[DriftIgnore]) -> Result<Self, IgnoreRuleError> {
         let read = |(rule, DriftIgnore { target, paths }): (usize, &DriftIgnore)| {
             let field = |(path, text): (usize, &String)| {
-                let place = format!("spec.drift.ignore[{rule}].paths[{path}]");
-                tokens(text).map(|tokens| Field { tokens, place }).map_err(|problem| YieldError {
-                    rule,
-                    path,
-                    problem,
-                })
+                let rule_path = format!("spec.drift.ignore[{rule}].paths[{path}]");
+                tokens(text)
+                    .map(|tokens| Field { tokens, rule: rule_path })
+                    .map_err(|problem| IgnoreRuleError { rule, path, problem })
             };
             let fields = paths.iter().enumerate().map(field).collect::<Result<_, _>>()?;
             Ok(Rule { target: target.clone().unwrap_or_default(), fields })
         };
         let rules = rules.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-        Ok(Self { rules, retaken: BTreeSet::new() })
+        Ok(Self { rules, overwritten_scale: BTreeSet::new() })
     }
 
     /// Adds the replicas of the workloads that autoscalers among these objects scale.
@@ -110,21 +108,21 @@ impl Yielded {
         self
     }
 
-    /// Ignores writes through the scale subresource in these namespaces, whose writer is about to be removed.
-    pub fn with_retaken(mut self, namespaces: BTreeSet<String>) -> Self {
-        self.retaken = namespaces;
+    /// Overwrites writes through the scale subresource in these namespaces, whose autoscaler is about to be removed.
+    pub fn with_overwritten_scale(mut self, namespaces: BTreeSet<String>) -> Self {
+        self.overwritten_scale = namespaces;
         self
     }
 
     /// Returns the fields of an object, with filled-in namespace, that other managers may change.
-    pub(crate) fn of(&self, object: &Object) -> Vec<&Field> {
+    pub(crate) fn fields_of(&self, object: &Object) -> Vec<&Field> {
         let rules = self.rules.iter().filter(|rule| selects(&rule.target, object));
         rules.flat_map(|rule| &rule.fields).collect()
     }
 
     /// Reports whether other managers' writes through the scale subresource of an object are overwritten.
-    pub(crate) fn retakes(&self, object: &Identity) -> bool {
-        object.namespace.as_ref().is_some_and(|namespace| self.retaken.contains(namespace))
+    pub(crate) fn overwrites_scale(&self, object: &Identity) -> bool {
+        object.namespace.as_ref().is_some_and(|namespace| self.overwritten_scale.contains(namespace))
     }
 }
 
@@ -149,7 +147,7 @@ fn scaled_by(object: &Object) -> Option<Rule> {
         name: Some(text("name")?),
     };
     let replicas = ["spec", "replicas"].map(str::to_owned).to_vec();
-    Some(Rule { target, fields: vec![Field { tokens: replicas, place: object.identity().to_string() }] })
+    Some(Rule { target, fields: vec![Field { tokens: replicas, rule: object.identity().to_string() }] })
 }
 
 /// Returns the names and indices of a pointer, if the field may have another manager.
