@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_api::names;
 use kyma_health::Health;
-use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
+use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, ObservedObject};
 use kyma_sdk::{Content, Failure, Interest, Listener, Process, Sighting, WatchLimit, Watches};
 use kyma_targets::{ComponentTarget, SecretKey};
 
@@ -57,7 +57,7 @@ impl Dependent {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WatchedObject {
     /// Fields for drift and deletion.
-    pub observed: Observed,
+    pub observed: ObservedObject,
     /// Health; `None` for kinds of which only metadata is watched.
     pub health: Option<Health>,
     /// Time at which this process first saw it failed; `None` while it has not failed.
@@ -194,7 +194,7 @@ impl Sights {
         &self,
         target: &ComponentTarget,
         identity: &Identity,
-        observed: Observed,
+        observed: ObservedObject,
         version: Option<String>,
         revision: Option<u64>,
     ) {
@@ -204,8 +204,8 @@ impl Sights {
     /// Registers the component on the target and returns the target, with the state that all components there share.
     /// The state is kept until the component is removed with [`forget`](Self::forget).
     pub(crate) fn cluster(&self, target: &ComponentTarget, dependent: &Dependent) -> Cluster {
-        let (discovery, turns) = self.store.register_component(target.key(), dependent);
-        Cluster { client: target.client(), discovery, turns, dry_run: None, deleter: None }
+        let (discovery, object_locks) = self.store.register_component(target.key(), dependent);
+        Cluster { client: target.client(), discovery, object_locks, dry_run: None, deleter: None }
     }
 
     /// Reports whether CRDs or aggregated APIs of the target changed recently, so that discovery may lag behind.

@@ -9,7 +9,7 @@ use kyma_api::ObjectSelector;
 
 use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
 use crate::discovery::{Kinds, Mapping};
-use crate::drift::Observed;
+use crate::drift::ObservedObject;
 use crate::dry_run::{DryRun, NoDryRunReason};
 use crate::error::{CallError, Failure};
 use crate::ignored_fields::IgnoredFields;
@@ -120,21 +120,21 @@ pub const TIME_IS_UP: &str = "there was no time left to send it";
 /// Objects on the target as a watch shows them.
 pub trait Observations: Sync {
     /// Returns the object as the watch last showed it. `None` does not prove that it is absent.
-    fn get(&self, object: &Identity) -> Option<Observed>;
+    fn get(&self, object: &Identity) -> Option<ObservedObject>;
 }
 
 /// Observations without a watch: each object is read from the target.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NothingObserved;
+pub struct NoObservations;
 
-impl Observations for NothingObserved {
-    fn get(&self, _: &Identity) -> Option<Observed> {
+impl Observations for NoObservations {
+    fn get(&self, _: &Identity) -> Option<ObservedObject> {
         None
     }
 }
 
-impl Observations for BTreeMap<Identity, Observed> {
-    fn get(&self, object: &Identity) -> Option<Observed> {
+impl Observations for BTreeMap<Identity, ObservedObject> {
+    fn get(&self, object: &Identity) -> Option<ObservedObject> {
         BTreeMap::get(self, object).cloned()
     }
 }
@@ -233,7 +233,7 @@ impl Run<'_> {
         if self.options.until.is_some_and(|until| Instant::now() >= until) {
             return (identity, Outcome::Waiting(TIME_IS_UP), None);
         }
-        let _turn = self.cluster.turns.at(&identity).await;
+        let _lock = self.cluster.object_locks.lock(&identity).await;
         let done = match &desired.mapping {
             None => Ok((Outcome::Missing(object.gvk()), None)),
             Some(mapping) if desired.identity.is_namespace() => self.namespace(&desired, mapping).await,

@@ -23,7 +23,7 @@ pub struct Cluster {
     /// Cached discovery of the cluster, shared by all users of it.
     pub discovery: Arc<Discovery>,
     /// Locks for single objects, shared by all users of the cluster.
-    pub turns: Arc<Turns>,
+    pub object_locks: Arc<ObjectLocks>,
     /// If set, nothing is changed: applies are dry runs, deletions are not sent, and their effects are recorded here.
     /// The client must refuse all other writes.
     pub dry_run: Option<Arc<DryRun>>,
@@ -64,17 +64,17 @@ pub trait Deleter: Send + Sync {
 
 /// Locks by object: an apply that finds no object creates it before the next one reads.
 #[derive(Default)]
-pub struct Turns(LockPool<Identity>);
+pub struct ObjectLocks(LockPool<Identity>);
 
-impl std::fmt::Debug for Turns {
+impl std::fmt::Debug for ObjectLocks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Turns")
+        f.write_str("ObjectLocks")
     }
 }
 
-impl Turns {
+impl ObjectLocks {
     /// Waits for the lock of this object, which is held until the guard is dropped.
-    pub(crate) async fn at(&self, object: &Identity) -> impl Sized + use<'_> {
+    pub(crate) async fn lock(&self, object: &Identity) -> impl Sized + use<'_> {
         self.0.async_lock(object.clone()).await
     }
 }
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Cluster {
 impl Cluster {
     /// Returns a cluster without cached discovery.
     pub fn new(client: Client) -> Self {
-        Self { client, discovery: Arc::default(), turns: Arc::default(), dry_run: None, deleter: None }
+        Self { client, discovery: Arc::default(), object_locks: Arc::default(), dry_run: None, deleter: None }
     }
 
     /// Returns the same cluster with a delete gate.

@@ -13,7 +13,7 @@ use crate::object::hash_value;
 
 /// State of a live object from a watch or a GET, reduced to the fields that decisions need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedObject {
     /// `metadata.uid`.
     pub uid: String,
     /// Hash of the operator's managedFields entry, 16 hex digits; empty if it has none.
@@ -28,7 +28,7 @@ pub struct Observed {
     pub marked: bool,
 }
 
-impl Observed {
+impl ObservedObject {
     /// Reduces metadata to the fields that decisions need.
     pub fn from_metadata(metadata: &ObjectMeta, manager: &str, owner_label: &str) -> Self {
         Self {
@@ -104,7 +104,7 @@ pub enum Drift {
 }
 
 /// Compares an inventory entry with the live object (`None`: absent); `us` is the owner of the entry.
-pub fn compare(recorded: &Entry, observed: Option<&Observed>, us: &str) -> Drift {
+pub fn compare(recorded: &Entry, observed: Option<&ObservedObject>, us: &str) -> Drift {
     match observed {
         None if recorded.finished => Drift::Unchanged,
         None => Drift::Gone,
@@ -225,13 +225,13 @@ mod tests {
         let recorded = Entry { uid: "u".into(), fingerprint: "f".into(), ..Default::default() };
         let finished = Entry { finished: true, ..recorded.clone() };
         assert_eq!(compare(&finished, None, "us"), Drift::Unchanged, "it went by itself");
-        let seen = |uid: &str, fingerprint: &str, deleting| Observed {
+        let seen = |uid: &str, fingerprint: &str, deleting| ObservedObject {
             uid: uid.into(),
             fingerprint: fingerprint.into(),
             deleting,
-            ..Observed::default()
+            ..ObservedObject::default()
         };
-        let compare = |observed: Option<&Observed>| compare(&recorded, observed, "us");
+        let compare = |observed: Option<&ObservedObject>| compare(&recorded, observed, "us");
         assert_eq!(compare(None), Drift::Gone);
         assert_eq!(compare(Some(&seen("v", "f", false))), Drift::Recreated);
         assert_eq!(compare(Some(&seen("u", "f", true))), Drift::Deleting);
@@ -246,7 +246,7 @@ mod tests {
             (json!({"f:spec": {"f:replicas": {}, "f:paused": {}}}), json!({"f:spec": {"f:paused": {}}}));
         let observed = |ours: &serde_json::Value, subresource: Option<&str>| {
             let them = entry("them", "Update", subresource, replicas.clone());
-            Observed::from_metadata(
+            ObservedObject::from_metadata(
                 &metadata(vec![entry("us", "Apply", None, ours.clone()), them]),
                 "us",
                 "l",
@@ -254,7 +254,7 @@ mod tests {
         };
         let applied = fingerprint(&metadata(vec![entry("us", "Apply", None, whole)]), "us");
         let recorded = Entry { uid: "u".into(), fingerprint: applied, ..Entry::default() };
-        let drift = |observed: &Observed| compare(&recorded, Some(observed), "us");
+        let drift = |observed: &ObservedObject| compare(&recorded, Some(observed), "us");
         assert_eq!(drift(&observed(&rest, Some("scale"))), Drift::Unchanged);
         assert_eq!(drift(&observed(&rest, None)), Drift::Changed, "an edit of the object itself");
         assert_eq!(drift(&observed(&json!({"f:spec": {}}), Some("scale"))), Drift::Changed, "more was taken");
@@ -268,7 +268,7 @@ mod tests {
             let fields = json!({"f:metadata": {"f:labels": {"f:l": {}}}});
             let mut found = metadata(vec![entry(manager, "Apply", None, fields)]);
             found.labels = Some([("l".to_owned(), owner.to_owned())].into());
-            Observed::from_metadata(&found, "m", "l")
+            ObservedObject::from_metadata(&found, "m", "l")
         };
         let recorded =
             Entry { uid: "u".into(), fingerprint: labelled("us", "m").fingerprint, ..Entry::default() };

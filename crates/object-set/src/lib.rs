@@ -36,14 +36,15 @@ mod protect;
 pub mod prune;
 
 pub use apply::{
-    Adopt, Applied, ApplyOptions, Foreign, NothingObserved, Observations, Outcome, Refusal, System,
+    Adopt, Applied, ApplyOptions, Foreign, NoObservations, Observations, Outcome, Refusal, System,
     TIME_IS_UP, apply, claim, helm_release, move_fields,
 };
 pub use cluster::{
-    CREATED_BY, Cluster, Deleter, Deletion, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, Turns,
+    CREATED_BY, Cluster, Deleter, Deletion, OWNER_LABEL, ObjectLocks, Ownership, SET_VERSION, SHARE_PREFIX,
+    SHARED,
 };
 pub use discovery::{Discovery, Kinds, Mapping};
-pub use drift::Observed;
+pub use drift::ObservedObject;
 pub use dry_run::{DryRun, NoDryRunReason, ObjectDiff, content};
 pub use error::{Action, CallError, Failure};
 pub use ignored_fields::{IgnoreRuleError, IgnoredFields, PartOfWhole, PathProblem, is_autoscaler};

@@ -143,7 +143,7 @@ pub(super) fn why(
 
 #[cfg(test)]
 mod tests {
-    use kyma_object_set::Observed;
+    use kyma_object_set::ObservedObject;
 
     use super::*;
 
@@ -153,7 +153,7 @@ mod tests {
 
     fn seen(health: Health, failed_since: Option<i64>) -> WatchedObject {
         WatchedObject {
-            observed: Observed::default(),
+            observed: ObservedObject::default(),
             health: Some(health),
             failed_since: failed_since.map(at),
             version: None,

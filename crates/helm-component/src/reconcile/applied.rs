@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kyma_api::{Adopt, Digests, FreeForm, InventoryGroup, Reason};
 use kyma_object_set::apply::{Applied, Outcome, Refusal};
-use kyma_object_set::{CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, Observed};
+use kyma_object_set::{CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, ObservedObject};
 use kyma_sdk::{Failure, Interest};
 use serde_json::json;
 
@@ -317,8 +317,8 @@ impl Pass<'_> {
     }
 
     /// Returns the state that the stream will show for an object that was just applied.
-    fn sight_of(&self, entry: &Entry) -> Observed {
-        Observed {
+    fn sight_of(&self, entry: &Entry) -> ObservedObject {
+        ObservedObject {
             uid: entry.uid.clone(),
             fingerprint: entry.fingerprint.clone(),
             unscaled: None,

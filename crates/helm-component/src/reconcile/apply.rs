@@ -11,7 +11,7 @@ use kyma_api::condition::{self, types};
 use kyma_api::{Adopt, HelmComponent, Reason, klm, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
 use kyma_object_set::{
-    GroupKind, Identity, IgnoredFields, Inventory, Object, ObjectSet, Observed, is_autoscaler,
+    GroupKind, Identity, IgnoredFields, Inventory, Object, ObjectSet, ObservedObject, is_autoscaler,
 };
 use kyma_sdk::Failure;
 
@@ -181,7 +181,7 @@ impl Pass<'_> {
         &self,
         set: &ObjectSet,
         inventory: &Inventory,
-        observed: &BTreeMap<Identity, Observed>,
+        observed: &BTreeMap<Identity, ObservedObject>,
         owner_is_live: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<Applied, Failure> {
         let namespace =
@@ -223,7 +223,7 @@ impl Pass<'_> {
     async fn send_over_the_foreign(
         &mut self,
         set: &ObjectSet,
-        observed: &BTreeMap<Identity, Observed>,
+        observed: &BTreeMap<Identity, ObservedObject>,
         applied: Applied,
     ) -> Result<Applied, Failure> {
         // The record includes the sent objects.
@@ -265,7 +265,7 @@ impl Pass<'_> {
     async fn send_over_the_dead(
         &self,
         set: &ObjectSet,
-        observed: &BTreeMap<Identity, Observed>,
+        observed: &BTreeMap<Identity, ObservedObject>,
         applied: Applied,
     ) -> Result<Applied, Failure> {
         let adopts = self.context.resource.spec.adopt == Adopt::Unowned;
@@ -297,7 +297,7 @@ impl Pass<'_> {
     }
 
     /// Returns the state of objects in the watches, for the apply.
-    pub(super) fn observed(&self, seen: &plan::Observed) -> BTreeMap<Identity, Observed> {
+    pub(super) fn observed(&self, seen: &plan::Observed) -> BTreeMap<Identity, ObservedObject> {
         let snapshot = self.shared.sights.snapshot(
             &self.context.target,
             &self.dependent,

@@ -261,7 +261,7 @@ fn own_uids(recorded: &Recorded, policy: ResourcePolicy) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use kyma_object_set::{Entry, Observed};
+    use kyma_object_set::{Entry, ObservedObject};
 
     use super::*;
     use crate::sight::WatchedObject;
@@ -270,7 +270,7 @@ mod tests {
     type Row = (&'static str, &'static str, Option<bool>);
 
     fn watched(uid: &str, deleting: bool) -> WatchedObject {
-        let observed = Observed { uid: uid.to_owned(), deleting, ..Observed::default() };
+        let observed = ObservedObject { uid: uid.to_owned(), deleting, ..ObservedObject::default() };
         WatchedObject { observed, health: None, failed_since: None, version: None }
     }
 

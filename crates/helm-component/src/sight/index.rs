@@ -85,7 +85,7 @@ impl FromIterator<(Identity, WatchedObject)> for Index {
 
 #[cfg(test)]
 mod tests {
-    use kyma_object_set::Observed;
+    use kyma_object_set::ObservedObject;
 
     use super::*;
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn of(owner: Option<&str>) -> WatchedObject {
-        let observed = Observed { owner: owner.map(str::to_owned), ..Observed::default() };
+        let observed = ObservedObject { owner: owner.map(str::to_owned), ..ObservedObject::default() };
         WatchedObject { observed, health: None, failed_since: None, version: None }
     }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_health::HealthStatus;
-use kyma_object_set::{GroupKind, Identity, Observed, drift};
+use kyma_object_set::{GroupKind, Identity, ObservedObject, drift};
 use kyma_sdk::{Content, Interest, Sighting};
 
 use super::index::Index;
@@ -159,7 +159,7 @@ impl Objects {
     pub(super) fn note(
         &mut self,
         identity: &Identity,
-        (observed, version): (Observed, Option<String>),
+        (observed, version): (ObservedObject, Option<String>),
         revision: Option<u64>,
     ) {
         let is_known = revision.is_some_and(|revision| revision <= self.told.any);
@@ -201,7 +201,7 @@ impl Objects {
         verdict: Option<Verdict>,
     ) -> WatchedObject {
         let metadata = &object.metadata;
-        let observed = Observed::from_metadata(metadata, manager, labels::OWNER);
+        let observed = ObservedObject::from_metadata(metadata, manager, labels::OWNER);
         let held = self.seen.get(identity).filter(|held| held.observed.uid == observed.uid);
         if let Some(Verdict { finished: true, .. }) = verdict {
             self.finished.insert(identity.clone(), observed.uid.clone());

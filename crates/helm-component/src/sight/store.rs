@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kube::core::DynamicObject;
-use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Observed, Turns};
+use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
 use kyma_sdk::{Interest, Sighting};
 use kyma_targets::SecretKey;
 
@@ -72,7 +72,7 @@ impl Store {
         &self,
         target: Option<&SecretKey>,
         identity: &Identity,
-        sight: (Observed, Option<String>),
+        sight: (ObservedObject, Option<String>),
         revision: Option<u64>,
     ) {
         // Without a state no component uses the target any more, or its access has changed.
@@ -86,10 +86,10 @@ impl Store {
         &self,
         target: Option<&SecretKey>,
         dependent: &Dependent,
-    ) -> (Arc<Discovery>, Arc<Turns>) {
+    ) -> (Arc<Discovery>, Arc<ObjectLocks>) {
         let mut targets = self.targets();
         let state = targets.register(target, dependent);
-        (Arc::clone(&state.discovery), Arc::clone(&state.turns))
+        (Arc::clone(&state.discovery), Arc::clone(&state.object_locks))
     }
 
     /// Returns the time since CRDs or aggregated APIs changed; `None` if they never did.

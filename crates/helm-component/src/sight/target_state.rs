@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Observed, Turns};
+use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, ObjectLocks, ObservedObject};
 use kyma_sdk::{Content, Interest, Sighting};
 
 use super::objects::{Changed, Objects};
@@ -17,7 +17,7 @@ use crate::expressions::Rules;
 #[derive(Default)]
 pub(super) struct TargetState {
     pub(super) discovery: Arc<Discovery>,
-    pub(super) turns: Arc<Turns>,
+    pub(super) object_locks: Arc<ObjectLocks>,
     /// Time of the last change of CRDs or aggregated APIs.
     pub(super) kinds_changed: Option<Instant>,
     pub(super) objects: HashMap<GroupKind, Objects>,
@@ -75,7 +75,7 @@ impl TargetState {
     pub(super) fn note(
         &mut self,
         identity: &Identity,
-        sight: (Observed, Option<String>),
+        sight: (ObservedObject, Option<String>),
         revision: Option<u64>,
     ) {
         if identity.is_crd() {

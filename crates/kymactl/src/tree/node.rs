@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
 use kyma_health::{Health, HealthStatus};
 use kyma_object_set::{
-    Entry, Identity, OWNER_LABEL, Observed,
+    Entry, Identity, OWNER_LABEL, ObservedObject,
     drift::{self, Drift},
 };
 use serde::Serialize;
@@ -98,7 +98,8 @@ impl View<'_> {
         };
         let known = !matches!(found, ReadResult::Unknown(_));
         let entry = entry.filter(|entry| known && entry.was_sent() && !identity.is_namespace());
-        let observed = live.map(|live| Observed::from_metadata(&live.metadata, self.manager, OWNER_LABEL));
+        let observed =
+            live.map(|live| ObservedObject::from_metadata(&live.metadata, self.manager, OWNER_LABEL));
         let drift = entry.and_then(|entry| word(drift::compare(entry, observed.as_ref(), self.owner)));
         node(identity, role, health, drift, live)
     }

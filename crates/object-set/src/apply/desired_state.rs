@@ -8,7 +8,7 @@ use super::send::Aim;
 use super::{DesiredObject, Refusal, Run};
 use crate::cluster::Ownership;
 use crate::discovery::Mapping;
-use crate::drift::{Observed, applied_entry};
+use crate::drift::{ObservedObject, applied_entry};
 use crate::error::{Action, CallError, Failure};
 use crate::field_set;
 use crate::ignored_fields::{Field, IgnoredFields, leave_out, split};
@@ -80,7 +80,7 @@ impl Run<'_> {
         state: &mut DesiredState<'_>,
         desired: &DesiredObject,
         mapping: &Mapping,
-        seen: Option<&Observed>,
+        seen: Option<&ObservedObject>,
     ) -> Result<(), Refusal> {
         let scaled = seen.is_some_and(|seen| seen.unscaled.is_some());
         if state.fields.is_empty() && !state.has_replicas() && !scaled {

@@ -10,7 +10,7 @@ use super::system::is_tracked_by_label;
 use super::{Adopt, DesiredObject, Foreign, Outcome, Refusal, Run, System, keep, owner};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
-use crate::drift::{self, Drift, Observed};
+use crate::drift::{self, Drift, ObservedObject};
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::Entry;
 use crate::object::{Identity, Object};
@@ -27,9 +27,9 @@ pub(super) type Done = Result<(Outcome, Option<Entry>), Refusal>;
 /// Live state at the identity of a desired object.
 pub(super) enum LiveState {
     /// Owned and unchanged: nothing to send if the desired state is also unchanged.
-    Ours(Observed),
+    Ours(ObservedObject),
     /// Owned, but changed by another manager.
-    Changed(Observed),
+    Changed(ObservedObject),
     /// No object.
     Empty,
     /// Presumably no object; it was not read.
@@ -243,7 +243,8 @@ impl Run<'_> {
             return Ok(LiveState::Deleting);
         }
         let Some(recorded) = recorded else { return Ok(LiveState::Found(Box::new(found.metadata))) };
-        let seen = Observed::from_metadata(&found.metadata, &self.options.ownership.manager, OWNER_LABEL);
+        let seen =
+            ObservedObject::from_metadata(&found.metadata, &self.options.ownership.manager, OWNER_LABEL);
         Ok(match drift::compare(recorded, Some(&seen), us) {
             Drift::Unchanged => LiveState::Ours(seen),
             Drift::Changed => LiveState::Changed(seen),

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kyma_api::labels::HOOK_OF;
 use kyma_object_set::{
-    Adopt, Identity, Inventory, KeepReason, NothingObserved, OWNER_LABEL, Observed, Outcome, Refusal,
+    Adopt, Identity, Inventory, KeepReason, NoObservations, OWNER_LABEL, ObservedObject, Outcome, Refusal,
 };
 use serde_json::json;
 
@@ -19,7 +19,7 @@ async fn an_object_of_another_live_owner_is_left_alone() -> Result<()> {
     let mut story = Story::begin("other").await?;
     let mut neighbour = story.neighbour("1.0.0");
     neighbour.apply(&config_map("a", "theirs")).await?;
-    let applied = story.try_apply(&config_map("a", "ours"), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("a", "ours"), &NoObservations).await?;
     let Outcome::Refused(Refusal::OwnedByOther { owner, .. }) = outcome(&applied, "a") else {
         panic!("{applied:?}")
     };
@@ -49,7 +49,7 @@ async fn a_hook_of_the_owner_becomes_an_ordinary_object_without_adoption() -> Re
     ] {
         let hook = json!({"metadata": {"name": name, "labels": labels}, "data": {"v": "hook"}});
         story.config_maps().create(&PostParams::default(), &serde_json::from_value(hook)?).await?;
-        let applied = story.try_apply(&config_map(name, "ordinary"), &NothingObserved).await?;
+        let applied = story.try_apply(&config_map(name, "ordinary"), &NoObservations).await?;
         let is_refused = matches!(outcome(&applied, name), Outcome::Refused(Refusal::OwnedByOther { .. }));
         assert_eq!(is_refused, name != "own", "{name}: {applied:?}");
         let value = if name == "own" { "ordinary" } else { "hook" };
@@ -65,7 +65,7 @@ async fn what_another_owner_took_is_that_owners() -> Result<()> {
     story.apply(&config_map("a", "ours")).await?;
     neighbour.adopt = Adopt::Always;
     neighbour.apply(&config_map("a", "theirs")).await?;
-    let applied = story.try_apply(&config_map("a", "ours"), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("a", "ours"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })), "{applied:?}");
     assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "theirs");
     assert!(story.inventory.is_empty());
@@ -78,12 +78,12 @@ async fn of_owners_that_come_at_the_same_time_one_has_the_object() -> Result<()>
     let mut neighbour = story.neighbour("1.0.0");
     let all: String = (0..10).map(|number| config_map(&format!("m{number}"), "1")).collect();
     let (one, other) =
-        futures::join!(story.try_apply(&all, &NothingObserved), neighbour.try_apply(&all, &NothingObserved));
+        futures::join!(story.try_apply(&all, &NoObservations), neighbour.try_apply(&all, &NoObservations));
     one?;
     other?;
     // Both may have found no object; another apply reads the owner.
-    story.try_apply(&all, &NothingObserved).await?;
-    neighbour.try_apply(&all, &NothingObserved).await?;
+    story.try_apply(&all, &NoObservations).await?;
+    neighbour.try_apply(&all, &NoObservations).await?;
     for number in 0..10 {
         let id = story.config_map(&format!("m{number}"));
         let live = story.config_maps().get(&id.name).await?;
@@ -102,7 +102,7 @@ async fn an_object_of_another_operator_is_left_alone_though_its_owner_is_not_kno
     greeting.ownership.manager = "greeting".into();
     greeting.apply(&config_map("a", "theirs")).await?;
     story.live_owners.clear();
-    let applied = story.try_apply(&config_map("a", "ours"), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("a", "ours"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })), "{applied:?}");
     assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "theirs");
     Ok(())
@@ -114,7 +114,7 @@ async fn a_strangers_object_is_taken_unless_never() -> Result<()> {
     let object = serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"v": "theirs"}}))?;
     story.config_maps().create(&PostParams::default(), &object).await?;
     story.adopt = Adopt::Never;
-    let applied = story.try_apply(&config_map("a", "ours"), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("a", "ours"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })));
     story.adopt = Adopt::Unowned;
     let applied = story.apply(&config_map("a", "ours")).await?;
@@ -129,7 +129,8 @@ async fn what_a_stranger_put_in_the_place_of_ours_is_not_changed_unseen() -> Res
     story.apply(&config_map("a", "1")).await?;
     let id = story.config_map("a");
     let live = story.live(&id).await?.context("ours")?;
-    let seen: BTreeMap<_, _> = [(id, Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL))].into();
+    let seen: BTreeMap<_, _> =
+        [(id, ObservedObject::from_metadata(&live.metadata, MANAGER, OWNER_LABEL))].into();
     story.config_maps().delete("a", &DeleteParams::default()).await?;
     let object = serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"v": "theirs"}}))?;
     story.config_maps().create(&PostParams::default(), &object).await?;

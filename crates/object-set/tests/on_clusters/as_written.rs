@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::Reason;
-use kyma_object_set::{DryRun, Identity, NothingObserved, Outcome, Refusal};
+use kyma_object_set::{DryRun, Identity, NoObservations, Outcome, Refusal};
 use serde_json::{Value, json};
 
 use super::story::{MANAGER, Story, outcome};
@@ -87,12 +87,12 @@ async fn duplicates_that_change_nothing_leave_the_last_with_a_warning() -> Resul
 async fn duplicates_that_the_api_server_never_takes_are_named() -> Result<()> {
     let mut story = Story::begin("never").await?;
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{name: a, port: 80}, {name: b, port: 80}]}\n";
-    let applied = story.try_apply(service, &NothingObserved).await?;
+    let applied = story.try_apply(service, &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
     assert!(error.to_string().contains("port=80"), "{error}");
 
     let env = "[{name: A, value: a, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: B, value: $(A)}, {name: A, value: b}]";
-    let applied = story.try_apply(&deployment("x", env, "[]"), &NothingObserved).await?;
+    let applied = story.try_apply(&deployment("x", env, "[]"), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "d") else { panic!("{applied:?}") };
     assert!(error.to_string().contains("env has name=A more than once"), "{error}");
     Ok(())
@@ -150,7 +150,7 @@ async fn replace(api: Api<DynamicObject>, name: String, _: usize) -> kube::Resul
 async fn list_is_restored_with_items_that_are_added_meanwhile() -> Result<()> {
     let mut story = Story::begin("written-injected").await?;
     let (_door, left) = story.write_meanwhile(&template_of(&story), 3, inject).await?;
-    let applied = story.try_apply(&template(), &NothingObserved).await?;
+    let applied = story.try_apply(&template(), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "p"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
     let (_, variables) = live_template(&story).await?;
@@ -165,7 +165,7 @@ async fn list_is_restored_with_items_that_are_added_meanwhile() -> Result<()> {
 async fn object_that_is_replaced_meanwhile_keeps_its_lists() -> Result<()> {
     let mut story = Story::begin("written-replaced").await?;
     let (_door, left) = story.write_meanwhile(&template_of(&story), 1, replace).await?;
-    let applied = story.try_apply(&template(), &NothingObserved).await?;
+    let applied = story.try_apply(&template(), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "p") else { panic!("{applied:?}") };
     assert_eq!(error.reason(), Reason::ApplyConflict, "{error}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
@@ -178,7 +178,7 @@ async fn object_that_is_replaced_meanwhile_keeps_its_lists() -> Result<()> {
 async fn fields_of_a_list_move_although_other_clients_write_meanwhile() -> Result<()> {
     let mut story = Story::begin("written-meanwhile").await?;
     let (_door, left) = story.annotate_meanwhile(&template_of(&story), 6).await?;
-    let applied = story.try_apply(&template(), &NothingObserved).await?;
+    let applied = story.try_apply(&template(), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "p"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
     let (live, variables) = live_template(&story).await?;
@@ -191,7 +191,7 @@ async fn fields_of_a_list_move_although_other_clients_write_meanwhile() -> Resul
 async fn constant_writes_of_another_client_are_reported_as_conflict() -> Result<()> {
     let mut story = Story::begin("written-always").await?;
     let (_door, _) = story.annotate_meanwhile(&template_of(&story), usize::MAX).await?;
-    let applied = story.try_apply(&template(), &NothingObserved).await?;
+    let applied = story.try_apply(&template(), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "p") else { panic!("{applied:?}") };
     assert_eq!(error.reason(), Reason::ApplyConflict, "{error}");
     Ok(())
@@ -228,7 +228,7 @@ async fn a_job_is_created_with_the_list_as_written_and_never_changed() -> Result
         assert_eq!(variables, written);
 
         let other = READ.replace("foo-", "bar-");
-        let applied = story.try_apply(&job("two", &other), &NothingObserved).await?;
+        let applied = story.try_apply(&job("two", &other), &NoObservations).await?;
         let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "d") else { panic!("{applied:?}") };
         assert_eq!(error.reason(), Reason::ImmutableField, "{error}");
         story.uninstall_all().await?;
@@ -242,7 +242,7 @@ async fn a_dry_run_accepts_a_job_with_the_list_as_written() -> Result<()> {
     story.apply(&job("one", READ)).await?;
     let dry_run = Arc::new(DryRun::default());
     story.cluster.dry_run = Some(Arc::clone(&dry_run));
-    let applied = story.try_apply(&job("two", READ), &NothingObserved).await?;
+    let applied = story.try_apply(&job("two", READ), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "d"), Outcome::Applied { created: false, .. }), "{applied:?}");
     let diffs = dry_run.diffs();
     let (_, diff) = diffs.first().context("the change")?;

@@ -7,7 +7,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kyma_api::Reason;
 use kyma_object_set::remove::{CrdContents, hold_creation};
 use kyma_object_set::{
-    Discovery, GroupKind, Gvk, Identity, KeepReason, NothingObserved, OWNER_LABEL, Outcome,
+    Discovery, GroupKind, Gvk, Identity, KeepReason, NoObservations, OWNER_LABEL, Outcome,
 };
 use serde_json::json;
 
@@ -56,7 +56,7 @@ async fn a_crd_that_is_refused_beside_one_that_is_not_holds_up_what_comes_after(
     let groups = ["good", "odd"].map(|name| format!("{}-{name}.io", story.namespace));
     let odd = crd(&groups[1], &["v1"]).replace("scope: Namespaced", "scope: Nowhere");
     let text = format!("{}{odd}{}", crd(&groups[0], &["v1"]), super::story::config_map("after", "1"));
-    let applied = story.try_apply(&text, &NothingObserved).await?;
+    let applied = story.try_apply(&text, &NoObservations).await?;
     let of = |group: &str| applied.outcomes.iter().find(|(identity, _)| *identity == crd_id(group));
     // On a busy machine it may be established later.
     let good = &of(&groups[0]).unwrap().1;
@@ -72,7 +72,7 @@ async fn a_kind_that_is_missing_holds_up_only_its_objects_and_heals() -> Result<
     let mut story = Story::begin("missing").await?;
     let group = format!("{}.io", story.namespace);
     let text = format!("{}{}", thing(&group, "v1", "t"), super::story::config_map("a", "1"));
-    let applied = story.try_apply(&text, &NothingObserved).await?;
+    let applied = story.try_apply(&text, &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { .. }));
     assert_eq!(applied.missing(), [Gvk::new(&group, "v1", "Thing")].into());
     assert!(!applied.is_complete() && applied.errors().next().is_none());
@@ -99,7 +99,7 @@ async fn a_kind_that_is_missing_holds_up_only_its_objects_and_heals() -> Result<
         }
     })
     .await?;
-    let applied = story.try_apply(&text, &NothingObserved).await?;
+    let applied = story.try_apply(&text, &NoObservations).await?;
     assert_eq!(applied.missing(), [Gvk::new(&group, "v1", "Thing")].into(), "{:?}", applied.outcomes);
     Ok(())
 }
@@ -147,8 +147,8 @@ async fn of_owners_that_come_at_the_same_time_none_overwrites_the_crd_of_the_oth
     let all = |versions: &[&str]| groups.iter().map(|group| crd(group, versions)).collect::<String>();
     let (lower, higher) = (all(&["v1"]), all(&["v2"]));
     let (one, other) = futures::join!(
-        story.try_apply(&lower, &NothingObserved),
-        neighbour.try_apply(&higher, &NothingObserved)
+        story.try_apply(&lower, &NoObservations),
+        neighbour.try_apply(&higher, &NoObservations)
     );
     let (one, other) = (one?, other?);
     for (_, outcome) in one.outcomes.iter().chain(&other.outcomes) {
@@ -234,7 +234,7 @@ async fn a_version_in_which_objects_are_stored_is_not_taken_away_before_they_are
     story.ownership.version = "2.0.0".to_owned();
     let unserved = crd(&group, &["v1", "v1beta1"]).replace("v1beta1, served: true", "v1beta1, served: false");
     for (set, what) in [(crd(&group, &["v1"]), "dropped"), (unserved, "not served any more")] {
-        let applied = story.try_apply(&set, &NothingObserved).await?;
+        let applied = story.try_apply(&set, &NoObservations).await?;
         let Outcome::Refused(refusal) = outcome(&applied, &format!("things.{group}")) else {
             panic!("{applied:?}")
         };
@@ -248,7 +248,7 @@ async fn a_version_in_which_objects_are_stored_is_not_taken_away_before_they_are
     // Stores another version, rewrites the objects, and updates the CRD's status.
     story.apply(&crd(&group, &["v1", "v1beta1"])).await?;
     assert!(matches!(
-        outcome(&story.try_apply(&crd(&group, &["v1"]), &NothingObserved).await?, &format!("things.{group}")),
+        outcome(&story.try_apply(&crd(&group, &["v1"]), &NoObservations).await?, &format!("things.{group}")),
         Outcome::Refused(_)
     ));
     let params = kube::api::PatchParams::default();

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kyma_object_set::drift::{self, Drift, FlapLimit, Flaps};
-use kyma_object_set::{Identity, OWNER_LABEL, Observed, Outcome};
+use kyma_object_set::{Identity, OWNER_LABEL, ObservedObject, Outcome};
 use serde_json::{Value, json};
 
 use super::crds::{crd, thing};
@@ -11,7 +11,7 @@ use super::story::{MANAGER, Story, config_map, outcome};
 
 pub(super) async fn drift_of(story: &Story, identity: &Identity) -> Result<Drift> {
     let live = story.live(identity).await?;
-    let observed = live.map(|live| Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL));
+    let observed = live.map(|live| ObservedObject::from_metadata(&live.metadata, MANAGER, OWNER_LABEL));
     Ok(drift::compare(
         story.inventory.get(identity).context("entry")?,
         observed.as_ref(),
@@ -109,7 +109,7 @@ async fn an_observed_unchanged_set_is_not_asked_about() -> Result<()> {
     let mut seen = std::collections::BTreeMap::new();
     for (identity, _) in &story.inventory {
         let live = story.live(identity).await?.unwrap();
-        seen.insert(identity.clone(), Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL));
+        seen.insert(identity.clone(), ObservedObject::from_metadata(&live.metadata, MANAGER, OWNER_LABEL));
     }
     // The cluster does not respond any more: any request fails.
     let dead = kube::Config::new("https://127.0.0.1:1".parse()?);
@@ -159,7 +159,7 @@ async fn another_version_of_the_kind_is_no_drift() -> Result<()> {
     let id = Identity::new(&group, "Thing", Some(&story.namespace), "t");
     let drift = async |version: &str| -> Result<Drift> {
         let live = things(&story, &group, version).get("t").await?;
-        let observed = Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL);
+        let observed = ObservedObject::from_metadata(&live.metadata, MANAGER, OWNER_LABEL);
         let entry = story.inventory.get(&id).context("entry")?;
         Ok(drift::compare(entry, Some(&observed), &story.ownership.owner))
     };

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::PostParams;
-use kyma_object_set::{Adopt, Cluster, Identity, NothingObserved, Outcome, Refusal};
+use kyma_object_set::{Adopt, Cluster, Identity, NoObservations, Outcome, Refusal};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
@@ -50,7 +50,7 @@ async fn what_is_there_is_looked_at_before_anything_of_it_changes() -> Result<()
     let before = story.config_maps().create(&PostParams::default(), &theirs).await?;
 
     story.adopt = Adopt::Never;
-    let applied = story.try_apply(&config_map("a", "1"), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("a", "1"), &NoObservations).await?;
     let refused = outcome(&applied, "a");
     assert!(matches!(refused, Outcome::Refused(Refusal::OwnedByOther { .. })), "{applied:?}");
     assert_eq!(counted(&story, &door, "a"), (1, 1));
@@ -80,7 +80,7 @@ async fn who_takes_the_resource_version_amiss_is_asked_without() -> Result<()> {
 
     // An invalid object is refused again at the second try.
     let broken = config_map("b", "1").replace("v:", "'not a key':");
-    let applied = story.try_apply(&broken, &NothingObserved).await?;
+    let applied = story.try_apply(&broken, &NoObservations).await?;
     assert!(matches!(outcome(&applied, "b"), Outcome::Refused(Refusal::Call(_))), "{applied:?}");
     assert_eq!(counted(&story, &door, "b"), (1, 2));
     Ok(())
@@ -92,7 +92,7 @@ async fn what_is_taken_away_meanwhile_is_waited_for() -> Result<()> {
     let going = json!({"metadata": {"name": "a", "finalizers": ["example.com/held"]}});
     story.config_maps().create(&PostParams::default(), &serde_json::from_value(going)?).await?;
     story.config_maps().delete("a", &kube::api::DeleteParams::default()).await?;
-    let applied = story.try_apply(&config_map("a", "1"), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("a", "1"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Waiting(_)), "{applied:?}");
     story.edit("a", json!({"metadata": {"finalizers": null}})).await?;
     let applied = story.apply(&config_map("a", "1")).await?;

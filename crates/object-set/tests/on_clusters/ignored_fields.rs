@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kyma_api::Reason;
-use kyma_object_set::{Identity, IgnoredFields, Limits, NothingObserved, ObjectSet, Outcome, Refusal};
+use kyma_object_set::{Identity, IgnoredFields, Limits, NoObservations, ObjectSet, Outcome, Refusal};
 use serde_json::{Value, json};
 
 use super::crds::{crd, crd_id};
@@ -157,7 +157,7 @@ async fn a_part_of_a_list_that_changes_as_a_whole_is_refused_and_the_whole_is_no
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {name}}}\nrules: [{{apiGroups: [''], resources: [pods], verbs: [get]}}]\n"
     );
     story.ignored_fields = rules(&["/rules/0/verbs"])?;
-    let applied = story.try_apply(&role, &NothingObserved).await?;
+    let applied = story.try_apply(&role, &NoObservations).await?;
     let Outcome::Refused(refusal) = outcome(&applied, &name) else { panic!("{applied:?}") };
     assert!(
         matches!(refusal, Refusal::PartOfWhole { .. }) && refusal.reason() == Reason::SpecInvalid,

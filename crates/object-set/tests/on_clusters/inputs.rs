@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
 use kyma_api::Reason;
-use kyma_object_set::{Identity, KeepReason, NothingObserved, Refusal};
+use kyma_object_set::{Identity, KeepReason, NoObservations, Refusal};
 use serde_json::json;
 use testbed::until_or_why;
 use tokio::sync::Mutex;
@@ -65,7 +65,7 @@ async fn settle(story: &mut Story, name: &str, manifest: &str) -> Result<kyma_ob
     // On a busy machine an apply may not wait long enough for its CRDs, and a controller may write to an object during
     // each try of a patch.
     until_or_why(&format!("{name} is accepted"), SOON, || async {
-        let first = shared.lock().await.try_apply(manifest, &NothingObserved).await?;
+        let first = shared.lock().await.try_apply(manifest, &NoObservations).await?;
         let errors: Vec<_> = first.errors().collect();
         let is_conflict = |(_, refusal): &(&Identity, &Refusal)| refusal.reason() == Reason::ApplyConflict;
         ensure!(errors.iter().all(is_conflict), "{name}: {errors:?}");
@@ -73,7 +73,7 @@ async fn settle(story: &mut Story, name: &str, manifest: &str) -> Result<kyma_ob
         Ok(if is_accepted { Ok(()) } else { Err(format!("{:?}", first.outcomes)) })
     })
     .await?;
-    let second = story.try_apply(manifest, &NothingObserved).await?;
+    let second = story.try_apply(manifest, &NoObservations).await?;
     let again: Vec<_> = second.changed().collect();
     ensure!(again.is_empty(), "{name} is not settled: {again:?}");
     let errors: Vec<_> = second.errors().collect();

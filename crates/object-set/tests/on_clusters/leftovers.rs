@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kyma_object_set::{Identity, NothingObserved, Outcome, Refusal};
+use kyma_object_set::{Identity, NoObservations, Outcome, Refusal};
 use serde_json::{Value, json};
 use testbed::until;
 
@@ -91,7 +91,7 @@ async fn a_refusal_names_its_cause_and_not_the_defaults_beside_it() -> Result<()
         workload("Deployment", strategy, &format!("imagePullPolicy: {policy}"), "[]")
     };
     story.apply(&text("", "Always")).await?;
-    let applied = story.try_apply(&text("strategy: {type: Recreate}", "Odd"), &NothingObserved).await?;
+    let applied = story.try_apply(&text("strategy: {type: Recreate}", "Odd"), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "o") else { panic!("{applied:?}") };
     let message = error.to_string();
     assert!(message.contains("imagePullPolicy") && !message.contains("rollingUpdate"), "{message}");
@@ -140,7 +140,7 @@ async fn a_map_becomes_empty_although_its_object_changed_meanwhile() -> Result<(
     story.apply(&set("{auto: {heal: true}}")).await?;
     let thing = Identity::new(&group, "Thing", Some(&story.namespace), "o");
     let (_door, left) = story.annotate_meanwhile(&thing, 1).await?;
-    let applied = story.try_apply(&set("{auto: {}}"), &NothingObserved).await?;
+    let applied = story.try_apply(&set("{auto: {}}"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "o"), Outcome::Applied { created: false, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
     assert_eq!(live(&story, &group, "Thing").await?["spec"], json!({"auto": {}}));

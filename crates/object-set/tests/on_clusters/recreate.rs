@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
 use kyma_api::Reason;
-use kyma_object_set::{Identity, NothingObserved, Outcome};
+use kyma_object_set::{Identity, NoObservations, Outcome};
 use serde_json::json;
 use testbed::until;
 
@@ -28,13 +28,13 @@ async fn an_object_is_made_anew_where_that_is_allowed() -> Result<()> {
     story.apply(&deployment("one")).await?;
     let before = uid(&story, "apps", "Deployment", "d").await?;
     story.recreate = serde_json::from_value(json!([{"kind": "StatefulSet"}]))?;
-    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    let applied = story.try_apply(&deployment("two"), &NoObservations).await?;
     let Outcome::Refused(refusal) = outcome(&applied, "d") else { panic!("{applied:?}") };
     assert_eq!(refusal.reason(), Reason::ImmutableField, "another kind is allowed");
     assert!(refusal.to_string().contains("spec.selector"), "{refusal}");
 
     story.recreate = serde_json::from_value(json!([{"group": "apps", "name": "d"}]))?;
-    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    let applied = story.try_apply(&deployment("two"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "d"), Outcome::Waiting(_)), "{applied:?}");
     assert!(!applied.is_complete(), "nothing is pruned meanwhile");
     story.apply(&deployment("two")).await?;
@@ -54,7 +54,7 @@ async fn a_storage_class_is_made_anew_where_that_is_allowed() -> Result<()> {
         )
     };
     story.apply(&class("a")).await?;
-    let applied = story.try_apply(&class("b"), &NothingObserved).await?;
+    let applied = story.try_apply(&class("b"), &NoObservations).await?;
     let Outcome::Refused(refusal) = outcome(&applied, &name) else { panic!("{applied:?}") };
     assert_eq!(refusal.reason(), Reason::ImmutableField, "{refusal}");
     story.recreate = serde_json::from_value(json!([{"kind": "StorageClass"}]))?;
@@ -120,7 +120,7 @@ async fn what_holds_data_is_only_meant_where_its_kind_is_named() -> Result<()> {
     story.apply(&claim("one")).await?;
     let before = uid(&story, "", "PersistentVolumeClaim", "c").await?;
     story.recreate = serde_json::from_value(json!([{}, {"name": "c"}]))?;
-    let applied = story.try_apply(&claim("two"), &NothingObserved).await?;
+    let applied = story.try_apply(&claim("two"), &NoObservations).await?;
     let Outcome::Refused(refusal) = outcome(&applied, "c") else { panic!("{applied:?}") };
     assert_eq!(refusal.reason(), Reason::ImmutableField, "{refusal}");
     assert_eq!(uid(&story, "", "PersistentVolumeClaim", "c").await?, before);
@@ -139,7 +139,7 @@ async fn what_is_not_the_object_that_we_sent_is_not_deleted() -> Result<()> {
     // An object without a record in the inventory was not sent by this owner.
     let held = story.inventory.clone();
     story.inventory = kyma_object_set::Inventory::new();
-    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    let applied = story.try_apply(&deployment("two"), &NoObservations).await?;
     let Outcome::Refused(refusal) = outcome(&applied, "d") else { panic!("{applied:?}") };
     assert_eq!(refusal.reason(), Reason::ImmutableField);
     story.inventory = held;
@@ -149,7 +149,7 @@ async fn what_is_not_the_object_that_we_sent_is_not_deleted() -> Result<()> {
     let api = kinds.preferred(&id.group_kind()).unwrap().api(&story.cluster.client, Some(&story.namespace));
     let keep = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
     api.patch("d", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(keep)).await?;
-    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    let applied = story.try_apply(&deployment("two"), &NoObservations).await?;
     let Outcome::Refused(refusal) = outcome(&applied, "d") else { panic!("{applied:?}") };
     assert_eq!(refusal.reason(), Reason::ImmutableField);
     assert_eq!(story.live(&id).await?.context("it stays")?.metadata.deletion_timestamp, None);
@@ -173,7 +173,7 @@ async fn a_value_that_is_called_immutable_puts_no_object_at_risk() -> Result<()>
     let id = Identity::new(&group, "Thing", Some(&story.namespace), "t");
     let before = story.inventory.get(&id).context("it is on record")?.uid.clone();
     story.recreate = serde_json::from_value(json!([{}]))?;
-    let applied = story.try_apply(&set("immutable"), &NothingObserved).await?;
+    let applied = story.try_apply(&set("immutable"), &NoObservations).await?;
     let Outcome::Refused(refusal) = outcome(&applied, "t") else { panic!("{applied:?}") };
     assert_eq!(refusal.reason(), Reason::ApplyRefused, "{refusal}");
     let live = super::drift::things(&story, &group, "v1").get("t").await?.metadata;

@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kyma_api::{ErrorClass, Reason};
-use kyma_object_set::{Cluster, Failure, Identity, NothingObserved, OWNER_LABEL, Observed, Outcome, Refusal};
+use kyma_object_set::{
+    Cluster, Failure, Identity, NoObservations, OWNER_LABEL, ObservedObject, Outcome, Refusal,
+};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
@@ -22,7 +24,7 @@ async fn immutable_fields_are_named() -> Result<()> {
         )
     };
     story.apply(&deployment("one")).await?;
-    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    let applied = story.try_apply(&deployment("two"), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "d") else { panic!("{applied:?}") };
     assert_eq!(error.failure, Failure::Immutable(vec!["spec.selector".into()]));
 
@@ -32,7 +34,7 @@ async fn immutable_fields_are_named() -> Result<()> {
         )
     };
     story.apply(&stateful("one")).await?;
-    let applied = story.try_apply(&stateful("two"), &NothingObserved).await?;
+    let applied = story.try_apply(&stateful("two"), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
     assert_eq!(error.failure, Failure::Immutable(vec!["spec".into()]));
 
@@ -42,7 +44,7 @@ async fn immutable_fields_are_named() -> Result<()> {
         )
     };
     story.apply(&secret("one")).await?;
-    let applied = story.try_apply(&secret("two"), &NothingObserved).await?;
+    let applied = story.try_apply(&secret("two"), &NoObservations).await?;
     let Outcome::Refused(refusal) = outcome(&applied, "x") else { panic!("{applied:?}") };
     assert_eq!(refusal.reason(), kyma_api::Reason::ImmutableField);
     assert!(!format!("{applied:?}").contains("hush"));
@@ -53,7 +55,7 @@ async fn immutable_fields_are_named() -> Result<()> {
 async fn invalid_objects_are_refused_by_path_and_hold_up_later_stages() -> Result<()> {
     let mut story = Story::begin("invalid").await?;
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {'not a key': hunter2}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: later}\nspec: {ports: [{port: 1}]}\n";
-    let applied = story.try_apply(text, &NothingObserved).await?;
+    let applied = story.try_apply(text, &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "c") else { panic!("{applied:?}") };
     assert!(matches!(error.failure, Failure::Refused(_)), "{error:?}");
     assert_eq!(error.reason(), kyma_api::Reason::ApplyRefused);
@@ -63,7 +65,7 @@ async fn invalid_objects_are_refused_by_path_and_hold_up_later_stages() -> Resul
 
     let unknown =
         "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 1}], prots: 1}\n";
-    let applied = story.try_apply(unknown, &NothingObserved).await?;
+    let applied = story.try_apply(unknown, &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
     assert!(error.to_string().contains("prots"), "{error}");
     Ok(())
@@ -86,7 +88,7 @@ async fn an_item_that_another_manager_keeps_is_named_and_goes_with_that_manager(
     services.patch("s", &params, &Patch::Apply(&theirs)).await?;
 
     // This results in two ports of one name.
-    let applied = story.try_apply(&service(8080), &NothingObserved).await?;
+    let applied = story.try_apply(&service(8080), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
     let Failure::Refused(paths) = &error.failure else { panic!("{error:?}") };
     assert!(paths.iter().any(|path| path.starts_with("spec.ports[")), "{paths:?}");
@@ -110,9 +112,9 @@ async fn objects_are_sent_up_to_the_limit_of_api_servers() -> Result<()> {
         Outcome::Refused(refusal) => refusal.reason(),
         other => panic!("{other:?}"),
     };
-    let applied = story.try_apply(&config_map("data", &"x".repeat((1 << 20) + 1)), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("data", &"x".repeat((1 << 20) + 1)), &NoObservations).await?;
     assert_eq!(reason(&applied, "data"), Reason::ObjectTooLarge, "of a ConfigMap's data");
-    let applied = story.try_apply(&config_map("request", &"x".repeat(3 << 20)), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("request", &"x".repeat(3 << 20)), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "request"), Outcome::Refused(Refusal::TooLarge { .. })));
     let group = format!("{}.io", story.namespace);
     let thing = |size: usize| {
@@ -124,7 +126,7 @@ async fn objects_are_sent_up_to_the_limit_of_api_servers() -> Result<()> {
     };
     story.apply(&thing(1_200_000)).await?;
     for size in [1_800_000, 2_500_000] {
-        let applied = story.try_apply(&thing(size), &NothingObserved).await?;
+        let applied = story.try_apply(&thing(size), &NoObservations).await?;
         assert_eq!(reason(&applied, &format!("t{size}")), Reason::ObjectTooLarge, "{size}");
     }
     Ok(())
@@ -138,7 +140,7 @@ async fn protected_objects_are_out_of_reach_and_what_is_in_protected_namespaces_
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: '{name}'}}\nrules: []\n"
         )
     };
-    let applied = story.try_apply(&role("system:node"), &NothingObserved).await?;
+    let applied = story.try_apply(&role("system:node"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "system:node"), Outcome::Refused(Refusal::Protected { .. })));
     let own = format!("system:{}", story.namespace);
     story.apply(&role(&own)).await?;
@@ -151,7 +153,7 @@ async fn protected_objects_are_out_of_reach_and_what_is_in_protected_namespaces_
         story.live(&kyma_object_set::Identity::new("", "Namespace", None, "kube-system")).await?.unwrap();
     assert!(!live.metadata.labels.unwrap().contains_key("evil"));
     let absent = namespace.replace("kube-system", "kube-mine");
-    let applied = story.try_apply(&absent, &NothingObserved).await?;
+    let applied = story.try_apply(&absent, &NoObservations).await?;
     assert!(matches!(outcome(&applied, "kube-mine"), Outcome::Refused(Refusal::Protected { .. })));
 
     let inside = format!(
@@ -167,7 +169,7 @@ async fn protected_objects_are_out_of_reach_and_what_is_in_protected_namespaces_
 async fn a_namespace_that_is_not_there_is_no_missing_kind() -> Result<()> {
     let mut story = Story::begin("nons").await?;
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: not-there}\n";
-    let applied = story.try_apply(text, &NothingObserved).await?;
+    let applied = story.try_apply(text, &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "a") else { panic!("{applied:?}") };
     assert_eq!(error.failure, Failure::NamespaceMissing("not-there".into()));
     Ok(())
@@ -178,7 +180,7 @@ async fn what_is_not_sent_in_time_is_sent_by_the_next_run() -> Result<()> {
     let mut story = Story::begin("late").await?;
     let text = format!("{}{}", config_map("a", "1"), config_map("b", "1"));
     story.until = Some(std::time::Instant::now());
-    let late = story.try_apply(&text, &NothingObserved).await?;
+    let late = story.try_apply(&text, &NoObservations).await?;
     anyhow::ensure!(late.ran_out_of_time() && !late.is_complete(), "{:?}", late.outcomes);
     anyhow::ensure!(story.inventory.is_empty() && story.config_maps().get_opt("a").await?.is_none());
     story.until = None;
@@ -196,12 +198,12 @@ async fn who_loses_a_race_looks_again_and_tries_once_more() -> Result<()> {
     let patches = Matching::any().method("PATCH");
     let conflict = || Answer::failure(409, "Conflict", "the object has been modified");
     door.next(1, patches.clone(), conflict());
-    let applied = story.try_apply(&config_map("a", "1"), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("a", "1"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
     assert_eq!(door.count(&patches), 2);
 
     door.always(patches.clone(), conflict());
-    let applied = story.try_apply(&config_map("a", "2"), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("a", "2"), &NoObservations).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "a") else { panic!("{applied:?}") };
     assert_eq!((&error.failure, error.class()), (&Failure::Conflict, ErrorClass::Transient));
     assert_eq!(door.count(&patches), 4, "once more, and then it is the next pass's");
@@ -223,8 +225,8 @@ async fn who_loses_a_race_looks_again_and_tries_once_more() -> Result<()> {
     Ok(())
 }
 
-async fn seen_by_watch(story: &Story, name: &str) -> Result<BTreeMap<Identity, Observed>> {
+async fn seen_by_watch(story: &Story, name: &str) -> Result<BTreeMap<Identity, ObservedObject>> {
     let id = story.config_map(name);
     let live = story.live(&id).await?.context("it is there")?;
-    Ok(BTreeMap::from([(id, Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL))]))
+    Ok(BTreeMap::from([(id, ObservedObject::from_metadata(&live.metadata, MANAGER, OWNER_LABEL))]))
 }

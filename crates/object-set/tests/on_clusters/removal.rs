@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::Reason;
 use kyma_object_set::sweep::{self, UnlistablePolicy};
 use kyma_object_set::{
-    CallError, Cluster, Entry, Identity, Inventory, KeepReason, NothingObserved, Outcome, Ownership,
+    CallError, Cluster, Entry, Identity, Inventory, KeepReason, NoObservations, Outcome, Ownership,
     Protection, PruneBlocked, Removal, remove,
 };
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ async fn prune_takes_what_left_the_set_and_only_after_all_was_applied() -> Resul
     let [a, b, c] = ["a", "b", "c"].map(|name| config_map(name, "1"));
     story.apply(&format!("{a}{b}{c}")).await?;
     let broken = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: broken}\ndata: {'no key': x}\n";
-    let applied = story.try_apply(&format!("{a}{b}{broken}"), &NothingObserved).await?;
+    let applied = story.try_apply(&format!("{a}{b}{broken}"), &NoObservations).await?;
     assert_eq!(story.prune(&applied).await?.unwrap_err(), PruneBlocked::Incomplete);
     let applied = story.apply(&a).await?;
     assert!(matches!(story.prune(&applied).await?, Err(PruneBlocked::Shrunken { .. })));
@@ -473,10 +473,10 @@ async fn a_group_that_goes_down_is_known_as_such_from_its_first_refusal_on() -> 
     let (_target, cluster) = silent_target(&told).await?;
     let set = "apiVersion: silent.io/v1\nkind: Thing\nmetadata: {name: t}\n";
     let mut story = Story::on(cluster, "n");
-    let applied = story.try_apply(set, &NothingObserved).await?;
+    let applied = story.try_apply(set, &NoObservations).await?;
     let Outcome::Refused(refusal) = outcome(&applied, "t") else { panic!("{applied:?}") };
     assert_eq!(refusal.reason(), Reason::TargetServerError);
-    let applied = story.try_apply(set, &NothingObserved).await?;
+    let applied = story.try_apply(set, &NoObservations).await?;
     assert!(matches!(outcome(&applied, "t"), Outcome::Missing(_)), "{applied:?}");
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     assert!(kinds.is_unknown("silent.io"));

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kyma_object_set::drift::{Drift, compare};
-use kyma_object_set::{Identity, OWNER_LABEL, Observed};
+use kyma_object_set::{Identity, OWNER_LABEL, ObservedObject};
 use serde_json::{Value, json};
 use testbed::until;
 
@@ -39,7 +39,7 @@ fn thing_of(group: &str, spec: &Value) -> String {
 /// Returns the object `t` as the API server shows it, and its drift.
 async fn look(story: &Story, group: &str) -> Result<(DynamicObject, Drift)> {
     let live = things(story, group, "v1").get("t").await?;
-    let observed = Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL);
+    let observed = ObservedObject::from_metadata(&live.metadata, MANAGER, OWNER_LABEL);
     let id = Identity::new(group, "Thing", Some(&story.namespace), "t");
     let entry = story.inventory.get(&id).context("entry")?;
     Ok((live, compare(entry, Some(&observed), &story.ownership.owner)))

@@ -14,7 +14,7 @@ use kyma_api::ObjectSelector;
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
     Adopt, Applied, ApplyOptions, Cluster, Failure, Foreign, Identity, IgnoredFields, Inventory, Limits,
-    NothingObserved, ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Refusal, Removal,
+    NoObservations, ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Refusal, Removal,
     remove,
 };
 use serde_json::{Value, json};
@@ -128,7 +128,7 @@ impl Story {
         let story = Mutex::new(self);
         let conflicts = AtomicUsize::new(0);
         let applied = until_or_why("the set is accepted", SOON, || async {
-            let applied = story.lock().await.try_apply(text, &NothingObserved).await?;
+            let applied = story.lock().await.try_apply(text, &NoObservations).await?;
             let has = |is: fn(&Outcome) -> bool| applied.outcomes.iter().any(|(_, outcome)| is(outcome));
             if has(is_conflict) {
                 let number = conflicts.fetch_add(1, Ordering::Relaxed) + 1;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kyma_object_set::{
-    Entry, Foreign, Identity, KeepReason, NothingObserved, OWNER_LABEL, Outcome, System, claim, helm_release,
+    Entry, Foreign, Identity, KeepReason, NoObservations, OWNER_LABEL, Outcome, System, claim, helm_release,
 };
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_adde
         let wished = config_map(&name, "2");
 
         story.foreign = Foreign::Tell;
-        let told = story.try_apply(&wished, &NothingObserved).await?;
+        let told = story.try_apply(&wished, &NoObservations).await?;
         assert!(
             matches!(outcome(&told, &name), Outcome::Foreign(system) if *system == former.system),
             "{case}: {told:?}"
@@ -131,7 +131,7 @@ async fn an_object_that_somebody_keeps_writing_to_is_taken_over_in_one_run() -> 
     installed(&story, &formers()[0], "a").await?;
     let written = Identity::new("", "ConfigMap", Some(&story.namespace), "a");
     let (_door, left) = story.annotate_meanwhile(&written, 3).await?;
-    let applied = story.try_apply(&config_map("a", "2"), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("a", "2"), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }), "{applied:?}");
     assert_eq!(left.load(Ordering::Relaxed), 0);
     let live = story.config_maps().get("a").await?;

@@ -53,8 +53,8 @@ fn identity() -> Identity {
     Identity::new("apps", "Deployment", Some("n"), "d")
 }
 
-fn observed(object: &DynamicObject) -> Observed {
-    Observed::from_metadata(&object.metadata, OURS, labels::OWNER)
+fn observed(object: &DynamicObject) -> ObservedObject {
+    ObservedObject::from_metadata(&object.metadata, OURS, labels::OWNER)
 }
 
 fn held(store: &Store) -> Option<WatchedObject> {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted};
 
-use crate::apply::{Adopt, Applied, ApplyOptions, Foreign, NothingObserved, apply};
+use crate::apply::{Adopt, Applied, ApplyOptions, Foreign, NoObservations, apply};
 use crate::cluster::{Cluster, Ownership};
 use crate::ignored_fields::IgnoredFields;
 use crate::inventory::Inventory;
@@ -87,7 +87,7 @@ async fn applied(cluster: &Cluster, objects: Vec<Object>) -> Result<Applied> {
         are_new: false,
         until: None,
     };
-    Ok(apply(cluster, &set, &Inventory::new(), &NothingObserved, &options).await?)
+    Ok(apply(cluster, &set, &Inventory::new(), &NoObservations, &options).await?)
 }
 
 #[tokio::test]
