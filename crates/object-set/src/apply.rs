@@ -40,7 +40,7 @@ mod take_over;
 
 pub use claim::claim;
 use crd::CrdWait;
-use one::Done;
+use one::ObjectResult;
 pub use outcome::{Applied, Outcome, Refusal};
 pub(crate) use owner::is_creator;
 pub(crate) use send::serving_pauses;
@@ -234,20 +234,20 @@ impl Run<'_> {
             return (identity, Outcome::Waiting(TIME_IS_UP), None);
         }
         let _lock = self.cluster.object_locks.lock(&identity).await;
-        let done = match &desired.mapping {
+        let result = match &desired.mapping {
             None => Ok((Outcome::Missing(object.gvk()), None)),
             Some(mapping) if desired.identity.is_namespace() => self.namespace(&desired, mapping).await,
             Some(mapping) if desired.identity.is_crd() => self.crd(&desired, mapping).await,
             Some(mapping) => self.plain_of_any_version(&desired, mapping).await,
         };
-        let done = self.accept_without_dry_run(&desired, done).await;
-        if let Err(Refusal::Call(error)) = &done
+        let result = self.accept_without_dry_run(&desired, result).await;
+        if let Err(Refusal::Call(error)) = &result
             && error.may_be_of_group()
             && !self.own_kinds.iter().any(|kind| kind.group == identity.group)
         {
             self.cluster.discovery.invalidate().await;
         }
-        match done {
+        match result {
             Ok((outcome, entry)) => (identity, outcome, entry),
             Err(Refusal::Call(error)) if error.is_missing_kind() => {
                 // The kind was removed since discovery.
@@ -263,12 +263,12 @@ impl Run<'_> {
 
     /// In a dry run, counts a refused object as sent if a real apply may succeed: for example,
     /// if its Namespace or CRD is in the same set.
-    async fn accept_without_dry_run(&self, desired: &DesiredObject, done: Done) -> Done {
+    async fn accept_without_dry_run(&self, desired: &DesiredObject, result: ObjectResult) -> ObjectResult {
         let (Some(dry_run), Some(mapping)) = (&self.cluster.dry_run, &desired.mapping) else {
-            return done;
+            return result;
         };
-        let Err(Refusal::Call(error)) = &done else { return done };
-        let Some(why) = dry_run.no_dry_run_reason(error, self.is_new(mapping)) else { return done };
+        let Err(Refusal::Call(error)) = &result else { return result };
+        let Some(why) = dry_run.no_dry_run_reason(error, self.is_new(mapping)) else { return result };
         Ok(self.record_without_dry_run(dry_run, desired, mapping, why).await)
     }
 

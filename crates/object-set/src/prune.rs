@@ -26,7 +26,7 @@ pub struct PruneRequest<'a> {
     /// Whether the user confirmed a much smaller set.
     pub allow_shrink: bool,
     /// Returns the owner to which an object is handed over, since its set contains the object too.
-    pub heir: &'a dyn Fn(&Identity) -> Option<String>,
+    pub new_owner: &'a dyn Fn(&Identity) -> Option<String>,
     /// Whether an object is a hook of the new set: a Namespace or CRD that became one stays.
     pub is_hook: &'a dyn Fn(&Identity) -> bool,
     /// Objects that must never be deleted.
@@ -130,7 +130,7 @@ pub struct PrunePlan {
     pub release: BTreeMap<Identity, KeepReason>,
     /// Released objects that pass to another owner, with its hash. They get its mark, by which it finds them even if
     /// it is being removed too.
-    pub heirs: BTreeMap<Identity, String>,
+    pub new_owners: BTreeMap<Identity, String>,
 }
 
 impl PrunePlan {
@@ -165,8 +165,10 @@ pub fn plan(request: &PruneRequest<'_>) -> Result<PrunePlan, PruneBlocked> {
     for identity in gone {
         match must_stay(&identity, request) {
             Some(reason) => {
-                if let Some(heir) = (request.heir)(&identity).filter(|_| reason == KeepReason::OtherOwner) {
-                    plan.heirs.insert(identity.clone(), heir);
+                if let Some(new_owner) =
+                    (request.new_owner)(&identity).filter(|_| reason == KeepReason::OtherOwner)
+                {
+                    plan.new_owners.insert(identity.clone(), new_owner);
                 }
                 plan.release.insert(identity, reason);
             }
@@ -184,7 +186,7 @@ fn must_stay(identity: &Identity, request: &PruneRequest<'_>) -> Option<KeepReas
         Some(Guard::UnlessCreated) if !created => return Some(KeepReason::Protected),
         _ => {}
     }
-    if (request.heir)(identity).is_some() {
+    if (request.new_owner)(identity).is_some() {
         return Some(KeepReason::OtherOwner);
     }
     if request.api_version_gone {
@@ -234,7 +236,7 @@ mod tests {
             complete: true,
             api_version_gone: false,
             allow_shrink: false,
-            heir: &|identity| (identity.name == "claimed").then(|| "another".to_owned()),
+            new_owner: &|identity| (identity.name == "claimed").then(|| "another".to_owned()),
             is_hook: &|identity| identity.name == "hook",
             protection: &protection,
         };
@@ -315,6 +317,6 @@ mod tests {
             (cm("claimed"), KeepReason::OtherOwner),
         ];
         assert_eq!(plan.release, expected.into());
-        assert_eq!(plan.heirs, [(cm("claimed"), "another".to_owned())].into());
+        assert_eq!(plan.new_owners, [(cm("claimed"), "another".to_owned())].into());
     }
 }

@@ -26,7 +26,7 @@ mod webhooks;
 
 pub(crate) use crd_hold::remove_hold;
 pub use crd_hold::{CrdContents, hold_creation, release_creation, release_kept_crd};
-use removal::Fate;
+use removal::ObjectRemoval;
 pub use removal::Removal;
 use rules::{Purpose, Rules};
 pub use webhooks::remove_webhook;
@@ -51,12 +51,12 @@ struct Run<'a> {
     kinds: Arc<Kinds>,
     rules: Rules<'a>,
     /// New owners of released objects.
-    heirs: BTreeMap<Identity, String>,
+    new_owners: BTreeMap<Identity, String>,
 }
 
 impl<'a> Run<'a> {
     fn of(cluster: &'a Cluster, kinds: Arc<Kinds>, rules: Rules<'a>) -> Self {
-        Self { cluster, kinds, rules, heirs: BTreeMap::new() }
+        Self { cluster, kinds, rules, new_owners: BTreeMap::new() }
     }
 }
 
@@ -75,17 +75,17 @@ pub async fn prune(
     let kinds = cluster.discovery.covering(&cluster.client, &inventory.kinds()).await?;
     let going = plan.delete.iter().cloned().collect();
     let rules = Rules { inventory, ownership, protection, purpose: Purpose::Prune, going };
-    let run = Run { cluster, kinds, rules, heirs: plan.heirs.clone() };
+    let run = Run { cluster, kinds, rules, new_owners: plan.new_owners.clone() };
     // Objects that stay lose this owner's marks, or get those of the next owner, before the first deletion, so that a
     // crash leaves no outdated mark.
     let mut released = Vec::with_capacity(plan.release.len());
     for (identity, reason) in &plan.release {
-        let fate = run.until_settled(identity, Some(*reason)).await;
-        released.push((identity.clone(), fate));
+        let result = run.until_settled(identity, Some(*reason)).await;
+        released.push((identity.clone(), result));
     }
     let mut removal = run.steps(plan.delete.clone()).await;
-    for (identity, fate) in released {
-        removal.take(identity, fate);
+    for (identity, result) in released {
+        removal.take(identity, result);
     }
     Ok(removal)
 }
@@ -173,16 +173,16 @@ impl Run<'_> {
             }
             let deletions = of_step.into_iter().map(|identity| {
                 async move {
-                    let fate = self.until_settled(identity, None).await;
-                    (identity.clone(), fate)
+                    let result = self.until_settled(identity, None).await;
+                    (identity.clone(), result)
                 }
                 .boxed()
             });
             let deletions: Vec<_> = deletions.collect();
-            let fates: Vec<(Identity, Fate)> =
+            let results: Vec<(Identity, ObjectRemoval)> =
                 futures::stream::iter(deletions).buffered(PARALLEL).collect().await;
-            for (identity, fate) in fates {
-                removal.take(identity, fate);
+            for (identity, result) in results {
+                removal.take(identity, result);
             }
             self.remove_dead_webhooks(&mut removal, &identities).await;
         }
@@ -190,7 +190,7 @@ impl Run<'_> {
     }
 
     /// Deletes or releases one object, and tries again if it changed between read and write.
-    async fn until_settled(&self, identity: &Identity, kept: Option<KeepReason>) -> Fate {
+    async fn until_settled(&self, identity: &Identity, kept: Option<KeepReason>) -> ObjectRemoval {
         let mut settled = self.one(identity, kept).await;
         for _ in 1..TRIES {
             if !settled.as_ref().is_err_and(|error| error.failure == Failure::Conflict) {
@@ -201,12 +201,12 @@ impl Run<'_> {
         if settled.as_ref().is_err_and(CallError::may_be_of_group) {
             self.cluster.discovery.invalidate().await;
         }
-        settled.unwrap_or_else(Fate::Failed)
+        settled.unwrap_or_else(ObjectRemoval::Failed)
     }
 
     /// Deletes an object, or releases it if it must stay; `kept`: the reason, if it is known before.
-    async fn one(&self, identity: &Identity, kept: Option<KeepReason>) -> Result<Fate, CallError> {
-        let Some(entry) = self.rules.inventory.get(identity) else { return Ok(Fate::Gone) };
+    async fn one(&self, identity: &Identity, kept: Option<KeepReason>) -> Result<ObjectRemoval, CallError> {
+        let Some(entry) = self.rules.inventory.get(identity) else { return Ok(ObjectRemoval::Gone) };
         let Some(mapping) = self.mapping(identity, entry) else {
             return Ok(self.without_kind(identity));
         };
@@ -233,16 +233,16 @@ impl Run<'_> {
         entry: &Entry,
         mapping: &Mapping,
         kept: Option<KeepReason>,
-    ) -> Result<Fate, CallError> {
+    ) -> Result<ObjectRemoval, CallError> {
         let live = match self.look(identity, mapping).await? {
             Ok(live) => live,
-            Err(fate) => return Ok(fate),
+            Err(result) => return Ok(result),
         };
         if live.uid.as_deref() != Some(entry.uid.as_str()) {
-            return Ok(Fate::Kept(KeepReason::NotTheSame));
+            return Ok(ObjectRemoval::Kept(KeepReason::NotTheSame));
         }
         if live.deletion_timestamp.is_some() {
-            return Ok(kept.map_or(Fate::Waiting, Fate::Kept));
+            return Ok(kept.map_or(ObjectRemoval::Waiting, ObjectRemoval::Kept));
         }
         let judged = match kept {
             Some(reason) => Err(reason),
@@ -251,20 +251,20 @@ impl Run<'_> {
         let reason = match judged {
             // A dry run sends no DELETE: the body of a DELETE has the option, and the client only checks the
             // query.
-            Ok(_) if self.cluster.dry_run.is_some() => return Ok(Fate::Waiting),
+            Ok(_) if self.cluster.dry_run.is_some() => return Ok(ObjectRemoval::Waiting),
             Ok(proof) => return self.delete_gated(identity, mapping, &live, proof).await,
             Err(reason) => reason,
         };
         if self.cluster.dry_run.is_some() {
-            return Ok(Fate::Kept(reason));
+            return Ok(ObjectRemoval::Kept(reason));
         }
         if identity.is_crd() {
             // An interrupted removal may have stopped the creation of its objects.
             let manager = self.rules.ownership.creator();
             release_kept_crd(&self.cluster.client, &identity.name, &manager).await;
         }
-        let is_heirs = self.give_up(identity, mapping, &live).await?;
-        Ok(if is_heirs { Fate::Handed } else { Fate::Kept(reason) })
+        let is_handed_over = self.give_up(identity, mapping, &live).await?;
+        Ok(if is_handed_over { ObjectRemoval::HandedOver } else { ObjectRemoval::Kept(reason) })
     }
 
     /// Reads an object; returns its result if it is gone or its kind is no longer served. The kind may have been
@@ -273,7 +273,7 @@ impl Run<'_> {
         &self,
         identity: &Identity,
         mapping: &Mapping,
-    ) -> Result<Result<ObjectMeta, Fate>, CallError> {
+    ) -> Result<Result<ObjectMeta, ObjectRemoval>, CallError> {
         if let Some(claimed) =
             self.cluster.dry_run.as_ref().and_then(|dry_run| dry_run.marked_metadata(identity))
         {
@@ -284,7 +284,7 @@ impl Run<'_> {
             Ok(found) => Ok(Ok(found.metadata)),
             Err(error) => match CallError::new(Action::Get, Some(identity), error) {
                 error if error.is_about_no_object() => self.unserved(identity, mapping, error).await.map(Err),
-                error if error.is_absence(mapping) => Ok(Err(Fate::Gone)),
+                error if error.is_absence(mapping) => Ok(Err(ObjectRemoval::Gone)),
                 error => Err(error.without_proof_of_absence()),
             },
         }
@@ -296,13 +296,13 @@ impl Run<'_> {
         identity: &Identity,
         mapping: &Mapping,
         mut error: CallError,
-    ) -> Result<Fate, CallError> {
+    ) -> Result<ObjectRemoval, CallError> {
         let newer = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await?;
         if newer.is_unknown(&identity.group) {
             return Err(CallError::group_unknown(identity));
         }
         if newer.preferred(&identity.group_kind()).is_none() {
-            return Ok(Fate::Unserved);
+            return Ok(ObjectRemoval::Unserved);
         }
         if newer.get(&mapping.gvk()).is_some() {
             return Err(error.without_proof_of_absence());
@@ -314,9 +314,13 @@ impl Run<'_> {
 
     /// Returns the result for an object of an absent kind: the object is gone with its kind, unless the API group
     /// does not answer, which proves nothing.
-    fn without_kind(&self, identity: &Identity) -> Fate {
+    fn without_kind(&self, identity: &Identity) -> ObjectRemoval {
         let unknown = self.kinds.is_unknown(&identity.group);
-        if unknown { Fate::Failed(CallError::group_unknown(identity)) } else { Fate::Unserved }
+        if unknown {
+            ObjectRemoval::Failed(CallError::group_unknown(identity))
+        } else {
+            ObjectRemoval::Unserved
+        }
     }
 
     fn mapping(&self, identity: &Identity, entry: &Entry) -> Option<&Mapping> {
@@ -353,7 +357,7 @@ impl Run<'_> {
         mapping: &Mapping,
         live: &ObjectMeta,
         proof: DeleteProof,
-    ) -> Result<Fate, CallError> {
+    ) -> Result<ObjectRemoval, CallError> {
         let propagation = match self.rules.purpose {
             Purpose::Replace if identity.is("apps", "StatefulSet") => PropagationPolicy::Orphan,
             Purpose::Replace => PropagationPolicy::Foreground,
@@ -372,9 +376,9 @@ impl Run<'_> {
         let deletion =
             Deletion { identity, resource: &mapping.resource, live, managers: &managers, proof, propagation };
         match deleter.carry_out(&self.cluster.client, deletion).await {
-            Ok(true) => Ok(Fate::Gone),
-            Ok(false) => Ok(Fate::Waiting),
-            Err(error) if error.is_absence(mapping) => Ok(Fate::Gone),
+            Ok(true) => Ok(ObjectRemoval::Gone),
+            Ok(false) => Ok(ObjectRemoval::Waiting),
+            Err(error) if error.is_absence(mapping) => Ok(ObjectRemoval::Gone),
             Err(error) if error.is_about_no_object() => self.unserved(identity, mapping, error).await,
             Err(error) => {
                 if identity.is_crd() && error.failure != Failure::Conflict {

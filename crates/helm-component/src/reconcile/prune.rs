@@ -66,7 +66,7 @@ impl Pass<'_> {
     /// Notifies the new owners of objects that were handed over: their content may have changed meanwhile.
     fn hand_over(&self, heirs: &BTreeMap<Identity, Dependent>, inventory: &Inventory, removal: &Removal) {
         let mut handed = HashMap::<&Dependent, BTreeMap<Identity, Entry>>::new();
-        for identity in &removal.handed {
+        for identity in &removal.handed_over {
             if let (Some(heir), Some(entry)) = (heirs.get(identity), inventory.get(identity)) {
                 handed.entry(heir).or_default().insert(identity.clone(), entry.clone());
             }
@@ -182,7 +182,7 @@ impl Pass<'_> {
             previous: previous(baseline, &own, &desired),
             complete: seen.is_complete(),
             allow_shrink: is_back || loses_nothing || is_confirmed(&self.context.resource, ALLOW_SHRINK),
-            heir: &|identity| heirs.get(identity).map(|heir| heir.owner.to_string()),
+            new_owner: &|identity| heirs.get(identity).map(|heir| heir.owner.to_string()),
             api_version_gone: baseline.is_some_and(|held| held.api_version_gone),
             is_hook: &|identity| hooks.contains(identity),
             protection: &self.shared.protection,

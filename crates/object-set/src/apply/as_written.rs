@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::Run;
 use super::desired_state::TRIES;
-use super::send::Aim;
+use super::send::Precondition;
 use super::take_over::move_fields;
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
-use crate::normalise::keyed_lists::{ListAsWritten, Step};
+use crate::normalise::keyed_lists::{ListAsWritten, PathSegment};
 use crate::object::{Identity, Object};
 
 /// Reports whether the API server refuses changes of the containers: lists cannot be restored after the apply.
@@ -32,9 +32,9 @@ impl Run<'_> {
         lists: &[ListAsWritten],
         identity: &Identity,
         mapping: &Mapping,
-        aim: Aim<'_>,
+        precondition: Precondition<'_>,
     ) -> Result<Option<String>, CallError> {
-        if let Aim::At(uid) = aim {
+        if let Precondition::Uid(uid) = precondition {
             let live = self.read_live(identity, mapping).await?;
             let is_as_written = live.is_some_and(|(_, live)| has_lists(&live, lists));
             return Ok(is_as_written.then(|| uid.to_owned()));
@@ -131,10 +131,10 @@ fn restoration(live: &DynamicObject, lists: &[ListAsWritten]) -> Option<Patch> {
     let uid = live.metadata.uid.clone().map_or(Value::Null, Value::String);
     let mut operations = vec![test(PointerBuf::from_tokens(["metadata", "uid"]), uid)];
     for list in lists {
-        let Some((path, found)) = locate(&live.data, &list.steps) else { continue };
+        let Some((path, found)) = locate(&live.data, &list.segments) else { continue };
         let desired = with_additions(list, found);
         if !is_same(&desired, found) {
-            operations.extend(name_tests(&path, &list.steps));
+            operations.extend(name_tests(&path, &list.segments));
             operations.push(test(path.clone(), Value::Array(found.to_vec())));
             operations.push(PatchOperation::Replace(ReplaceOperation { path, value: Value::Array(desired) }));
         }
@@ -146,13 +146,13 @@ fn test(path: PointerBuf, value: Value) -> PatchOperation {
     PatchOperation::Test(TestOperation { path, value })
 }
 
-/// Returns tests that the indexes in `path` belong to the items that `steps` name.
-fn name_tests(path: &PointerBuf, steps: &[Step]) -> Vec<PatchOperation> {
+/// Returns tests that the indexes in `path` belong to the items that `segments` name.
+fn name_tests(path: &PointerBuf, segments: &[PathSegment]) -> Vec<PatchOperation> {
     let mut tests = Vec::new();
     let mut item = PointerBuf::root();
-    for (token, step) in path.tokens().zip(steps) {
+    for (token, segment) in path.tokens().zip(segments) {
         item.push_back(token);
-        if let Step::Named(name) = step {
+        if let PathSegment::Item(name) = segment {
             let mut field = item.clone();
             field.push_back("name");
             tests.push(test(field, name.clone().into()));
@@ -164,7 +164,7 @@ fn name_tests(path: &PointerBuf, steps: &[Step]) -> Vec<PatchOperation> {
 /// Reports whether a live object has all lists as written, beside items of other managers at any place.
 fn has_lists(live: &Value, lists: &[ListAsWritten]) -> bool {
     lists.iter().all(|list| {
-        let Some((_, found)) = locate(live, &list.steps) else { return false };
+        let Some((_, found)) = locate(live, &list.segments) else { return false };
         let keys = own_keys(list);
         let own: Vec<Value> =
             found.iter().filter(|item| keys.contains(&key_of(list, item))).cloned().collect();
@@ -174,12 +174,12 @@ fn has_lists(live: &Value, lists: &[ListAsWritten]) -> bool {
 
 /// Removes a list from a desired object.
 pub(super) fn leave_out(body: &mut Value, list: &ListAsWritten) {
-    let Some((Step::Field(field), parents)) = list.steps.split_last() else { return };
+    let Some((PathSegment::Field(field), parents)) = list.segments.split_last() else { return };
     let mut parent = Some(body);
-    for step in parents {
-        parent = parent.and_then(|value| match step {
-            Step::Field(name) => value.get_mut(*name),
-            Step::Named(name) => {
+    for segment in parents {
+        parent = parent.and_then(|value| match segment {
+            PathSegment::Field(name) => value.get_mut(*name),
+            PathSegment::Item(name) => {
                 let has_name = |item: &Value| item.get("name").and_then(Value::as_str) == Some(name.as_str());
                 value.as_array_mut()?.iter_mut().find(|item| has_name(item))
             }
@@ -190,15 +190,15 @@ pub(super) fn leave_out(body: &mut Value, list: &ListAsWritten) {
     }
 }
 
-fn locate<'a>(live: &'a Value, steps: &[Step]) -> Option<(PointerBuf, &'a [Value])> {
+fn locate<'a>(live: &'a Value, segments: &[PathSegment]) -> Option<(PointerBuf, &'a [Value])> {
     let (mut at, mut pointer) = (live, PointerBuf::root());
-    for step in steps {
-        match step {
-            Step::Field(name) => {
+    for segment in segments {
+        match segment {
+            PathSegment::Field(name) => {
                 at = at.get(*name)?;
                 pointer.push_back(*name);
             }
-            Step::Named(name) => {
+            PathSegment::Item(name) => {
                 let has_name = |item: &Value| item.get("name").and_then(Value::as_str) == Some(name);
                 let index = at.as_array()?.iter().position(has_name)?;
                 at = at.get(index)?;
@@ -262,11 +262,11 @@ mod tests {
 
     fn list() -> ListAsWritten {
         ListAsWritten {
-            steps: vec![
-                Step::Field("spec"),
-                Step::Field("containers"),
-                Step::Named("c".into()),
-                Step::Field("env"),
+            segments: vec![
+                PathSegment::Field("spec"),
+                PathSegment::Field("containers"),
+                PathSegment::Item("c".into()),
+                PathSegment::Field("env"),
             ],
             keys: &["name"],
             items: vec![json!({"name": "A", "value": "a"}), json!({"name": "A", "value": "b-$(A)"})],

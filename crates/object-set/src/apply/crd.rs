@@ -7,8 +7,8 @@ use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
 use super::desired_state::DesiredState;
-use super::one::{Done, LiveState, check_size, is_race, revision};
-use super::send::Aim;
+use super::one::{LiveState, ObjectResult, check_size, is_race, revision};
+use super::send::Precondition;
 use super::share::Share;
 use super::{DesiredObject, Outcome, Refusal, Run, owner};
 use crate::cluster::{CREATED_BY, OWNER_LABEL, Ownership, SET_VERSION, sharers};
@@ -30,7 +30,7 @@ const VERSIONS: usize = 16;
 
 /// Decision for a CRD that exists.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum CrdDecision {
     /// Send it, with the versions that must stay, after marking the shares of these owners.
     Send {
         object: Box<Object>,
@@ -43,14 +43,14 @@ enum Step {
 }
 
 /// A CRD as it is on the target.
-struct Live {
+struct LiveCrd {
     metadata: ObjectMeta,
     spec: Value,
     /// API versions in which objects may be stored.
     stored: Vec<String>,
 }
 
-impl Live {
+impl LiveCrd {
     fn of(mut found: DynamicObject) -> Self {
         let stored = found.data["status"]["storedVersions"].as_array().into_iter().flatten();
         // The versions come from the target and appear in messages, so their form and number are limited.
@@ -64,7 +64,7 @@ impl Live {
 }
 
 impl Run<'_> {
-    pub(super) async fn crd(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
+    pub(super) async fn crd(&self, desired: &DesiredObject, mapping: &Mapping) -> ObjectResult {
         let ownership = self.options.ownership;
         let mut object = desired.object.clone();
         // A CRD that is only created has another hash, so that it is sent once updates are enabled.
@@ -74,18 +74,18 @@ impl Run<'_> {
         let mut state = DesiredState::of(object, self.options.ignored_fields);
         let hash = once.clone().unwrap_or_else(|| state.hash.clone());
         self.guard(&desired.identity)?;
-        let place = self.look(&desired.identity, mapping).await?;
+        let live_state = self.live_state(&desired.identity, mapping).await?;
         let recorded = self.recorded.get(&desired.identity);
-        match place {
+        match live_state {
             LiveState::Deleting => return Ok((Outcome::Waiting("the old CRD is being deleted"), None)),
-            LiveState::Ours(_) | LiveState::Changed(_) if once.is_some() => {
+            LiveState::Unchanged(_) | LiveState::Changed(_) if once.is_some() => {
                 let as_it_is = |entry: &Entry| Entry { hash, fingerprint: String::new(), ..entry.clone() };
                 return Ok((Outcome::Unchanged, recorded.map(as_it_is)));
             }
-            LiveState::Found(metadata) if once.is_some() => {
+            LiveState::NotOwned(metadata) if once.is_some() => {
                 return self.share_only(desired, mapping, &metadata, hash).await;
             }
-            LiveState::Ours(seen) => {
+            LiveState::Unchanged(seen) => {
                 // Without a fingerprint another owner wrote it; this owner writes it once the label names this owner.
                 let inherited = recorded.is_some_and(|entry| entry.fingerprint.is_empty())
                     && seen.owner.as_deref() == Some(ownership.owner.as_str());
@@ -93,13 +93,14 @@ impl Run<'_> {
                     return Ok((Outcome::Unchanged, None));
                 }
             }
-            LiveState::Changed(_) | LiveState::Found(_) => {}
-            LiveState::Empty | LiveState::Unseen => {
+            LiveState::Changed(_) | LiveState::NotOwned(_) => {}
+            LiveState::Absent | LiveState::PresumedAbsent => {
                 state.set_annotation(CREATED_BY, &ownership.owner);
-                let aim = if self.cluster.dry_run.is_some() { Aim::New } else { Aim::OnlyNew };
-                return match self.bring(&state, desired, mapping, aim, false).await {
+                let precondition =
+                    if self.cluster.dry_run.is_some() { Precondition::New } else { Precondition::CreateOnly };
+                return match self.bring(&state, desired, mapping, precondition, false).await {
                     Ok(sent) => {
-                        let (outcome, entry) = self.done(mapping, sent, hash, true, true);
+                        let (outcome, entry) = self.outcome_and_entry(mapping, sent, hash, true, true);
                         let entry = entry.map(|entry| if once.is_some() { entry.unwatched() } else { entry });
                         Ok((outcome, entry))
                     }
@@ -123,19 +124,19 @@ impl Run<'_> {
         mapping: &Mapping,
         object: Object,
         hash: String,
-    ) -> Done {
+    ) -> ObjectResult {
         let ownership = self.options.ownership;
         let api = mapping.api(&self.cluster.client, None);
         let live = api
             .get(&desired.identity.name)
             .await
             .map_err(|error| CallError::new(Action::Get, Some(&desired.identity), error))?;
-        let live = Live::of(live);
-        let step = decide(object, &live, ownership, self.options.owner_is_live);
+        let live = LiveCrd::of(live);
+        let decision = decide(object, &live, ownership, self.options.owner_is_live);
         let metadata = live.metadata;
         let uid = metadata.uid.clone().unwrap_or_default();
         let was_ours = self.recorded.get(&desired.identity).is_some_and(Entry::was_sent);
-        let Step::Send { object, shares, lost } = step else {
+        let CrdDecision::Send { object, shares, lost } = decision else {
             return self.share_only(desired, mapping, &metadata, hash).await;
         };
         if shares.is_empty() && !was_ours {
@@ -154,8 +155,8 @@ impl Run<'_> {
         let created = object.annotation(CREATED_BY).is_some();
         let mut state = DesiredState::of(*object, self.options.ignored_fields);
         self.let_go(&mut state, desired, mapping, None).await?;
-        match self.bring(&state, desired, mapping, Aim::At(&uid), !was_ours).await {
-            Ok(sent) => Ok(self.done(mapping, sent, hash, created, false)),
+        match self.bring(&state, desired, mapping, Precondition::Uid(&uid), !was_ours).await {
+            Ok(sent) => Ok(self.outcome_and_entry(mapping, sent, hash, created, false)),
             Err(error) => self.replace(desired, error).await,
         }
     }
@@ -167,7 +168,7 @@ impl Run<'_> {
         mapping: &Mapping,
         live: &ObjectMeta,
         hash: String,
-    ) -> Done {
+    ) -> ObjectResult {
         let Ownership { owner, .. } = self.options.ownership;
         let uid = live.uid.clone().unwrap_or_default();
         let manager = self.options.ownership.share_manager(owner);
@@ -197,7 +198,12 @@ impl Run<'_> {
 /// Decides whether this owner writes an existing CRD: yes, unless another live owner ships the same or a higher
 /// version. A CRD is never downgraded, even if the owner of the higher version is gone, so that objects keep all
 /// their fields.
-fn decide(mut ours: Object, live: &Live, us: &Ownership, is_live: &(dyn Fn(&str) -> bool + Sync)) -> Step {
+fn decide(
+    mut ours: Object,
+    live: &LiveCrd,
+    us: &Ownership,
+    is_live: &(dyn Fn(&str) -> bool + Sync),
+) -> CrdDecision {
     let owner = us.owner.as_str();
     let is_live = |other: &str| !owner::is_dead(other, &live.metadata, us, is_live);
     let labels = live.metadata.labels.clone().unwrap_or_default();
@@ -211,7 +217,7 @@ fn decide(mut ours: Object, live: &Live, us: &Ownership, is_live: &(dyn Fn(&str)
     }
     let order = compare(&ours, live);
     if holder.is_some() && order != Ordering::Greater {
-        return Step::ShareOnly;
+        return CrdDecision::ShareOnly;
     }
     if order == Ordering::Less {
         ours.body_mut().insert("spec".to_owned(), live.spec.clone());
@@ -228,13 +234,13 @@ fn decide(mut ours: Object, live: &Live, us: &Ownership, is_live: &(dyn Fn(&str)
     if others.is_empty() {
         let lost = lost_versions(&ours, live);
         keep_versions(&mut ours, &live.spec, |version| live.stored.iter().any(|stored| stored == version));
-        return Step::Send { object: Box::new(ours), shares: Vec::new(), lost };
+        return CrdDecision::Send { object: Box::new(ours), shares: Vec::new(), lost };
     }
     keep_versions(&mut ours, &live.spec, |_| true);
     keep_serving(&mut ours, &live.spec);
     let mut shares: Vec<String> = holder.into_iter().collect();
     shares.push(owner.to_owned());
-    Step::Send { object: Box::new(ours), shares, lost: Vec::new() }
+    CrdDecision::Send { object: Box::new(ours), shares, lost: Vec::new() }
 }
 
 /// The field manager under which an owner's share is marked: one of the operator that serves the owner, so that

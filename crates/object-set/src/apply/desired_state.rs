@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::send::Aim;
+use super::send::Precondition;
 use super::{DesiredObject, Refusal, Run};
 use crate::cluster::Ownership;
 use crate::discovery::Mapping;
@@ -105,11 +105,11 @@ impl Run<'_> {
         state: &DesiredState<'_>,
         desired: &DesiredObject,
         mapping: &Mapping,
-        aim: Aim<'_>,
+        precondition: Precondition<'_>,
         is_adopted: bool,
     ) -> Result<SentObject, CallError> {
-        let object = if matches!(aim, Aim::At(_)) { &state.object } else { state.whole() };
-        let metadata = self.send(object, &desired.identity, mapping, aim).await?;
+        let object = if matches!(precondition, Precondition::Uid(_)) { &state.object } else { state.whole() };
+        let metadata = self.send(object, &desired.identity, mapping, precondition).await?;
         match self.tidy(state, desired, mapping, metadata.clone(), is_adopted).await {
             Ok(metadata) => Ok(SentObject { metadata, unsettled: None }),
             Err(refusal) => Ok(SentObject { metadata, unsettled: Some(refusal) }),
@@ -133,8 +133,8 @@ impl Run<'_> {
         if !(taken || returned) {
             return Ok(metadata);
         }
-        let aim = Aim::of(metadata.uid.as_deref());
-        Ok(self.send(&state.object, &desired.identity, mapping, aim).await?)
+        let precondition = Precondition::of(metadata.uid.as_deref());
+        Ok(self.send(&state.object, &desired.identity, mapping, precondition).await?)
     }
 
     /// Moves the ownership of ignored fields to the manager of ignored fields, and that of fields that are no longer

@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
 use super::desired_state::{TRIES, take_over_error};
-use super::one::Done;
+use super::one::ObjectResult;
 use super::{DesiredObject, Refusal, Run};
 use crate::cluster::Cluster;
 use crate::discovery::{Kinds, Mapping};
@@ -18,18 +18,22 @@ use crate::object::Gvk;
 impl Run<'_> {
     /// Applies an object of any kind except Namespaces and CRDs, also if its fields were written in removed API
     /// versions.
-    pub(super) async fn plain_of_any_version(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
-        let mut done = self.plain(desired, mapping).await;
+    pub(super) async fn plain_of_any_version(
+        &self,
+        desired: &DesiredObject,
+        mapping: &Mapping,
+    ) -> ObjectResult {
+        let mut result = self.plain(desired, mapping).await;
         // Another manager may write to the object meanwhile.
         for _ in 0..TRIES {
-            let Err(Refusal::Call(error)) = &done else { break };
+            let Err(Refusal::Call(error)) = &result else { break };
             let Failure::VersionGone(gone) = &error.failure else { break };
             if !self.move_on(desired, mapping, gone).await? {
                 break;
             }
-            done = self.plain(desired, mapping).await;
+            result = self.plain(desired, mapping).await;
         }
-        done
+        result
     }
 
     /// Changes the API version of all `managedFields` entries of a removed version to the version that is sent, so

@@ -4,7 +4,7 @@
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Map, Value};
 
-use super::one::{Done, LiveState, revision};
+use super::one::{LiveState, ObjectResult, revision};
 use super::share::Share;
 use super::{DesiredObject, Outcome, Refusal, Run};
 use crate::cluster::{CREATED_BY, OWNER_LABEL, SHARED};
@@ -15,18 +15,18 @@ use crate::object::Object;
 use crate::protect::{Guard, is_of_kubernetes};
 
 impl Run<'_> {
-    pub(super) async fn namespace(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
+    pub(super) async fn namespace(&self, desired: &DesiredObject, mapping: &Mapping) -> ObjectResult {
         let hash = desired.object.intent_hash();
         let recorded = self.recorded.get(&desired.identity);
-        let place = self.look(&desired.identity, mapping).await?;
+        let live_state = self.live_state(&desired.identity, mapping).await?;
         if self.options.protection.guard(&desired.identity) == Some(Guard::Always) {
             // A set may require that a protected Namespace exists, and change nothing in it.
-            return match place {
-                LiveState::Empty | LiveState::Unseen if is_of_kubernetes(&desired.identity.name) => {
+            return match live_state {
+                LiveState::Absent | LiveState::PresumedAbsent if is_of_kubernetes(&desired.identity.name) => {
                     Err(Refusal::Protected { object: desired.identity.clone() })
                 }
                 // The operator's own namespace: created without labels, and owned by no component.
-                LiveState::Empty | LiveState::Unseen => {
+                LiveState::Absent | LiveState::PresumedAbsent => {
                     self.create_namespace(&desired.object, mapping, None).await?;
                     Ok((Outcome::Unchanged, None))
                 }
@@ -34,19 +34,19 @@ impl Run<'_> {
             };
         }
         let creator = self.options.ownership.owner.as_str();
-        let (uid, created, is_new) = match place {
+        let (uid, created, is_new) = match live_state {
             LiveState::Deleting => return Ok((Outcome::Waiting("the namespace is being deleted"), None)),
-            LiveState::Ours(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
+            LiveState::Unchanged(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
                 return Ok((Outcome::Unchanged, None));
             }
-            LiveState::Ours(seen) | LiveState::Changed(seen) => {
+            LiveState::Unchanged(seen) | LiveState::Changed(seen) => {
                 (seen.uid, recorded.is_some_and(|entry| entry.created), false)
             }
-            LiveState::Found(found) => {
+            LiveState::NotOwned(found) => {
                 let created = found.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY));
                 (found.uid.unwrap_or_default(), created, false)
             }
-            LiveState::Empty | LiveState::Unseen => {
+            LiveState::Absent | LiveState::PresumedAbsent => {
                 match self.create_namespace(&desired.object, mapping, Some(creator)).await? {
                     Some(uid) => (uid, true, true),
                     None => return Ok((Outcome::Waiting("the namespace appeared meanwhile"), None)),

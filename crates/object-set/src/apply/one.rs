@@ -5,7 +5,7 @@ use kyma_api::labels::HOOK_OF;
 use serde_json::Value;
 
 use super::desired_state::{DesiredState, SentObject};
-use super::send::Aim;
+use super::send::Precondition;
 use super::system::is_tracked_by_label;
 use super::{Adopt, DesiredObject, Foreign, Outcome, Refusal, Run, System, keep, owner};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
@@ -22,45 +22,45 @@ use crate::prune::holds_data;
 const MAX_OBJECT: usize = 3 << 20;
 
 /// Outcome of an object and its inventory entry, or a refusal.
-pub(super) type Done = Result<(Outcome, Option<Entry>), Refusal>;
+pub(super) type ObjectResult = Result<(Outcome, Option<Entry>), Refusal>;
 
 /// Live state at the identity of a desired object.
 pub(super) enum LiveState {
     /// Owned and unchanged: nothing to send if the desired state is also unchanged.
-    Ours(ObservedObject),
+    Unchanged(ObservedObject),
     /// Owned, but changed by another manager.
     Changed(ObservedObject),
     /// No object.
-    Empty,
+    Absent,
     /// Presumably no object; it was not read.
-    Unseen,
+    PresumedAbsent,
     /// An object that is not in the inventory, or no longer owned.
-    Found(Box<ObjectMeta>),
+    NotOwned(Box<ObjectMeta>),
     /// The object is being deleted.
     Deleting,
 }
 
 impl Run<'_> {
     /// Applies any object except Namespaces and CRDs.
-    pub(super) async fn plain(&self, desired: &DesiredObject, mapping: &Mapping) -> Done {
+    pub(super) async fn plain(&self, desired: &DesiredObject, mapping: &Mapping) -> ObjectResult {
         check_size(&desired.object, &desired.identity)?;
         let guard = self.guard(&desired.identity)?;
-        let (mut place, mut looks) = if self.is_unlikely(&desired.identity) {
-            (LiveState::Unseen, 2)
+        let (mut live_state, mut retries) = if self.is_unlikely(&desired.identity) {
+            (LiveState::PresumedAbsent, 2)
         } else {
-            (self.look(&desired.identity, mapping).await?, 1)
+            (self.live_state(&desired.identity, mapping).await?, 1)
         };
         loop {
-            let unseen = matches!(place, LiveState::Unseen);
-            match self.put(desired, mapping, guard, place).await {
+            let is_presumed_absent = matches!(live_state, LiveState::PresumedAbsent);
+            match self.apply_once(desired, mapping, guard, live_state).await {
                 // The observed state is outdated, so the ownership is checked again.
                 Err(Refusal::Call(error))
-                    if looks > 0 && (is_race(&error) || unseen && is_of_version(&error)) =>
+                    if retries > 0 && (is_race(&error) || is_presumed_absent && is_of_version(&error)) =>
                 {
-                    looks -= 1;
-                    place = self.ask(&desired.identity, mapping).await?;
+                    retries -= 1;
+                    live_state = self.read_live_state(&desired.identity, mapping).await?;
                 }
-                done => return done,
+                result => return result,
             }
         }
     }
@@ -71,16 +71,16 @@ impl Run<'_> {
     }
 
     /// Applies an object once.
-    async fn put(
+    async fn apply_once(
         &self,
         desired: &DesiredObject,
         mapping: &Mapping,
         guard: Option<Guard>,
-        place: LiveState,
-    ) -> Done {
+        live_state: LiveState,
+    ) -> ObjectResult {
         let mut state = DesiredState::of(desired.object.clone(), self.options.ignored_fields);
         let recorded = self.recorded.get(&desired.identity);
-        if let (LiveState::Changed(_), Some(recorded)) = (&place, recorded)
+        if let (LiveState::Changed(_), Some(recorded)) = (&live_state, recorded)
             && self.options.repair
             && !recorded.hash.is_empty()
             && recorded.hash != state.hash
@@ -92,21 +92,21 @@ impl Run<'_> {
         // the apply records nothing.
         let is_marked = holds_data(&desired.identity) || guard == Some(Guard::UnlessCreated);
         let ownership = self.options.ownership;
-        let stays = self.stays(&place, recorded);
-        let is_adopted = matches!(place, LiveState::Found(_));
-        let is_tracked = matches!(&place, LiveState::Found(found) if is_tracked_by_label(found));
-        let unseen = matches!(place, LiveState::Unseen);
-        let (uid, created) = match place {
+        let stays = self.stays(&live_state, recorded);
+        let is_adopted = matches!(live_state, LiveState::NotOwned(_));
+        let is_tracked = matches!(&live_state, LiveState::NotOwned(found) if is_tracked_by_label(found));
+        let is_presumed_absent = matches!(live_state, LiveState::PresumedAbsent);
+        let (uid, created) = match live_state {
             LiveState::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
-            LiveState::Ours(_) if recorded.is_some_and(|entry| entry.hash == state.hash) => {
+            LiveState::Unchanged(_) if recorded.is_some_and(|entry| entry.hash == state.hash) => {
                 return Ok((Outcome::Unchanged, None));
             }
-            LiveState::Ours(seen) | LiveState::Changed(seen) => {
+            LiveState::Unchanged(seen) | LiveState::Changed(seen) => {
                 self.let_go(&mut state, desired, mapping, Some(&seen)).await?;
                 (Some(seen.uid), recorded.is_some_and(|entry| entry.created))
             }
-            LiveState::Empty | LiveState::Unseen => (None, true),
-            LiveState::Found(metadata) => {
+            LiveState::Absent | LiveState::PresumedAbsent => (None, true),
+            LiveState::NotOwned(metadata) => {
                 self.may_adopt(&desired.identity, &metadata, guard)?;
                 if let Some(system) = self.foreign(&metadata) {
                     return Ok((Outcome::Foreign(system), None));
@@ -129,10 +129,10 @@ impl Run<'_> {
             return self.send_as_is(&as_is, &desired.identity, mapping, uid.as_deref(), created).await;
         }
         // The read may have missed an object, which must not count as created here.
-        let only_new = unseen || uid.is_none() && is_marked && self.cluster.dry_run.is_none();
-        let aim = if only_new { Aim::OnlyNew } else { Aim::of(uid.as_deref()) };
-        match self.bring(&state, desired, mapping, aim, is_adopted).await {
-            Ok(sent) => Ok(self.done(mapping, sent, state.hash, created, uid.is_none())),
+        let only_new = is_presumed_absent || uid.is_none() && is_marked && self.cluster.dry_run.is_none();
+        let precondition = if only_new { Precondition::CreateOnly } else { Precondition::of(uid.as_deref()) };
+        match self.bring(&state, desired, mapping, precondition, is_adopted).await {
+            Ok(sent) => Ok(self.outcome_and_entry(mapping, sent, state.hash, created, uid.is_none())),
             Err(error) if uid.is_some() => self.replace(desired, error).await,
             Err(error) => Err(error.into()),
         }
@@ -140,17 +140,17 @@ impl Run<'_> {
 
     /// Reports whether an adopted object keeps its content. One that was sent with its desired content is handled
     /// like any owned object.
-    fn stays(&self, place: &LiveState, recorded: Option<&Entry>) -> bool {
-        let is_theirs = match place {
-            LiveState::Empty | LiveState::Unseen => false,
-            LiveState::Found(_) => true,
+    fn stays(&self, live_state: &LiveState, recorded: Option<&Entry>) -> bool {
+        let is_theirs = match live_state {
+            LiveState::Absent | LiveState::PresumedAbsent => false,
+            LiveState::NotOwned(_) => true,
             _ => recorded.is_none_or(|entry| entry.hash.is_empty()),
         };
         is_theirs && self.options.foreign == Foreign::AsIs
     }
 
     /// Returns the outcome and the inventory entry of a sent object.
-    pub(super) fn done(
+    pub(super) fn outcome_and_entry(
         &self,
         mapping: &Mapping,
         sent: SentObject,
@@ -184,9 +184,9 @@ impl Run<'_> {
         mapping: &Mapping,
         uid: Option<&str>,
         created: bool,
-    ) -> Done {
+    ) -> ObjectResult {
         let mapping = self.kinds.get(&object.gvk()).unwrap_or(mapping);
-        let metadata = self.send(object, identity, mapping, Aim::of(uid)).await?;
+        let metadata = self.send(object, identity, mapping, Precondition::of(uid)).await?;
         // The object keeps content that is not the desired one, so the entry has no hash of it.
         let entry = self.entry(mapping, &metadata, String::new(), created);
         Ok((Outcome::AsIs { revision: revision(&metadata) }, Some(entry)))
@@ -217,38 +217,42 @@ impl Run<'_> {
     }
 
     /// Returns the live state: from the watch if that is proof, otherwise from the target.
-    pub(super) async fn look(&self, identity: &Identity, mapping: &Mapping) -> Result<LiveState, CallError> {
+    pub(super) async fn live_state(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+    ) -> Result<LiveState, CallError> {
         // An object that was only recorded still carries the marks of its previous system.
         let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
         let us = self.options.ownership.owner.as_str();
         if let (Some(recorded), Some(seen)) = (recorded, self.observed.get(identity)) {
             match drift::compare(recorded, Some(&seen), us) {
-                Drift::Unchanged => return Ok(LiveState::Ours(seen)),
+                Drift::Unchanged => return Ok(LiveState::Unchanged(seen)),
                 Drift::Changed => return Ok(LiveState::Changed(seen)),
                 Drift::Deleting => return Ok(LiveState::Deleting),
                 Drift::Gone | Drift::Recreated | Drift::Taken => {}
             }
         }
-        self.ask(identity, mapping).await
+        self.read_live_state(identity, mapping).await
     }
 
     /// Reads the live state from the target.
-    async fn ask(&self, identity: &Identity, mapping: &Mapping) -> Result<LiveState, CallError> {
+    async fn read_live_state(&self, identity: &Identity, mapping: &Mapping) -> Result<LiveState, CallError> {
         let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
         let us = self.options.ownership.owner.as_str();
         let Some(found) = self.cluster.metadata(mapping, identity).await? else {
-            return Ok(LiveState::Empty);
+            return Ok(LiveState::Absent);
         };
         if found.metadata.deletion_timestamp.is_some() {
             return Ok(LiveState::Deleting);
         }
-        let Some(recorded) = recorded else { return Ok(LiveState::Found(Box::new(found.metadata))) };
+        let Some(recorded) = recorded else { return Ok(LiveState::NotOwned(Box::new(found.metadata))) };
         let seen =
             ObservedObject::from_metadata(&found.metadata, &self.options.ownership.manager, OWNER_LABEL);
         Ok(match drift::compare(recorded, Some(&seen), us) {
-            Drift::Unchanged => LiveState::Ours(seen),
+            Drift::Unchanged => LiveState::Unchanged(seen),
             Drift::Changed => LiveState::Changed(seen),
-            _ => LiveState::Found(Box::new(found.metadata)),
+            _ => LiveState::NotOwned(Box::new(found.metadata)),
         })
     }
 

@@ -89,7 +89,11 @@ mod tests {
             (&[(OWNER_LABEL, "o", "m"), (OWNER_LABEL, "o", "greeting")], false, "marked by both"),
             (&[(share, "", "m-o")], true, "shared by us"),
             (&[(share, "", "greeting-o")], false, "shared by another operator"),
-            (&[(OWNER_LABEL, "o", "m-create"), (share, "", "greeting-o")], false, "heir of another operator"),
+            (
+                &[(OWNER_LABEL, "o", "m-create"), (share, "", "greeting-o")],
+                false,
+                "new owner of another operator",
+            ),
             (&[(OWNER_LABEL, "o", "m"), (share, "", "m-o")], true, "holder with a share"),
             (&[(OWNER_LABEL, "somebody", "m")], false, "not marked at all"),
         ];

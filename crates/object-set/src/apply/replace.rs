@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::one::Done;
+use super::one::ObjectResult;
 use super::{DesiredObject, Outcome, Run};
 use crate::dry_run::NoDryRunReason;
 use crate::error::{CallError, Failure};
@@ -15,7 +15,7 @@ use crate::select::selects;
 impl Run<'_> {
     /// Deletes an object whose immutable field would change, so that it can be created again. Returns any other
     /// error, and this one if the user did not allow it.
-    pub(super) async fn replace(&self, desired: &DesiredObject, error: CallError) -> Done {
+    pub(super) async fn replace(&self, desired: &DesiredObject, error: CallError) -> ObjectResult {
         let recorded = self.recorded.get(&desired.identity).filter(|entry| entry.was_sent());
         let Some(entry) = recorded.filter(|entry| self.may_replace(&desired.object, entry)) else {
             return Err(error.into());

@@ -23,24 +23,24 @@ pub(crate) fn serving_pauses() -> impl Iterator<Item = Duration> {
     [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
 }
 
-/// The object that a request may change.
+/// Precondition of a request: the object that it may change.
 #[derive(Clone, Copy)]
-pub(super) enum Aim<'a> {
+pub(super) enum Precondition<'a> {
     /// Only the object with this uid.
-    At(&'a str),
+    Uid(&'a str),
     /// No existing object: the name was free when it was read.
     New,
-    /// No existing object: the request only creates, and an object of the name stays unchanged.
-    OnlyNew,
+    /// No existing object: the request can only create, and an object of that name stays unchanged.
+    CreateOnly,
 }
 
 /// A resourceVersion that no object has: etcd counts revisions from 1, and the first write makes 2. An API server
 /// checks it if the object exists, and ignores it if an apply creates the object.
 const NO_VERSION: &str = "1";
 
-impl<'a> Aim<'a> {
+impl<'a> Precondition<'a> {
     pub(super) fn of(uid: Option<&'a str>) -> Self {
-        uid.map_or(Self::New, Self::At)
+        uid.map_or(Self::New, Self::Uid)
     }
 }
 
@@ -52,29 +52,29 @@ impl Run<'_> {
         object: &Object,
         identity: &Identity,
         mapping: &Mapping,
-        aim: Aim<'_>,
+        precondition: Precondition<'_>,
     ) -> Result<ObjectMeta, CallError> {
         let mut body = object.body().clone();
         let mut params = PatchParams::apply(&self.options.ownership.manager);
         let lists = take_lists_as_written(&mut body, &identity.group, &identity.kind);
         // A dry run creates nothing, and only compares the lists of an existing object.
-        let is_permitted = matches!(aim, Aim::At(_)) || self.cluster.dry_run.is_none();
+        let is_permitted = matches!(precondition, Precondition::Uid(_)) || self.cluster.dry_run.is_none();
         let is_fixed = !lists.is_empty() && has_fixed_template(identity) && is_permitted;
         let fixed = if is_fixed {
-            self.ensure_fixed_lists(object, &lists, identity, mapping, aim).await?
+            self.ensure_fixed_lists(object, &lists, identity, mapping, precondition).await?
         } else {
             None
         };
-        let aim = fixed.as_deref().map_or(aim, Aim::At);
-        let condition = match aim {
-            Aim::At(uid) => Some(("uid", uid)),
-            Aim::New => None,
-            Aim::OnlyNew => Some(("resourceVersion", NO_VERSION)),
+        let precondition = fixed.as_deref().map_or(precondition, Precondition::Uid);
+        let condition = match precondition {
+            Precondition::Uid(uid) => Some(("uid", uid)),
+            Precondition::New => None,
+            Precondition::CreateOnly => Some(("resourceVersion", NO_VERSION)),
         };
         if let Some((field, value)) = condition {
             map_at(&mut body, "metadata").insert(field.to_owned(), value.into());
         }
-        params.force = matches!(aim, Aim::At(_));
+        params.force = matches!(precondition, Precondition::Uid(_));
         params.field_validation =
             Some(if self.options.strict { ValidationDirective::Strict } else { ValidationDirective::Ignore });
         let mut body = Value::Object(body);
@@ -106,7 +106,7 @@ impl Run<'_> {
         }
         let error = match self.patch(identity, mapping, params, &body).await {
             Err(error) if matches!(error.failure, Failure::Refused(_)) => error,
-            done => return done,
+            result => return result,
         };
         let refused = error.refused_fields();
         if let Some(corrected) = without_nulls(&body, &refused) {

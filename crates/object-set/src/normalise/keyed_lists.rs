@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-/// A step of the path to a list.
+/// A segment of the path to a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum PathSegment {
     /// A field.
     Field(&'static str),
     /// The list item with this name.
-    Named(String),
+    Item(String),
 }
 
 /// A list that may have duplicate keys.
@@ -23,14 +23,14 @@ pub(crate) struct KeyedList<'a> {
     /// Path for messages, as in `spec.template.spec.containers[0].env`.
     pub(crate) path: String,
     /// Path to the list.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) segments: Vec<PathSegment>,
 }
 
 /// A list with duplicate keys, as its author wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ListAsWritten {
     /// Path to the list.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) segments: Vec<PathSegment>,
     /// Fields of an item that form its key.
     pub(crate) keys: &'static [&'static str],
     /// All items.
@@ -50,7 +50,7 @@ pub(crate) fn remove_harmless_duplicates(
 ) -> Duplicates {
     let mut found = Vec::new();
     visit(body, group, kind, &mut |list| {
-        let is_env = list.steps.last() == Some(&Step::Field("env"));
+        let is_env = list.segments.last() == Some(&PathSegment::Field("env"));
         let readers = if is_env { readers(list.items) } else { HashMap::new() };
         let is_harmless = |items: &[Value], places: &[usize]| {
             let (Some(first), Some(last)) = (places.first(), places.last()) else { return true };
@@ -83,7 +83,7 @@ pub(crate) fn take_lists_as_written(
         let twice = unique(list.items, list.keys, &list.path, |_, _| true);
         if let Some((path, key)) = twice.first() {
             let text = format!("{path} has {key} more than once");
-            taken.push(ListAsWritten { steps: list.steps, keys: list.keys, items, text });
+            taken.push(ListAsWritten { segments: list.segments, keys: list.keys, items, text });
         }
     });
     taken
@@ -95,7 +95,7 @@ fn visit(body: &mut Map<String, Value>, group: &str, kind: &str, see: &mut dyn F
     match (group, kind) {
         ("", "Service") => {
             if let Some(Value::Object(spec)) = body.get_mut("spec") {
-                see_list(spec, "ports", &["port", "protocol"], "spec", &[Step::Field("spec")], see);
+                see_list(spec, "ports", &["port", "protocol"], "spec", &[PathSegment::Field("spec")], see);
             }
         }
         ("", "ServiceAccount") => see_list(body, "secrets", &["name"], "", &[], see),
@@ -106,8 +106,9 @@ fn visit(body: &mut Map<String, Value>, group: &str, kind: &str, see: &mut dyn F
                 spec = spec.and_then(|map| map.get_mut(*field)).and_then(Value::as_object_mut);
             }
             if let Some(spec) = spec {
-                let steps: Vec<Step> = fields.iter().map(|field| Step::Field(field)).collect();
-                visit_pod_spec(spec, &fields.join("."), &steps, see);
+                let segments: Vec<PathSegment> =
+                    fields.iter().map(|field| PathSegment::Field(field)).collect();
+                visit_pod_spec(spec, &fields.join("."), &segments, see);
             }
         }
     }
@@ -127,7 +128,7 @@ pub(crate) fn pod_spec_fields(group: &str, kind: &str) -> Option<&'static [&'sta
 fn visit_pod_spec(
     spec: &mut Map<String, Value>,
     path: &str,
-    steps: &[Step],
+    segments: &[PathSegment],
     see: &mut dyn FnMut(KeyedList<'_>),
 ) {
     for field in ["initContainers", "containers", "ephemeralContainers"] {
@@ -136,14 +137,17 @@ fn visit_pod_spec(
             let Value::Object(container) = container else { continue };
             let path = format!("{path}.{field}[{index}]");
             let name = container.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-            let steps: Vec<Step> =
-                steps.iter().cloned().chain([Step::Field(field), Step::Named(name)]).collect();
-            see_list(container, "env", &["name"], &path, &steps, see);
-            see_list(container, "ports", &["containerPort", "protocol"], &path, &steps, see);
+            let segments: Vec<PathSegment> = segments
+                .iter()
+                .cloned()
+                .chain([PathSegment::Field(field), PathSegment::Item(name)])
+                .collect();
+            see_list(container, "env", &["name"], &path, &segments, see);
+            see_list(container, "ports", &["containerPort", "protocol"], &path, &segments, see);
         }
     }
-    see_list(spec, "imagePullSecrets", &["name"], path, steps, see);
-    see_list(spec, "hostAliases", &["ip"], path, steps, see);
+    see_list(spec, "imagePullSecrets", &["name"], path, segments, see);
+    see_list(spec, "hostAliases", &["ip"], path, segments, see);
 }
 
 fn see_list(
@@ -151,7 +155,7 @@ fn see_list(
     field: &'static str,
     keys: &'static [&'static str],
     path: &str,
-    steps: &[Step],
+    segments: &[PathSegment],
     see: &mut dyn FnMut(KeyedList<'_>),
 ) {
     let Some(items) = parent.get_mut(field).and_then(Value::as_array_mut) else { return };
@@ -162,8 +166,8 @@ fn see_list(
         set_default(items, "name", "");
     }
     let path = if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
-    let steps = steps.iter().cloned().chain([Step::Field(field)]).collect();
-    see(KeyedList { items, keys, path, steps });
+    let segments = segments.iter().cloned().chain([PathSegment::Field(field)]).collect();
+    see(KeyedList { items, keys, path, segments });
 }
 
 /// Sets the API server's default of a key field. The API server also sets it for an empty text, but only after the

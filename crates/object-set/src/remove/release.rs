@@ -25,19 +25,19 @@ impl Run<'_> {
     ) -> Result<bool, CallError> {
         let labels = live.labels.clone().unwrap_or_default();
         let us = &self.rules.ownership.owner;
-        let heir = self.heirs.get(identity);
+        let new_owner = self.new_owners.get(identity);
         let mut holder = labels.get(OWNER_LABEL).cloned();
         let mut version = live.resource_version.clone();
         if holder.as_ref() == Some(us) {
             let sharer = sharers(labels.keys()).into_iter().find(|owner| owner != us);
-            holder = sharer.or_else(|| heir.cloned());
+            holder = sharer.or_else(|| new_owner.cloned());
             version = self.relabel(identity, mapping, version, holder.clone()).await?;
         }
         if labels.contains_key(&Ownership::share_label(us)) {
             self.unshare(identity, mapping, live.uid.as_deref(), version).await?;
         }
         // True also if the label was passed on by an earlier call whose answer was lost.
-        Ok(heir.is_some() && holder.as_ref() == heir)
+        Ok(new_owner.is_some() && holder.as_ref() == new_owner)
     }
 
     /// Passes the owner label on, or removes it. Returns the new resourceVersion.
@@ -46,7 +46,7 @@ impl Run<'_> {
         identity: &Identity,
         mapping: &Mapping,
         version: Option<String>,
-        heir: Option<String>,
+        new_owner: Option<String>,
     ) -> Result<Option<String>, CallError> {
         let at = |tokens: &[&str]| PointerBuf::from_tokens(tokens.iter().copied());
         let path = at(&["metadata", "labels", OWNER_LABEL]);
@@ -55,8 +55,10 @@ impl Run<'_> {
                 path: at(&["metadata", "resourceVersion"]),
                 value: version.into(),
             }),
-            match heir {
-                Some(heir) => PatchOperation::Replace(ReplaceOperation { path, value: heir.into() }),
+            match new_owner {
+                Some(new_owner) => {
+                    PatchOperation::Replace(ReplaceOperation { path, value: new_owner.into() })
+                }
                 None => PatchOperation::Remove(RemoveOperation { path }),
             },
         ]);

@@ -18,9 +18,9 @@ pub struct Removal {
     pub waiting: Vec<Identity>,
     /// Released objects that stay, with the reason.
     pub kept: BTreeMap<Identity, KeepReason>,
-    /// Objects of `kept` that carry the mark of their new owner ([`PrunePlan::heirs`](crate::prune::PrunePlan::heirs))
-    /// now.
-    pub handed: Vec<Identity>,
+    /// Objects of `kept` that carry the mark of their new owner now
+    /// ([`PrunePlan::new_owners`](crate::prune::PrunePlan::new_owners)).
+    pub handed_over: Vec<Identity>,
     /// Objects of later steps, which start when the earlier ones are gone.
     pub later: Vec<Identity>,
     /// Failed calls.
@@ -42,32 +42,32 @@ impl Removal {
         remaining
     }
 
-    pub(super) fn take(&mut self, identity: Identity, fate: Fate) {
-        match fate {
-            Fate::Gone => self.gone.push(identity),
-            Fate::Unserved => {
+    pub(super) fn take(&mut self, identity: Identity, result: ObjectRemoval) {
+        match result {
+            ObjectRemoval::Gone => self.gone.push(identity),
+            ObjectRemoval::Unserved => {
                 self.unserved.push(identity.clone());
                 self.gone.push(identity);
             }
-            Fate::Waiting => self.waiting.push(identity),
-            Fate::Kept(reason) => {
+            ObjectRemoval::Waiting => self.waiting.push(identity),
+            ObjectRemoval::Kept(reason) => {
                 self.kept.insert(identity, reason);
             }
-            Fate::Handed => {
-                self.handed.push(identity.clone());
+            ObjectRemoval::HandedOver => {
+                self.handed_over.push(identity.clone());
                 self.kept.insert(identity, KeepReason::OtherOwner);
             }
-            Fate::Failed(error) => self.failed.push(error),
+            ObjectRemoval::Failed(error) => self.failed.push(error),
         }
     }
 }
 
-/// The result for one object.
-pub(super) enum Fate {
+/// Result of a removal for one object.
+pub(super) enum ObjectRemoval {
     Gone,
     Unserved,
     Waiting,
     Kept(KeepReason),
-    Handed,
+    HandedOver,
     Failed(CallError),
 }

@@ -175,7 +175,7 @@ impl Story {
                 complete: applied.is_complete(),
                 allow_shrink: false,
                 api_version_gone: false,
-                heir: &|_| None,
+                new_owner: &|_| None,
                 is_hook: &|_| false,
                 protection: &protection,
             };
@@ -189,7 +189,7 @@ impl Story {
             all.gone.extend(removal.gone);
             all.unserved.extend(removal.unserved);
             all.kept.extend(removal.kept);
-            all.handed.extend(removal.handed);
+            all.handed_over.extend(removal.handed_over);
             (all.waiting, all.later, all.failed) = (removal.waiting, removal.later, removal.failed);
             if all.failed.is_empty() || Instant::now() >= deadline {
                 return Ok(Ok(all));

@@ -29,20 +29,20 @@ fn us() -> Ownership {
     Ownership { manager: "m".to_owned(), owner: "us".to_owned(), version: String::new() }
 }
 
-fn step(ours: Object, live: &ObjectMeta, api_versions: &[&str]) -> Step {
-    step_over(ours, live, api_versions, &[])
+fn decision(ours: Object, live: &ObjectMeta, api_versions: &[&str]) -> CrdDecision {
+    decision_over(ours, live, api_versions, &[])
 }
 
-fn step_over(ours: Object, live: &ObjectMeta, api_versions: &[&str], stored: &[&str]) -> Step {
+fn decision_over(ours: Object, live: &ObjectMeta, api_versions: &[&str], stored: &[&str]) -> CrdDecision {
     let versions: Vec<Value> =
         api_versions.iter().map(|name| json!({"name": name, "storage": true})).collect();
     let stored = stored.iter().map(|version| (*version).to_owned()).collect();
-    let live = Live { metadata: live.clone(), spec: json!({ "versions": versions }), stored };
+    let live = LiveCrd { metadata: live.clone(), spec: json!({ "versions": versions }), stored };
     decide(ours, &live, &us(), &|owner| owner != "dead")
 }
 
-fn sent(step: Step) -> (Object, Vec<String>) {
-    let Step::Send { object, shares, .. } = step else { panic!("{step:?}") };
+fn sent(decision: CrdDecision) -> (Object, Vec<String>) {
+    let CrdDecision::Send { object, shares, .. } = decision else { panic!("{decision:?}") };
     let versions = object.body()["spec"]["versions"].as_array().unwrap();
     let names = versions.iter().map(|version| version["name"].as_str().unwrap().to_owned()).collect();
     assert!(shares.is_empty());
@@ -52,8 +52,8 @@ fn sent(step: Step) -> (Object, Vec<String>) {
 #[test]
 fn a_crd_of_nobody_else_is_sent_as_it_is() {
     for holder in ["us", "dead"] {
-        let step = step(ours("2.0.0", &["v1"]), &live(holder, "1.0.0"), &["v1", "v1beta1"]);
-        let (object, versions) = sent(step);
+        let decision = decision(ours("2.0.0", &["v1"]), &live(holder, "1.0.0"), &["v1", "v1beta1"]);
+        let (object, versions) = sent(decision);
         assert_eq!(versions, ["v1"]);
         assert_eq!(object.annotation(CREATED_BY), Some("first"));
     }
@@ -62,18 +62,19 @@ fn a_crd_of_nobody_else_is_sent_as_it_is() {
 #[test]
 fn a_crd_never_goes_back_to_a_lower_version() {
     for holder in ["us", "dead"] {
-        let (object, versions) = sent(step(ours("1.0.0", &["v1"]), &live(holder, "2.0.0"), &["v1", "v2"]));
+        let (object, versions) =
+            sent(decision(ours("1.0.0", &["v1"]), &live(holder, "2.0.0"), &["v1", "v2"]));
         assert_eq!(versions, ["v1", "v2"], "a higher API version");
         assert_eq!(object.annotation(SET_VERSION), Some("2.0.0"));
         let mut narrower = ours("1.0.0", &["v1"]);
         narrower.body_mut()["spec"]["versions"][0]["schema"] = "narrow".into();
-        let (object, _) = sent(step(narrower, &live(holder, "2.0.0"), &["v1"]));
+        let (object, _) = sent(decision(narrower, &live(holder, "2.0.0"), &["v1"]));
         assert_eq!(object.body()["spec"]["versions"][0]["schema"], Value::Null, "a higher set");
     }
     let mut by_hand = live("us", "");
     by_hand.labels = None;
     by_hand.annotations = None;
-    let (object, versions) = sent(step(ours("9.0.0", &["v1"]), &by_hand, &["v1", "v2"]));
+    let (object, versions) = sent(decision(ours("9.0.0", &["v1"]), &by_hand, &["v1", "v2"]));
     assert_eq!(versions, ["v1", "v2"], "somebody installed a newer one by hand");
     assert_eq!(object.annotation(SET_VERSION), Some("9.0.0"));
 }
@@ -86,7 +87,7 @@ fn a_lower_version_leaves_an_injected_ca_to_its_controller() {
     let bundle = |source: &str| {
         let mut ours = ours("1.0.0", &["v1"]);
         ours.set_annotation("cert-manager.io/inject-ca-from", source);
-        let live = Live { metadata: live("dead", "2.0.0"), spec: spec.clone(), stored: vec![] };
+        let live = LiveCrd { metadata: live("dead", "2.0.0"), spec: spec.clone(), stored: vec![] };
         let (object, _) = sent(decide(ours, &live, &us(), &|owner| owner != "dead"));
         object.body()["spec"].pointer("/conversion/webhook/clientConfig/caBundle").cloned()
     };
@@ -99,18 +100,18 @@ fn a_lower_version_lifts_the_hold_of_an_interrupted_removal() {
     let schema = json!({"openAPIV3Schema": {"required": ["spec", "thisKindIsBeingRemoved"]}});
     let spec = json!({"versions": [{"name": "v1", "storage": true, "schema": schema}]});
     let found = DynamicObject { types: None, metadata: live("dead", "2.0.0"), data: json!({ "spec": spec }) };
-    let step = decide(ours("1.0.0", &["v1"]), &Live::of(found), &us(), &|owner| owner != "dead");
-    let schema = sent(step).0.body()["spec"]["versions"][0]["schema"].clone();
+    let decision = decide(ours("1.0.0", &["v1"]), &LiveCrd::of(found), &us(), &|owner| owner != "dead");
+    let schema = sent(decision).0.body()["spec"]["versions"][0]["schema"].clone();
     assert_eq!(schema, json!({"openAPIV3Schema": {"required": ["spec"]}}));
 }
 
 #[test]
 fn versions_in_which_objects_are_stored_stay() {
-    let step =
-        step_over(ours("2.0.0", &["v1"]), &live("us", "1.0.0"), &["v1beta1", "v1alpha1"], &["v1beta1"]);
-    let Step::Send { lost, .. } = &step else { panic!("{step:?}") };
+    let decision =
+        decision_over(ours("2.0.0", &["v1"]), &live("us", "1.0.0"), &["v1beta1", "v1alpha1"], &["v1beta1"]);
+    let CrdDecision::Send { lost, .. } = &decision else { panic!("{decision:?}") };
     assert_eq!(*lost, ["v1beta1"]);
-    assert_eq!(sent(step).1, ["v1", "v1beta1"]);
+    assert_eq!(sent(decision).1, ["v1", "v1beta1"]);
 }
 
 #[test]
@@ -124,9 +125,9 @@ fn versions_that_others_may_use_are_served_as_before_and_ones_with_objects_are_n
     let served = json!({"versions": [{"name": "v1", "served": true}, {"name": "v1beta1", "served": true}]});
     let over = |owner: &str, stored: &[&str]| {
         let stored = stored.iter().map(|version| (*version).to_owned()).collect();
-        let live = Live { metadata: live(owner, "1.0.0"), spec: served.clone(), stored };
-        let step = decide(unserved(), &live, &us(), &|_| true);
-        let Step::Send { object, lost, .. } = step else { panic!("{step:?}") };
+        let live = LiveCrd { metadata: live(owner, "1.0.0"), spec: served.clone(), stored };
+        let decision = decide(unserved(), &live, &us(), &|_| true);
+        let CrdDecision::Send { object, lost, .. } = decision else { panic!("{decision:?}") };
         (object.body()["spec"]["versions"][1]["served"] == true, lost)
     };
     assert_eq!(over("us", &["v1"]), (false, vec![]), "nothing is stored in it");
@@ -140,22 +141,25 @@ fn a_crd_that_another_operator_holds_is_not_of_nobody_and_shared_in_its_name() {
     for entry in theirs.managed_fields.iter_mut().flatten() {
         entry.manager = Some("greeting".to_owned());
     }
-    assert_eq!(step(ours("1.0.0", &["v1"]), &theirs, &["v1"]), Step::ShareOnly);
+    assert_eq!(decision(ours("1.0.0", &["v1"]), &theirs, &["v1"]), CrdDecision::ShareOnly);
     assert_eq!(share_manager("dead", &theirs, &us()), "greeting-dead");
     assert_eq!(share_manager("us", &theirs, &us()), "m-us");
 }
 
 #[test]
 fn a_lower_or_equal_version_only_shares() {
-    assert_eq!(step(ours("1.0.0", &["v1"]), &live("them", "1.0.0"), &["v1"]), Step::ShareOnly);
-    assert_eq!(step(ours("1.0.0", &["v1"]), &live("them", "1.10.0"), &["v1"]), Step::ShareOnly);
-    assert_eq!(step(ours("9.0.0", &["v1beta1"]), &live("them", "1.0.0"), &["v1"]), Step::ShareOnly);
+    assert_eq!(decision(ours("1.0.0", &["v1"]), &live("them", "1.0.0"), &["v1"]), CrdDecision::ShareOnly);
+    assert_eq!(decision(ours("1.0.0", &["v1"]), &live("them", "1.10.0"), &["v1"]), CrdDecision::ShareOnly);
+    assert_eq!(
+        decision(ours("9.0.0", &["v1beta1"]), &live("them", "1.0.0"), &["v1"]),
+        CrdDecision::ShareOnly
+    );
 }
 
 #[test]
 fn a_higher_version_wins_and_takes_nothing_away() {
-    let step = step(ours("1.10.0", &["v1"]), &live("them", "1.9.0"), &["v1", "v1beta1"]);
-    let Step::Send { object, shares, lost } = step else { panic!("{step:?}") };
+    let decision = decision(ours("1.10.0", &["v1"]), &live("them", "1.9.0"), &["v1", "v1beta1"]);
+    let CrdDecision::Send { object, shares, lost } = decision else { panic!("{decision:?}") };
     assert_eq!((shares, lost), (vec!["them".to_owned(), "us".to_owned()], vec![]));
     let versions = object.body()["spec"]["versions"].as_array().unwrap();
     assert_eq!(versions[1], json!({"name": "v1beta1", "storage": false}));
@@ -166,8 +170,8 @@ fn a_higher_version_wins_and_takes_nothing_away() {
 fn the_holder_keeps_versions_that_sharers_use() {
     let mut found = live("us", "1.0.0");
     found.labels.as_mut().unwrap().insert(crate::cluster::Ownership::share_label("them"), String::new());
-    let step = step(ours("2.0.0", &["v2"]), &found, &["v1"]);
-    let Step::Send { object, .. } = step else { panic!("{step:?}") };
+    let decision = decision(ours("2.0.0", &["v2"]), &found, &["v1"]);
+    let CrdDecision::Send { object, .. } = decision else { panic!("{decision:?}") };
     assert_eq!(object.body()["spec"]["versions"].as_array().unwrap().len(), 2);
 }
 

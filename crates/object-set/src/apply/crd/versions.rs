@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::Live;
+use super::LiveCrd;
 use crate::cluster::SET_VERSION;
 use crate::object::Object;
 
 /// Compares the desired CRD with the live one: by their highest API versions, then by the versions of their sets.
-pub(super) fn compare(ours: &Object, live: &Live) -> Ordering {
+pub(super) fn compare(ours: &Object, live: &LiveCrd) -> Ordering {
     let theirs = live.metadata.annotations.as_ref().and_then(|all| all.get(SET_VERSION));
     let version = ours.annotation(SET_VERSION).unwrap_or_default();
     highest_api_version(ours.body().get("spec"))
@@ -44,7 +44,7 @@ fn serves(spec: Option<&Value>, version: &str) -> bool {
 }
 
 /// Returns the versions in which objects may be stored and that the desired CRD lacks or no longer serves.
-pub(super) fn lost_versions(ours: &Object, live: &Live) -> Vec<String> {
+pub(super) fn lost_versions(ours: &Object, live: &LiveCrd) -> Vec<String> {
     let spec = ours.body().get("spec");
     let is_lost = |version: &&String| {
         let has = versions(spec).any(|one| one["name"] == **version);

@@ -72,9 +72,13 @@ fn lists_are_taken_as_written_and_the_last_item_of_each_key_stays() {
     assert_eq!(pod["spec"]["containers"][0]["ports"].as_array().unwrap().len(), 1);
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].items.len(), 2);
-    let steps =
-        [Step::Field("spec"), Step::Field("containers"), Step::Named("c".into()), Step::Field("ports")];
-    assert_eq!(taken[0].steps, steps);
+    let segments = [
+        PathSegment::Field("spec"),
+        PathSegment::Field("containers"),
+        PathSegment::Item("c".into()),
+        PathSegment::Field("ports"),
+    ];
+    assert_eq!(taken[0].segments, segments);
     assert_eq!(taken[0].text, "spec.containers[0].ports has containerPort=80,protocol=TCP more than once");
     assert!(take_lists_as_written(&mut pod, "", "Pod").is_empty());
 }
