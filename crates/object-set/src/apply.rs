@@ -62,14 +62,14 @@ pub enum Adopt {
 /// How to treat adoptable objects that another system applied. Namespaces and CRDs, which may have several owners,
 /// are always applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Foreign {
+pub enum ForeignObjectPolicy {
     /// Apply them as the set defines them.
     #[default]
-    Take,
+    Apply,
     /// Leave them unchanged and report them ([`Outcome::Foreign`]).
-    Tell,
+    Report,
     /// Adopt them; those that differ from the set keep their content ([`Outcome::AsIs`]).
-    AsIs,
+    KeepContent,
 }
 
 /// Options of an apply.
@@ -98,7 +98,7 @@ pub struct ApplyOptions<'a> {
     /// Flux and Argo CD.
     pub take_over: &'a [&'a str],
     /// How to treat objects of other systems.
-    pub foreign: Foreign,
+    pub foreign: ForeignObjectPolicy,
     /// Fields that other managers may change once the object exists.
     pub ignored_fields: &'a IgnoredFields,
     /// CRDs that are created if missing and never updated.
@@ -110,12 +110,13 @@ pub struct ApplyOptions<'a> {
     /// without a GET, by one request that can only create. If the name is taken, the object is read and handled as
     /// usual. Dry runs, Namespaces and CRDs always read first.
     pub are_new: bool,
-    /// Deadline: objects that were not sent by then are [`Outcome::Waiting`] for [`TIME_IS_UP`]. `None`: no deadline.
+    /// Deadline: objects that were not sent by then are [`Outcome::Waiting`] for [`DEADLINE_REACHED`]. `None`: no
+    /// deadline.
     pub until: Option<Instant>,
 }
 
 /// Reason of [`Outcome::Waiting`] for objects that were not sent before the deadline; the next run sends them.
-pub const TIME_IS_UP: &str = "there was no time left to send it";
+pub const DEADLINE_REACHED: &str = "there was no time left to send it";
 
 /// Objects on the target as a watch shows them.
 pub trait Observations: Sync {
@@ -231,7 +232,7 @@ impl Run<'_> {
         let desired = self.desired(object);
         let identity = desired.identity.clone();
         if self.options.until.is_some_and(|until| Instant::now() >= until) {
-            return (identity, Outcome::Waiting(TIME_IS_UP), None);
+            return (identity, Outcome::Waiting(DEADLINE_REACHED), None);
         }
         let _lock = self.cluster.object_locks.lock(&identity).await;
         let result = match &desired.mapping {

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 /// The subresource through which autoscalers and `kubectl scale` write.
-const SCALE: &str = "scale";
+const SCALE_SUBRESOURCE: &str = "scale";
 
 /// Maximum number of comparisons of the items of one list with the keys in a set of fields. A target may report any
 /// number of both.
@@ -54,7 +54,7 @@ pub(crate) fn take(fields: &mut Value, path: &[String]) -> Value {
 pub(crate) fn scaled(metadata: &ObjectMeta, manager: &str) -> Option<Value> {
     let entries = metadata.managed_fields.iter().flatten();
     let theirs = entries.filter(|entry| {
-        entry.subresource.as_deref() == Some(SCALE) && entry.manager.as_deref() != Some(manager)
+        entry.subresource.as_deref() == Some(SCALE_SUBRESOURCE) && entry.manager.as_deref() != Some(manager)
     });
     let mut fields = empty();
     theirs.filter_map(|entry| entry.fields_v1.as_ref()).for_each(|theirs| union(&mut fields, &theirs.0));

@@ -40,9 +40,9 @@ pub fn normalise(object: &mut Object) -> Vec<Warning> {
     match (kind.0.as_str(), kind.1.as_str()) {
         ("", "Secret") => {
             string_data(body);
-            strip_empty(body, DATA);
+            strip_empty(body, DATA_MAPS);
         }
-        ("", "ConfigMap") => strip_empty(body, DATA),
+        ("", "ConfigMap") => strip_empty(body, DATA_MAPS),
         ("", "ServiceAccount") => strip_empty_lists(body, &["imagePullSecrets", "secrets"]),
         ("", "PersistentVolumeClaim") => strip_empty_volume_name(body),
         ("networking.k8s.io", "NetworkPolicy") => default_policy_types(body),
@@ -70,7 +70,7 @@ fn strip_metadata(body: &mut Map<String, Value>) {
         if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
             annotations.retain(|key, _| !CONTROLLER_ANNOTATIONS.contains(&key.as_str()));
         }
-        strip_empty(metadata, MARKS);
+        strip_empty(metadata, MARK_MAPS);
     }
 }
 
@@ -86,10 +86,10 @@ const CONTROLLER_ANNOTATIONS: &[&str] = &[
 ];
 
 /// Maps of `metadata` in which other managers add entries.
-const MARKS: &[&str] = &["annotations", "labels"];
+const MARK_MAPS: &[&str] = &["annotations", "labels"];
 
 /// Maps of Secrets and ConfigMaps in which other managers add entries, for example a certificate.
-const DATA: &[&str] = &["binaryData", "data"];
+const DATA_MAPS: &[&str] = &["binaryData", "data"];
 
 /// Removes empty maps: an apply would own the whole map, and the first entry of another manager would be drift.
 fn strip_empty(parent: &mut Map<String, Value>, fields: &[&str]) {
@@ -173,7 +173,7 @@ fn strip_template(body: &mut Map<String, Value>, pod_spec: &[&str]) {
     }
     if let Some(Value::Object(metadata)) = at.and_then(|template| template.get_mut("metadata")) {
         metadata.remove("creationTimestamp");
-        strip_empty(metadata, MARKS);
+        strip_empty(metadata, MARK_MAPS);
     }
 }
 

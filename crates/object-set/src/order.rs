@@ -32,7 +32,7 @@ impl Stage {
 
 /// Kinds with their group and stage, in Helm's install order. Kubernetes kinds that Helm does not list are placed
 /// where their order does no harm.
-const INSTALL: &[(&str, &str, Stage)] = &[
+const INSTALL_ORDER: &[(&str, &str, Stage)] = &[
     ("scheduling.k8s.io", "PriorityClass", Stage::Cluster),
     ("", "Namespace", Stage::Foundation),
     ("networking.k8s.io", "NetworkPolicy", Stage::Configuration),
@@ -82,24 +82,24 @@ const INSTALL: &[(&str, &str, Stage)] = &[
 /// Reports whether a group belongs to Kubernetes, also if the kind is not listed.
 pub(crate) fn is_builtin(group: &str) -> bool {
     matches!(group, "" | "apps" | "batch" | "autoscaling" | "policy")
-        || INSTALL.iter().any(|(g, ..)| *g == group)
+        || INSTALL_ORDER.iter().any(|(g, ..)| *g == group)
 }
 
 fn rank(kind: &GroupKind) -> Option<usize> {
-    INSTALL.iter().position(|(group, name, _)| *group == kind.group && *name == kind.kind)
+    INSTALL_ORDER.iter().position(|(group, name, _)| *group == kind.group && *name == kind.kind)
 }
 
 /// Returns the stage in which objects of a kind are applied.
 pub fn stage(kind: &GroupKind) -> Stage {
     match rank(kind) {
-        Some(index) => INSTALL[index].2,
+        Some(index) => INSTALL_ORDER[index].2,
         None if is_builtin(&kind.group) => Stage::Configuration,
         None => Stage::Custom,
     }
 }
 
 /// Type of the Secrets with the token of a ServiceAccount.
-const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
+const ACCOUNT_TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
 
 /// Returns the stage in which an object is applied. The token Secret of a ServiceAccount has a later stage than the
 /// account: Kubernetes deletes the Secret if the account does not exist.
@@ -107,7 +107,7 @@ const ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 fn stage_of(object: &Object, kind: &GroupKind) -> Stage {
     let is_secret = kind.group.is_empty() && kind.kind == "Secret";
     let secret_type = object.body().get("type").and_then(Value::as_str);
-    if is_secret && secret_type == Some(ACCOUNT_TOKEN) { Stage::Workload } else { stage(kind) }
+    if is_secret && secret_type == Some(ACCOUNT_TOKEN_TYPE) { Stage::Workload } else { stage(kind) }
 }
 
 /// Returns the objects of each non-empty stage, in Helm's kind order and otherwise in the order of the input.
@@ -117,7 +117,7 @@ pub fn stages<T: Borrow<Object>>(objects: impl IntoIterator<Item = T>) -> Vec<(S
         .map(|item| {
             let object: &Object = item.borrow();
             let kind = object.gvk().group_kind();
-            (stage_of(object, &kind), rank(&kind).unwrap_or(INSTALL.len()), item)
+            (stage_of(object, &kind), rank(&kind).unwrap_or(INSTALL_ORDER.len()), item)
         })
         .collect();
     all.sort_by_key(|(stage, rank, _)| (*stage, *rank));
@@ -184,7 +184,7 @@ pub(crate) fn makes_pods(kind: &GroupKind) -> bool {
 /// Sorts objects for deletion: by step, and within a step in reverse of Helm's install order.
 pub fn sort_for_deletion(identities: &mut [Identity]) {
     identities.sort_by_cached_key(|identity| {
-        let rank = rank(&identity.group_kind()).unwrap_or(INSTALL.len());
+        let rank = rank(&identity.group_kind()).unwrap_or(INSTALL_ORDER.len());
         (teardown(identity), std::cmp::Reverse(rank), identity.clone())
     });
 }
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn workloads_without_pods_need_no_foreground_deletion() {
-        let kinds = INSTALL.iter().filter(|(.., stage)| *stage == Stage::Workload);
+        let kinds = INSTALL_ORDER.iter().filter(|(.., stage)| *stage == Stage::Workload);
         let kinds = kinds.map(|(group, kind, _)| GroupKind::new(*group, *kind));
         let without: Vec<String> = kinds.filter(|kind| !makes_pods(kind)).map(|kind| kind.kind).collect();
         assert_eq!(without, ["Service", "Endpoints", "EndpointSlice", "HorizontalPodAutoscaler", "Ingress"]);
@@ -215,7 +215,7 @@ mod tests {
                 json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "type": secret_type});
             Object::from_value(body).unwrap()
         };
-        let objects = [secret(ACCOUNT_TOKEN), secret("Opaque"), object("v1", "ServiceAccount")];
+        let objects = [secret(ACCOUNT_TOKEN_TYPE), secret("Opaque"), object("v1", "ServiceAccount")];
         let found = stages(objects).into_iter().map(|(stage, objects)| (stage, objects.len()));
         assert_eq!(found.collect::<Vec<_>>(), [(Stage::Configuration, 2), (Stage::Workload, 1)]);
     }

@@ -10,7 +10,7 @@ use crate::set::ObjectSet;
 use crate::yaml::{self, Budget, YamlError};
 
 /// Prefix of Helm's annotations.
-const HELM_ANNOTATIONS: &str = "helm.sh/";
+const HELM_ANNOTATION_PREFIX: &str = "helm.sh/";
 /// Start of the comment in which Helm names the file that it rendered.
 const SOURCE_COMMENT: &str = "# Source: ";
 /// Maximum length of a name in a message.
@@ -212,7 +212,7 @@ impl ListDefaults {
         let own = list.get("metadata").and_then(|metadata| metadata.get("annotations"));
         let own = own.and_then(Value::as_object).into_iter().flatten();
         let mut annotations = self.annotations.clone();
-        let own = own.filter(|(key, _)| key.starts_with(HELM_ANNOTATIONS));
+        let own = own.filter(|(key, _)| key.starts_with(HELM_ANNOTATION_PREFIX));
         annotations.extend(own.map(|(key, value)| (key.clone(), value.clone())));
         Self { kind, annotations }
     }

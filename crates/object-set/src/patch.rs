@@ -25,9 +25,10 @@ use shape::Shape;
 use strategic::Directive;
 
 /// Maximum size of one patch.
-const LIMITS: Limits = Limits { text_bytes: 256 << 10, objects: 1, nodes: 100_000, scalar_bytes: 1 << 20 };
+const PATCH_LIMITS: Limits =
+    Limits { text_bytes: 256 << 10, objects: 1, nodes: 100_000, scalar_bytes: 1 << 20 };
 /// Metadata fields of a patch that select the object and are no changes.
-const IDENTITY: [&str; 2] = ["name", "namespace"];
+const IDENTITY_FIELDS: [&str; 2] = ["name", "namespace"];
 
 /// Why a patch cannot be applied. Patches count from 0, as in their list. Contains no values of patches or objects,
 /// since they may be secret.
@@ -187,7 +188,7 @@ impl Patches {
 
 impl Patch {
     fn parse(patch: &kyma_api::Patch) -> Result<Self, Problem> {
-        let value = parse::parse_one(&patch.patch, &LIMITS).map_err(Problem::Yaml)?;
+        let value = parse::parse_one(&patch.patch, &PATCH_LIMITS).map_err(Problem::Yaml)?;
         let change = match value {
             Value::Array(operations) => {
                 let read = |(number, operation)| {
@@ -300,7 +301,7 @@ fn merge(object: &Object, patch: &Map<String, Value>) -> Result<Option<Value>, s
         return Ok(Some(Value::Object(body)));
     }
     let mut patch = patch.clone();
-    patch.remove(strategic::DIRECTIVE);
+    patch.remove(strategic::PATCH_DIRECTIVE);
     let mut body = Value::Object(body);
     json_patch::merge(&mut body, &Value::Object(patch));
     Ok(Some(body))
@@ -327,7 +328,7 @@ fn put_identity(from: &Map<String, Value>, to: &mut Map<String, Value>) {
     }
     let Some(from) = from.get("metadata").and_then(Value::as_object) else { return };
     let to = crate::object::map_at(to, "metadata");
-    for field in IDENTITY {
+    for field in IDENTITY_FIELDS {
         to.extend(from.get(field).map(|value| (field.to_owned(), value.clone())));
     }
 }
@@ -337,7 +338,7 @@ fn without_identity(mut patch: Map<String, Value>) -> Map<String, Value> {
     patch.remove("apiVersion");
     patch.remove("kind");
     if let Some(Value::Object(metadata)) = patch.get_mut("metadata") {
-        metadata.retain(|field, _| !IDENTITY.contains(&field.as_str()));
+        metadata.retain(|field, _| !IDENTITY_FIELDS.contains(&field.as_str()));
     }
     patch
 }

@@ -31,11 +31,11 @@ pub use removal::Removal;
 use rules::{Purpose, Rules};
 pub use webhooks::remove_webhook;
 
-/// Maximum number of concurrent deletions.
-const PARALLEL: usize = 8;
+/// Maximum number of concurrent requests.
+const MAX_PARALLEL_REQUESTS: usize = 8;
 
 /// Maximum number of tries for an object that other writers keep changing.
-const TRIES: usize = 4;
+const MAX_REMOVAL_TRIES: usize = 4;
 
 /// Result of the deletion of an object that is to be created again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl Run<'_> {
             });
             let deletions: Vec<_> = deletions.collect();
             let results: Vec<(Identity, ObjectRemoval)> =
-                futures::stream::iter(deletions).buffered(PARALLEL).collect().await;
+                futures::stream::iter(deletions).buffered(MAX_PARALLEL_REQUESTS).collect().await;
             for (identity, result) in results {
                 removal.take(identity, result);
             }
@@ -192,7 +192,7 @@ impl Run<'_> {
     /// Deletes or releases one object, and tries again if it changed between read and write.
     async fn until_settled(&self, identity: &Identity, kept: Option<KeepReason>) -> ObjectRemoval {
         let mut settled = self.one(identity, kept).await;
-        for _ in 1..TRIES {
+        for _ in 1..MAX_REMOVAL_TRIES {
             if !settled.as_ref().is_err_and(|error| error.failure == Failure::Conflict) {
                 break;
             }

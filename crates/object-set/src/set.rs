@@ -41,7 +41,7 @@ impl std::fmt::Display for Warning {
 }
 
 /// Helm's annotation that makes an object a hook instead of a part of the release.
-const HOOK: &str = "helm.sh/hook";
+const HOOK_ANNOTATION: &str = "helm.sh/hook";
 
 /// Objects that belong together, each identity once, in the order of the input.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl ObjectSet {
         let mut set = Self::default();
         for object in objects {
             let identity = object.identity();
-            let key = (identity.clone(), object.annotation(HOOK).map(str::to_owned));
+            let key = (identity.clone(), object.annotation(HOOK_ANNOTATION).map(str::to_owned));
             if let Some(&place) = places.get(&key) {
                 set.objects[place] = object;
                 set.warnings.push(Warning::Duplicate { object: identity });

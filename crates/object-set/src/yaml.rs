@@ -49,7 +49,7 @@ impl Budget {
 }
 
 /// Maximum nesting of lists and maps: JSON parsers, including this program's, read no deeper ones.
-pub(crate) const DEEPEST: usize = 127;
+pub(crate) const MAX_YAML_DEPTH: usize = 127;
 
 /// Why a text cannot be used as YAML. Contains no text of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl Builder<'_> {
     }
 
     fn place(&mut self, node: Node, anchor: usize, line: usize) -> Result<(), YamlError> {
-        if self.open.len() + node.depth > DEEPEST {
+        if self.open.len() + node.depth > MAX_YAML_DEPTH {
             return Err(YamlError::Value { problem: "nested too deeply", line });
         }
         if anchor != 0 {

@@ -1,7 +1,7 @@
 //! State of objects that were taken over from another system.
 
 use kyma_api::{Adopt, DriftMode, HelmComponentSpec};
-use kyma_object_set::Foreign;
+use kyma_object_set::ForeignObjectPolicy;
 
 use crate::content::Inputs;
 use crate::pass::Pass;
@@ -46,16 +46,16 @@ pub(super) fn is_to_be_put_right(pass: &Pass<'_>) -> bool {
 
 /// Returns how objects of another system are treated. A module's objects are applied as its author wrote them: its
 /// users did not install them, and the previous system corrected them too.
-pub(crate) fn foreign(pass: &Pass<'_>) -> Foreign {
+pub(crate) fn foreign(pass: &Pass<'_>) -> ForeignObjectPolicy {
     let is_modules = pass.inputs.as_ref().is_ok_and(Inputs::are_a_kymas);
     if is_modules || asked_mode(&pass.context.resource.spec) == Some(DriftMode::Correct) {
-        return Foreign::Take;
+        return ForeignObjectPolicy::Apply;
     }
     let recorded = &pass.session.recorded;
     match &recorded.adopted {
-        Some(_) if is_as_found(pass) => Foreign::AsIs,
+        Some(_) if is_as_found(pass) => ForeignObjectPolicy::KeepContent,
         // No content was ever completely applied.
-        None if recorded.digests.source.is_none() => Foreign::Tell,
-        Some(_) | None => Foreign::Take,
+        None if recorded.digests.source.is_none() => ForeignObjectPolicy::Report,
+        Some(_) | None => ForeignObjectPolicy::Apply,
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use kyma_api::{Adopt, Digests, FreeForm, InventoryGroup, Reason};
 use kyma_object_set::apply::{Applied, Outcome, Refusal};
-use kyma_object_set::{CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, ObservedObject};
+use kyma_object_set::{
+    CallError, Entry, ForeignObjectPolicy, GroupKind, Identity, Inventory, Kinds, ObservedObject,
+};
 use kyma_sdk::{Failure, Interest};
 use serde_json::json;
 
@@ -183,7 +185,7 @@ impl Pass<'_> {
         }
         let as_found = |inputs: &Inputs| self.session.recorded.is_as_adopted(&inputs.requested_digest);
         let is_as_found = self.inputs.as_ref().is_ok_and(as_found);
-        if !is_as_found || former::foreign(self) == Foreign::Take {
+        if !is_as_found || former::foreign(self) == ForeignObjectPolicy::Apply {
             self.session.recorded.adopted = None;
         }
         self.session.keep_kinds(loaded.kinds.as_deref(), &self.kinds);

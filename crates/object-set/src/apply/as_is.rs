@@ -14,7 +14,8 @@ use crate::field_set::MAX_COMPARISONS;
 use crate::object::{Gvk, Identity, Object, map_at};
 
 /// Metadata that only the API server writes, ignored in comparisons.
-const SERVERS: [&str; 5] = ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
+const API_SERVER_METADATA: [&str; 5] =
+    ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 
 impl Run<'_> {
     /// Returns the object to send instead of `object` so that the content stays; `None` if `object` itself changes
@@ -97,7 +98,7 @@ fn content(mut object: Value, tracked: bool) -> Value {
         object.remove("status");
     }
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return object };
-    metadata.retain(|field, _| !SERVERS.contains(&field.as_str()));
+    metadata.retain(|field, _| !API_SERVER_METADATA.contains(&field.as_str()));
     without_marks(metadata, tracked);
     object
 }
@@ -122,7 +123,7 @@ fn bare(wished: &Object, fields: &Value, tracked: bool) -> Option<Object> {
     }
     body.remove("status");
     let metadata = map_at(&mut body, "metadata");
-    metadata.retain(|field, _| !SERVERS.contains(&field.as_str()));
+    metadata.retain(|field, _| !API_SERVER_METADATA.contains(&field.as_str()));
     without_marks(metadata, tracked);
     metadata.insert("name".to_owned(), wished.name().into());
     if let Some(namespace) = wished.namespace() {

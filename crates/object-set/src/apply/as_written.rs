@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, PatchParams, PostParams};
 use serde_json::Value;
 
 use super::Run;
-use super::desired_state::TRIES;
+use super::desired_state::MAX_MANAGED_FIELDS_TRIES;
 use super::send::Precondition;
 use super::take_over::move_fields;
 use crate::discovery::Mapping;
@@ -69,7 +69,7 @@ impl Run<'_> {
         let mut is_restored = false;
         let mut refused: Option<(Option<String>, CallError)> = None;
         // Controllers write to a new or changed object several times, and each write can come before either patch.
-        for _ in 0..2 * TRIES {
+        for _ in 0..2 * MAX_MANAGED_FIELDS_TRIES {
             let found = api.get(&identity.name).await.map_err(failed)?;
             if found.metadata.uid.as_deref() != uid {
                 break;

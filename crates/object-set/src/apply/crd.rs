@@ -26,7 +26,7 @@ pub(super) use established::{CrdWait, wait_for_crds};
 use versions::{compare, keep_serving, keep_versions, lost_versions};
 
 /// Maximum number of stored versions that are read from a CRD.
-const VERSIONS: usize = 16;
+const MAX_STORED_VERSIONS: usize = 16;
 
 /// Decision for a CRD that exists.
 #[derive(Debug, PartialEq)]
@@ -54,7 +54,8 @@ impl LiveCrd {
     fn of(mut found: DynamicObject) -> Self {
         let stored = found.data["status"]["storedVersions"].as_array().into_iter().flatten();
         // The versions come from the target and appear in messages, so their form and number are limited.
-        let stored = stored.filter_map(Value::as_str).filter(|version| is_label(version)).take(VERSIONS);
+        let stored =
+            stored.filter_map(Value::as_str).filter(|version| is_label(version)).take(MAX_STORED_VERSIONS);
         let stored = stored.map(str::to_owned).collect();
         let mut spec = found.data.get_mut("spec").map(Value::take).unwrap_or_default();
         // An interrupted removal may have left it.

@@ -15,7 +15,7 @@ use crate::ignored_fields::{Field, IgnoredFields, leave_out, split};
 use crate::object::{Object, hash_value};
 
 /// Maximum number of tries to move field ownership while controllers write to a new object.
-pub(super) const TRIES: usize = 5;
+pub(super) const MAX_MANAGED_FIELDS_TRIES: usize = 5;
 
 /// Desired state of one object.
 pub(super) struct DesiredState<'a> {
@@ -168,7 +168,7 @@ impl Run<'_> {
                 Err(error) => take_over_error(CallError::new(Action::Patch, Some(&desired.identity), error)),
             };
             tries += 1;
-            if error.failure != Failure::Conflict || tries == TRIES {
+            if error.failure != Failure::Conflict || tries == MAX_MANAGED_FIELDS_TRIES {
                 return Err(error.into());
             }
             let Some(found) = self.cluster.metadata(mapping, &desired.identity).await? else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
-use super::desired_state::{TRIES, take_over_error};
+use super::desired_state::{MAX_MANAGED_FIELDS_TRIES, take_over_error};
 use super::one::ObjectResult;
 use super::{DesiredObject, Refusal, Run};
 use crate::cluster::Cluster;
@@ -25,7 +25,7 @@ impl Run<'_> {
     ) -> ObjectResult {
         let mut result = self.plain(desired, mapping).await;
         // Another manager may write to the object meanwhile.
-        for _ in 0..TRIES {
+        for _ in 0..MAX_MANAGED_FIELDS_TRIES {
             let Err(Refusal::Call(error)) = &result else { break };
             let Failure::VersionGone(gone) = &error.failure else { break };
             if !self.move_on(desired, mapping, gone).await? {

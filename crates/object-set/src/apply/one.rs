@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::desired_state::{DesiredState, SentObject};
 use super::send::Precondition;
 use super::system::is_tracked_by_label;
-use super::{Adopt, DesiredObject, Foreign, Outcome, Refusal, Run, System, keep, owner};
+use super::{Adopt, DesiredObject, ForeignObjectPolicy, Outcome, Refusal, Run, System, keep, owner};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
 use crate::drift::{self, Drift, ObservedObject};
@@ -17,9 +17,9 @@ use crate::object::{Identity, Object};
 use crate::protect::Guard;
 use crate::prune::holds_data;
 
-/// The largest object that is sent, in bytes of JSON: API servers read no more of a request. Smaller limits, such as
+/// Maximum size of a sent object, in bytes of JSON: API servers read no more of a request. Smaller limits, such as
 /// those of etcd or of a Secret's data, are reported by the API server.
-const MAX_OBJECT: usize = 3 << 20;
+const MAX_OBJECT_BYTES: usize = 3 << 20;
 
 /// Outcome of an object and its inventory entry, or a refusal.
 pub(super) type ObjectResult = Result<(Outcome, Option<Entry>), Refusal>;
@@ -146,7 +146,7 @@ impl Run<'_> {
             LiveState::NotOwned(_) => true,
             _ => recorded.is_none_or(|entry| entry.hash.is_empty()),
         };
-        is_theirs && self.options.foreign == Foreign::AsIs
+        is_theirs && self.options.foreign == ForeignObjectPolicy::KeepContent
     }
 
     /// Returns the outcome and the inventory entry of a sent object.
@@ -291,11 +291,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns the system that applied an object, if such objects are only reported (`Foreign::Tell`) and this one
-    /// lacks this owner's label.
+    /// Returns the system that applied an object, if such objects are only reported
+    /// (`ForeignObjectPolicy::Report`) and this one lacks this owner's label.
     fn foreign(&self, metadata: &ObjectMeta) -> Option<System> {
         let owner = metadata.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
-        let tells = self.options.foreign == Foreign::Tell && owner != Some(&self.options.ownership.owner);
+        let tells = self.options.foreign == ForeignObjectPolicy::Report
+            && owner != Some(&self.options.ownership.owner);
         tells.then(|| System::of(metadata, self.options.take_over)).flatten()
     }
 
@@ -338,8 +339,8 @@ fn is_of_version(error: &CallError) -> bool {
 /// Refuses what the API server or etcd would refuse, before it is sent.
 pub(super) fn check_size(object: &Object, identity: &Identity) -> Result<(), Refusal> {
     let bytes = serde_json::to_vec(object.body()).map_or(0, |json| json.len());
-    if bytes > MAX_OBJECT {
-        return Err(Refusal::TooLarge { object: identity.clone(), bytes, limit: MAX_OBJECT });
+    if bytes > MAX_OBJECT_BYTES {
+        return Err(Refusal::TooLarge { object: identity.clone(), bytes, limit: MAX_OBJECT_BYTES });
     }
     Ok(())
 }

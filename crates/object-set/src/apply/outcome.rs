@@ -35,7 +35,7 @@ pub enum Outcome {
     /// The target does not serve its kind; it is applied once the kind is served.
     Missing(Gvk),
     /// The object cannot be applied yet; the text names the cause. A watch event of the object ends the wait, or the
-    /// next run after `TIME_IS_UP`.
+    /// next run after `DEADLINE_REACHED`.
     Waiting(&'static str),
     /// The object was not tried, since an object of an earlier stage was refused.
     Skipped,
@@ -253,7 +253,7 @@ impl Applied {
 
     /// Reports whether objects were not sent before the deadline.
     pub fn ran_out_of_time(&self) -> bool {
-        self.waiting().any(|(_, what)| what == super::TIME_IS_UP)
+        self.waiting().any(|(_, what)| what == super::DEADLINE_REACHED)
     }
 
     /// Returns the refused objects.

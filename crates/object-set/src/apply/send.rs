@@ -36,7 +36,7 @@ pub(super) enum Precondition<'a> {
 
 /// A resourceVersion that no object has: etcd counts revisions from 1, and the first write makes 2. An API server
 /// checks it if the object exists, and ignores it if an apply creates the object.
-const NO_VERSION: &str = "1";
+const ABSENT_RESOURCE_VERSION: &str = "1";
 
 impl<'a> Precondition<'a> {
     pub(super) fn of(uid: Option<&'a str>) -> Self {
@@ -69,7 +69,7 @@ impl Run<'_> {
         let condition = match precondition {
             Precondition::Uid(uid) => Some(("uid", uid)),
             Precondition::New => None,
-            Precondition::CreateOnly => Some(("resourceVersion", NO_VERSION)),
+            Precondition::CreateOnly => Some(("resourceVersion", ABSENT_RESOURCE_VERSION)),
         };
         if let Some((field, value)) = condition {
             map_at(&mut body, "metadata").insert(field.to_owned(), value.into());

@@ -11,18 +11,19 @@ use serde_json::Value;
 const RELEASE_NAME: &str = "meta.helm.sh/release-name";
 const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 /// The label that Helm sets beside them, unless the chart did.
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// Prefixes of labels and annotations by which systems find their objects. Removed, so that no system deletes an
 /// adopted object.
-const MARKS: [&str; 3] = ["helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/", "argocd.argoproj.io/"];
+const TRACKING_PREFIXES: [&str; 3] =
+    ["helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/", "argocd.argoproj.io/"];
 
 /// The label by which Argo CD tracks if it does not track by annotation, its default since v3. Many charts set the
 /// label themselves, and then it belongs to the chart.
 /// Source: <https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/>.
 pub(super) const TRACKING_LABEL: &str = "app.kubernetes.io/instance";
 /// The annotation by which Argo CD tracks by default.
-const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";
+const TRACKING_ID_ANNOTATION: &str = "argocd.argoproj.io/tracking-id";
 
 /// Another system that keeps objects on clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,8 +91,11 @@ pub(super) fn is_helms(entry: &ManagedFieldsEntry) -> bool {
 /// chart renders them, its apply owns them again.
 pub(super) fn leave_helms_marks(fields: &mut Value) {
     let Some(metadata) = fields.get_mut("f:metadata").and_then(Value::as_object_mut) else { return };
-    let marks =
-        [("f:annotations", RELEASE_NAME), ("f:annotations", RELEASE_NAMESPACE), ("f:labels", MANAGED_BY)];
+    let marks = [
+        ("f:annotations", RELEASE_NAME),
+        ("f:annotations", RELEASE_NAMESPACE),
+        ("f:labels", MANAGED_BY_LABEL),
+    ];
     for (place, key) in marks {
         let Some(Value::Object(held)) = metadata.get_mut(place) else { continue };
         if held.remove(&format!("f:{key}")).is_none() {
@@ -113,7 +117,7 @@ pub(super) fn leave_helms_marks(fields: &mut Value) {
 
 /// Reports whether a label or annotation is a mark by which another system finds its objects.
 pub(super) fn is_mark(key: &str) -> bool {
-    MARKS.iter().any(|prefix| key.starts_with(prefix))
+    TRACKING_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// Reports whether Argo CD tracks an object by the label that charts may set too: it set the label, and no
@@ -128,7 +132,7 @@ pub(super) fn is_tracked_by_label(metadata: &ObjectMeta) -> bool {
             && labels.is_some_and(|all| all.get(format!("f:{TRACKING_LABEL}")).is_some())
     };
     has(metadata.labels.as_ref(), TRACKING_LABEL)
-        && !has(metadata.annotations.as_ref(), TRACKING_ID)
+        && !has(metadata.annotations.as_ref(), TRACKING_ID_ANNOTATION)
         && metadata.managed_fields.iter().flatten().any(sets_it)
 }
 
@@ -210,7 +214,7 @@ mod tests {
         };
         assert!(tracked("argocd-controller", &labelled, TRACKING_LABEL, "own"));
         assert!(tracked("argocd-application-controller", &labelled, TRACKING_LABEL, "own"));
-        assert!(!tracked("argocd-controller", &labelled, TRACKING_LABEL, TRACKING_ID));
+        assert!(!tracked("argocd-controller", &labelled, TRACKING_LABEL, TRACKING_ID_ANNOTATION));
         assert!(!tracked("argocd-controller", &labelled, "own", "own"), "it is gone by now");
         assert!(!tracked("argocd-controller", &json!({}), TRACKING_LABEL, "own"), "a user set it");
         assert!(!tracked("helm", &labelled, TRACKING_LABEL, "own"));
@@ -221,7 +225,7 @@ mod tests {
     fn marks_of_helm_are_left_to_nobody() {
         let mut fields = json!({"f:metadata": {
             "f:annotations": {format!("f:{RELEASE_NAME}"): {}, format!("f:{RELEASE_NAMESPACE}"): {}, "f:own": {}},
-            "f:labels": {format!("f:{MANAGED_BY}"): {}, "f:app": {}},
+            "f:labels": {format!("f:{MANAGED_BY_LABEL}"): {}, "f:app": {}},
         }, "f:data": {}});
         leave_helms_marks(&mut fields);
         let left =

@@ -15,7 +15,7 @@ use crate::managed_fields;
 use crate::object::Object;
 
 /// Manager that the API server records for fields that existed before the first apply.
-const BEFORE: &str = "before-first-apply";
+const BEFORE_FIRST_APPLY_MANAGER: &str = "before-first-apply";
 
 /// kubectl's record of its last apply, from which it would restore removed fields.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -27,7 +27,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str], wanted: &Object) -> Option<Patch> {
     let annotated = metadata.annotations.as_ref().is_some_and(|a| a.contains_key(LAST_APPLIED));
     let is_tool = |entry: &ManagedFieldsEntry| {
-        entry.manager.as_deref() == Some(BEFORE) || System::of_entry(entry, more).is_some()
+        entry.manager.as_deref() == Some(BEFORE_FIRST_APPLY_MANAGER)
+            || System::of_entry(entry, more).is_some()
     };
     let mut patch = moved(metadata, manager, is_tool, annotated)?;
     // The label would otherwise stay, and Argo CD could delete the object.

@@ -144,12 +144,12 @@ fn moved(
     }))
 }
 
-const ONE: &str = r#"k:{"name":"one"}"#;
+const CONTAINER_KEY: &str = r#"k:{"name":"one"}"#;
 
 #[test]
 fn what_we_own_of_others_fields_is_kept_for_them() {
     let containers = |fields: Value| json!({"f:template": {"f:spec": {"f:containers": fields}}});
-    let mut spec = containers(json!({ONE: {".": {}, "f:name": {}, "f:image": {}}}));
+    let mut spec = containers(json!({CONTAINER_KEY: {".": {}, "f:name": {}, "f:image": {}}}));
     spec["f:replicas"] = json!({});
     let before = json!({"them": {"f:data": {}}, "us": {"f:spec": spec}});
     let rules = rules(
@@ -157,13 +157,13 @@ fn what_we_own_of_others_fields_is_kept_for_them() {
     )
     .unwrap();
     let (after, returns) = moved(&before, &deployment(), &rules).unwrap().unwrap();
-    let mut keeps = containers(json!({ONE: {"f:image": {}}}));
+    let mut keeps = containers(json!({CONTAINER_KEY: {"f:image": {}}}));
     keeps["f:replicas"] = json!({});
     assert_eq!(
         after,
         json!({
             "them": {"f:data": {}},
-            "us": {"f:spec": containers(json!({ONE: {".": {}, "f:name": {}}}))},
+            "us": {"f:spec": containers(json!({CONTAINER_KEY: {".": {}, "f:name": {}}}))},
             "keeper": {"f:spec": keeps},
         })
     );

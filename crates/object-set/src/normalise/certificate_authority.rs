@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 const CA_BUNDLE: &str = "caBundle";
 
 /// Annotations that name the source of an injected CA. Source: `pkg/apis/certmanager/v1/types.go` of cert-manager.
-const SOURCES: [&str; 2] = ["cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret"];
+const CA_SOURCE_ANNOTATIONS: [&str; 2] =
+    ["cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret"];
 
 /// Annotations that request the CA of the cluster if they are `true`. The second one is OpenShift's.
-const SWITCHES: [&str; 2] =
+const CA_REQUEST_ANNOTATIONS: [&str; 2] =
     ["cert-manager.io/inject-apiserver-ca", "service.beta.openshift.io/inject-cabundle"];
 
 /// Removes CA bundles that have no certificate or that a controller injects: an apply would own the field and overwrite
@@ -55,8 +56,8 @@ fn has_no_certificate(bundle: &str) -> bool {
 /// Reports whether annotations request the injection of a CA.
 fn is_injected(body: &Map<String, Value>) -> bool {
     let annotation = |key: &str| body.get("metadata")?.get("annotations")?.get(key)?.as_str();
-    SOURCES.iter().any(|key| annotation(key).is_some_and(|source| !source.is_empty()))
-        || SWITCHES.iter().any(|key| annotation(key) == Some("true"))
+    CA_SOURCE_ANNOTATIONS.iter().any(|key| annotation(key).is_some_and(|source| !source.is_empty()))
+        || CA_REQUEST_ANNOTATIONS.iter().any(|key| annotation(key) == Some("true"))
 }
 
 #[cfg(test)]

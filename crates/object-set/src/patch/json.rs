@@ -4,7 +4,7 @@ use json_patch::{PatchErrorKind, PatchOperation};
 use serde_json::Value;
 
 use super::Problem;
-use crate::yaml::{Budget, DEEPEST};
+use crate::yaml::{Budget, MAX_YAML_DEPTH};
 
 /// The failed operation, from 0, and the reason.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) fn apply(
     for (number, operation) in operations.iter().enumerate() {
         let fault = |problem| Fault { operation: number, path: operation.path().to_string(), problem };
         if let Some(added) = added(body, operation) {
-            if operation.path().count() + depth(added) > DEEPEST {
+            if operation.path().count() + depth(added) > MAX_YAML_DEPTH {
                 return Err(fault(Problem::TooDeep));
             }
             budget.take(added).map_err(|_| fault(Problem::TooLarge))?;

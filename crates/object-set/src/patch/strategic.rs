@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 use super::Problem;
 use super::shape::{Field, PLAIN, Shape};
 
-pub(super) const DIRECTIVE: &str = "$patch";
-const RETAIN: &str = "$retainKeys";
-const DELETE_SCALARS: &str = "$deleteFromPrimitiveList/";
-const ORDER: &str = "$setElementOrder/";
+pub(super) const PATCH_DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS_DIRECTIVE: &str = "$retainKeys";
+const DELETE_SCALARS_PREFIX: &str = "$deleteFromPrimitiveList/";
+const ELEMENT_ORDER_PREFIX: &str = "$setElementOrder/";
 
 /// Value of `$patch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Fault {
 
 /// Returns the directive of a map.
 pub(super) fn directive(patch: &Map<String, Value>) -> Result<Directive, Fault> {
-    match patch.get(DIRECTIVE).map(Value::as_str) {
+    match patch.get(PATCH_DIRECTIVE).map(Value::as_str) {
         None | Some(Some("merge")) => Ok(Directive::Merge),
         Some(Some("replace")) => Ok(Directive::Replace),
         Some(Some("delete")) => Ok(Directive::Delete),
@@ -76,7 +76,7 @@ pub(super) fn merge(
     }
     retain_keys(original, patch)?;
     let orders = orders(original, patch, shape)?;
-    for (name, gone) in prefixed(patch, DELETE_SCALARS) {
+    for (name, gone) in prefixed(patch, DELETE_SCALARS_PREFIX) {
         let gone: HashSet<&Value> = list(gone).map_err(|fault| fault.within(name))?.iter().collect();
         if let Some(Value::Array(held)) = original.get_mut(name) {
             held.retain(|item| !gone.contains(item));
@@ -186,7 +186,7 @@ fn orders<'a>(
     shape: &Shape,
 ) -> Result<Vec<Order<'a>>, Fault> {
     let mut found = Vec::new();
-    for (name, wished) in prefixed(patch, ORDER) {
+    for (name, wished) in prefixed(patch, ELEMENT_ORDER_PREFIX) {
         let by = match shape.field(name) {
             Some(Field::Keyed(by, _)) => Some(by),
             Some(Field::Scalars) => None,
@@ -259,7 +259,7 @@ fn key<'a>(item: &'a Value, by: Option<&'static str>) -> Result<&'a Value, Fault
 }
 
 fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>) -> Result<(), Fault> {
-    let Some(retained) = patch.get(RETAIN) else { return Ok(()) };
+    let Some(retained) = patch.get(RETAIN_KEYS_DIRECTIVE) else { return Ok(()) };
     let retained: HashSet<&str> = list(retained)?.iter().filter_map(Value::as_str).collect();
     let is_set = |name: &str, value: &Value| !value.is_null() && !is_directive(name);
     if patch.iter().any(|(name, value)| is_set(name, value) && !retained.contains(name.as_str())) {
@@ -299,7 +299,10 @@ pub(super) fn plain(map: &Map<String, Value>) -> Result<Map<String, Value>, Faul
 }
 
 fn is_directive(name: &str) -> bool {
-    name == DIRECTIVE || name == RETAIN || name.starts_with(DELETE_SCALARS) || name.starts_with(ORDER)
+    name == PATCH_DIRECTIVE
+        || name == RETAIN_KEYS_DIRECTIVE
+        || name.starts_with(DELETE_SCALARS_PREFIX)
+        || name.starts_with(ELEMENT_ORDER_PREFIX)
 }
 
 fn prefixed<'a>(

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::yaml;
 
-const HERE: &str = "here";
+const TARGET_NAMESPACE: &str = "here";
 
 fn set(objects: &[Value]) -> ObjectSet {
     ObjectSet::new(objects.iter().map(|one| Object::from_value(one.clone()).unwrap()).collect())
@@ -18,7 +18,9 @@ fn patch(target: &Value, text: &str) -> kyma_api::Patch {
 /// Returns the objects after one patch, and the number of warnings.
 fn patched(target: &Value, text: &str, objects: &[Value]) -> Result<(Vec<Value>, usize), String> {
     let patches = Patches::parse(&[patch(target, text)]).map_err(|error| error.to_string())?;
-    let set = patches.apply(set(objects), &Kinds::default(), HERE).map_err(|error| error.to_string())?;
+    let set = patches
+        .apply(set(objects), &Kinds::default(), TARGET_NAMESPACE)
+        .map_err(|error| error.to_string())?;
     let warnings = set.warnings().len();
     Ok((set.into_objects().into_iter().map(Object::into_value).collect(), warnings))
 }
@@ -97,7 +99,7 @@ fn json_patches_do_one_operation_after_the_other() {
 fn objects_are_selected_exactly() {
     let objects = [
         config_map("a", None),
-        config_map("a", Some(HERE)),
+        config_map("a", Some(TARGET_NAMESPACE)),
         config_map("a", Some("there")),
         config_map("b", None),
         custom(),
@@ -120,8 +122,9 @@ fn objects_are_selected_exactly() {
         // As in a manifest in which only some objects name a namespace.
         let whole = objects.iter().map(|one| Object::from_value(one.clone()).unwrap()).collect();
         let patches = Patches::parse(&[patch(&target, &text)]).unwrap();
-        let set =
-            patches.apply(ObjectSet::default().with_objects(whole, vec![]), &Kinds::default(), HERE).unwrap();
+        let set = patches
+            .apply(ObjectSet::default().with_objects(whole, vec![]), &Kinds::default(), TARGET_NAMESPACE)
+            .unwrap();
         let changed =
             |(index, object): (usize, &Object)| (object.body().get("data")?["a"] == "new").then_some(index);
         let found: Vec<usize> = set.objects().iter().enumerate().filter_map(changed).collect();
@@ -142,14 +145,14 @@ fn what_has_no_namespace_lies_in_none() {
     let kinds = Arc::new(Kinds::default()).with_crds(&[Object::from_value(crd).unwrap()]);
     let named = "{apiVersion: example.org/v1, kind: Lamp, metadata: {name: l}, x: 1}";
     let rows = [
-        (json!({"namespace": HERE}), named, false),
+        (json!({"namespace": TARGET_NAMESPACE}), named, false),
         (json!({"namespace": ""}), named, true),
         (json!({"name": "l"}), named, true),
         (Value::Null, named, true),
     ];
     for (target, text, expected) in rows {
         let patches = Patches::parse(&[patch(&target, text)]).unwrap();
-        let set = patches.apply(set(&[custom()]), &kinds, HERE).unwrap();
+        let set = patches.apply(set(&[custom()]), &kinds, TARGET_NAMESPACE).unwrap();
         assert_eq!(set.objects()[0].body().contains_key("x"), expected, "{target}");
     }
 }
@@ -184,7 +187,7 @@ fn later_patches_see_what_earlier_ones_left() {
         patch(&json!({}), "data: {a: other}"),
     ];
     let patches = Patches::parse(&all).unwrap();
-    let set = patches.apply(set(&[config_map("a", None)]), &Kinds::default(), HERE).unwrap();
+    let set = patches.apply(set(&[config_map("a", None)]), &Kinds::default(), TARGET_NAMESPACE).unwrap();
     assert!(set.is_empty());
     assert_eq!(set.warnings(), [Warning::PatchWithoutObject { patch: 3 }]);
     assert_eq!(format!("{patches:?}"), "Patches(4)");

@@ -7,7 +7,7 @@ use kube::api::ListParams;
 
 use super::crd_hold::{CrdContents, hold_creation, is_in_use};
 use super::rules::is_looked_at;
-use super::{PARALLEL, Run};
+use super::{MAX_PARALLEL_REQUESTS, Run};
 use crate::discovery::{Kinds, Mapping};
 use crate::error::{Action, CallError, Failure};
 use crate::object::Identity;
@@ -15,10 +15,10 @@ use crate::prune::KeepReason;
 use crate::sweep::is_broken;
 
 /// Objects per page of a list.
-const PAGE: u32 = 500;
+const LIST_PAGE_SIZE: u32 = 500;
 
 /// Maximum number of pages of one kind; the content of a kind with more is unknown.
-const PAGES: usize = 40;
+const MAX_LIST_PAGES: usize = 40;
 
 impl Run<'_> {
     /// Returns the resourceVersion of a CRD at which none of its objects exist and none can be created; otherwise the
@@ -61,7 +61,7 @@ impl Run<'_> {
         let mappings = kinds.all().filter(|mapping| is_looked_at(mapping));
         let lists = mappings.map(|mapping| self.held_by_some_version(&kinds, mapping, namespace));
         let lists: Vec<_> = lists.map(FutureExt::boxed).collect();
-        let mut lists = futures::stream::iter(lists).buffer_unordered(PARALLEL);
+        let mut lists = futures::stream::iter(lists).buffer_unordered(MAX_PARALLEL_REQUESTS);
         while let Some(found) = lists.next().await {
             if let Some(reason) = found? {
                 return Ok(Some(reason));
@@ -95,9 +95,9 @@ impl Run<'_> {
         namespace: &str,
     ) -> Result<Option<KeepReason>, CallError> {
         let api = mapping.api(&self.cluster.client, Some(namespace));
-        let mut params = ListParams::default().limit(PAGE);
+        let mut params = ListParams::default().limit(LIST_PAGE_SIZE);
         let mut known = BTreeSet::new();
-        for _ in 0..PAGES {
+        for _ in 0..MAX_LIST_PAGES {
             let page = match api.list_metadata(&params).await.map_err(|error| listing(mapping, error)) {
                 Ok(page) => page,
                 Err(error) if error.failure == Failure::Forbidden => return Ok(Some(KeepReason::CannotTell)),

@@ -18,16 +18,16 @@ use serde_json::{Value, json};
 use crate::discovery::{Mapping, crd_mappings};
 
 /// The required property that no object has.
-const MARKER: &str = "thisKindIsBeingRemoved";
+const REQUIRED_PROPERTY: &str = "thisKindIsBeingRemoved";
 /// Number of dry runs after which a refusal for another reason than the missing property counts.
 const MAX_REFUSED_PROBES: usize = 20;
 /// Maximum number of dry runs. An API server under load applies a changed schema after seconds.
 const MAX_PROBES: usize = 100;
 /// Pause between two dry runs. An API server applies a changed schema with a delay, and reports no event.
-const PROBE_PAUSE: Duration = Duration::from_millis(100);
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for other API servers of the target to refuse creation as well. Behind one address the client cannot see
 /// which of them answers.
-const SETTLE: Duration = Duration::from_millis(300);
+const SCHEMA_PROPAGATION_TIME: Duration = Duration::from_millis(300);
 
 /// Whether objects of a CRD exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub async fn hold_creation(client: &Client, crd: &DynamicObject, manager: &str) 
     let mut found = Ok(None);
     if is_creation_refused(client, &mapping).await {
         // No event announces that the other API servers apply the changed schema.
-        tokio::time::sleep(SETTLE).await;
+        tokio::time::sleep(SCHEMA_PROPAGATION_TIME).await;
         found = has_objects(client, &mapping).await.map(Some);
     }
     if let Ok(Some(false)) = found {
@@ -114,7 +114,7 @@ pub(crate) fn remove_hold(spec: &mut Value) {
         let schema = version.pointer_mut("/schema/openAPIV3Schema").and_then(Value::as_object_mut);
         let Some(schema) = schema else { continue };
         let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) else { continue };
-        required.retain(|name| name != MARKER);
+        required.retain(|name| name != REQUIRED_PROPERTY);
         if required.is_empty() {
             schema.remove("required");
         }
@@ -154,10 +154,12 @@ fn patch_of(crd: &DynamicObject, hold: bool) -> Option<JsonPatch> {
         let schema = version.pointer("/schema/openAPIV3Schema")?;
         let path = format!("/spec/versions/{index}/schema/openAPIV3Schema/required");
         let required = schema.get("required").and_then(Value::as_array);
-        let place = required.and_then(|all| all.iter().position(|name| name == MARKER));
+        let place = required.and_then(|all| all.iter().position(|name| name == REQUIRED_PROPERTY));
         match (hold, place, required) {
-            (true, None, Some(_)) => Some(json!({"op": "add", "path": format!("{path}/-"), "value": MARKER})),
-            (true, None, None) => Some(json!({"op": "add", "path": path, "value": [MARKER]})),
+            (true, None, Some(_)) => {
+                Some(json!({"op": "add", "path": format!("{path}/-"), "value": REQUIRED_PROPERTY}))
+            }
+            (true, None, None) => Some(json!({"op": "add", "path": path, "value": [REQUIRED_PROPERTY]})),
             (false, Some(_), Some(all)) if all.len() == 1 => Some(json!({"op": "remove", "path": path})),
             (false, Some(place), _) => Some(json!({"op": "remove", "path": format!("{path}/{place}")})),
             _ => None,
@@ -185,7 +187,7 @@ async fn is_creation_refused(client: &Client, mapping: &Mapping) -> bool {
     let params = PostParams { dry_run: true, ..PostParams::default() };
     for number in 1..=MAX_PROBES {
         let is_refused = match api.create(&params, &probe).await {
-            Err(kube::Error::Api(status)) if status.message.contains(MARKER) => return true,
+            Err(kube::Error::Api(status)) if status.message.contains(REQUIRED_PROPERTY) => return true,
             Err(kube::Error::Api(status)) => !matches!(status.code, 429 | 502..=504),
             Err(_) | Ok(_) => false,
         };
@@ -193,7 +195,7 @@ async fn is_creation_refused(client: &Client, mapping: &Mapping) -> bool {
             return true;
         }
         // No event announces that the API server applies the changed schema.
-        tokio::time::sleep(PROBE_PAUSE).await;
+        tokio::time::sleep(PROBE_INTERVAL).await;
     }
     false
 }
@@ -233,7 +235,7 @@ mod tests {
             for index in 0..2 {
                 let path = format!("/spec/versions/{index}/schema/openAPIV3Schema/required");
                 let names = held.data.pointer(&path).unwrap().as_array().unwrap();
-                assert!(names.contains(&json!(MARKER)), "{names:?}");
+                assert!(names.contains(&json!(REQUIRED_PROPERTY)), "{names:?}");
             }
             assert!(changed(&held, true).is_none(), "held once");
             let mut spec = held.data["spec"].clone();

@@ -36,13 +36,14 @@ fn variables_of(mut pod: PodSpec) -> Vec<String> {
     env.into_iter().map(|one| format!("{}={}", one.name, one.value.unwrap_or_default())).collect()
 }
 
-const READ: &str = "[{name: FOO, value: foo}, {name: BAR, value: $(FOO)}, {name: FOO, value: foo-$(FOO)}]";
+const ENV_WITH_DUPLICATES: &str =
+    "[{name: FOO, value: foo}, {name: BAR, value: $(FOO)}, {name: FOO, value: foo-$(FOO)}]";
 
 #[tokio::test]
 async fn a_list_that_means_something_else_without_duplicates_is_as_written() -> Result<()> {
     let mut story = Story::begin("as-written").await?;
     let ports = "[{containerPort: 80, name: http}, {containerPort: 80, name: metrics}]";
-    let applied = story.apply(&deployment("x:1", READ, ports)).await?;
+    let applied = story.apply(&deployment("x:1", ENV_WITH_DUPLICATES, ports)).await?;
     assert!(applied.warnings.is_empty(), "{:?}", applied.warnings);
     assert_eq!(variables(&story).await?, ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
     let names = async || -> Result<Vec<String>> {
@@ -51,12 +52,12 @@ async fn a_list_that_means_something_else_without_duplicates_is_as_written() -> 
     };
     assert_eq!(names().await?, ["http", "metrics"]);
     assert_eq!(
-        story.apply(&deployment("x:1", READ, ports)).await?.changed().count(),
+        story.apply(&deployment("x:1", ENV_WITH_DUPLICATES, ports)).await?.changed().count(),
         0,
         "nothing is sent again"
     );
 
-    story.apply(&deployment("x:2", READ, ports)).await?;
+    story.apply(&deployment("x:2", ENV_WITH_DUPLICATES, ports)).await?;
     assert_eq!(variables(&story).await?, ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
 
     // A removed variable disappears with both of its values.
@@ -101,13 +102,13 @@ async fn duplicates_that_the_api_server_never_takes_are_named() -> Result<()> {
 #[tokio::test]
 async fn drift_in_a_list_as_written_is_repaired() -> Result<()> {
     let mut story = Story::begin("written-drift").await?;
-    story.apply(&deployment("x", READ, "[]")).await?;
+    story.apply(&deployment("x", ENV_WITH_DUPLICATES, "[]")).await?;
     let api: Api<Deployment> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
     let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/env", "value": [{"name": "FOO", "value": "x"}]}]);
     let patch: json_patch::Patch = serde_json::from_value(patch)?;
     let params = PatchParams { field_manager: Some("person".into()), ..Default::default() };
     api.patch("d", &params, &Patch::<()>::Json(patch)).await?;
-    story.apply(&deployment("x", READ, "[]")).await?;
+    story.apply(&deployment("x", ENV_WITH_DUPLICATES, "[]")).await?;
     assert_eq!(variables(&story).await?, ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"]);
     Ok(())
 }
@@ -115,7 +116,7 @@ async fn drift_in_a_list_as_written_is_repaired() -> Result<()> {
 /// A kind that no controller writes to.
 fn template() -> String {
     format!(
-        "apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: p}}\ntemplate: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, image: x, env: {READ}}}]}}}}\n"
+        "apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: p}}\ntemplate: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, image: x, env: {ENV_WITH_DUPLICATES}}}]}}}}\n"
     )
 }
 
@@ -216,18 +217,18 @@ async fn a_job_is_created_with_the_list_as_written_and_never_changed() -> Result
         };
         let written = ["FOO=foo", "BAR=$(FOO)", "FOO=foo-$(FOO)"];
 
-        story.apply(&job("one", READ)).await?;
+        story.apply(&job("one", ENV_WITH_DUPLICATES)).await?;
         let (before, variables) = live().await?;
         assert_eq!(variables, written);
         assert_eq!(before.metadata.generation, Some(1), "it had no other list before");
-        assert_eq!(story.apply(&job("one", READ)).await?.changed().count(), 0);
+        assert_eq!(story.apply(&job("one", ENV_WITH_DUPLICATES)).await?.changed().count(), 0);
 
-        story.apply(&job("two", READ)).await?;
+        story.apply(&job("two", ENV_WITH_DUPLICATES)).await?;
         let (after, variables) = live().await?;
         assert_eq!((after.uid(), after.labels()["l"].as_str()), (before.uid(), "two"));
         assert_eq!(variables, written);
 
-        let other = READ.replace("foo-", "bar-");
+        let other = ENV_WITH_DUPLICATES.replace("foo-", "bar-");
         let applied = story.try_apply(&job("two", &other), &NoObservations).await?;
         let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "d") else { panic!("{applied:?}") };
         assert_eq!(error.reason(), Reason::ImmutableField, "{error}");
@@ -239,10 +240,10 @@ async fn a_job_is_created_with_the_list_as_written_and_never_changed() -> Result
 #[tokio::test]
 async fn a_dry_run_accepts_a_job_with_the_list_as_written() -> Result<()> {
     let mut story = Story::begin("written-dry-run").await?;
-    story.apply(&job("one", READ)).await?;
+    story.apply(&job("one", ENV_WITH_DUPLICATES)).await?;
     let dry_run = Arc::new(DryRun::default());
     story.cluster.dry_run = Some(Arc::clone(&dry_run));
-    let applied = story.try_apply(&job("two", READ), &NoObservations).await?;
+    let applied = story.try_apply(&job("two", ENV_WITH_DUPLICATES), &NoObservations).await?;
     assert!(matches!(outcome(&applied, "d"), Outcome::Applied { created: false, .. }), "{applied:?}");
     let diffs = dry_run.diffs();
     let (_, diff) = diffs.first().context("the change")?;

@@ -11,7 +11,7 @@ use kyma_object_set::{
 };
 use serde_json::json;
 
-use super::story::{SOON, Story, outcome};
+use super::story::{EVENT_TIMEOUT, Story, outcome};
 
 /// Returns a CRD of its own group with these versions; the first one is stored.
 pub(super) fn crd(group: &str, versions: &[&str]) -> String {
@@ -88,7 +88,7 @@ async fn a_kind_that_is_missing_holds_up_only_its_objects_and_heals() -> Result<
     let things = super::drift::things(&story, &group, "v1");
     let kind = GroupKind::new(&group, "Thing");
     // The API server serves and lists the kind for some time after its CRD is gone.
-    testbed::until("the kind is not served any more", SOON, || async {
+    testbed::until("the kind is not served any more", EVENT_TIMEOUT, || async {
         match things.list(&ListParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let kinds = Discovery::new().kinds(&story.cluster.client).await?;
@@ -196,7 +196,7 @@ async fn a_crd_that_stays_after_an_interrupted_removal_accepts_objects() -> Resu
     let group = format!("{}.io", story.namespace);
     story.apply(&crd(&group, &["v1"])).await?;
     let (crds, name) = (of_crds(&story).await?, format!("things.{group}"));
-    testbed::until("creation is refused", SOON, || async {
+    testbed::until("creation is refused", EVENT_TIMEOUT, || async {
         let held = hold_creation(&story.cluster.client, &crds.get(&name).await?, "removal").await;
         Ok(matches!(held, Ok(CrdContents::Empty { .. })).then_some(()))
     })

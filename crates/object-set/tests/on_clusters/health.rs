@@ -10,7 +10,7 @@ use kyma_object_set::{Cluster, GroupKind};
 use serde_json::{Value, json};
 use testbed::until;
 
-use super::story::{BED, SOON};
+use super::story::{BED, EVENT_TIMEOUT};
 
 mod apis;
 mod leaving;
@@ -18,7 +18,7 @@ mod plain;
 mod pods;
 mod workloads;
 
-const WHEN: &str = "2026-01-01T00:00:00Z";
+const START_TIME: &str = "2026-01-01T00:00:00Z";
 
 /// A cluster without controllers, and a namespace on it.
 struct Bare {
@@ -44,7 +44,7 @@ impl Bare {
         let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/'));
         let kind = object["kind"].as_str().context("kind")?;
         let kind = GroupKind::new(group.map_or("", |(group, _)| group), kind);
-        until(&format!("{kind} is served"), SOON, || async {
+        until(&format!("{kind} is served"), EVENT_TIMEOUT, || async {
             let kinds = self.cluster.discovery.kinds(self.client()).await?;
             let Some(mapping) = kinds.preferred(&kind) else {
                 self.cluster.discovery.invalidate().await;
@@ -114,6 +114,6 @@ fn assess(object: &Value) -> Health {
 }
 
 fn conditions(all: &[(&str, &str, &str)]) -> Value {
-    let condition = |(kind, status, reason): &(&str, &str, &str)| json!({"type": kind, "status": status, "reason": reason, "message": "prose", "lastTransitionTime": WHEN});
+    let condition = |(kind, status, reason): &(&str, &str, &str)| json!({"type": kind, "status": status, "reason": reason, "message": "prose", "lastTransitionTime": START_TIME});
     all.iter().map(condition).collect()
 }

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use super::drift::drift_of;
-use super::story::{BED, SOON, Story, config_map};
+use super::story::{BED, EVENT_TIMEOUT, Story, config_map};
 
-const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+const ADMISSION_API_VERSION: &str = "admissionregistration.k8s.io/v1";
 
 fn of_admission(story: &Story, kind: &str, plural: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
@@ -25,7 +25,7 @@ fn of_admission(story: &Story, kind: &str, plural: &str) -> Api<DynamicObject> {
 async fn begin_mutations(story: &Story) -> Result<()> {
     let name = story.namespace.as_str();
     let policy = json!({
-        "apiVersion": ADMISSION, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
+        "apiVersion": ADMISSION_API_VERSION, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
         "spec": {
             "matchConstraints": {
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
@@ -42,7 +42,7 @@ async fn begin_mutations(story: &Story) -> Result<()> {
         },
     });
     let binding = json!({
-        "apiVersion": ADMISSION, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name},
+        "apiVersion": ADMISSION_API_VERSION, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name},
         "spec": {"policyName": name},
     });
     for (object, plural) in
@@ -55,7 +55,7 @@ async fn begin_mutations(story: &Story) -> Result<()> {
     let probe = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}, "data": {"v": "1"},
     });
-    until("the policy is in force", SOON, || async {
+    until("the policy is in force", EVENT_TIMEOUT, || async {
         let params = PatchParams::apply("probe").dry_run();
         match story.config_maps().patch("probe", &params, &Patch::Apply(&probe)).await {
             Ok(made) => Ok(made.data.is_some_and(|data| data.contains_key("added")).then_some(())),
@@ -119,7 +119,7 @@ fn callers(name: &str, authority: &str) -> Vec<Row> {
                 "resources": ["nothings"],
             }],
         });
-        json!({"apiVersion": ADMISSION, "kind": kind, "metadata": {"name": name}, "webhooks": [webhook]})
+        json!({"apiVersion": ADMISSION_API_VERSION, "kind": kind, "metadata": {"name": name}, "webhooks": [webhook]})
     };
     let group = format!("{name}.example.org");
     let schema = json!({"openAPIV3Schema": {"type": "object"}});

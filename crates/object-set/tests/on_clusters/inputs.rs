@@ -12,7 +12,7 @@ use serde_json::json;
 use testbed::until_or_why;
 use tokio::sync::Mutex;
 
-use super::story::{SOON, Story};
+use super::story::{EVENT_TIMEOUT, Story};
 
 #[tokio::test]
 async fn real_modules_settle_upgrade_and_go() -> Result<()> {
@@ -64,7 +64,7 @@ async fn settle(story: &mut Story, name: &str, manifest: &str) -> Result<kyma_ob
     let shared = Mutex::new(&mut *story);
     // On a busy machine an apply may not wait long enough for its CRDs, and a controller may write to an object during
     // each try of a patch.
-    until_or_why(&format!("{name} is accepted"), SOON, || async {
+    until_or_why(&format!("{name} is accepted"), EVENT_TIMEOUT, || async {
         let first = shared.lock().await.try_apply(manifest, &NoObservations).await?;
         let errors: Vec<_> = first.errors().collect();
         let is_conflict = |(_, refusal): &(&Identity, &Refusal)| refusal.reason() == Reason::ApplyConflict;

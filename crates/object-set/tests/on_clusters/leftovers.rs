@@ -10,7 +10,7 @@ use kyma_object_set::{Identity, NoObservations, Outcome, Refusal};
 use serde_json::{Value, json};
 use testbed::until;
 
-use super::story::{SOON, Story, outcome};
+use super::story::{EVENT_TIMEOUT, Story, outcome};
 
 /// The schema of a CRD of these tests that accepts any fields.
 const ANY_OBJECT_SCHEMA: &str = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
@@ -212,7 +212,7 @@ async fn a_claim_that_a_user_enlarged_keeps_its_size() -> Result<()> {
     claims.patch_status("o", &params, &Patch::Merge(bound)).await?;
     let larger = Patch::Merge(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}));
     // Admission refuses this until the API server has noticed the new class.
-    until("the claim is enlarged", SOON, || async {
+    until("the claim is enlarged", EVENT_TIMEOUT, || async {
         match claims.patch("o", &params, &larger).await {
             Ok(_) => Ok(Some(())),
             Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),

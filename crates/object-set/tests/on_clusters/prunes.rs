@@ -168,7 +168,7 @@ async fn no_object_that_is_created_before_its_crd_is_deleted_is_lost() -> Result
             assert_eq!(removal.kept, [(crd_id(&group), KeepReason::InUse)].into(), "{removal:?}");
             assert!(is_left(&story, &crd_id(&group)).await?);
             // Creation is allowed again.
-            testbed::until("another object", super::story::SOON, || async {
+            testbed::until("another object", super::story::EVENT_TIMEOUT, || async {
                 let other = story.live(&crd_id(&group)).await?.unwrap();
                 let text = serde_json::to_string(&other.data)?;
                 Ok((!text.contains("thisKindIsBeingRemoved")).then_some(()))

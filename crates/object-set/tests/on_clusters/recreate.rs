@@ -9,7 +9,7 @@ use kyma_object_set::{Identity, NoObservations, Outcome};
 use serde_json::json;
 use testbed::until;
 
-use super::story::{SOON, Story, outcome};
+use super::story::{EVENT_TIMEOUT, Story, outcome};
 
 fn deployment(label: &str) -> String {
     format!(
@@ -73,7 +73,7 @@ async fn until_collector_knows_pods(pods: &Api<Pod>) -> Result<()> {
         "spec": {"containers": [{"name": "c", "image": "x"}]},
     });
     pods.create(&PostParams::default(), &serde_json::from_value(dependent)?).await?;
-    until("a Pod without its owner is deleted", SOON, || async {
+    until("a Pod without its owner is deleted", EVENT_TIMEOUT, || async {
         let pod = pods.get_opt("dependent").await?;
         Ok(pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()).then_some(()))
     })
@@ -90,14 +90,14 @@ async fn a_stateful_set_is_made_anew_over_its_pods() -> Result<()> {
     };
     story.apply(&stateful("one")).await?;
     let pods: Api<Pod> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
-    let pod = until("the Pod is made", SOON, || async { Ok(pods.get_opt("s-0").await?) }).await?;
+    let pod = until("the Pod is made", EVENT_TIMEOUT, || async { Ok(pods.get_opt("s-0").await?) }).await?;
     until_collector_knows_pods(&pods).await?;
     story.recreate = serde_json::from_value(json!([{"kind": "StatefulSet"}]))?;
     let before = uid(&story, "apps", "StatefulSet", "s").await?;
     story.apply(&stateful("two")).await?;
     let after = uid(&story, "apps", "StatefulSet", "s").await?;
     assert_ne!(after, before);
-    let owned = until("the Pod has its new owner", SOON, || async {
+    let owned = until("the Pod has its new owner", EVENT_TIMEOUT, || async {
         let pod = pods.get("s-0").await?;
         let owners = pod.metadata.owner_references.iter().flatten();
         let owned = owners.into_iter().any(|owner| owner.uid == after);

@@ -14,7 +14,7 @@ use kyma_object_set::{
 use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted};
 
-use super::story::{SOON, Story, config_map, outcome};
+use super::story::{EVENT_TIMEOUT, Story, config_map, outcome};
 
 fn namespace(name: &str, labels: &str) -> String {
     format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{{labels}}}}}\n")
@@ -161,7 +161,7 @@ async fn a_namespace_of_ours_goes_when_nothing_foreign_is_in_it() -> Result<()> 
     assert_eq!(story.apply(&text).await?.changed().count(), 0);
     let removal = story.uninstall_all().await?;
     assert!(removal.kept.is_empty(), "{removal:?}");
-    testbed::until("the namespace to be gone", SOON, || async {
+    testbed::until("the namespace to be gone", EVENT_TIMEOUT, || async {
         Ok(story.live(&id).await?.is_none().then_some(()))
     })
     .await?;
@@ -292,7 +292,7 @@ async fn an_uninstall_waits_for_finalizers_step_by_step() -> Result<()> {
     story.apply(&text).await?;
     let thing = Identity::new(&group, "Thing", Some(&story.namespace), "t");
     // API servers list a kind in discovery later than they serve it, and objects of unlisted kinds count as gone.
-    testbed::until("the kind is listed", SOON, || async {
+    testbed::until("the kind is listed", EVENT_TIMEOUT, || async {
         let kinds = story.cluster.discovery.rediscover(&story.cluster.client).await?;
         Ok(kinds.preferred(&thing.group_kind()).is_some().then_some(()))
     })

@@ -10,7 +10,7 @@ use testbed::until;
 
 use super::crds::{crd, thing};
 use super::drift::things;
-use super::story::{MANAGER, SOON, Story};
+use super::story::{EVENT_TIMEOUT, MANAGER, Story};
 
 /// Returns a CRD of its own group whose objects have these fields in their `spec`.
 fn structural(group: &str, fields: &Value) -> String {
@@ -64,7 +64,7 @@ async fn what_was_applied_in_a_version_that_is_gone_goes_once_the_set_leaves_it_
     });
     // API servers either refuse every later apply to the object (kubernetes/kubernetes#111937), or drop the
     // entries.
-    until("the API server has dropped the version", SOON, || async {
+    until("the API server has dropped the version", EVENT_TIMEOUT, || async {
         let params = PatchParams::apply("probe").dry_run();
         match things(&story, &group, "v1").patch("t", &params, &Patch::Apply(&probe)).await {
             Ok(would_be) => Ok((!is_recorded(&would_be)).then_some(())),
@@ -94,7 +94,7 @@ async fn a_field_that_the_schema_has_no_more_hinders_nothing() -> Result<()> {
 
     let later = structural(&group, &json!({"a": number}));
     story.apply(&later).await?;
-    until("the API server has dropped the field", SOON, || async {
+    until("the API server has dropped the field", EVENT_TIMEOUT, || async {
         let live = things(&story, &group, "v1").get("t").await?;
         Ok(live.data["spec"]["old"].is_null().then_some(()))
     })
@@ -130,7 +130,7 @@ async fn a_list_that_gets_keys_is_shared_by_items_from_then_on() -> Result<()> {
         "apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": "t"},
         "spec": {"items": [{"name": "theirs", "v": 1}]},
     });
-    until("the list has keys", SOON, || async {
+    until("the list has keys", EVENT_TIMEOUT, || async {
         match things(&story, &group, "v1")
             .patch("t", &PatchParams::apply("them"), &Patch::Apply(&theirs))
             .await

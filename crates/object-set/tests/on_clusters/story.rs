@@ -13,9 +13,9 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kyma_api::ObjectSelector;
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
-    Adopt, Applied, ApplyOptions, Cluster, Failure, Foreign, Identity, IgnoredFields, Inventory, Limits,
-    NoObservations, ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Refusal, Removal,
-    remove,
+    Adopt, Applied, ApplyOptions, Cluster, Failure, ForeignObjectPolicy, Identity, IgnoredFields, Inventory,
+    Limits, NoObservations, ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Refusal,
+    Removal, remove,
 };
 use serde_json::{Value, json};
 use testbed::{InterceptedRequest, Scripted, SharedBed, until, until_or_why};
@@ -26,7 +26,7 @@ use super::deleter::OpenGate;
 pub(crate) static BED: SharedBed = SharedBed::new();
 
 pub(crate) const MANAGER: &str = "helm-component";
-pub(crate) const SOON: Duration = Duration::from_mins(1);
+pub(crate) const EVENT_TIMEOUT: Duration = Duration::from_mins(1);
 /// Deadline of a removal, whose steps wait for controllers one after another.
 const REMOVAL_DEADLINE: Duration = Duration::from_mins(3);
 /// Maximum number of applies of a set that end in a conflict. Each has tried several times.
@@ -40,7 +40,7 @@ pub(crate) struct Story {
     pub(crate) inventory: Inventory,
     pub(crate) adopt: Adopt,
     pub(crate) repair: bool,
-    pub(crate) foreign: Foreign,
+    pub(crate) foreign: ForeignObjectPolicy,
     pub(crate) ignored_fields: IgnoredFields,
     pub(crate) take_over: Vec<&'static str>,
     pub(crate) made_once: BTreeSet<Identity>,
@@ -84,7 +84,7 @@ impl Story {
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
-            foreign: Foreign::Take,
+            foreign: ForeignObjectPolicy::Apply,
             ignored_fields: IgnoredFields::default(),
             take_over: vec![],
             made_once: BTreeSet::new(),
@@ -127,7 +127,7 @@ impl Story {
     pub(crate) async fn apply(&mut self, text: &str) -> Result<Applied> {
         let story = Mutex::new(self);
         let conflicts = AtomicUsize::new(0);
-        let applied = until_or_why("the set is accepted", SOON, || async {
+        let applied = until_or_why("the set is accepted", EVENT_TIMEOUT, || async {
             let applied = story.lock().await.try_apply(text, &NoObservations).await?;
             let has = |is: fn(&Outcome) -> bool| applied.outcomes.iter().any(|(_, outcome)| is(outcome));
             if has(is_conflict) {
@@ -146,7 +146,7 @@ impl Story {
     /// Waits until discovery shows the kinds of all objects that are applied. API servers serve a kind before that.
     pub(crate) async fn discover(&self, applied: &Applied) -> Result<()> {
         let Cluster { client, discovery, .. } = &self.cluster;
-        until("discovery shows the kinds of the set", SOON, || async {
+        until("discovery shows the kinds of the set", EVENT_TIMEOUT, || async {
             let kinds = discovery.kinds(client).await?;
             let is_shown = |(id, outcome): &(Identity, Outcome)| {
                 matches!(outcome, Outcome::Missing(_)) || kinds.preferred(&id.group_kind()).is_some()
@@ -165,7 +165,7 @@ impl Story {
     pub(crate) async fn prune(&mut self, applied: &Applied) -> Result<Result<Removal, PruneBlocked>> {
         let desired = applied.identities();
         let protection = Protection::of_kubernetes();
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + EVENT_TIMEOUT;
         let mut all = Removal::default();
         loop {
             let request = PruneRequest {

@@ -7,17 +7,18 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kyma_object_set::{
-    Entry, Foreign, Identity, KeepReason, NoObservations, OWNER_LABEL, Outcome, System, claim, helm_release,
+    Entry, ForeignObjectPolicy, Identity, KeepReason, NoObservations, OWNER_LABEL, Outcome, System, claim,
+    helm_release,
 };
 use serde_json::{Value, json};
 
 use super::story::{Story, config_map, outcome};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-const TRACKING: &str = "argocd.argoproj.io/tracking-id";
+const TRACKING_ID_ANNOTATION: &str = "argocd.argoproj.io/tracking-id";
 /// Label by which Argo CD finds its objects if it does not use the annotation.
-const INSTANCE: &str = "app.kubernetes.io/instance";
-const RELEASE: &str = "meta.helm.sh/release-name";
+const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
+const RELEASE_NAME_ANNOTATION: &str = "meta.helm.sh/release-name";
 
 /// How a system applies objects, and its entries in `metadata`.
 struct Former {
@@ -33,15 +34,16 @@ fn former(system: System, manager: &'static str, on_server: bool, metadata: Valu
 
 fn formers() -> Vec<Former> {
     let helm = json!({
-        "annotations": {RELEASE: "shop", "meta.helm.sh/release-namespace": "store"},
+        "annotations": {RELEASE_NAME_ANNOTATION: "shop", "meta.helm.sh/release-namespace": "store"},
         "labels": {"app.kubernetes.io/managed-by": "Helm"},
     });
     let mut flux = helm.clone();
     flux["labels"]["helm.toolkit.fluxcd.io/name"] = "shop".into();
-    let argo = json!({"annotations": {TRACKING: "shop:/ConfigMap:store/a"}});
-    let argo_by_label = json!({"labels": {INSTANCE: "shop"}});
+    let argo = json!({"annotations": {TRACKING_ID_ANNOTATION: "shop:/ConfigMap:store/a"}});
+    let argo_by_label = json!({"labels": {INSTANCE_LABEL: "shop"}});
     let client_side = json!({"annotations": {LAST_APPLIED: "{}"}});
-    let argo_client_side = json!({"annotations": {TRACKING: "shop:/ConfigMap:store/a", LAST_APPLIED: "{}"}});
+    let argo_client_side =
+        json!({"annotations": {TRACKING_ID_ANNOTATION: "shop:/ConfigMap:store/a", LAST_APPLIED: "{}"}});
     vec![
         former(System::Helm, "helm", false, helm.clone()),
         former(System::Helm, "helm", true, helm.clone()),
@@ -91,7 +93,7 @@ async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_adde
         let found = installed(&story, former, &name).await?;
         let wished = config_map(&name, "2");
 
-        story.foreign = Foreign::Tell;
+        story.foreign = ForeignObjectPolicy::Report;
         let told = story.try_apply(&wished, &NoObservations).await?;
         assert!(
             matches!(outcome(&told, &name), Outcome::Foreign(system) if *system == former.system),
@@ -101,7 +103,7 @@ async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_adde
         assert_eq!(left.resource_version(), found.resource_version(), "{case}: nothing is written yet");
         assert!(!story.inventory.contains(&story.config_map(&name)));
 
-        story.foreign = Foreign::Take;
+        story.foreign = ForeignObjectPolicy::Apply;
         story.apply(&wished).await?;
         let live = story.config_maps().get(&name).await?;
         assert_eq!(live.uid(), found.uid(), "{case}");
@@ -110,11 +112,11 @@ async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_adde
         let keys: Vec<&String> = live.annotations().keys().chain(live.labels().keys()).collect();
         let is_mark = |key: &str| key.contains("argoproj") || key.contains("fluxcd");
         let marks =
-            keys.iter().filter(|key| is_mark(key) || [LAST_APPLIED, INSTANCE].contains(&key.as_str()));
+            keys.iter().filter(|key| is_mark(key) || [LAST_APPLIED, INSTANCE_LABEL].contains(&key.as_str()));
         assert_eq!(marks.count(), 0, "{case}: {keys:?}");
         assert_eq!(
-            live.annotations().contains_key(RELEASE),
-            former.metadata["annotations"][RELEASE].is_string(),
+            live.annotations().contains_key(RELEASE_NAME_ANNOTATION),
+            former.metadata["annotations"][RELEASE_NAME_ANNOTATION].is_string(),
             "{case}"
         );
         let mut managers =
@@ -175,7 +177,7 @@ async fn install_workload(story: &Story, manager: &str, object: &Value) -> Resul
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     let mapping = kinds.preferred(&id.group_kind()).context("Deployments")?;
     let mut object = object.clone();
-    object["metadata"]["annotations"][RELEASE] = "shop".into();
+    object["metadata"]["annotations"][RELEASE_NAME_ANNOTATION] = "shop".into();
     let params = PostParams { field_manager: Some(manager.into()), ..PostParams::default() };
     let api = mapping.api(&story.cluster.client, Some(&story.namespace));
     let made = api.create(&params, &serde_json::from_value(object)?).await?;
@@ -185,7 +187,7 @@ async fn install_workload(story: &Story, manager: &str, object: &Value) -> Resul
 /// Waits until the controllers have observed the Deployment and created its ReplicaSet, so that they write no more:
 /// a write between a read and a patch is a conflict, which callers retry.
 async fn settled(story: &Story, id: &Identity) -> Result<DynamicObject> {
-    testbed::until("the Deployment is observed", super::story::SOON, || async {
+    testbed::until("the Deployment is observed", super::story::EVENT_TIMEOUT, || async {
         let live = story.live(id).await?.context("the Deployment")?;
         let status = &live.data["status"];
         let observed = status["observedGeneration"].as_i64() == live.metadata.generation;
@@ -201,7 +203,7 @@ async fn what_is_as_the_set_says_is_taken_over_without_a_change() -> Result<()> 
     let object = workload("example.org/a:1", "x");
     let (id, _) = install_workload(&story, "helm", &object).await?;
     let before = settled(&story, &id).await?;
-    story.foreign = Foreign::AsIs;
+    story.foreign = ForeignObjectPolicy::KeepContent;
     let applied = story.apply(&object.to_string()).await?;
     assert!(matches!(outcome(&applied, "d"), Outcome::Applied { created: false, .. }), "{applied:?}");
     let after = story.live(&id).await?.context("the Deployment")?;
@@ -220,7 +222,7 @@ async fn what_differs_stays_as_it_is_until_the_set_changes() -> Result<()> {
     let (id, _) = install_workload(&story, "helm", &theirs).await?;
     let before = settled(&story, &id).await?;
 
-    story.foreign = Foreign::AsIs;
+    story.foreign = ForeignObjectPolicy::KeepContent;
     let wished = workload("example.org/a:2", "x");
     for _ in 0..2 {
         let applied = story.apply(&wished.to_string()).await?;
@@ -231,7 +233,7 @@ async fn what_differs_stays_as_it_is_until_the_set_changes() -> Result<()> {
     }
     assert_eq!(story.inventory.left_as_is().collect::<Vec<_>>(), [&id]);
 
-    story.foreign = Foreign::Take;
+    story.foreign = ForeignObjectPolicy::Apply;
     story.apply(&wished.to_string()).await?;
     let after = story.live(&id).await?.context("the Deployment")?;
     let image = &after.data["spec"]["template"]["spec"]["containers"][0]["image"];
@@ -280,13 +282,13 @@ async fn what_a_release_left_is_pruned_where_it_says_that_it_is_the_releases() -
 #[tokio::test]
 async fn the_label_by_which_argo_cd_finds_an_object_goes_though_all_else_stays() -> Result<()> {
     let mut story = Story::begin("by-label").await?;
-    story.foreign = Foreign::AsIs;
+    story.foreign = ForeignObjectPolicy::KeepContent;
     let wished = |name: &str, instance: Option<&str>| {
-        let labels = instance.map_or_else(|| json!({}), |instance| json!({INSTANCE: instance}));
+        let labels = instance.map_or_else(|| json!({}), |instance| json!({INSTANCE_LABEL: instance}));
         let metadata = json!({"name": name, "labels": labels});
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"v": "2"}})
     };
-    let tracked = json!({"labels": {INSTANCE: "theirs"}});
+    let tracked = json!({"labels": {INSTANCE_LABEL: "theirs"}});
     let rows = [
         ("argocd-controller", None, None),
         ("argocd-controller", Some("ours"), Some("ours")),
@@ -302,7 +304,7 @@ async fn the_label_by_which_argo_cd_finds_an_object_goes_though_all_else_stays()
             let applied = story.apply(&wished(&name, wanted).to_string()).await?;
             assert!(matches!(outcome(&applied, &name), Outcome::AsIs { .. }), "{case}: {applied:?}");
             let live = story.config_maps().get(&name).await?;
-            assert_eq!(live.labels().get(INSTANCE).map(String::as_str), expected, "{case}");
+            assert_eq!(live.labels().get(INSTANCE_LABEL).map(String::as_str), expected, "{case}");
             let data = live.data.clone().unwrap_or_default();
             assert_eq!((data.len(), data["v"].as_str()), (3, "1"), "{case}: {data:?}");
         }

@@ -16,7 +16,7 @@ use crate::object::{Gvk, Object};
 
 /// Time for which one run waits for its CRDs. Nearly all are established within it, which saves the caller another
 /// run; for the rest the caller waits for an event.
-pub(super) const ESTABLISH: Duration = Duration::from_millis(1500);
+pub(super) const CRD_ESTABLISH_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Result of the wait for CRDs.
 pub(in super::super) struct CrdWait<'a> {
@@ -26,14 +26,14 @@ pub(in super::super) struct CrdWait<'a> {
     pub(in super::super) mappings: Option<Vec<Vec<Mapping>>>,
 }
 
-/// Waits until the CRDs among these objects are established, each for at most [`ESTABLISH`].
+/// Waits until the CRDs among these objects are established, each for at most [`CRD_ESTABLISH_TIMEOUT`].
 pub(in super::super) async fn wait_for_crds<'a>(cluster: &Cluster, objects: &'a [Object]) -> CrdWait<'a> {
     let api: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     let crds = objects.iter().filter(|object| object.identity().is_crd());
     let wait = |crd: &'a Object| {
         let established = await_condition(api.clone(), crd.name(), conditions::is_crd_established());
         async move {
-            match tokio::time::timeout(ESTABLISH, established).await {
+            match tokio::time::timeout(CRD_ESTABLISH_TIMEOUT, established).await {
                 Ok(Ok(live)) => (crd, true, live.as_ref().and_then(served_mappings)),
                 _ => (crd, false, None),
             }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted};
 
-use crate::apply::{Adopt, Applied, ApplyOptions, Foreign, NoObservations, apply};
+use crate::apply::{Adopt, Applied, ApplyOptions, ForeignObjectPolicy, NoObservations, apply};
 use crate::cluster::{Cluster, Ownership};
 use crate::ignored_fields::IgnoredFields;
 use crate::inventory::Inventory;
@@ -14,7 +14,7 @@ use crate::object::{Gvk, Object};
 use crate::protect::Protection;
 use crate::set::ObjectSet;
 
-const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const CRDS_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 fn crd() -> Value {
     let version = json!({"name": "v1", "served": true, "storage": true});
@@ -49,7 +49,7 @@ fn script(server: &Scripted) {
         "metadata": {"name": "sent", "uid": "u", "resourceVersion": "2"},
     });
     server.always(Matching::any().method("PATCH"), Answer::json(&sent));
-    server.always(Matching::path(CRDS).query("fieldSelector"), Answer::json(&established()));
+    server.always(Matching::path(CRDS_PATH).query("fieldSelector"), Answer::json(&established()));
     server.always(Matching::path("/apis/"), Answer::failure(404, "NotFound", "not found"));
     let kind = json!({
         "resource": "customresourcedefinitions", "scope": "Cluster", "verbs": ["get", "list", "patch", "watch"],
@@ -80,7 +80,7 @@ async fn applied(cluster: &Cluster, objects: Vec<Object>) -> Result<Applied> {
         parallel: 8,
         protection: &Protection::of_kubernetes(),
         take_over: &[],
-        foreign: Foreign::Take,
+        foreign: ForeignObjectPolicy::Apply,
         ignored_fields: &IgnoredFields::default(),
         made_once: &BTreeSet::new(),
         recreate: &[],
@@ -109,7 +109,7 @@ async fn a_crd_and_its_object_need_one_discovery() -> Result<()> {
 #[tokio::test]
 async fn a_crd_that_a_read_missed_does_not_count_as_created() -> Result<()> {
     let server = Scripted::start().await?;
-    let path = format!("{CRDS}/things.x.io");
+    let path = format!("{CRDS_PATH}/things.x.io");
     let modified = Answer::failure(409, "Conflict", "the object has been modified");
     server.next(1, Matching::path(&path).method("GET"), Answer::text(404, "404 page not found"));
     server.always(Matching::path(&path).method("GET"), Answer::json(&established()["items"][0]));

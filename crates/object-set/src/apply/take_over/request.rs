@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
-use super::super::desired_state::{TRIES, take_over_error};
+use super::super::desired_state::{MAX_MANAGED_FIELDS_TRIES, take_over_error};
 use super::super::{DesiredObject, Refusal, Run};
 use super::patch;
 use crate::cluster::OWNER_LABEL;
@@ -39,7 +39,7 @@ impl Run<'_> {
                 Err(error) => take_over_error(CallError::new(Action::Patch, Some(identity), error)),
             };
             tries += 1;
-            if error.failure != Failure::Conflict || tries == TRIES {
+            if error.failure != Failure::Conflict || tries == MAX_MANAGED_FIELDS_TRIES {
                 return Err(error.into());
             }
             let found = self.cluster.metadata(mapping, identity).await?.map(|found| found.metadata);

@@ -138,10 +138,10 @@ proptest! {
 
 #[test]
 fn long_lists_take_no_longer_for_being_long() {
-    const MANY: usize = 300_000;
-    let distinct: Vec<Value> = (0..MANY).map(|number| json!({"name": format!("V{number}")})).collect();
-    let same = vec![json!({"name": "V", "value": "$(W)"}); MANY];
-    for (env, left, told) in [(distinct, MANY, 0), (same, 1, 1)] {
+    const ITEM_COUNT: usize = 300_000;
+    let distinct: Vec<Value> = (0..ITEM_COUNT).map(|number| json!({"name": format!("V{number}")})).collect();
+    let same = vec![json!({"name": "V", "value": "$(W)"}); ITEM_COUNT];
+    for (env, left, told) in [(distinct, ITEM_COUNT, 0), (same, 1, 1)] {
         let started = Instant::now();
         let pod = json!({"spec": {"containers": [{"name": "c", "env": env}]}});
         let Value::Object(mut pod) = pod else { unreachable!() };

@@ -51,7 +51,7 @@ impl Server {
     }
 
     fn has_marker(&self) -> bool {
-        self.0.lock().unwrap().crd.to_string().contains(MARKER)
+        self.0.lock().unwrap().crd.to_string().contains(REQUIRED_PROPERTY)
     }
 
     fn calls(&self) -> String {
@@ -84,7 +84,7 @@ async fn answer(State(server): State<Server>, request: Request) -> Response {
         }
         "POST" if stored.permitted == 0 => {
             let status = json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
-                "reason": "Invalid", "message": format!("{MARKER}: Required value"), "code": 422});
+                "reason": "Invalid", "message": format!("{REQUIRED_PROPERTY}: Required value"), "code": 422});
             (StatusCode::UNPROCESSABLE_ENTITY, Json(status)).into_response()
         }
         _ => {

@@ -6,7 +6,7 @@ use kyma_health::HealthStatus::{Current, Failed, InProgress};
 use serde_json::{Value, json};
 use testbed::until;
 
-use super::{Bare, SOON, assess, conditions, row};
+use super::{Bare, EVENT_TIMEOUT, assess, conditions, row};
 
 #[tokio::test]
 async fn what_the_api_is_made_of_says_when_it_serves() -> Result<()> {
@@ -19,7 +19,7 @@ async fn what_the_api_is_made_of_says_when_it_serves() -> Result<()> {
         "spec": {"group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100, "insecureSkipTLSVerify": true,
             "service": {"name": "none", "namespace": bare.namespace, "port": 443}}});
     bare.create(&absent).await?;
-    let found = until("its availability is told", SOON, || async {
+    let found = until("its availability is told", EVENT_TIMEOUT, || async {
         let found = assess(&serde_json::to_value(services.get(&format!("v1.{group}")).await?)?);
         Ok((found.message != "it does not say yet that it is available").then_some(found))
     });
@@ -97,7 +97,7 @@ async fn of_two_crds_of_one_kind_in_one_group_the_second_one_fails() -> Result<(
     }
     bare.create(&second).await?;
     let crds = bare.api(&second).await?;
-    let found = until("its names are looked at", SOON, || async {
+    let found = until("its names are looked at", EVENT_TIMEOUT, || async {
         let found = assess(&serde_json::to_value(crds.get(&format!("others.{group}")).await?)?);
         Ok((found.status != InProgress).then_some(found))
     })
@@ -120,7 +120,7 @@ async fn crd(bare: &Bare, group: &str, kind: &str, plural: &str) -> Result<()> {
     let crd = definition(group, kind, plural);
     bare.create(&crd).await?;
     let crds = bare.api(&crd).await?;
-    until(&format!("{plural}.{group} is established"), SOON, || async {
+    until(&format!("{plural}.{group} is established"), EVENT_TIMEOUT, || async {
         let live = serde_json::to_value(crds.get(&format!("{plural}.{group}")).await?)?;
         Ok(assess(&live).is_current().then_some(()))
     })

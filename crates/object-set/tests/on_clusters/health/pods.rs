@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kyma_health::HealthStatus::{Current, Failed, InProgress};
 use serde_json::{Value, json};
 
-use super::{Bare, Row, WHEN, conditions, row};
+use super::{Bare, Row, START_TIME, conditions, row};
 
 fn pods_and_jobs() -> Vec<Row> {
     let containers = json!([{"name": "main", "image": "x"}]);
@@ -22,11 +22,11 @@ fn pods_and_jobs() -> Vec<Row> {
     let crashing = json!({"phase": "Running", "containerStatuses": [{"name": "main", "image": "x", "imageID": "x", "ready": false,
         "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
     let ended = |kinds: [&str; 2], done: Value| {
-        let mut status = json!({"startTime": WHEN, "conditions": conditions(&[(kinds[0], "True", "x"), (kinds[1], "True", "x")])});
+        let mut status = json!({"startTime": START_TIME, "conditions": conditions(&[(kinds[0], "True", "x"), (kinds[1], "True", "x")])});
         json_patch::merge(&mut status, &done);
         status
     };
-    let done = json!({"completionTime": WHEN, "succeeded": 1});
+    let done = json!({"completionTime": START_TIME, "succeeded": 1});
     let work = job(json!({}))["spec"].clone();
     let cron = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"generateName": "row-"},
         "spec": {"schedule": "0 0 * * *", "jobTemplate": {"spec": work}}});
@@ -38,7 +38,7 @@ fn pods_and_jobs() -> Vec<Row> {
         row("succeeded", &pod, json!({"phase": "Succeeded"}), Current),
         row("failed", &pod, json!({"phase": "Failed"}), Failed),
         row("a new Job", &job(json!({})), json!(null), InProgress),
-        row("at work", &job(json!({})), json!({"startTime": WHEN, "active": 1}), InProgress),
+        row("at work", &job(json!({})), json!({"startTime": START_TIME, "active": 1}), InProgress),
         row("complete", &job(json!({})), ended(["SuccessCriteriaMet", "Complete"], done), Current),
         row("gone wrong", &job(json!({})), ended(["FailureTarget", "Failed"], json!({"failed": 1})), Failed),
         row("suspended", &job(json!({"suspend": true})), json!(null), Current),
@@ -46,7 +46,7 @@ fn pods_and_jobs() -> Vec<Row> {
         row(
             "a CronJob whose Job runs",
             &cron,
-            json!({"lastScheduleTime": WHEN, "active": [{"name": "a"}]}),
+            json!({"lastScheduleTime": START_TIME, "active": [{"name": "a"}]}),
             Current,
         ),
     ]
@@ -80,7 +80,7 @@ async fn a_job_that_goes_by_itself_is_told_apart() -> Result<()> {
             "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}});
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "row-"}, "spec": spec});
         assert!(!kyma_health::is_finished(&bare.with_status(&job, &json!(null)).await?));
-        let status = json!({"startTime": WHEN, "completionTime": WHEN, "succeeded": 1,
+        let status = json!({"startTime": START_TIME, "completionTime": START_TIME, "succeeded": 1,
             "conditions": conditions(&[("SuccessCriteriaMet", "True", "x"), ("Complete", "True", "x")])});
         assert_eq!(kyma_health::is_finished(&bare.with_status(&job, &status).await?), finished);
     }
