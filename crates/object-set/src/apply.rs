@@ -25,13 +25,13 @@ mod as_written;
 mod claim;
 mod crd;
 mod desired_state;
-mod gone;
 mod keep;
 mod leftovers;
 mod namespace;
 mod one;
 mod outcome;
 mod owner;
+mod removed_version;
 mod replace;
 mod send;
 mod share;
@@ -200,7 +200,7 @@ pub async fn apply(
             continue;
         }
         let found = run.stage(&objects).await;
-        let crds_changed = applied.take(found);
+        let crds_changed = applied.add(found);
         if stage == Stage::Foundation && crds_changed && cluster.dry_run.is_none() {
             run.after_crds(&objects, &mut applied).await;
         }
@@ -223,12 +223,12 @@ async fn kinds_for(cluster: &Cluster, set: &ObjectSet) -> Result<Arc<Kinds>, Cal
 impl Run<'_> {
     async fn stage(&self, objects: &[Object]) -> Vec<(Identity, Outcome, Option<Entry>)> {
         // Boxed, so that the compiler can prove that the future is `Send`.
-        let work: Vec<_> = objects.iter().map(|object| self.one(object).boxed()).collect();
+        let work: Vec<_> = objects.iter().map(|object| self.apply_object(object).boxed()).collect();
         futures::stream::iter(work).buffered(self.options.parallel.max(1)).collect().await
     }
 
     /// Applies one object by the rules of its kind. Returns its outcome and inventory entry.
-    async fn one(&self, object: &Object) -> (Identity, Outcome, Option<Entry>) {
+    async fn apply_object(&self, object: &Object) -> (Identity, Outcome, Option<Entry>) {
         let desired = self.desired(object);
         let identity = desired.identity.clone();
         if self.options.until.is_some_and(|until| Instant::now() >= until) {
@@ -239,7 +239,7 @@ impl Run<'_> {
             None => Ok((Outcome::Missing(object.gvk()), None)),
             Some(mapping) if desired.identity.is_namespace() => self.namespace(&desired, mapping).await,
             Some(mapping) if desired.identity.is_crd() => self.crd(&desired, mapping).await,
-            Some(mapping) => self.plain_of_any_version(&desired, mapping).await,
+            Some(mapping) => self.apply_plain_of_any_version(&desired, mapping).await,
         };
         let result = self.accept_without_dry_run(&desired, result).await;
         if let Err(Refusal::Call(error)) = &result

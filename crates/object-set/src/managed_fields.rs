@@ -40,7 +40,11 @@ pub(crate) fn replace(metadata: &ObjectMeta, entries: &[ManagedFieldsEntry]) -> 
 
 /// Returns the patch that sets the API version of all entries of removed versions to another one; `None` if there are
 /// none, or more entries than an object has. It fails if the object changed since `metadata` was read.
-pub(crate) fn moved_on(metadata: &ObjectMeta, is_gone: &dyn Fn(&str) -> bool, to: &str) -> Option<Patch> {
+pub(crate) fn replace_removed_versions(
+    metadata: &ObjectMeta,
+    is_gone: &dyn Fn(&str) -> bool,
+    to: &str,
+) -> Option<Patch> {
     let is_gone = |entry: &ManagedFieldsEntry| entry.api_version.as_deref().is_some_and(is_gone);
     let entries = metadata.managed_fields.as_deref().unwrap_or_default();
     if entries.len() > MAX_MOVED_ENTRIES || !entries.iter().any(is_gone) {
@@ -80,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_move_on_to_another_version_and_no_manager_has_two_of_a_kind() {
+    fn entries_of_removed_versions_are_changed_and_merged() {
         let entry = |manager: &str, operation: &str, version: &str, field: &str| {
             json!({"manager": manager, "operation": operation, "apiVersion": version, "fieldsType": "FieldsV1",
                 "fieldsV1": {"f:spec": {field: {}}}})
@@ -93,7 +97,7 @@ mod tests {
             entry("them", "Apply", "g/v1", "f:e"),
         ]});
         let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
-        let patch = |gone: &str| moved_on(&metadata, &|version| version == gone, "g/v1");
+        let patch = |gone: &str| replace_removed_versions(&metadata, &|version| version == gone, "g/v1");
         assert!(patch("g/v1alpha1").is_none());
         let patch = serde_json::to_value(patch("g/v1beta1").unwrap()).unwrap();
         assert_eq!(patch[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}));
@@ -115,7 +119,7 @@ mod tests {
                 |at: usize| json!({"manager": format!("m{at}"), "operation": "Update", "apiVersion": "g/v1"});
             let entries: Vec<Value> = (0..count).map(entry).collect();
             let metadata: ObjectMeta = serde_json::from_value(json!({"managedFields": entries})).unwrap();
-            moved_on(&metadata, &|version| version == "g/v1", "g/v2").is_some()
+            replace_removed_versions(&metadata, &|version| version == "g/v1", "g/v2").is_some()
         };
         assert!(moved(MAX_MOVED_ENTRIES) && !moved(MAX_MOVED_ENTRIES + 1));
     }

@@ -80,12 +80,12 @@ pub async fn prune(
     // crash leaves no outdated mark.
     let mut released = Vec::with_capacity(plan.release.len());
     for (identity, reason) in &plan.release {
-        let result = run.until_settled(identity, Some(*reason)).await;
+        let result = run.remove_with_retries(identity, Some(*reason)).await;
         released.push((identity.clone(), result));
     }
     let mut removal = run.steps(plan.delete.clone()).await;
     for (identity, result) in released {
-        removal.take(identity, result);
+        removal.add(identity, result);
     }
     Ok(removal)
 }
@@ -112,7 +112,7 @@ pub async fn uninstall(
 ///
 /// # Errors
 /// If the target refuses a call or does not answer.
-pub(crate) async fn make_way(
+pub(crate) async fn delete_for_replacement(
     cluster: &Cluster,
     kinds: Arc<Kinds>,
     inventory: &Inventory,
@@ -173,7 +173,7 @@ impl Run<'_> {
             }
             let deletions = of_step.into_iter().map(|identity| {
                 async move {
-                    let result = self.until_settled(identity, None).await;
+                    let result = self.remove_with_retries(identity, None).await;
                     (identity.clone(), result)
                 }
                 .boxed()
@@ -182,7 +182,7 @@ impl Run<'_> {
             let results: Vec<(Identity, ObjectRemoval)> =
                 futures::stream::iter(deletions).buffered(MAX_PARALLEL_REQUESTS).collect().await;
             for (identity, result) in results {
-                removal.take(identity, result);
+                removal.add(identity, result);
             }
             self.remove_dead_webhooks(&mut removal, &identities).await;
         }
@@ -190,13 +190,13 @@ impl Run<'_> {
     }
 
     /// Deletes or releases one object, and tries again if it changed between read and write.
-    async fn until_settled(&self, identity: &Identity, kept: Option<KeepReason>) -> ObjectRemoval {
-        let mut settled = self.one(identity, kept).await;
+    async fn remove_with_retries(&self, identity: &Identity, kept: Option<KeepReason>) -> ObjectRemoval {
+        let mut settled = self.remove_object(identity, kept).await;
         for _ in 1..MAX_REMOVAL_TRIES {
             if !settled.as_ref().is_err_and(|error| error.failure == Failure::Conflict) {
                 break;
             }
-            settled = self.one(identity, kept).await;
+            settled = self.remove_object(identity, kept).await;
         }
         if settled.as_ref().is_err_and(CallError::may_be_of_group) {
             self.cluster.discovery.invalidate().await;
@@ -205,7 +205,11 @@ impl Run<'_> {
     }
 
     /// Deletes an object, or releases it if it must stay; `kept`: the reason, if it is known before.
-    async fn one(&self, identity: &Identity, kept: Option<KeepReason>) -> Result<ObjectRemoval, CallError> {
+    async fn remove_object(
+        &self,
+        identity: &Identity,
+        kept: Option<KeepReason>,
+    ) -> Result<ObjectRemoval, CallError> {
         let Some(entry) = self.rules.inventory.get(identity) else { return Ok(ObjectRemoval::Gone) };
         let Some(mapping) = self.mapping(identity, entry) else {
             return Ok(self.without_kind(identity));
@@ -234,7 +238,7 @@ impl Run<'_> {
         mapping: &Mapping,
         kept: Option<KeepReason>,
     ) -> Result<ObjectRemoval, CallError> {
-        let live = match self.look(identity, mapping).await? {
+        let live = match self.read_metadata(identity, mapping).await? {
             Ok(live) => live,
             Err(result) => return Ok(result),
         };
@@ -263,13 +267,13 @@ impl Run<'_> {
             let manager = self.rules.ownership.creator();
             release_kept_crd(&self.cluster.client, &identity.name, &manager).await;
         }
-        let is_handed_over = self.give_up(identity, mapping, &live).await?;
+        let is_handed_over = self.release(identity, mapping, &live).await?;
         Ok(if is_handed_over { ObjectRemoval::HandedOver } else { ObjectRemoval::Kept(reason) })
     }
 
     /// Reads an object; returns its result if it is gone or its kind is no longer served. The kind may have been
     /// removed since discovery.
-    async fn look(
+    async fn read_metadata(
         &self,
         identity: &Identity,
         mapping: &Mapping,

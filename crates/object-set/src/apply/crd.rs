@@ -99,7 +99,7 @@ impl Run<'_> {
                 state.set_annotation(CREATED_BY, &ownership.owner);
                 let precondition =
                     if self.cluster.dry_run.is_some() { Precondition::New } else { Precondition::CreateOnly };
-                return match self.bring(&state, desired, mapping, precondition, false).await {
+                return match self.send_and_settle(&state, desired, mapping, precondition, false).await {
                     Ok(sent) => {
                         let (outcome, entry) = self.outcome_and_entry(mapping, sent, hash, true, true);
                         let entry = entry.map(|entry| if once.is_some() { entry.unwatched() } else { entry });
@@ -155,8 +155,8 @@ impl Run<'_> {
         }
         let created = object.annotation(CREATED_BY).is_some();
         let mut state = DesiredState::of(*object, self.options.ignored_fields);
-        self.let_go(&mut state, desired, mapping, None).await?;
-        match self.bring(&state, desired, mapping, Precondition::Uid(&uid), !was_ours).await {
+        self.move_ignored_fields(&mut state, desired, mapping, None).await?;
+        match self.send_and_settle(&state, desired, mapping, Precondition::Uid(&uid), !was_ours).await {
             Ok(sent) => Ok(self.outcome_and_entry(mapping, sent, hash, created, false)),
             Err(error) => self.replace(desired, error).await,
         }

@@ -75,7 +75,7 @@ impl<'a> DesiredState<'a> {
 impl Run<'_> {
     /// Moves ownership of ignored fields first, so that an apply without them does not remove them from the live
     /// object.
-    pub(super) async fn let_go(
+    pub(super) async fn move_ignored_fields(
         &self,
         state: &mut DesiredState<'_>,
         desired: &DesiredObject,
@@ -89,7 +89,7 @@ impl Run<'_> {
         // Reads the live object, since the watch may not show a scaling yet. If the object is gone, the apply shows
         // that.
         let Some(found) = self.cluster.metadata(mapping, &desired.identity).await? else { return Ok(()) };
-        let (metadata, _) = self.settle(state, desired, mapping, found.metadata).await?;
+        let (metadata, _) = self.settle_ownership(state, desired, mapping, found.metadata).await?;
         let manager = &self.options.ownership.manager;
         if let Some(taken) = field_set::scaled(&metadata, manager)
             && !self.options.ignored_fields.overwrites_scale(&desired.identity)
@@ -100,7 +100,7 @@ impl Run<'_> {
     }
 
     /// Sends an object and then settles the ownership of its fields. An adopted object may have had no manager.
-    pub(super) async fn bring(
+    pub(super) async fn send_and_settle(
         &self,
         state: &DesiredState<'_>,
         desired: &DesiredObject,
@@ -110,7 +110,7 @@ impl Run<'_> {
     ) -> Result<SentObject, CallError> {
         let object = if matches!(precondition, Precondition::Uid(_)) { &state.object } else { state.whole() };
         let metadata = self.send(object, &desired.identity, mapping, precondition).await?;
-        match self.tidy(state, desired, mapping, metadata.clone(), is_adopted).await {
+        match self.settle_sent(state, desired, mapping, metadata.clone(), is_adopted).await {
             Ok(metadata) => Ok(SentObject { metadata, unsettled: None }),
             Err(refusal) => Ok(SentObject { metadata, unsettled: Some(refusal) }),
         }
@@ -118,7 +118,7 @@ impl Run<'_> {
 
     /// Sends the object again if fields that the set may lack moved to the operator's field manager after the first
     /// apply.
-    async fn tidy(
+    async fn settle_sent(
         &self,
         state: &DesiredState<'_>,
         desired: &DesiredObject,
@@ -129,7 +129,8 @@ impl Run<'_> {
         // The first apply to an object without managedFields makes an entry for all of its fields.
         let behind = if is_adopted { self.take_over(desired, mapping, &metadata).await? } else { None };
         let taken = behind.is_some();
-        let (metadata, returned) = self.settle(state, desired, mapping, behind.unwrap_or(metadata)).await?;
+        let (metadata, returned) =
+            self.settle_ownership(state, desired, mapping, behind.unwrap_or(metadata)).await?;
         if !(taken || returned) {
             return Ok(metadata);
         }
@@ -139,7 +140,7 @@ impl Run<'_> {
 
     /// Moves the ownership of ignored fields to the manager of ignored fields, and that of fields that are no longer
     /// ignored back. Returns whether any moved back.
-    pub(super) async fn settle(
+    pub(super) async fn settle_ownership(
         &self,
         state: &DesiredState<'_>,
         desired: &DesiredObject,

@@ -42,7 +42,7 @@ pub(super) enum LiveState {
 
 impl Run<'_> {
     /// Applies any object except Namespaces and CRDs.
-    pub(super) async fn plain(&self, desired: &DesiredObject, mapping: &Mapping) -> ObjectResult {
+    pub(super) async fn apply_plain(&self, desired: &DesiredObject, mapping: &Mapping) -> ObjectResult {
         check_size(&desired.object, &desired.identity)?;
         let guard = self.guard(&desired.identity)?;
         let (mut live_state, mut retries) = if self.is_unlikely(&desired.identity) {
@@ -102,7 +102,7 @@ impl Run<'_> {
                 return Ok((Outcome::Unchanged, None));
             }
             LiveState::Unchanged(seen) | LiveState::Changed(seen) => {
-                self.let_go(&mut state, desired, mapping, Some(&seen)).await?;
+                self.move_ignored_fields(&mut state, desired, mapping, Some(&seen)).await?;
                 (Some(seen.uid), recorded.is_some_and(|entry| entry.created))
             }
             LiveState::Absent | LiveState::PresumedAbsent => (None, true),
@@ -112,7 +112,7 @@ impl Run<'_> {
                     return Ok((Outcome::Foreign(system), None));
                 }
                 self.take_over(desired, mapping, &metadata).await?;
-                self.let_go(&mut state, desired, mapping, None).await?;
+                self.move_ignored_fields(&mut state, desired, mapping, None).await?;
                 if recorded.is_some_and(|entry| !entry.was_sent()) && self.was_handed_over(desired, &metadata)
                 {
                     keep::annotations(&mut state.object, &metadata);
@@ -131,7 +131,7 @@ impl Run<'_> {
         // The read may have missed an object, which must not count as created here.
         let only_new = is_presumed_absent || uid.is_none() && is_marked && self.cluster.dry_run.is_none();
         let precondition = if only_new { Precondition::CreateOnly } else { Precondition::of(uid.as_deref()) };
-        match self.bring(&state, desired, mapping, precondition, is_adopted).await {
+        match self.send_and_settle(&state, desired, mapping, precondition, is_adopted).await {
             Ok(sent) => Ok(self.outcome_and_entry(mapping, sent, state.hash, created, uid.is_none())),
             Err(error) if uid.is_some() => self.replace(desired, error).await,
             Err(error) => Err(error.into()),

@@ -167,7 +167,7 @@ impl Applied {
     }
 
     /// Adds the results of a stage. Returns whether a CRD among them was sent.
-    pub(super) fn take(&mut self, found: Vec<(Identity, Outcome, Option<Entry>)>) -> bool {
+    pub(super) fn add(&mut self, found: Vec<(Identity, Outcome, Option<Entry>)>) -> bool {
         let mut crds_changed = false;
         for (identity, outcome, entry) in found {
             crds_changed |= identity.is_crd() && matches!(outcome, Outcome::Applied { .. });

@@ -9,7 +9,7 @@ use crate::error::{CallError, Failure};
 use crate::inventory::Entry;
 use crate::object::{Identity, Object};
 use crate::prune::holds_data;
-use crate::remove::{ReplacementState, make_way};
+use crate::remove::{ReplacementState, delete_for_replacement};
 use crate::select::selects;
 
 impl Run<'_> {
@@ -31,7 +31,9 @@ impl Run<'_> {
         let kinds = Arc::clone(&self.kinds);
         let (ownership, protection) = (self.options.ownership, self.options.protection);
         let inventory = self.recorded;
-        match make_way(self.cluster, kinds, inventory, ownership, protection, &desired.identity).await? {
+        match delete_for_replacement(self.cluster, kinds, inventory, ownership, protection, &desired.identity)
+            .await?
+        {
             ReplacementState::Free => {
                 // Keeps the uid, since the object may exist until its deletion ends, and counts it as not sent.
                 let entry = Entry { hash: String::new(), fingerprint: String::new(), ..entry.clone() };

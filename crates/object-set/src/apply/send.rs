@@ -126,7 +126,7 @@ impl Run<'_> {
         match self.remove_defaults(identity, mapping, &corrected).await {
             Ok(sent) if self.cluster.dry_run.is_some() => return Ok(sent),
             Ok(_) => {}
-            Err(left) => return Err(narrowed(error, left)),
+            Err(left) => return Err(narrow_refusal(error, left)),
         }
         let sent = self.patch(identity, mapping, params, &body).await?;
         // The fields of the patch become those of the apply.
@@ -215,7 +215,7 @@ impl Run<'_> {
                 api.patch_metadata(&identity.name, params, &patch).await;
             let mut error = match answer {
                 Ok(found) => return Ok(found.metadata),
-                Err(error) => of_another(CallError::new(Action::Apply, Some(identity), error)),
+                Err(error) => uid_refusal_as_conflict(CallError::new(Action::Apply, Some(identity), error)),
             };
             if !(error.is_missing_kind() && self.is_new(mapping)) {
                 return Err(error);
@@ -231,7 +231,7 @@ impl Run<'_> {
 /// Returns the refusal that remains without defaults, if its paths are among those of the first refusal: the others were
 /// the defaults, which are no cause. Otherwise the first refusal; but the failure of the second call if that is none,
 /// since it leaves open whether defaults were the only cause.
-fn narrowed(first: CallError, mut left: CallError) -> CallError {
+fn narrow_refusal(first: CallError, mut left: CallError) -> CallError {
     if !matches!(left.failure, Failure::Refused(_) | Failure::Immutable(_)) {
         return left;
     }
@@ -244,7 +244,7 @@ fn narrowed(first: CallError, mut left: CallError) -> CallError {
 }
 
 /// Turns the refusal of a uid into a conflict: the object was deleted and created again meanwhile.
-fn of_another(mut error: CallError) -> CallError {
+fn uid_refusal_as_conflict(mut error: CallError) -> CallError {
     if let Failure::Immutable(paths) | Failure::Refused(paths) = &error.failure
         && paths.iter().any(|path| path.starts_with("metadata.uid"))
     {
@@ -274,13 +274,16 @@ mod tests {
         let refused = |action: Action, fields: &[&str]| answer(action, fields, "");
         let first = || refused(Action::Apply, &["spec.strategy.rollingUpdate", "spec.replicas"]);
         let named = |left: CallError| {
-            let error = narrowed(first(), left);
+            let error = narrow_refusal(first(), left);
             assert_eq!(error.action, Action::Apply);
             error.refused_fields()
         };
         assert_eq!(named(refused(Action::Patch, &["spec.replicas"])), ["spec.replicas"]);
         let fixed = answer(Action::Patch, &["spec.replicas"], "Invalid value: 1: field is immutable");
-        assert_eq!(narrowed(first(), fixed).failure, Failure::Immutable(vec!["spec.replicas".to_owned()]));
+        assert_eq!(
+            narrow_refusal(first(), fixed).failure,
+            Failure::Immutable(vec!["spec.replicas".to_owned()])
+        );
         let others: [&[&str]; 3] = [&[], &["spec.other"], &["spec.replicas", "spec.other"]];
         for other in others {
             assert_eq!(named(refused(Action::Patch, other)), first().refused_fields(), "{other:?}");
@@ -288,6 +291,10 @@ mod tests {
         let status: Status =
             serde_json::from_value(json!({"code": 429, "message": "", "reason": "TooManyRequests"})).unwrap();
         let busy = || CallError::new(Action::Patch, None, kube::Error::Api(status.clone().boxed()));
-        assert_eq!(narrowed(first(), busy()).failure, busy().failure, "an overloaded server refuses nothing");
+        assert_eq!(
+            narrow_refusal(first(), busy()).failure,
+            busy().failure,
+            "an overloaded server refuses nothing"
+        );
     }
 }

@@ -17,7 +17,7 @@ impl Run<'_> {
     /// except for the share in Namespaces and CRDs. Returns whether the object carries the mark of its new owner now.
     /// Fails with a conflict if the object changed since it was read: its other owners may have released it
     /// meanwhile.
-    pub(super) async fn give_up(
+    pub(super) async fn release(
         &self,
         identity: &Identity,
         mapping: &Mapping,

@@ -42,7 +42,7 @@ impl Removal {
         remaining
     }
 
-    pub(super) fn take(&mut self, identity: Identity, result: ObjectRemoval) {
+    pub(super) fn add(&mut self, identity: Identity, result: ObjectRemoval) {
         match result {
             ObjectRemoval::Gone => self.gone.push(identity),
             ObjectRemoval::Unserved => {

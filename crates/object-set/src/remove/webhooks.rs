@@ -53,8 +53,8 @@ impl Run<'_> {
                 // API servers use a deleted configuration for another moment; until then the call fails and is
                 // repeated later.
                 Some(identity) => {
-                    let result = self.until_settled(&identity, None).await;
-                    removal.take(identity, result);
+                    let result = self.remove_with_retries(&identity, None).await;
+                    removal.add(identity, result);
                 }
                 None => removal.failed.push(error),
             }
@@ -71,8 +71,8 @@ impl Run<'_> {
         let mut is_removed = false;
         for identity in going.iter().filter(|identity| is_webhook_configuration(identity)) {
             if !removal.gone.contains(identity) && self.calls_any(identity, webhooks).await {
-                let result = self.until_settled(identity, None).await;
-                removal.take(identity.clone(), result);
+                let result = self.remove_with_retries(identity, None).await;
+                removal.add(identity.clone(), result);
                 is_removed |= removal.gone.contains(identity);
             }
         }

@@ -18,20 +18,20 @@ use crate::object::Gvk;
 impl Run<'_> {
     /// Applies an object of any kind except Namespaces and CRDs, also if its fields were written in removed API
     /// versions.
-    pub(super) async fn plain_of_any_version(
+    pub(super) async fn apply_plain_of_any_version(
         &self,
         desired: &DesiredObject,
         mapping: &Mapping,
     ) -> ObjectResult {
-        let mut result = self.plain(desired, mapping).await;
+        let mut result = self.apply_plain(desired, mapping).await;
         // Another manager may write to the object meanwhile.
         for _ in 0..MAX_MANAGED_FIELDS_TRIES {
             let Err(Refusal::Call(error)) = &result else { break };
             let Failure::VersionGone(gone) = &error.failure else { break };
-            if !self.move_on(desired, mapping, gone).await? {
+            if !self.replace_removed_version(desired, mapping, gone).await? {
                 break;
             }
-            result = self.plain(desired, mapping).await;
+            result = self.apply_plain(desired, mapping).await;
         }
         result
     }
@@ -39,7 +39,7 @@ impl Run<'_> {
     /// Changes the API version of all `managedFields` entries of a removed version to the version that is sent, so
     /// that the next apply removes fields that the set lacks and keeps those of other managers. Returns whether a
     /// retry makes sense.
-    async fn move_on(
+    async fn replace_removed_version(
         &self,
         desired: &DesiredObject,
         mapping: &Mapping,
@@ -55,7 +55,9 @@ impl Run<'_> {
         let is_gone = |version: &str| {
             version != to && (version == gone || kinds.get(&in_version(mapping, version)).is_none())
         };
-        let Some(patch) = managed_fields::moved_on(&found.metadata, &is_gone, to) else { return Ok(false) };
+        let Some(patch) = managed_fields::replace_removed_versions(&found.metadata, &is_gone, to) else {
+            return Ok(false);
+        };
         let api = mapping.api(&self.cluster.client, desired.identity.namespace.as_deref());
         let manager = self.options.ownership.manager.clone();
         let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
